@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 
 import click
 
-from nginx_tune.cli.inputs import read_bytes
+from nginx_tune.cli.inputs import MOST_PIPED_BYTES, read_bytes
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.numbers import Whole
 from nginx_tune.cli.options import (
@@ -126,6 +127,8 @@ def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
             raise click.UsageError(f"--overlay {overlay}: give PATH=NEW")
         if path in files:
             raise click.UsageError(f"--overlay {path}=…: given twice")
+        if os.path.isfile(new) and os.path.getsize(new) > MOST_PIPED_BYTES:  # noqa: PTH113, PTH202
+            raise click.UsageError(f"{new}: more than {MOST_PIPED_BYTES >> 20} MiB")
         files[path] = read_bytes(new)
     return files
 

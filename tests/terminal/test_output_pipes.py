@@ -59,3 +59,11 @@ def test_a_state_directory_is_named(run_cli: Run, tmp_path: Path) -> None:
     run = run_cli("history", "--state-dir", "", cwd=tmp_path)
     assert (run.returncode, "empty: is a variable not set?" in run.stderr) == (2, True)
     assert run_cli("history", "--state-dir", ".", cwd=tmp_path).stderr == ""
+
+
+def test_an_overlay_is_no_larger_than_a_configuration_can_be(run_cli: Run, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    with new.open("wb") as file:
+        file.truncate((256 << 20) + 1)
+    run = run_cli("audit", CONF, "--overlay", f"{CONF}={new}")
+    assert (run.returncode, "more than 256 MiB" in run.stderr) == (2, True)
