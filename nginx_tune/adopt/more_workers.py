@@ -1,4 +1,7 @@
-"""What comes with more workers than there are: each has its own Lua, its own count of limits."""
+"""What comes with more workers than there are, and what one worker alone can do.
+
+Each has its own count of limits, its own sessions of datagrams and its own Lua.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from nginx_tune.adopt.kept import max_conns
 from nginx_tune.adopt.standing import Standing, holds
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.udp_sessions import sessions_of_one_worker
 from nginx_tune.documents.decisions import Decision
 
 _LUA = re.compile(r"[a-z_]+_by_lua(?:_block|_file)?")
@@ -27,7 +31,7 @@ def with_more_workers(decisions: Sequence[Decision], standing: Standing) -> list
         if one.directive == "zone"
     }
     return [
-        replace(one, risks=[*one.risks, *_bounds(standing, zoned), *_lua(standing)])
+        replace(one, risks=[*one.risks, *_bounds(standing, zoned)])
         if one.id == "workers" and _is_changed(one, standing)
         else one
         for one in decisions
@@ -54,24 +58,34 @@ def _bounds(standing: Standing, zoned: set[str]) -> Iterator[str]:
         )
 
 
-def _lua(standing: Standing) -> Iterator[str]:
-    """The first line of Lua whose tables and timers one worker has had for all.
+def why_one_worker(decision: Decision, standing: Standing) -> str:
+    """What a configuration of one worker has that more of them would break; empty for nothing.
+
+    More than one, or ``auto``, is its operator's own, and whatever that breaks is broken.
 
     Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads modules of its
             own and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
     """
-    if not standing.kept.is_one_worker:
-        return
-    if (line := _first(standing.tree, _AT_START)) is not None:
-        yield (
-            f"{line.file}:{line.line} {line.name} runs in each worker: its timers run as often as "
-            "there are workers, and what Lua keeps in variables of a module, each has for itself"
+    tree = standing.tree
+    processes = tree.main.first("worker_processes")
+    if (processes is not None and processes.value != "1") or not _is_changed(decision, standing):
+        return ""
+    if (line := sessions_of_one_worker(tree)) is not None:
+        return (
+            f"{_place(line)} is without reuseport, so that of one client's datagrams each worker "
+            "would read some, as sessions of its own"
         )
-    elif (line := _first(standing.tree, _LUA)) is not None:
-        yield (
+    if (line := _first(tree, _AT_START)) is not None:
+        return (
+            f"{line.file}:{line.line} {line.name} runs in each worker: its timers would run as "
+            "often as there are workers"
+        )
+    if (line := _first(tree, _LUA)) is not None:
+        return (
             f"{line.file}:{line.line} {line.name}: what Lua keeps in variables of a module, each "
-            "worker has for itself; only a lua_shared_dict is of all"
+            "worker would have for itself; only a lua_shared_dict is of all"
         )
+    return ""
 
 
 def _first(tree: ConfTree, name: re.Pattern[str]) -> Directive | None:

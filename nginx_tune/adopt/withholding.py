@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from nginx_tune.adopt.more_workers import why_one_worker
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
@@ -61,7 +62,8 @@ def _workers(decision: Decision, standing: Standing) -> Decision:
             f"{_place(rtmp)} is without rtmp_auto_push on, so that a player on another worker than "
             "the stream's sees none",
         )
-    return decision
+    reason = why_one_worker(decision, standing)
+    return _left(decision, reason) if reason else decision
 
 
 def _connections(decision: Decision, standing: Standing) -> Decision:

@@ -72,17 +72,63 @@ CONTENT = "content_by_lua_block { ngx.say(count()) }"
         ("worker_processes auto;", TIMER, CONTENT, ""),
     ],
 )
-def test_lua_of_one_worker_is_told_of_before_there_are_more(
-    main: str, http: str, location: str, line: str
-) -> None:
+def test_lua_of_one_worker_stays_in_one(main: str, http: str, location: str, line: str) -> None:
     found = decided(LUA % (main, http, location))["workers"]
-    said = [one for one in found.risks if "_by_lua" in one]
-    assert len(said) == bool(line)
-    assert all(line in one for one in said)
-    if line:
-        assert [s.args for s in found.settings] == [["auto"]]
+    assert line in found.withheld
+    assert bool(found.withheld) is bool(line)
+    is_changed = not line and "auto" not in main
+    assert [s.args for s in found.settings] == [["auto"]] * is_changed
 
 
-def test_one_worker_that_stays_the_only_one_is_told_nothing() -> None:
-    found = decided(LUA % ("worker_processes 1;", TIMER, ""), cpus=1)["workers"]
-    assert not [one for one in found.risks if "_by_lua" in one]
+UDP = """%s
+events { }
+stream { %s }
+http { server { root /srv/1; } }
+"""
+SESSIONS = "server { listen 53 udp%s; proxy_pass 10.0.0.1:53; %s }"
+SHARED = "server { listen 53 udp; proxy_pass 10.0.0.1:53; } server { listen 53 udp%s; return x; }"
+SIBLING = "server { listen 10.0.0.9:53 udp; proxy_pass 10.0.0.1:53; } %s"
+
+
+@pytest.mark.parametrize("conf", [LUA % ("", TIMER, ""), UDP % ("", SESSIONS % ("", ""))])
+def test_one_worker_that_stays_the_only_one_is_told_nothing(conf: str) -> None:
+    found = decided(f"worker_processes 1; {conf}", cpus=1)["workers"]
+    assert found.withheld == ""
+    assert "Not written" not in found.summary
+
+
+@pytest.mark.parametrize("main", ["", "worker_processes 1;", "worker_processes 2;"])
+@pytest.mark.parametrize(
+    ("stream", "is_of_one"),
+    [
+        (SESSIONS % ("", ""), True),
+        (SESSIONS % ("", "proxy_requests 5;"), True),
+        (SESSIONS % ("", "proxy_responses 4;"), True),
+        (SESSIONS % (" bind", ""), True),
+        (SESSIONS % (" reuseport", ""), False),
+        (SESSIONS % ("", "proxy_requests 1;"), False),
+        (SESSIONS % ("", "proxy_responses 0;"), False),
+        (SESSIONS % ("", "proxy_responses 1;"), False),
+        (f"proxy_requests 1; {SESSIONS % ('', '')}", False),
+        (f"proxy_requests 1; {SESSIONS % ('', 'proxy_requests 3;')}", True),
+        ("server { listen 53 udp; return x; }", False),
+        ("server { listen 53; proxy_pass 10.0.0.1:53; }", False),
+        (SHARED % "", True),
+        (SHARED % " reuseport", False),
+        (SIBLING % "", True),
+        (SIBLING % "server { listen *:53 udp; return x; }", True),
+        (SIBLING % "server { listen *:53 udp reuseport; return x; }", False),
+        (SIBLING % "server { listen *:54 udp reuseport; return x; }", True),
+    ],
+)
+def test_sessions_of_datagrams_stay_at_one_worker(
+    stream: str, main: str, *, is_of_one: bool
+) -> None:
+    found = decided(UDP % (main, stream))["workers"]
+    is_withheld = is_of_one and "2" not in main
+    assert bool(found.withheld) is is_withheld
+    assert bool(found.settings) is not is_withheld
+    if is_withheld:
+        assert found.withheld.startswith("/n.conf:3 listen ")
+        assert "without reuseport" in found.withheld
+        assert found.risks == []

@@ -115,12 +115,15 @@ def test_workers_beside_live_streams_are_left_alone() -> None:
         assert [s.args for s in held(RTMP % other, "workers").settings] == [["auto"]]
 
 
-def test_the_audit_asks_for_no_more_workers_beside_live_streams() -> None:
+def test_the_audit_asks_for_no_more_workers_beside_streams_of_one() -> None:
     def found(more: str) -> bool:
         tree = parse_text(RTMP % more, file="/n.conf")
         return any(one.rule == "lim-workers-one" for one in audit(tree, host()).findings)
 
+    udp = "stream { server { listen 53 udp%s; proxy_pass 10.0.0.1:53; } }"
     assert not found("rtmp { server { listen 1935; } }")
+    assert not found(udp % "")
+    assert found(udp % " reuseport")
     assert found("rtmp_auto_push on; rtmp { server { listen 1935; } }")
     assert found("")
 

@@ -9,6 +9,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.rtmp import streams_of_one_worker
+from nginx_tune.conf.udp_sessions import sessions_of_one_worker
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -16,6 +17,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if context.tree.is_part or not context.scopes or context.is_until_certified:
         return
     if streams_of_one_worker(context.tree) is not None:
+        return
+    if sessions_of_one_worker(context.tree) is not None:
         return
     workers = worker_count(context)
     if isinstance(workers, MissingFacts) or workers.value != 1:
@@ -53,7 +56,8 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     about="Silent beside rtmp without rtmp_auto_push on: a player on another worker than the "
-    "stream's would see none.",
+    "stream's would see none. And beside datagrams that stream passes on without reuseport: of "
+    "a client's each worker would read some, as sessions of its own.",
     bad=Example(_CONF % "", linux(cpus=8)),
     good=Example(_CONF % "worker_processes auto;", linux(cpus=8)),
     check=check,
