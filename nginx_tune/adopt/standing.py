@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from nginx_tune.adopt.caching import SharedAnswers
@@ -87,17 +87,27 @@ class Standing:
         """The lines of a log, in servers and locations too, that say how it is buffered.
 
         One file has one buffer, whichever line gives it: another size is refused ("already defined
-        with conflicting parameters"), and no size is as good. Source: ngx_http_log_set_log().
+        with conflicting parameters"), and no size is as good. A line of ``stream`` counts as well;
+        where nothing has a buffer yet it is left alone. Source: ngx_http_log_set_log(),
+        ngx_stream_log_set_log(), which share ``ngx_open_file_t`` (ngx_conf_open_file).
         """
-        every = [one for one in http_directives(self.tree) if one.name == "access_log"]
+        own = self._of_log(wanted, http_directives(self.tree))
+        streams = (one.block for one in self.tree.main.all("stream") if one.block is not None)
+        others = self._of_log(wanted, (line for block in streams for line in block.walk()))
+        return [one for one in own + others if any(map(_BUFFERS.match, one.args[1:]))] or own
+
+    def _of_log(self, wanted: Setting, lines: Iterable[Directive]) -> list[Directive]:
         path = self.tree.full_path(wanted.args[0])
-        found = [
+        return [
             one
-            for one in every
-            if _same_name(one, wanted)
-            or (path is not None and one.args and self.tree.full_path(one.value) == path)
+            for one in lines
+            if one.name == "access_log"
+            and one.args
+            and (
+                _same_name(one, wanted)
+                or (path is not None and self.tree.full_path(one.value) == path)
+            )
         ]
-        return [one for one in found if any(map(_BUFFERS.match, one.args[1:]))] or found
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""
