@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from nginx_tune.adopt.configured import roots_in
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
+from nginx_tune.cli.piped_logs import with_piped_log
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.site_defaults import log_of_build
@@ -20,8 +20,6 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import ConfigurationError
-
-_MOST_LINKS: Final = 8
 
 
 class Held(NamedTuple):
@@ -46,7 +44,7 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
         site = site_in(tree, site)
         site = replace(site, access_log=site.access_log or log_of_build(nginx))
         if named.get("facts_path") is None:
-            site = replace(site, access_log=_sink_behind(site.access_log, nginx))
+            site = with_piped_log(site, tree.full_path(site.access_log or ""), nginx)
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
         return site, kind_in(tree)
@@ -56,30 +54,6 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     if tree is None:
         raise AssertionError("read_inputs asks what stands")
     return Held(inputs, tree, hold_against(inputs.decisions, tree))
-
-
-def _sink_behind(log: str | None, nginx: Nginx) -> str | None:
-    """The log; where it is a link to a stream, as in the images of nginx, that stream.
-
-    Workers that write buffers to one pipe tear each other's lines (PIPE_BUF, write(2)).
-    """
-    from nginx_tune.host.door import Missing, attempt  # noqa: PLC0415
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-
-    running = nginx.running
-    is_apart = running is not None and running.other_mount_namespace
-    root = f"/proc/{running.pid}/root" if running is not None and is_apart else ""
-    path, host = log or "", LiveHost()
-    for _ in range(_MOST_LINKS):
-        if not path.startswith("/") or "$" in path:
-            return log
-        if path.startswith(("/dev/", "/proc/")):
-            return path
-        target = attempt(host.read_link, f"{root}{path}")
-        if isinstance(target, Missing):
-            return log
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return log
 
 
 def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:

@@ -7,6 +7,7 @@ that a crash loses those of the last second. Below a hundred requests a second i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from nginx_tune.decide.answer import setting
@@ -42,7 +43,7 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
             settings=[line],
             confidence="high",
         )
-    hindrance = _no_buffer(path)
+    hindrance = _no_buffer(path, s.site.piped_logs)
     if hindrance is not None:
         return Decision(
             id=ID,
@@ -74,10 +75,15 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
-def _no_buffer(path: str) -> str | None:
+def _no_buffer(path: str, piped: Collection[str]) -> str | None:
     """Why a log takes no buffer; null for a plain file.
 
-    Source: ngx_http_log_set_log(), which refuses one for syslog and for names with variables.
+    A buffer is one write(2), and one of more than PIPE_BUF (4096 bytes) goes into a pipe in parts,
+    with those of other workers between them: lines are torn. To a file it is in one piece
+    (O_APPEND).
+
+    Source: ngx_http_log_set_log(), which refuses a buffer for syslog and for names with variables;
+            ngx_http_log_flush(); pipe(7), PIPE_BUF.
     """
     if path.startswith("syslog:"):
         return "syslog is sent a datagram for each line, and takes no buffer"
@@ -85,4 +91,6 @@ def _no_buffer(path: str) -> str | None:
         return "a log whose name has variables takes no buffer"
     if path.startswith(("/dev/", "/proc/")):
         return f"whoever reads {path} wants each line when it is written"
+    if path in piped:
+        return f"{path} is no file but a pipe or the like, where workers' buffers tear lines"
     return None

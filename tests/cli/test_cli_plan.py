@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -249,6 +250,23 @@ def test_a_log_that_is_a_link_to_a_stream_takes_no_buffer(
     run = run_cli("plan", conf)
     assert run.returncode == 0, run.stderr
     assert ("buffer=" in run.stdout) is is_buffered
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_log_that_is_a_pipe_takes_no_buffer(
+    run_cli: RunCli, conf: Path, tmp_path: Path, *, is_relative: bool
+) -> None:
+    """Buffers of several workers tear each other's lines there: PIPE_BUF, pipe(7)."""
+    log = "a.log" if is_relative else f"{tmp_path}/a.log"
+    conf.write_text(CONF.replace("access_log off", f"access_log {log}"))
+    plan = ("plan", conf, "-p", tmp_path)
+    assert "buffer=" in run_cli(*plan).stdout
+    os.mkfifo(tmp_path / "a.log")
+    run = run_cli(*plan)
+    assert run.returncode == 0, run.stderr
+    assert "buffer=" not in run.stdout
+    # The pipe is of this host, not of the one whose facts they are.
+    assert "buffer=" in run_cli(*plan, "--facts", FACTS).stdout
 
 
 @pytest.mark.parametrize(
