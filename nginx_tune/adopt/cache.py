@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.decide.cache_growth import BY_KEYS, NOT_SCANNED, UNKNOWN_DISK
+from nginx_tune.decide.cache_growth import BY_KEYS, MAY_HOLD_MORE, NOT_SCANNED, UNKNOWN_DISK
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
 from nginx_tune.documents.units import bytes_text
 
@@ -31,7 +31,7 @@ def object_bytes(decision: Decision) -> Evidence | None:
     return next((one for one in decision.evidence if one.fact == _MEAN), None)
 
 
-_OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, BY_KEYS, "the disk has room")
+_OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, BY_KEYS, "the disk has room")
 _BOUNDS = frozenset({"max_size", "min_free", "inactive"})
 """What has entries leave."""
 
@@ -49,7 +49,8 @@ class Own(NamedTuple):
 def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
     """The setting as a change of ``line``.
 
-    An assumed size of objects enlarges no zone: it could be the other way round.
+    An assumed size of objects enlarges no zone: it could be the other way round. Nor does one make
+    a bound, or one that fewer keys make than the line has: there may be more in the cache.
     """
     own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
@@ -58,7 +59,8 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
         key: value for key, value in own.items() if key in (*_OWN, *_BY_HAND) or key not in decided
     }
     is_assumed = mean is None or mean.provenance == "assumed"
-    guesses = (UNKNOWN_DISK, NOT_SCANNED, *([BY_KEYS] if is_assumed else []))
+    by_keys = is_assumed or _zone_bytes(own) > _zone_bytes(decided)
+    guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, *([BY_KEYS] if by_keys else []))
     if any(map(s.reason.startswith, guesses)):
         # A cache that stands may be larger: the rest of it would be deleted on an assumption.
         kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
@@ -92,6 +94,10 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
 def _without_size(reason: str) -> str:
     """What a reason says beside the size: of ``SIZE; the disk has room…; written in place…``."""
     return "; ".join(part for part in reason.split("; ") if not part.startswith(_OF_SIZE))
+
+
+def _zone_bytes(words: dict[str, str]) -> int:
+    return parse_bytes(words.get("keys_zone", "").partition(":")[2]) or 0
 
 
 def _keys(zone_bytes: int) -> int:

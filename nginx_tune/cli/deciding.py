@@ -135,9 +135,10 @@ def read_inputs(
         tell_choice(ctx, facts.nginx)
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
-    workload = workload_for(kind or (shown.kind if shown else None), facts, given_workload)
+    chosen = kind or (shown.kind if shown else None)
+    site = complete_site(site, facts, chosen or assumed)
+    workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
-    site = complete_site(site, facts, workload.kind)
     if standing is None and facts_path is None:
         site = with_piped_log(site, site.access_log, facts.nginx)
     decisions = decide(facts, workload, site=site, observation=observation)

@@ -107,8 +107,8 @@ def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
     facts = read_document(Facts, facts_path)
     given = read_document(Workload, workload_path) if workload_path else None
-    workload = workload_for(None, facts, given)
-    site = complete_site(Site(), facts, workload.kind)
+    site = complete_site(Site(), facts, (given or Workload()).kind)
+    workload = workload_for(None, facts, given, site=site)
     return sweep(str(name), facts, workload, site)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
+from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import CacheBounds
@@ -34,6 +35,7 @@ SMALL_GIBIBYTES = 10
 UNKNOWN_DISK = "the disk's size is not known, so a small bound"
 BY_KEYS = "as much as the keys in"
 NOT_SCANNED = "what is free now, of a cache that was not scanned"
+MAY_HOLD_MORE = "what the disk has room for, and the cache may hold more than that now"
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
@@ -47,7 +49,8 @@ class CacheHost(NamedTuple):
     places: Sequence[DataPath]
     """All caches' directories, which may share disks."""
     memory_bytes: int | None
-    object_bytes: float | None
+    object_bytes: Quantity
+    """Of what they keep; assumed where nobody knows more than what is usual."""
 
 
 class CacheSize(NamedTuple):
@@ -59,7 +62,9 @@ class CacheSize(NamedTuple):
     """What it can hold of that: no more than is free beside ``min_free``."""
     zone_mebibytes: int
     why: str
-    is_declared: bool
+    is_firm: bool
+    """Whether nginx will keep to it: the site's line says so, or the one that would be written.
+    Made on the result of itself, a plan reads its own line as the site's."""
     min_free_bytes: int
     """What the cache leaves free at least, if the site says nothing; 0 where that would have
     nginx empty it."""
@@ -78,16 +83,23 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         return CacheSize(bounds.max_bytes, held, zone, why, True, spare)
     room, why = _most_bytes(host, place)
     zone = _zone_mebibytes(host, room)
-    by_keys = keyed_bytes(zone, host.object_bytes)
+    by_keys = keyed_bytes(zone, host.object_bytes.value)
     size = room
     if by_keys < room:
         # Rounded down: nginx would remove by keys what max_size still has room for.
         size = _whole(by_keys)
         why = (
-            f"{BY_KEYS} {zone}m name, of {bytes_text(host.object_bytes or 1.0)} "
+            f"{BY_KEYS} {zone}m name, of {bytes_text(host.object_bytes.value or 1.0)} "
             f"each; the disk has room for {size_text(room)}"
         )
-    return CacheSize(size, float(size), zone, why, False, _min_free_bytes(host, place, size))
+    is_firm = True
+    if bounds is not None:
+        if _may_hold_more(host, place, size, is_by_keys=by_keys < room):
+            why = MAY_HOLD_MORE
+        guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE)
+        is_known = by_keys >= room or host.object_bytes.provenance != "assumed"
+        is_firm = is_known and not why.startswith(guesses)
+    return CacheSize(size, float(size), zone, why, is_firm, _min_free_bytes(host, place, size))
 
 
 def size_text(size_bytes: int) -> str:
@@ -160,6 +172,24 @@ def _room_reason(host: CacheHost, place: DataPath) -> str:
     return f"what {place.path} has room for"
 
 
+def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_keys: bool) -> bool:
+    """Whether a cache that stands without a bound may hold more than ``size_bytes`` already.
+
+    At the next start of nginx the manager would remove the rest. Where no scan tells it, all that
+    is taken of the file system may be the cache; of fewer keys than decided it holds no more than
+    they name (``with_own_words`` looks at these).
+    Source: ngx_http_file_cache_manager().
+    """
+    scanned = [d for d in host.facts.datasets if d.path == place.path and d.complete]
+    if scanned and scanned[0].bytes is not None:
+        return scanned[0].bytes > size_bytes
+    if is_by_keys:
+        return False
+    if place.size_bytes is None or place.available_bytes is None:
+        return True
+    return place.size_bytes - place.available_bytes > size_bytes
+
+
 def _sharers(host: CacheHost, place: DataPath) -> int:
     """How many caches lie on the same disks."""
     return max(1, sum(1 for other in host.places if other.leaf_disks == place.leaf_disks))
@@ -171,7 +201,7 @@ def _held_bytes(host: CacheHost, place: DataPath) -> int:
 
 
 def _zone_mebibytes(host: CacheHost, size_bytes: int) -> int:
-    objects = size_bytes / max(1.0, host.object_bytes or 1.0)
+    objects = size_bytes / max(1.0, host.object_bytes.value or 1.0)
     wanted = math.ceil(objects / KEYS_PER_MEBIBYTE)
     most = most_zone_mebibytes(host.memory_bytes, len(host.places))
     return max(SMALLEST_ZONE_MEBIBYTES, min(most, wanted))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from nginx_tune.decide.accept import decide_accept
 from nginx_tune.decide.access_log import decide_access_log
 from nginx_tune.decide.aio_write import decide_aio_write
@@ -43,6 +45,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
+from nginx_tune.workload.cached_scans import scans_of_caches
 from nginx_tune.workload.profiles import workload_for
 
 Decide = Callable[[Situation, PoolPlan], Decision]
@@ -114,6 +117,9 @@ def situation_of(
     impossible numbers count as unknown.
     """
     facts = plausible_facts(facts)
+    site = complete_site(site, facts, workload.kind)
+    if workload.kind == "cache":  # sizes, directories and pages of other files say nothing of it
+        facts = replace(facts, datasets=scans_of_caches(facts.datasets, site))
     workload = workload_for(None, facts, plausible_workload(workload))
     workload = plausible_workload(with_observation(workload, observation))
-    return Situation(facts, workload, complete_site(site, facts, workload.kind), observation)
+    return Situation(facts, workload, site, observation)

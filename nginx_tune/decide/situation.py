@@ -213,15 +213,15 @@ class Situation:
 
     def cache_size(self, place: DataPath) -> CacheSize:
         """One directory's cache, by its declared bounds or as it would be written."""
-        host = CacheHost(self.facts, self.data_paths, self.memory_bytes, self.object_bytes.value)
+        host = CacheHost(self.facts, self.data_paths, self.memory_bytes, self.object_bytes)
         return cache_size(host, place, self.site.cache_bounds.get(place.path))
 
     @cached_property
     def _cache_growth(self) -> Quantity:
         sizes = [self.cache_size(place) for place in self.data_paths]
-        declared = bool(sizes) and all(size.is_declared for size in sizes)
         value = math.fsum(size.held_bytes for size in sizes) or None
-        source: Provenance = "declared" if declared else "assumed"
+        is_firm = bool(sizes) and all(size.is_firm for size in sizes)
+        source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)
 
     @property

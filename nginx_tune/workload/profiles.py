@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from nginx_tune.documents.facts import Dataset, Facts
+from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
@@ -20,6 +21,7 @@ from nginx_tune.documents.workload import (
     ServedData,
     Workload,
 )
+from nginx_tune.workload.cached_scans import scans_of_caches
 
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
@@ -51,15 +53,21 @@ PROFILES: dict[Kind, Profile] = {
 }
 
 
-def workload_for(kind: Kind | None, facts: Facts, given: Workload | None = None) -> Workload:
+def workload_for(
+    kind: Kind | None, facts: Facts, given: Workload | None = None, *, site: Site | None = None
+) -> Workload:
     """``given`` with its gaps filled: the dataset from the facts, the rest from the profile.
 
+    Of the kind cache only what was scanned in the caches of ``site`` counts, where that is given.
     Shape: every part that decisions use has a value, except the request rate and the CPU time of
            a request: nothing typical can be said about those.
     """
     base = given or Workload()
     chosen = kind or base.kind
     profile = PROFILES[chosen]
+    if chosen == "cache" and site is not None:
+        kept = scans_of_caches(facts.datasets, site)
+        facts = msgspec.structs.replace(facts, datasets=kept)
     return msgspec.structs.replace(
         base,
         kind=chosen,

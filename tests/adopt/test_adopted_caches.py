@@ -15,6 +15,7 @@ from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, ObjectSizes
+from nginx_tune.workload.profiles import workload_for
 
 WORDPRESS = """\
 events {}
@@ -166,3 +167,53 @@ def test_no_bound_by_the_keys_of_objects_whose_size_is_assumed(
     bound = any(arg.startswith("max_size=") for line in lines for arg in line.args)
     assert bound is is_bound
     assert any("as much as the keys" in line.reason for line in lines) is is_bound
+
+
+@pytest.mark.parametrize("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
+@pytest.mark.parametrize(
+    ("scanned", "held_bytes", "keys", "is_bound"),
+    [
+        ("/data/1/www", 665_527, "10m", False),
+        ("/data/1", 665_527, "10m", False),
+        ("/data/1/wp", 665_527, "10m", True),
+        ("/data/1/wp", 900 * GIBIBYTE, "10m", False),
+        ("/data/1/wp", 665_527, "2g", False),
+    ],
+    ids=["served files", "all around", "the cache", "more than that", "keys for more"],
+)
+def test_sizes_of_served_files_bound_no_cache(
+    module: str, scanned: str, held_bytes: int, keys: str, *, is_bound: bool
+) -> None:
+    """183 files of 3.6 KiB made max_size=28g and 1.2 GB of keys for answers of any size."""
+    conf = WORDPRESS.replace(" max_size=1g", "").replace("wp:10m", f"wp:{keys}")
+    conf = conf.replace("location / ", "root /data/1/www; location /f/ { } location / ")
+    conf = conf % ((module,) * 3)
+    if module == "proxy":
+        conf = conf.replace("proxy_pass 127", "proxy_pass http://127")
+    tree = parse_text(conf, file="/n.conf")
+    facts = host(disks=3, mount="/data", disk_class="nvme", nginx=nginx("1.26.3", []))
+    room = PathStorage(
+        path="/data/1",
+        filesystem="xfs",
+        leaf_disks=["sda"],
+        size_bytes=3000 * GIBIBYTE,
+        available_bytes=1500 * GIBIBYTE,
+    )
+    facts = msgspec.structs.replace(
+        facts,
+        storage=msgspec.structs.replace(facts.storage, paths=[room]),
+        memory=msgspec.structs.replace(facts.memory, total_bytes=24 * GIBIBYTE),
+        datasets=[Dataset(path=scanned, files=max(183, held_bytes // 3636), bytes=held_bytes)],
+    )
+    given = complete_site(site_in(tree, Site(roots=["/data/1/www"])), facts, "cache")
+    found = hold_against(decide(facts, workload_for("cache", facts, site=given), site=given), tree)
+    (line,) = [
+        s for d in found.decisions for s in d.settings if s.directive == f"{module}_cache_path"
+    ]
+    words = {arg.partition("=")[0] for arg in line.args}
+    assert {"use_temp_path"} <= words
+    assert ("max_size" in words) is is_bound
+    assert ("min_free" in words) is is_bound
+    assert ("loader_files" in words) is (scanned == "/data/1/wp")
+    if scanned != "/data/1/wp":
+        assert f"keys_zone=wp:{keys}" in line.args

@@ -222,13 +222,29 @@ def test_workers_that_are_bound_to_cpus_stay_as_many(masks: str, *, stays: bool)
     assert ("binds each worker" in found["workers"].summary) == stays
 
 
-def test_a_cache_without_a_bound_gets_none_on_an_assumption() -> None:
-    """It may be larger: nginx would delete the rest."""
-    bare = SITE.replace(" max_size=5g", "")
-    (path,) = wanted(adopted(bare), "proxy_cache_path")
-    assert any(word.startswith("max_size=") for word in path.args), "of a disk that is known"
-    found = adopted(bare.replace("/data/1/cache", "/elsewhere/cache"))
-    assert wanted(found, "proxy_cache_path") == []
+@pytest.mark.parametrize(
+    ("path", "held_gib", "is_bound"),
+    [
+        ("/data/1/cache", 9, True),
+        ("/data/1/cache", 3500, False),
+        ("/data/1/cache", None, False),
+        ("/elsewhere/cache", None, False),
+    ],
+    ids=["holds less", "holds more", "not scanned", "of no known disk"],
+)
+def test_a_cache_without_a_bound_gets_none_on_an_assumption(
+    path: str, held_gib: int | None, *, is_bound: bool
+) -> None:
+    """It may be larger: nginx would delete the rest. The disk has 3.6 TiB, of which four fifths."""
+    conf = SITE.replace(" max_size=5g", "").replace("/data/1/cache", path)
+    tree = parse_text(conf, file="/n.conf")
+    held = [Dataset(path=path, files=9000, bytes=held_gib << 30)] if held_gib else []
+    facts = host(disks=3, mount="/data", nginx=nginx("1.26.3", HTTP2), datasets=held)
+    own = complete_site(site_in(tree, Site()), facts, "cache")
+    decided = decide(facts, load("cache", data_bytes=None, cold_peak=200), site=own)
+    found = {d.id: d for d in hold_against(decided, tree).decisions}
+    words = [word for s in wanted(found, "proxy_cache_path") for word in s.args]
+    assert any(word.startswith("max_size=") for word in words) is is_bound
 
 
 @pytest.mark.parametrize("held_gib", [None, 60])
