@@ -5,11 +5,11 @@ in TIME_WAIT. Until 1.29.7 they need ``keepalive`` in the upstream, ``proxy_http
 an empty ``Connection``; since then all of that is the default, with 32 idle connections for each
 location in each worker, which is worth a number of one's own where there are many.
 
-An idle connection holds a thread or process of a server that has one for each connection, and nothing
-in nginx tells such servers from others: eight threads, sixteen clients and connections kept for 5 s
-left 19 of 192 requests without an answer in 9 s, where none waited before. So it is a line only
-where the requests under way at once are known, which these servers then bear anyhow; else it is
-proposed.
+An idle connection holds a thread or process of a server that has one for each connection, and
+nothing in nginx tells such servers from others: eight threads, sixteen clients and connections kept
+for 5 s left 19 of 192 requests without an answer in 9 s, where none waited before. So it is a line
+only where the requests under way at once are known, which these servers then bear anyhow; else it
+is proposed.
 
 A site that serves files first may pass requests on as well: where its upstreams are known they are
 decided too, for the peak of all its requests, of which theirs is a part.

@@ -118,7 +118,10 @@ def emit_decided(
         decisions.kind,
         forced=forced,
         left_alone=[
-            line for d in decisions.decisions if _changes_nothing(d) for line in _left_alone(d)
+            line
+            for d in decisions.decisions
+            if d.id not in unwritten and _changes_nothing(d)
+            for line in _left_alone(d)
         ],
         provenance=provenance,
         status_page=status_page,

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import crossplane
 import pytest
+from situations import load
+
+from nginx_tune.documents.base import encode
 
 FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -209,7 +212,9 @@ http {
 }
 """
     )
-    run = run_cli("plan", conf, "--facts", FACTS)
+    workload = tmp_path / "workload.json"
+    workload.write_bytes(encode(load("static", data_bytes=10**8, file_bytes=10**4, peak=40)))
+    run = run_cli("plan", conf, "--facts", FACTS, "--workload", workload)
     assert run.returncode == 0, run.stderr
     added = [line[1:].strip() for line in run.stdout.splitlines() if line.startswith("+")]
     assert any("upstream app {" in line and "keepalive 1" in line for line in added), added

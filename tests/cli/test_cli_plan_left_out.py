@@ -14,7 +14,7 @@ from situations import host, load, nginx
 from nginx_tune.documents.base import encode
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
-TLS = """events {}
+TLS = """worker_processes auto; events {}
 http {
     access_log off;
     server {
