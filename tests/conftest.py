@@ -48,7 +48,7 @@ WAITING = {
     "validate/test_validate_searches.py", "validate/test_validate_sites.py",
     "validate/test_validate_whole_sites.py",
 }  # fmt: skip
-"""Those whose tests wait more than they compute and compare no times: three files at a time."""
+"""Those whose tests wait more than they compute and compare no times: four files at a time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -183,6 +183,15 @@ def address_of(text: str) -> str:
     return f"{'*' if host in _WILDCARDS else host}:{port}"
 
 
+def has_usual_port(text: str, *, is_tls: bool) -> bool:
+    """Whether clients of a ``listen`` leave its port out of the URL, and so of their ``Host``.
+
+    Source: RFC 9110, sections 4.2.1, 4.2.2 and 7.2. A unix socket has none.
+    """
+    address = address_of(text)
+    return address.startswith("unix:") or address.endswith(":443" if is_tls else ":80")
+
+
 def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
     """The servers that speak HTTP/2 or HTTP/3, where one connection carries many requests.
 

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from nginx_tune.conf.listeners import has_usual_port
 from nginx_tune.decide.answer import not_applicable, setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.site import Site, tls_listens
 
 ID: Final = "cache-key"
 KEY: Final = "$scheme$host$request_uri"
 """Of a request as its client sent it."""
+_KEY_WITH_PORT: Final = "$scheme$host|$http_host$request_uri"
+"""The same where clients name a port: ``$host`` has none."""
 _ENCODED: Final = "|$http_accept_encoding"
 KEY_AMONG_OTHERS: Final = (
     "$scheme|$server_name:$server_port|$host|$http_host|$proxy_host|$uri$is_args$args|$request_uri"
@@ -34,6 +38,21 @@ first. An address alone, as it was decoded, is none: ``%2F`` is no slash to ever
 of the request line need not be that of the header."""
 _VARY_SINCE = (1, 7, 7)
 CREDENTIALS: Final = "$http_authorization"
+
+
+def names_a_port(site: Site) -> bool:
+    """Whether clients of a generated site have its port in their URLs, so in their ``Host``."""
+    if site.listen == Site().listen:  # with TLS it becomes that of TLS
+        return False
+    encrypted = tls_listens(site.listen) if site.tls is not None else []
+    return any(
+        not has_usual_port(item.split()[0], is_tls=item in encrypted) for item in site.listen
+    )
+
+
+def key_of(site: Site) -> str:
+    """The key of a generated site's cache, before what else an answer depends on."""
+    return _KEY_WITH_PORT if names_a_port(site) else KEY
 
 
 def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
@@ -48,9 +67,9 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
     encoded = "a server that compresses may say no Vary: one answer for all who take it"
     own = "the answer to who shows a password or a token is for nobody else"
     # nginx compresses by itself what it keeps as it is; else each kind of client has an entry.
-    key, plain = f"{KEY}{_ENCODED}", []
+    key, plain = f"{key_of(s.site)}{_ENCODED}", []
     if s.site.gzip:
-        key = KEY
+        key = key_of(s.site)
         plain = [setting(ID, "location", "proxy_set_header", "Accept-Encoding", "", reason=encoded)]
     return Decision(
         id=ID,

@@ -96,7 +96,7 @@ def _split(s: Situation) -> list[Setting]:
             "split_clients",
             KEY,
             "$disk",
-            reason="spreads the keys: the same string as the cache key",
+            reason="spreads the keys: a page is always in the same cache",
             lines=lines,
         ),
         setting(

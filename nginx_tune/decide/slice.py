@@ -21,7 +21,7 @@ from typing import Final
 
 from nginx_tune.decide.answer import LEARN_COMMAND, not_applicable, setting
 from nginx_tune.decide.build import version_evidence
-from nginx_tune.decide.cache_key import KEY
+from nginx_tune.decide.cache_key import key_of
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -99,7 +99,13 @@ def decide_slice(s: Situation, _plan: PoolPlan) -> Decision:
             setting(
                 ID, "location", "proxy_set_header", "Range", "$slice_range", reason="that part"
             ),
-            setting(ID, "location", "proxy_cache_key", f"{KEY}$slice_range", reason="and its key"),
+            setting(
+                ID,
+                "location",
+                "proxy_cache_key",
+                f"{key_of(s.site)}$slice_range",
+                reason="and its key",
+            ),
         ],
         evidence=evidence,
         confidence="low",

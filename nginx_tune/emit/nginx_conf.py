@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.conf.listeners import address_of, is_covered, is_socket_option
+from nginx_tune.decide.cache_key import names_a_port
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.site import Site, root_locations, tls_listens
 from nginx_tune.documents.workload import Kind
@@ -84,6 +85,7 @@ def emit_nginx_conf(
                 for upstream in site.upstreams
             ],
             origin=site.upstreams[0].name if site.upstreams else None,
+            names_a_port=names_a_port(site),
             status_page=status_page,
             memory_page=memory_page,
             main=written(within(merged, "main"), 0),

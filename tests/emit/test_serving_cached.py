@@ -23,7 +23,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.site import Site, Upstream
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.emit import emit_decided
 from nginx_tune.emit.changes import plan_changes
 
@@ -52,6 +52,8 @@ class Origin(BaseHTTPRequestHandler):
             origin.arrive()
         place = f" at {self.headers['X-Place']}" if "X-Place" in self.headers else ""
         body = f"for {user}{place}".encode()
+        if self.path == "/host":
+            body = self.headers["Host"].encode()
         self.send_response(200)
         if self.path == "/packed" and "gzip" in self.headers.get("Accept-Encoding", ""):
             body = PACKED
@@ -103,9 +105,10 @@ def fetch(port: int, path: str, **headers: str) -> tuple[int, bytes]:
 
 
 def generated(
-    folder: Path, port: int, origin: TogetherOrigin, *, locks: bool = False, packs: bool = True
-) -> list[str]:
-    """nginx with a generated cache in front of the origin, in the foreground."""
+    folder: Path, port: int, origin: TogetherOrigin, *, locks: bool = False, packs: bool = True,
+    kind: Kind = "cache",
+) -> list[str]:  # fmt: skip
+    """nginx with a generated cache (or proxy) in front of the origin, in the foreground."""
     facts = host(nginx=nginx("1.22.1"))
     given = complete_site(
         site(
@@ -117,11 +120,11 @@ def generated(
             gzip=["gzip on"] if packs else [],
         ),
         facts,
-        "cache",
+        kind,
     )
     lock = Setting(context="location", directive="proxy_cache_lock", args=["on"])
     text = emit_decided(
-        decide(facts, Workload(kind="cache"), site=given),
+        decide(facts, Workload(kind=kind), site=given),
         given,
         forced=[
             Setting(context="main", directive="daemon", args=["off"]),
@@ -315,3 +318,16 @@ def test_a_site_that_passes_nothing_on_is_told_why_it_gets_no_cache(tmp_path: Pa
     key = next(one for one in held.decisions if one.id == "cache-key")
     assert key.settings == []
     assert "nothing is passed on by proxy_pass" in key.summary
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("kind", ["proxy", "cache"])
+def test_a_server_is_told_the_port_that_its_client_named(
+    tmp_path: Path, free_port: int, origin: TogetherOrigin, kind: Kind
+) -> None:
+    """Else the links and redirects that it makes lead to port 80."""
+    with serving(generated(tmp_path, free_port, origin, kind=kind), free_port):
+        asked = [f"a.example:{free_port}", "a.example:81", "a.example", "[::1]:82", "[::1]"]
+        for host in [*asked, *asked]:
+            _, body = fetch(free_port, "/host", Host=host)
+            assert body.decode() == host, "and no cached page of another"
