@@ -10,33 +10,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 
 from nginx_tune.apply.errors import RefusedError
-from nginx_tune.apply.examine import Examined
-from nginx_tune.apply.reading import read_files
 from nginx_tune.conf.caches import caches
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.host.door import Host
 
 _ENTRY = re.compile(r"[0-9a-f]{32}(?:\.[0-9]{10})?")
 """MD5 of the key, and such a file while it is written (ngx_http_file_cache_name, ngx_create_temp_
 file)."""
 
 
-def refuse_foreign_files(
-    host: Host, conf_path: str, prefix: str, found: Sequence[Examined]
-) -> None:
+def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
     """Look into the directory of every cache that is there after the change and not before.
 
     Errors: RefusedError that names the line and the first file that nginx would delete.
     """
-    before = _caches(read_files(host, conf_path, prefix=prefix).tree)
-    contents = {one.entry.path: one.content for one in found}
-    after = _caches(read_files(host, conf_path, prefix=prefix, contents=contents).tree)
-    for path, line in after.items():
-        if path not in before and (foreign := foreign_file(path)):
+    known = _caches(before)
+    for path, line in _caches(after).items():
+        if path not in known and (foreign := foreign_file(path)):
             raise RefusedError(
                 f"{line.file}:{line.line}: {line.name} {line.value}: nginx would delete what lies "
                 f"there and is not of a cache, such as {foreign}",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Literal, NamedTuple
 
+from nginx_tune.apply.canary import Canary, ask_canaries, check_url
 from nginx_tune.apply.errors import RefusedError, RejectedError, disk_words, reason_of
 from nginx_tune.apply.examine import Examined, Permissions, Proposed, check_trust, examine
 from nginx_tune.apply.foreign_code import refuse_foreign_code
@@ -16,6 +17,7 @@ from nginx_tune.apply.hindrances import check_package_managers, check_unfinished
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
 from nginx_tune.apply.new_caches import refuse_foreign_files
+from nginx_tune.apply.new_places import refuse_taken_places
 from nginx_tune.apply.reading import check_included, read_files
 from nginx_tune.apply.running import check_loaded, check_sockets, remember
 from nginx_tune.apply.server import generations, tell, unheard, uninterrupted
@@ -30,7 +32,7 @@ from nginx_tune.apply.target import (
     read_as_target,
 )
 from nginx_tune.apply.undo import recover, undo_served
-from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
+from nginx_tune.apply.watch import watch
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
@@ -135,7 +137,7 @@ class _Change:
         found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
         before = self._read_before(subject, found)
         refuse_in_tree(wish.results, before.files, before.asked)
-        refuse_foreign_files(self._host, subject.conf_path, subject.prefix, found)
+        self._look_ahead(subject, before, found)
         canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
         journal = self._begin(subject, before, found)
         with journal.held():
@@ -200,12 +202,19 @@ class _Change:
                     f"{one.entry.path}: {subject.conf_path} does not include it",
                     hint="name the configuration with -c",
                 )
-        # Of a new file it is known only now: it may not be there for a moment where nothing of
-        # nginx's lies, such as where cron looks.
+        return before
+
+    def _look_ahead(
+        self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
+    ) -> None:
+        """Refuse what nobody could take back, before the first file is changed."""
         contents = {one.entry.path: one.content for one in found}
         after = read_files(self._host, subject.conf_path, prefix=subject.prefix, contents=contents)
+        # A new file may not be there for a moment where nothing of nginx's lies, such as where
+        # cron looks.
         check_included(contents, after.files)
-        return before
+        refuse_foreign_files(before.reading.tree, after.tree)
+        refuse_taken_places(before.reading.tree, after.tree, subject, contents)
 
     def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
         if not self._wish.permissions.trusted:
@@ -291,7 +300,7 @@ class _Change:
         silent = frozenset(target.silent) if target else frozenset()
         now = generations(self._host, master)
         old = now.serving | now.leaving
-        logs = Logs([*before.error_logs, *after.error_logs])
+        logs = Logs([*before.error_logs, *after.error_logs], only_own=True)
         try:
             journal.append(Reloading())
             tell(self._host, master, self._wish.reload_command)

@@ -222,7 +222,7 @@ def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
         addresses=addresses_of(one for one in found if not one.is_quic),
         quic_addresses=addresses_of(one for one in found if one.is_quic),
         error_logs=_logs(tree, subject),
-        pid_path=_pid_path(tree, subject),
+        pid_path=pid_path(tree, subject),
         sockets=[one.address.removeprefix("unix:") for one in found if one.is_unix],
         asked=tree.asked,
     )
@@ -244,7 +244,8 @@ def _standard_error(pid: int) -> str:
         return ""
 
 
-def _pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
+def pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
+    """Where a configuration has nginx keep its number."""
     lines = tree.main.all("pid")
     name = lines[-1].value if lines else subject.build.pid_path
     return tree.full_path(name) or name

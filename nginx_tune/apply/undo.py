@@ -125,7 +125,7 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
     if not story.was_told and before.serving == frozenset(target.workers):
         return NOT_TOLD  # nobody has told it since, a package manager neither
     _remove_stale_sockets(story, target)
-    logs = Logs([*target.error_logs, *story.tested.error_logs])
+    logs = Logs([*target.error_logs, *story.tested.error_logs], only_own=True)
     try:
         if not _told(host, master, target):
             _restore_pid_file(story, target.pid_file, master)

@@ -13,7 +13,7 @@ from nginx_tune.conf.tree import ConfTree
 
 _EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
 _UNSAID_PORTS = (80, 8000)
-Speaks = Literal["http", "tls", "unknown"]
+Speaks = Literal["http", "http2", "tls", "unknown"]
 
 
 class Address(NamedTuple):
@@ -114,12 +114,21 @@ def addresses_of(found: Iterable[ListenAddress]) -> list[Address]:
 
 
 def _address(listener: ListenAddress) -> Address | None:
-    words = {word for line in listener.lines for word in line.args[1:]}
-    speaks: Speaks = (
-        "unknown" if "proxy_protocol" in words else "tls" if listener.is_tls else "http"
-    )
+    speaks = _speaks(listener)
     if listener.is_unix:
         return Address("", 0, listener.address.removeprefix("unix:"), speaks)
     port = port_of(listener.address)
     host = listener.address.rpartition(":")[0]
     return None if port is None else Address(host, port, "", speaks)
+
+
+def _speaks(listener: ListenAddress) -> Speaks:
+    """What can be asked there: with ``http2`` and no TLS nothing else until 1.25.1.
+
+    Source: ngx_http_init_connection(), by version.
+    """
+    if any("proxy_protocol" in line.args[1:] for line in listener.lines):
+        return "unknown"
+    if listener.is_tls:
+        return "tls"
+    return "http2" if listener.is_http2 else "http"

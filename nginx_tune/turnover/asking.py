@@ -1,8 +1,9 @@
 """Asking one listener, and seeing which process accepted.
 
 What is asked of HTTP never reaches an application or an upstream: a request of HTTP/1.1 without
-``Host``, which nginx itself answers with 400. Where another protocol is spoken nothing is said, it
-counts that a worker accepts. Source: ngx_http_process_request_header(); RFC 9112 section 3.2.
+``Host``, which nginx itself answers with 400; of HTTP/2 without TLS the first frame. Where another
+protocol is spoken nothing is said, it counts that a worker accepts.
+Source: ngx_http_process_request_header(); RFC 9112 section 3.2, RFC 9113 section 3.4.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from nginx_tune.turnover.workers import held_sockets
 _ANSWER_SECONDS = 3.0
 _ACCEPT_SECONDS = 2.0
 _REQUEST = b"GET / HTTP/1.1\r\nUser-Agent: nginx-tune\r\n"
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""A client's beginning, and empty settings."""
+_FRAME_HEAD_BYTES = 9
+_SETTINGS = 4
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to ask, not where to listen
 _REFUSED_NAME = "unrecognized"
 """ssl_reject_handshake: the worker has spoken."""
@@ -93,6 +98,8 @@ def _ask_on(
 ) -> Asked:
     if place.speaks == "http":
         connection.sendall(_REQUEST)  # a ``deferred`` listener accepts with the first bytes
+    elif place.speaks == "http2":
+        connection.sendall(_PREFACE)
     elif place.speaks == "tls":
         return _ask_tls(host, connection, place, master, workers)
     who = None
@@ -104,6 +111,8 @@ def _ask_on(
             return Asked(None, "no new worker accepts", is_answer=False)
     if place.speaks == "unknown":
         return Asked(who, "", is_answer=True)
+    if place.speaks == "http2":
+        return _http2_answer(connection, who)
     connection.sendall(b"\r\n")
     return _answer(connection, who)
 
@@ -112,6 +121,15 @@ def _answer(connection: socket.socket, who: int | None) -> Asked:
     said = connection.recv(64)
     is_answer = said.startswith(b"HTTP/")
     why = "" if is_answer else "closes the connection" if not said else "does not speak HTTP"
+    return Asked(who, why, is_answer=is_answer)
+
+
+def _http2_answer(connection: socket.socket, who: int | None) -> Asked:
+    said = b""
+    while len(said) < _FRAME_HEAD_BYTES and (more := connection.recv(_FRAME_HEAD_BYTES)):
+        said += more
+    is_answer = len(said) >= _FRAME_HEAD_BYTES and said[3] == _SETTINGS
+    why = "" if is_answer else "closes the connection" if not said else "does not speak HTTP/2"
     return Asked(who, why, is_answer=is_answer)
 
 

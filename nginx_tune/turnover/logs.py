@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nginx_tune.turnover.model_process import Process
+from nginx_tune.turnover.parse_reload import ClientText, ended_worker
 
 _MOST_LOG_BYTES = 4 << 20
 
@@ -33,9 +34,13 @@ def _own_number(pid: int) -> int:
 class _Log:
     """One log, followed by its name and by the file that it was."""
 
-    def __init__(self, path: str, opening: Opening) -> None:
+    def __init__(self, path: str, opening: Opening, *, only_own: bool) -> None:
         self.path = path
         self._opening = opening
+        self._only_own = only_own
+        self._clients = ClientText()
+        self.ended: set[int] = set()
+        """Workers that are said to have ended by a signal, by whomever."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
@@ -50,9 +55,9 @@ class _Log:
             return None
         return descriptor
 
-    def new_bytes(self) -> bytes:
+    def new_lines(self) -> list[bytes]:
         """What was written since the last time, also to a file that has taken its place."""
-        found = b"" if self._file is None else self._rest()
+        found = self._rest()
         now = self._open()
         if now is None or os.fstat(now).st_ino == self._inode:
             if now is not None:
@@ -60,15 +65,21 @@ class _Log:
             return found
         self.close()
         self._file, self._inode, self._at = now, os.fstat(now).st_ino, 0
+        self._clients = ClientText()
         return found + self._rest()
 
-    def _rest(self) -> bytes:
+    def _rest(self) -> list[bytes]:
         if self._file is None:
-            return b""
+            return []
         data = os.pread(self._file, _MOST_LOG_BYTES, self._at)
-        whole = data[: data.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return whole
+        found = []
+        for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
+            if self._clients.is_free(self._at, line) or not self._only_own:
+                found.append(line)
+            if (number := ended_worker(line)) is not None:
+                self.ended.add(number)
+            self._at += len(line) + 1
+        return found
 
     def close(self) -> None:
         """No more."""
@@ -81,18 +92,29 @@ class Logs:
 
     From the zones on an emergency of a reload stands in the new log, the end of the old one says
     only that it is tried. Source: ngx_init_cycle (the log is changed before the sockets are).
+    With ``only_own`` the lines that a client may have written are left out (``ClientText``).
     """
 
-    def __init__(self, paths: Sequence[str], *, opening: Opening = _open_plainly) -> None:
-        self._logs = [_Log(path, opening) for path in dict.fromkeys(paths)]
+    def __init__(
+        self, paths: Sequence[str], *, opening: Opening = _open_plainly, only_own: bool = False
+    ) -> None:
+        self._logs = [_Log(path, opening, only_own=only_own) for path in dict.fromkeys(paths)]
         self._lines: list[bytes] = []
         self._numbers: dict[Process, int] = {}
 
     def lines(self) -> list[bytes]:
         """Every line since the beginning."""
         for log in self._logs:
-            self._lines += log.new_bytes().splitlines()
+            self._lines += log.new_lines()
         return self._lines
+
+    def is_said_to_have_ended(self, process: Process) -> bool:
+        """Whether a line read by now tells of a worker's end by a signal; it need not be nginx's.
+
+        To be asked of one that is seen to be gone.
+        """
+        number = self.number_of(process)
+        return any(number in log.ended for log in self._logs)
 
     def number_of(self, process: Process) -> int:
         """What a process calls itself in the logs: in a namespace of its own it has another number.

@@ -18,11 +18,41 @@ _NOTABLE = re.compile(
     rb"\d{1,10}#\d+: (?:\*\d+ )?(?P<text>.*?)(?:, client: .*)?$"
 )
 """Whose request it was is left out."""
+_OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\d+: \*\d+ ")
+"""A line with the number of a connection: what follows is in part its client's."""
+_MOST_MESSAGE_BYTES = 2048
+"""Source: NGX_MAX_ERROR_STR (ngx_log.h)."""
 _NUMBER = re.compile(r"[0-9]+")
 _MOST_LINES = 8
 _ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
+_SIGNALLED = re.compile(rb"worker process (\d{1,10}) exited on signal")
 _MOST_TEXT = 300
 _ESTABLISHED = "01"
+
+
+class ClientText:
+    """Tells the lines of one log that a client cannot have written.
+
+    A path may hold a line break (``%0A``), and nginx logs it as it is: what comes behind looks like
+    a line of its own, an emergency of any process. It is part of the message of a connection all
+    the same, which is written at once and is bounded. So a line counts that has no connection and
+    begins more than such a message behind the last that has one. Much is left out that is nginx's
+    own; what it would tell must be seen otherwise.
+    Source: ngx_log_error_core(), ngx_http_log_error().
+    """
+
+    def __init__(self) -> None:
+        self._request_at = -_MOST_MESSAGE_BYTES
+
+    def is_free(self, at: int, line: bytes) -> bool:
+        """Whether nginx alone has written a line; to be asked of each in its order.
+
+        ``at`` is where it begins, in bytes from the beginning of its file.
+        """
+        if _OF_REQUEST.match(line):
+            self._request_at = at
+            return False
+        return at - self._request_at >= _MOST_MESSAGE_BYTES
 
 
 def bad_lines(
@@ -44,6 +74,13 @@ def bad_lines(
         text = f"[{match['level'].decode()}] {match['text'].decode(errors='replace')}"
         found.append(text[:_MOST_TEXT])
     return list(dict.fromkeys(found))
+
+
+def ended_worker(line: bytes) -> int | None:
+    """The worker whose sudden end a line tells of, whoever has written it."""
+    match = _LINE.match(line)
+    ended = match and _SIGNALLED.match(match["text"])
+    return int(ended[1]) if ended else None
 
 
 def notable_lines(lines: Iterable[bytes]) -> list[str]:

@@ -58,8 +58,9 @@ def runs(pid: int) -> bool:
 class Site:
     """A running nginx, its files, and what it says."""
 
-    def __init__(self, root: Path, binary: str) -> None:
+    def __init__(self, root: Path, binary: str, user: str = "root") -> None:
         self.root = root
+        self.user = user
         self.binary = binary
         self.port = free_port()
         self.conf = root / "etc" / "nginx.conf"
@@ -76,7 +77,7 @@ class Site:
             for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
         return (
-            f"user root; worker_processes {workers};\n"
+            f"user {self.user}; worker_processes {workers};\n"
             f"{top}\n"
             + ("" if "pid " in top else f"pid {self.root}/nginx.pid;\n")
             + ("" if "error_log " in top else f"error_log {self.root}/error.log;\n")

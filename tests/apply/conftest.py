@@ -26,9 +26,10 @@ def make_site(root: Path) -> Iterator[Callable[..., Site]]:
     pids = []
 
     def make(
-        top: str = "", http: str = "", *, server: str = "", binary: str = "/usr/sbin/nginx"
-    ) -> Site:
-        site = Site(root, binary)
+        top: str = "", http: str = "", *, server: str = "", binary: str = "/usr/sbin/nginx",
+        user: str = "root",
+    ) -> Site:  # fmt: skip
+        site = Site(root, binary, user)
         site.conf.write_text(site.text(top, http))
         if server:
             (site.tree / "conf.d" / "site.conf").write_text(server)

@@ -43,6 +43,20 @@ def test_a_good_change_is_kept(make_site: Make, program: str, series: str) -> No
     assert site.ask().startswith(f"{series}.")
 
 
+@pytest.mark.parametrize("kind", ["tcp", "unix", "proxy_protocol"])
+def test_cleartext_http_2_is_asked_as_it_is_spoken(
+    make_site: Make, program: str, root: Path, kind: str
+) -> None:
+    """Until 1.25.1 nothing else is spoken there."""
+    site = make_site(binary=program)
+    port = free_port()
+    place = f"unix:{root}/h2" if kind == "unix" else f"127.0.0.1:{port}"
+    more = " proxy_protocol" if kind == "proxy_protocol" else ""
+    new = site.server("return 204;", f"{place} http2{more}")
+    applied = site.apply({"conf.d/h2.conf": new})
+    assert (applied.outcome, applied.reason) == ("kept", "")
+
+
 def test_a_changed_zone_key_is_taken_back(make_site: Make, program: str) -> None:
     site = make_site(http=ZONE.format("binary_remote_addr"), binary=program)
     changed = {"nginx.conf": site.text(http=ZONE.format("remote_addr"))}

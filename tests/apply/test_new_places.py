@@ -1,0 +1,137 @@
+"""What nginx would write over, or give to another user, before anybody could take it back."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site, wait_until
+
+from nginx_tune.apply.errors import RefusedError
+
+pytestmark = pytest.mark.needs("root", "nginx", "nobody")
+Make = Callable[..., Site]
+NOBODY = pwd.getpwnam("nobody").pw_uid
+
+
+def with_pid(site: Site, pid: Path | str) -> dict[str, str]:
+    """The main file with another ``pid``."""
+    return {"nginx.conf": site.text(f"pid {pid};")}
+
+
+def with_user(site: Site, user: str) -> dict[str, str]:
+    """The main file with another ``user``."""
+    return {"nginx.conf": site.text().replace(f"user {site.user};", f"user {user};")}
+
+
+# pid
+
+
+@pytest.mark.parametrize("content", [b"site data\n", b"1\n", b"12x"])
+def test_a_pid_on_a_file_of_something_else_is_refused(make_site: Make, content: bytes) -> None:
+    site = make_site()
+    theirs = site.root / "theirs"
+    theirs.write_bytes(content)
+    with pytest.raises(RefusedError, match=r"nginx\.conf:2: pid .*theirs: nginx would write"):
+        site.apply(with_pid(site, theirs))
+    assert theirs.read_bytes() == content
+    assert site.ask() == "old\n"
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "changed"])
+def test_a_pid_on_no_plain_file_or_on_one_of_the_change_is_refused(
+    make_site: Make, kind: str
+) -> None:
+    site = make_site()
+    there = site.tree / "conf.d" / "zz" if kind == "changed" else site.root / "zz"
+    edits = with_pid(site, there)
+    if kind == "link":
+        there.symlink_to(site.tree / "absent")
+    elif kind == "directory":
+        there.mkdir()
+    else:
+        edits["conf.d/zz"] = "# new\n"
+    with pytest.raises(RefusedError, match="nginx would write its number over that file"):
+        site.apply(edits)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"4194304\n"])
+def test_a_pid_where_nothing_is_lost_is_taken(make_site: Make, content: bytes | None) -> None:
+    site = make_site()
+    other = site.root / "other.pid"
+    if content is not None:
+        other.write_bytes(content)
+    number = site.pid
+    assert site.apply(with_pid(site, other)).outcome == "kept"
+    assert other.read_text().strip() == str(number)
+
+
+def test_the_old_pid_file_by_another_name_is_refused(make_site: Make) -> None:
+    """As /var/run/nginx.pid for /run/nginx.pid: nginx writes it, and removes it by its old name."""
+    site = make_site()
+    (site.root / "run").symlink_to(site.root)
+    edits = with_pid(site, site.root / "run" / "nginx.pid")
+    with pytest.raises(RefusedError, match=r"same file as .*nginx\.pid: at a reload"):
+        site.apply(edits)
+    # What nginx itself makes of it.
+    (site.tree / "nginx.conf").write_text(edits["nginx.conf"])
+    subprocess.run(["/usr/sbin/nginx", "-c", site.conf, "-s", "reload"], check=True)
+    wait_until(lambda: not (site.root / "nginx.pid").exists())
+
+
+# Owners
+
+
+def owner(path: Path) -> tuple[int, int]:
+    return path.stat().st_uid, path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("name", ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
+@pytest.mark.parametrize("what", ["full", "file", "others"])
+def test_what_is_there_is_not_given_away(make_site: Make, name: str, what: str) -> None:
+    site = make_site(user="root" if what == "others" else "nobody nogroup")
+    there = site.root / "there"
+    if what == "file":
+        there.write_bytes(b"x")
+    else:
+        there.mkdir(mode=0o755)
+    if what == "full":
+        (there / "x").write_bytes(b"x")
+    if what == "others":
+        os.chown(there, 1, 1)
+    before = owner(there)
+    server = site.server(f'return 200 "new\\n"; {name}_temp_path {there};')
+    with pytest.raises(RefusedError, match=rf"site\.conf:1: {name}_temp_path .*owner of what"):
+        site.apply({"conf.d/site.conf": server})
+    assert owner(there) == before
+
+
+def test_an_empty_directory_of_roots_and_one_of_the_workers_are_taken(make_site: Make) -> None:
+    site = make_site(user="nobody nogroup")
+    for name in ("empty", "theirs"):
+        (site.root / name).mkdir()
+    (site.root / "theirs" / "x").write_bytes(b"")
+    os.chown(site.root / "theirs", NOBODY, 0)
+    body = f"proxy_temp_path {site.root}/empty; client_body_temp_path {site.root}/theirs;"
+    edits = {"conf.d/site.conf": site.server(f'{body} return 200 "new\\n";')}
+    assert site.apply(edits).outcome == "kept"
+    assert owner(site.root / "empty")[0] == NOBODY
+
+
+def test_another_user_does_not_take_directories_from_workers_that_run(make_site: Make) -> None:
+    site = make_site()
+    there = site.root / "tmp" / "proxy"
+    before = owner(there)
+    with pytest.raises(RefusedError, match=r"user nobody: nginx -t alone would give it .*/tmp/"):
+        site.apply(with_user(site, "nobody nogroup"))
+    assert owner(there) == before
+    assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
+
+
+def test_a_user_who_has_the_directories_already_is_taken(make_site: Make) -> None:
+    site = make_site(user="nobody nogroup")
+    assert site.apply(with_user(site, "nobody root")).outcome == "kept"
