@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -38,11 +39,14 @@ class _Log:
         self.path = path
         self._opening = opening
         self._only_own = only_own
-        self._clients = ClientText()
         self.ended: set[int] = set()
         """Workers that are said to have ended by a signal, by whomever."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
+        # A message is written at once, but a file grows by pages while that is done: one that ends
+        # at such a bound may end amid a message. Source: generic_perform_write() in mm/filemap.c.
+        is_amid = self._at > 0 and self._at % mmap.PAGESIZE == 0
+        self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
 
     def _open(self) -> int | None:

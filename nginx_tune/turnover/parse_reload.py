@@ -41,8 +41,9 @@ class ClientText:
     Source: ngx_log_error_core(), ngx_http_log_error().
     """
 
-    def __init__(self) -> None:
-        self._request_at = -_MOST_MESSAGE_BYTES
+    def __init__(self, amid: int | None = None) -> None:
+        """``amid`` is where a message may go on whose beginning was not seen."""
+        self._request_at = -_MOST_MESSAGE_BYTES if amid is None else amid
 
     def is_free(self, at: int, line: bytes) -> bool:
         """Whether nginx alone has written a line; to be asked of each in its order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import re
@@ -122,3 +123,17 @@ def test_only_what_nginx_alone_wrote_counts(tmp_path: Path, seed: int) -> None:
     logs.close()
     assert [" ".join(one.split()[:3]) for one in found] == own
     assert own, "some are far enough from every request"
+
+
+@pytest.mark.parametrize(("before", "is_own"), [(mmap.PAGESIZE, False), (mmap.PAGESIZE - 1, True)])
+def test_a_log_that_ends_at_a_page_may_end_amid_a_message(
+    tmp_path: Path, before: int, *, is_own: bool
+) -> None:
+    file = tmp_path / "error.log"
+    file.write_bytes(b"x" * (before - 1) + b"\n")
+    logs = Logs([str(file)], only_own=True)
+    with file.open("a") as log:
+        log.write(f"{TIME} [emerg] 7#7: at once\n{'y' * LONGEST}\n{TIME} [emerg] 7#7: later\n")
+    found = bad_lines(logs.lines(), ours={7}, old=set())
+    logs.close()
+    assert found == [*(["[emerg] at once"] if is_own else []), "[emerg] later"]
