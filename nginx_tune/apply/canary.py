@@ -1,7 +1,7 @@
 """URLs that the operator names: asked before a change, and again and again behind it.
 
 Each question has one deadline for all of it, names and handshake and body: an answer that comes by
-drips is none.
+drips is none. A timeout of a socket would be one of each read, and none of looking a name up.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -50,7 +51,7 @@ class _Answer(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_late:
-            return f"does not answer within {ANSWER_SECONDS:g} s"
+            return f"does not answer within {self.seconds:.3g} s"
         return f"answers {self.status}" if self.status else "does not answer"
 
 
@@ -61,23 +62,26 @@ class Canary:
         self.url = url
         self._seconds = seconds
         """The slowest of a few answers before the change."""
-        self._failures = 0
+        self._bad: list[_Answer] = []
+        """The last ones, in a row."""
         self._times: list[float] = []
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether its last answer was bad, and must be seen again."""
-        return self._failures > 0
+        """Whether it is still to be asked, or its last answer was bad and must be seen again."""
+        return bool(self._bad) or not self._times
 
-    def ask(self, master: Process) -> None:
-        """Ask once more.
+    def ask(self, master: Process, *, by: float) -> None:
+        """Ask once more; the answer is to be there by a moment of the monotonic clock.
 
         Errors: ReloadError when it is late, bad twice, or slower than it was.
         """
-        answer = in_network_of(master.pid, partial(_ask, self.url))
-        self._failures = 0 if answer.is_good else self._failures + 1
-        if answer.is_late or self._failures >= _FAILURES:
-            raise ReloadError(f"{self.url} {answer}")
+        left = min(ANSWER_SECONDS, max(0.0, by - time.monotonic()))
+        answer = in_network_of(master.pid, partial(_ask, self.url, left))
+        self._bad = [] if answer.is_good else [*self._bad, answer]
+        if answer.is_late or len(self._bad) >= _FAILURES:
+            how = dict.fromkeys(str(one) for one in self._bad)
+            raise ReloadError(f"{self.url} {', then '.join(how)}")
         self._times.append(answer.seconds)
         if len(self._times) < _LAST:
             return
@@ -86,6 +90,20 @@ class Canary:
             raise ReloadError(
                 f"{self.url} takes {typical:.3f} s, before the change {self._seconds:.3f} s"
             )
+
+
+def ask_together(canaries: Sequence[Canary], master: Process, *, until: float) -> None:
+    """Ask each once more, at the same time: slow ones do not add up.
+
+    ``until`` is the end of the watch: one question may end behind it, a second one may not.
+    Errors: as those of asking one.
+    """
+    if not canaries:
+        return
+    by = until + ANSWER_SECONDS
+    with ThreadPoolExecutor(max_workers=len(canaries)) as threads:
+        for asked in [threads.submit(one.ask, master, by=by) for one in canaries]:
+            asked.result()
 
 
 def check_url(url: str) -> None:
@@ -107,13 +125,13 @@ def check_url(url: str) -> None:
 def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:
     """How they answer as things are.
 
-    Errors: UsageError for one that fails already: it could not tell anything.
+    Errors: UsageError at the first bad answer: such a one could not tell anything.
     """
     found = []
     for url in urls:
         slowest = 0.0
         for _ in range(_REQUESTS_BEFORE):
-            answer = in_network_of(master.pid, partial(_ask, url))
+            answer = in_network_of(master.pid, partial(_ask, url, ANSWER_SECONDS))
             if not answer.is_good:
                 raise UsageError(f"--canary {url}: {answer} before the change")
             slowest = max(slowest, answer.seconds)
@@ -121,70 +139,86 @@ def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:
     return found
 
 
-def _ask(url: str) -> _Answer:
+def _ask(url: str, seconds: float) -> _Answer:
     began = time.monotonic()
-    is_cut = threading.Event()
-    status = 0
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        status = _status_of(urlsplit(url), began + ANSWER_SECONDS, is_cut)
-    seconds = time.monotonic() - began
-    if is_cut.is_set() or seconds >= ANSWER_SECONDS:
+    question = _Question(urlsplit(url), seconds)
+    if not question.done.wait(seconds):
+        question.cut()
         return _Answer(0, seconds, is_late=True)
-    return _Answer(status, seconds)
+    return _Answer(question.status, time.monotonic() - began)
 
 
-def _status_of(parts: SplitResult, until: float, is_cut: threading.Event) -> int:
-    """Status of a whole answer.
+class _Question:
+    """One question, in a thread of its own, which nobody need wait for.
 
-    Errors: OSError, HTTPException.
+    A thread has the network namespace of the one that starts it.
     """
-    port = parts.port or _DEFAULT_PORTS[parts.scheme]
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = http.client.HTTPConnection(parts.hostname or "", port)
-    connection.default_port = _DEFAULT_PORTS[parts.scheme]  # else it stands in Host
-    with _spoken_to(parts, port, until, is_cut) as spoken, contextlib.closing(connection):
-        connection.sock = spoken
-        connection.request("GET", target, headers={"User-Agent": "nginx-tune"})
-        answer = connection.getresponse()
-        said = answer.read(_MOST_BODY_BYTES)
-        if len(said) < _MOST_BODY_BYTES and answer.length:
-            raise http.client.IncompleteRead(said, answer.length)
-        return answer.status
 
+    def __init__(self, parts: SplitResult, seconds: float) -> None:
+        self.status = 0
+        self.done = threading.Event()
+        self._parts = parts
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._plain: socket.socket | None = None
+        self._is_cut = False
+        threading.Thread(target=self._run, daemon=True).start()
 
-@contextlib.contextmanager
-def _spoken_to(
-    parts: SplitResult, port: int, until: float, is_cut: threading.Event
-) -> Iterator[socket.socket]:
-    """A connection, in TLS if that is asked for, which ends at a moment."""
-    address, left = (parts.hostname or "", port), max(0.001, until - time.monotonic())
-    with socket.create_connection(address, timeout=left) as plain, _cut_at(plain, until, is_cut):
-        if parts.scheme != "https":
+    def cut(self) -> None:
+        """End the connection, whatever is being read, or as soon as there is one."""
+        with self._lock:
+            self._is_cut = True
+            if self._plain is not None:
+                with contextlib.suppress(OSError):
+                    self._plain.shutdown(socket.SHUT_RDWR)
+
+    def _run(self) -> None:
+        # ValueError: of a host's name that cannot be encoded, or of a length that is none.
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            self.status = self._ask()
+        self.done.set()
+
+    def _ask(self) -> int:
+        """Status of a whole answer.
+
+        Errors: OSError, HTTPException, ValueError.
+        """
+        parts = self._parts
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection = http.client.HTTPConnection(parts.hostname or "", port)
+        connection.default_port = _DEFAULT_PORTS[parts.scheme]  # else it stands in Host
+        with self._spoken_to(port) as spoken, contextlib.closing(connection):
+            connection.sock = spoken
+            connection.request("GET", target, headers={"User-Agent": "nginx-tune"})
+            answer = connection.getresponse()
+            said = answer.read(_MOST_BODY_BYTES)
+            if len(said) < _MOST_BODY_BYTES and answer.length:
+                raise http.client.IncompleteRead(said, answer.length)
+            return answer.status
+
+    @contextlib.contextmanager
+    def _spoken_to(self, port: int) -> Iterator[socket.socket]:
+        """A connection, in TLS if that is asked for, which can be cut."""
+        address = (self._parts.hostname or "", port)
+        with socket.create_connection(address, timeout=self._seconds) as plain:
+            with self._lock:
+                self._plain = plain
+                if self._is_cut:
+                    raise TimeoutError
+            try:
+                yield from self._in_protocol(plain)
+            finally:
+                with self._lock:
+                    self._plain = None  # its number may be another file's from here on
+
+    def _in_protocol(self, plain: socket.socket) -> Iterator[socket.socket]:
+        if self._parts.scheme != "https":
             yield plain
             return
         context = ssl.create_default_context()
         context.check_hostname = False  # it is the host's own server: asked is whether it answers
         context.verify_mode = ssl.CERT_NONE
         # A descriptor of its own: the plain one is what is cut.
-        with context.wrap_socket(plain.dup(), server_hostname=parts.hostname) as wrapped:
+        with context.wrap_socket(plain.dup(), server_hostname=self._parts.hostname) as wrapped:
             yield wrapped
-
-
-@contextlib.contextmanager
-def _cut_at(plain: socket.socket, until: float, is_cut: threading.Event) -> Iterator[None]:
-    """End a connection at a moment, whatever is being read then: a timeout is of one read."""
-    done = threading.Event()
-
-    def wait_and_cut() -> None:
-        if not done.wait(max(0.0, until - time.monotonic())):
-            is_cut.set()
-            with contextlib.suppress(OSError):
-                plain.shutdown(socket.SHUT_RDWR)
-
-    watch = threading.Thread(target=wait_and_cut, daemon=True)
-    watch.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watch.join()

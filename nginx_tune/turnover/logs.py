@@ -5,13 +5,15 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nginx_tune.turnover.model_process import Process
-from nginx_tune.turnover.parse_reload import ClientText, ended_worker
+from nginx_tune.turnover.parse_reload import ClientText, is_fault
 
 _MOST_LOG_BYTES = 4 << 20
+_MOST_DOUBTFUL = 100
 
 
 Opening = Callable[[str], int]
@@ -39,8 +41,8 @@ class _Log:
         self.path = path
         self._opening = opening
         self._only_own = only_own
-        self.ended: set[int] = set()
-        """Workers that are said to have ended by a signal, by whomever."""
+        self.doubtful: deque[bytes] = deque(maxlen=_MOST_DOUBTFUL)
+        """The last emergencies and alerts that were left out."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
         # A message is written at once, but a file grows by pages while that is done: one that ends
@@ -80,8 +82,8 @@ class _Log:
         for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
             if self._clients.is_free(self._at, line) or not self._only_own:
                 found.append(line)
-            if (number := ended_worker(line)) is not None:
-                self.ended.add(number)
+            elif is_fault(line):
+                self.doubtful.append(line)
             self._at += len(line) + 1
         return found
 
@@ -112,13 +114,9 @@ class Logs:
             self._lines += log.new_lines()
         return self._lines
 
-    def is_said_to_have_ended(self, process: Process) -> bool:
-        """Whether a line read by now tells of a worker's end by a signal; it need not be nginx's.
-
-        To be asked of one that is seen to be gone.
-        """
-        number = self.number_of(process)
-        return any(number in log.ended for log in self._logs)
+    def doubtful_lines(self) -> list[bytes]:
+        """Emergencies and alerts left out: they may say why something is so, never that it is."""
+        return [line for log in self._logs for line in log.doubtful]
 
     def number_of(self, process: Process) -> int:
         """What a process calls itself in the logs: in a namespace of its own it has another number.

@@ -20,12 +20,11 @@ _NOTABLE = re.compile(
 """Whose request it was is left out."""
 _OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\d+: \*\d+ ")
 """A line with the number of a connection: what follows is in part its client's."""
-_MOST_MESSAGE_BYTES = 2048
-"""Source: NGX_MAX_ERROR_STR (ngx_log.h)."""
+_MOST_MESSAGE_BYTES = 4096
+"""Source: NGX_MAX_ERROR_STR (ngx_log.h): 2,048, but some distributors build it with 4,096."""
 _NUMBER = re.compile(r"[0-9]+")
 _MOST_LINES = 8
 _ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
-_SIGNALLED = re.compile(rb"worker process (\d{1,10}) exited on signal")
 _MOST_TEXT = 300
 _ESTABLISHED = "01"
 
@@ -35,9 +34,10 @@ class ClientText:
 
     A path may hold a line break (``%0A``), and nginx logs it as it is: what comes behind looks like
     a line of its own, an emergency of any process. It is part of the message of a connection all
-    the same, which is written at once and is bounded. So a line counts that has no connection and
-    begins more than such a message behind the last that has one. Much is left out that is nginx's
-    own; what it would tell must be seen otherwise.
+    the same, which begins with that connection's number, is written at once and is bounded. So a
+    line counts that has no connection and begins more than such a message behind the last that has
+    one. A client that forges numbers too makes more lines doubtful, never fewer; much is left out
+    that is nginx's own, and what it would tell must be seen otherwise.
     Source: ngx_log_error_core(), ngx_http_log_error().
     """
 
@@ -54,6 +54,12 @@ class ClientText:
             self._request_at = at
             return False
         return at - self._request_at >= _MOST_MESSAGE_BYTES
+
+
+def is_fault(line: bytes) -> bool:
+    """Whether a line is an emergency or an alert without a connection."""
+    match = _LINE.match(line)
+    return match is not None and not _OF_REQUEST.match(line)
 
 
 def bad_lines(
@@ -75,13 +81,6 @@ def bad_lines(
         text = f"[{match['level'].decode()}] {match['text'].decode(errors='replace')}"
         found.append(text[:_MOST_TEXT])
     return list(dict.fromkeys(found))
-
-
-def ended_worker(line: bytes) -> int | None:
-    """The worker whose sudden end a line tells of, whoever has written it."""
-    match = _LINE.match(line)
-    ended = match and _SIGNALLED.match(match["text"])
-    return int(ended[1]) if ended else None
 
 
 def notable_lines(lines: Iterable[bytes]) -> list[str]:

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apply_site import Site, amid_watch
 
-from nginx_tune.apply import canary
+from nginx_tune.apply import canary, run
 from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -103,6 +104,87 @@ def certificate(tmp_path: Path) -> Path:
     )  # fmt: skip
     file.write_bytes((tmp_path / "key").read_bytes() + (tmp_path / "cert").read_bytes())
     return file
+
+
+def test_a_watch_ends_one_question_behind_its_time_at_most(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several canaries, the last of whose answers are bad and take nearly all their time."""
+    longest = 2.0
+    monkeypatch.setattr(canary, "ANSWER_SECONDS", longest)
+    servers = [Server() for _ in range(3)]
+    times: list[float] = []
+
+    def badly_and_late(one: socket.socket) -> None:
+        time.sleep(longest * 0.9)
+        badly(one)
+
+    def begin() -> None:
+        for server in servers:
+            server.answer = badly_and_late
+        times.append(time.monotonic())
+
+    real = run.undo_served
+
+    def undo(*given: Any) -> str:
+        times.append(time.monotonic())
+        return real(*given)
+
+    monkeypatch.setattr(run, "undo_served", undo)
+    site = make_site()
+    amid_watch(monkeypatch, begin)
+    edits = {"conf.d/site.conf": site.server("return 204;")}
+    urls = [server.url for server in servers]
+    applied = site.apply(edits, canaries=urls, watch_seconds=0.2)
+    for server in servers:
+        server.close()
+    assert applied.outcome == "rolled_back"
+    assert applied.reason.startswith(f"{urls[0]} answers 500, then does not answer within ")
+    took = times[1] - times[0]
+    assert longest * 0.9 < took < 0.2 + longest + 1.0
+
+
+@pytest.mark.parametrize("is_there_later", [False, True])
+def test_looking_a_name_up_is_part_of_the_question(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch, server: Server, is_there_later: bool
+) -> None:
+    site = make_site()
+    real = socket.getaddrinfo
+    seconds = 0.0
+    is_asked = threading.Event()
+
+    def look_up(host: Any, *given: Any, **named: Any) -> Any:
+        if host != "slow.test":
+            return real(host, *given, **named)
+        is_asked.wait(seconds)
+        return real("127.0.0.1", *given, **named)
+
+    def begin() -> None:
+        nonlocal seconds
+        seconds = SECONDS / 3 if is_there_later else 60.0
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    amid_watch(monkeypatch, begin)
+    url = server.url.replace("127.0.0.1", "slow.test")
+    edits = {"conf.d/site.conf": site.server("return 204;")}
+    applied = site.apply(edits, canaries=[url], watch_seconds=0.2)
+    is_asked.set()
+    if is_there_later:
+        assert (applied.outcome, applied.reason) == ("kept", "")
+    else:
+        assert applied.reason == f"{url} does not answer within {SECONDS:g} s"
+
+
+def test_a_canary_is_asked_even_where_nothing_is_watched(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    site = make_site()
+    edits = {"conf.d/site.conf": site.server("return 204;")}
+    assert site.apply(edits, canaries=[server.url], watch_seconds=0.0).outcome == "kept"
+    assert server.asked == 6, "five before the change"
+    edits = {"conf.d/site.conf": site.server("return 205;")}
+    amid_watch(monkeypatch, lambda: setattr(server, "answer", badly))
+    assert site.apply(edits, canaries=[server.url], watch_seconds=0.0).outcome == "rolled_back"
 
 
 @pytest.mark.parametrize("answer", [by_drips, never])

@@ -8,11 +8,17 @@ import random
 import re
 import signal
 import socket
+import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import hypothesis.strategies as st
 import pytest
-from apply_site import Site, amid_watch
+from apply_site import Site, amid_watch, wait_until
+from hypothesis import given
 
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.parse_reload import bad_lines
@@ -20,8 +26,9 @@ from nginx_tune.turnover.parse_reload import bad_lines
 Make = Callable[..., Site]
 needs_nginx = pytest.mark.needs("root", "nginx")
 TIME = "2026/11/23 04:00:00"
-LONGEST = 2048
+LONGEST = 4096
 OF_REQUEST = re.compile(rf"^{TIME} \[\w+\] \d#\d: \*\d+ ", re.MULTILINE)
+LEVELS = ["emerg", "alert", "error", "notice"]
 
 
 def get(port: int, path: str) -> None:
@@ -29,6 +36,20 @@ def get(port: int, path: str) -> None:
         one.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         while one.recv(1 << 16):
             pass
+
+
+def children(site: Site) -> list[int]:
+    return [
+        int(one) for one in Path(f"/proc/{site.pid}/task/{site.pid}/children").read_text().split()
+    ]
+
+
+def serve_files(site: Site) -> None:
+    """Whatever is asked for is absent, and logged."""
+    (site.tree / "conf.d" / "site.conf").write_text(site.server("root /var/empty;"))
+    old = children(site)
+    os.kill(site.pid, signal.SIGHUP)
+    wait_until(lambda: not set(old) & set(children(site)))
 
 
 def forged(pid: int, text: str) -> str:
@@ -70,8 +91,7 @@ def test_a_worker_that_ends_takes_the_change_back_whatever_stands_around_it(
     def end_one() -> None:
         if hides:  # whatever comes within a message's length behind a request's is not believed
             get(site.port, "/absent")
-        children = Path(f"/proc/{site.pid}/task/{site.pid}/children").read_text().split()
-        os.kill(int(children[-1]), signal.SIGSEGV)
+        os.kill(children(site)[-1], signal.SIGSEGV)
 
     amid_watch(monkeypatch, end_one)
     applied = site.apply(new, watch_seconds=3.0)
@@ -80,49 +100,120 @@ def test_a_worker_that_ends_takes_the_change_back_whatever_stands_around_it(
 
 
 @needs_nginx
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("asks", [False, True])
 def test_another_reload_is_no_end_of_a_worker(
-    make_site: Make, monkeypatch: pytest.MonkeyPatch
+    make_site: Make, monkeypatch: pytest.MonkeyPatch, workers: int, asks: bool
 ) -> None:
+    """Nor while a canary is waited for, nor where a client says that it was one."""
     site = make_site()
-    amid_watch(monkeypatch, lambda: os.kill(site.pid, signal.SIGHUP))
-    new = {"nginx.conf": site.text(workers=3), "conf.d/site.conf": site.server("return 204;")}
-    applied = site.apply(new, watch_seconds=1.5)
+    server = f'root /var/empty; location /slow {{ root "{site.root}"; limit_rate 400; }}'
+    (site.root / "slow").write_bytes(b"x" * 600)
+    new = {"conf.d/site.conf": site.server(server)}
+    if workers > 1:
+        new["nginx.conf"] = site.text(workers=workers)
+
+    def reload() -> None:
+        os.kill(site.pid, signal.SIGHUP)
+        for pid in children(site):
+            get(site.port, forged(site.pid, f"worker process {pid} exited on signal 11"))
+
+    amid_watch(monkeypatch, lambda: threading.Timer(0.4, reload).start())
+    canaries = [f"http://127.0.0.1:{site.port}/slow"] if asks else []
+    applied = site.apply(new, watch_seconds=2.0, canaries=canaries)
     assert (applied.outcome, applied.reason) == ("kept", "")
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_only_what_nginx_alone_wrote_counts(tmp_path: Path, seed: int) -> None:
-    """Messages as nginx writes them, with what a client likes inside of those of requests."""
+@needs_nginx
+def test_a_worker_that_ends_behind_another_reload_is_seen(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site()
+
+    def reload_and_end_one() -> None:
+        os.kill(site.pid, signal.SIGHUP)
+        time.sleep(1.0)
+        os.kill(children(site)[-1], signal.SIGKILL)
+
+    amid_watch(monkeypatch, lambda: threading.Thread(target=reload_and_end_one).start())
+    applied = site.apply({"conf.d/site.conf": site.server("return 204;")}, watch_seconds=3.0)
+    assert applied.outcome == "rolled_back"
+    assert "worker" in applied.reason
+
+
+@needs_nginx
+@pytest.mark.parametrize("seed", range(6))
+def test_no_path_makes_a_real_log_tell_an_emergency(make_site: Make, seed: int) -> None:
+    """What a real nginx writes of paths with line breaks, and then of a worker that is killed."""
     draw = random.Random(seed)
-    file = tmp_path / "error.log"
-    file.write_bytes(b"")
-    logs = Logs([str(file)], only_own=True)
-    own: list[str] = []
-    far = LONGEST
-    for number in range(200):
-        if draw.random() < 0.5:
-            inside = "\n".join(
-                f"{TIME} [{draw.choice(['emerg', 'alert', 'error'])}] 7#7: "
-                f"{draw.choice(['', '*9 '])}forged {'x' * draw.randrange(400)}"
-                for _ in range(draw.randrange(9))
-            )
-            message = f'{TIME} [error] 8#8: *{number} open() "/{inside}" failed'[: LONGEST - 1]
-            # A line of the client's that has a connection is as good as nginx's own.
-            far = -max(found.start() for found in OF_REQUEST.finditer(message))
-        else:
-            level = draw.choice(["emerg", "alert", "notice"])
-            message = f"{TIME} [{level}] 7#7: own {number} {'y' * draw.randrange(1500)}"
-            if level != "notice" and far >= LONGEST:
-                own.append(f"[{level}] own {number}")
-        with file.open("a") as log:
-            log.write(f"{message}\n")
-        far += len(message) + 1
+    site = make_site()
+    serve_files(site)
+    logs = Logs([str(site.root / "error.log")], only_own=True)
+    for _ in range(60):
+        inside = "\n".join(
+            f"{TIME} [{draw.choice(LEVELS)}] {site.pid}#{site.pid}: "
+            f"{draw.choice(['', '*9 '])}forged {'x' * draw.randrange(300)}"
+            for _ in range(draw.randrange(1, 9))
+        )
+        get(site.port, "/" + "".join(f"%{byte:02X}" for byte in f"\n{inside}\n".encode()))
         if draw.random() < 0.3:
-            logs.lines()
-    found = bad_lines(logs.lines(), ours={7}, old=set())
+            assert bad_lines(logs.lines(), ours=None, old=set()) == []
+    assert bad_lines(logs.lines(), ours=None, old=set()) == []
+    assert any("forged" in one for one in bad_lines(logs.doubtful_lines(), ours=None, old=set()))
     logs.close()
+    logs = Logs([str(site.root / "error.log")], only_own=True)
+    victim = children(site)[-1]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: bool(logs.lines()))
+    found = bad_lines(logs.lines(), ours={site.pid}, old=set())
+    logs.close()
+    assert found == [f"[alert] worker process {victim} exited on signal 9"]
+
+
+pieces = st.lists(
+    st.tuples(st.sampled_from(LEVELS), st.sampled_from(["", "*9 "]), st.integers(0, 400)),
+    max_size=9,
+)
+messages = st.lists(
+    st.tuples(
+        pieces | st.none(),
+        st.sampled_from(LEVELS),
+        st.integers(0, LONGEST - 100),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@given(messages, st.integers(0, 3) | st.integers(0, 3).map(lambda pages: pages * mmap.PAGESIZE))
+def test_only_what_nginx_alone_wrote_counts(drawn: list[Any], begin: int) -> None:
+    """Messages as nginx writes them, with what a client likes inside of those of requests."""
+    with tempfile.NamedTemporaryFile(buffering=0) as file:
+        file.write(b"-" * begin)
+        logs = Logs([file.name], only_own=True)
+        own: list[str] = []
+        # At a page's bound a message may have been half written.
+        far = 0 if begin and begin % mmap.PAGESIZE == 0 else LONGEST
+        for number, (inside, level, length, looks) in enumerate(drawn):
+            if inside is not None:
+                lines = "\n".join(
+                    f"{TIME} [{kind}] 7#7: {connection}forged {'x' * more}"
+                    for kind, connection, more in inside
+                )
+                message = f'{TIME} [error] 8#8: *{number} open() "/\n{lines}'[: LONGEST - 1]
+                # One that is forged may be the last that has a connection.
+                far = -[one.start() for one in OF_REQUEST.finditer(message)][-1]
+            else:
+                message = f"{TIME} [{level}] 7#7: own {number} {'y' * length}"
+                if level in ("emerg", "alert") and far >= LONGEST:
+                    own.append(f"[{level}] own {number}")
+            file.write(message.encode() + b"\n")
+            far += len(message) + 1
+            if looks:
+                logs.lines()
+        found = bad_lines(logs.lines(), ours={7}, old=set())
+        logs.close()
     assert [" ".join(one.split()[:3]) for one in found] == own
-    assert own, "some are far enough from every request"
 
 
 @pytest.mark.parametrize(("before", "is_own"), [(mmap.PAGESIZE, False), (mmap.PAGESIZE - 1, True)])
