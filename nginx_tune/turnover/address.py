@@ -13,6 +13,7 @@ from nginx_tune.conf.tree import ConfTree
 
 _EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
 _UNSAID_PORTS = (80, 8000)
+_ONE_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to ask
 Speaks = Literal["http", "http2", "tls", "unknown"]
 
 
@@ -28,8 +29,40 @@ class Address(NamedTuple):
 
     def is_at(self, address: str, port: int) -> bool:
         """Whether it is the listener at an address."""
-        host = self.host.strip("[]")
-        return self.port == port and (host == address or (host == "*" and address == "0.0.0.0"))  # noqa: S104
+        return self.port == port and _number(self.host) == ipaddress.ip_address(address)
+
+    def is_named_at(self, port: int) -> bool:
+        """Whether it is the listener of a port at whatever a name stands for."""
+        return not self.path and self.port == port and _number(self.host) is None
+
+
+def _number(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address of a ``listen``; null for a name."""
+    try:
+        return ipaddress.ip_address("0.0.0.0" if host == "*" else host.strip("[]"))  # noqa: S104
+    except ValueError:
+        return None
+
+
+def where_to_ask(address: str) -> str:
+    """The address to connect to for a listening socket: one of this host where it has them all."""
+    return _ONE_OF_ALL.get(address, address)
+
+
+def spoken_at(address: str, port: int, found: Sequence[Address]) -> Speaks:
+    """What a listening socket is asked in, by the ``listen`` that its connection is for.
+
+    Where a socket has every address, a ``listen`` of a single one of them holds there before that
+    of all: ``listen 127.0.0.1:80 http2`` beside ``listen 80``. What a name stands for is not known.
+    Source: ngx_http_init_connection() (by the local address, the wildcard last).
+    """
+    asked = where_to_ask(address)
+    own = next((one for one in found if one.is_at(asked, port)), None)
+    own = own or next((one for one in found if one.is_at(address, port)), None)
+    if own is None:
+        return "unknown"
+    is_clear = all(one.speaks == own.speaks for one in found if one.is_named_at(port))
+    return own.speaks if is_clear else "unknown"
 
 
 def lost_addresses(before: Sequence[Address], after: Sequence[Address]) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from nginx_tune.host.door import Host, attempt
-from nginx_tune.turnover.address import AcceptingSocket
+from nginx_tune.turnover.address import AcceptingSocket, where_to_ask
 from nginx_tune.turnover.model_process import Process
 from nginx_tune.turnover.parse_reload import accepted_inode
 from nginx_tune.turnover.workers import held_sockets
@@ -29,7 +29,6 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """A client's beginning, and empty settings."""
 _FRAME_HEAD_BYTES = 9
 _SETTINGS = 4
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to ask, not where to listen
 _REFUSED_NAME = "unrecognized"
 """ssl_reject_handshake: the worker has spoken."""
 
@@ -84,8 +83,8 @@ def _connected(place: AcceptingSocket) -> Iterator[socket.socket]:
             connection.connect(place.path)
             yield connection
         return
-    address = _ANY.get(place.address, place.address)
-    with socket.create_connection((address, place.port), timeout=_ANSWER_SECONDS) as connection:
+    address = (where_to_ask(place.address), place.port)
+    with socket.create_connection(address, timeout=_ANSWER_SECONDS) as connection:
         yield connection
 
 

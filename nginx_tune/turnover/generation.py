@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nginx_tune.host.door import Host
 from nginx_tune.host.listeners import ask_listening
 from nginx_tune.host.namespaces import in_network_of
-from nginx_tune.turnover.address import AcceptingSocket, Address
+from nginx_tune.turnover.address import AcceptingSocket, Address, spoken_at
 from nginx_tune.turnover.asking import Asked, ask_place, may_answer
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.model_process import Process
@@ -96,10 +96,8 @@ def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list
     found: dict[tuple[str, int], AcceptingSocket] = {}
     for one in getattr(listening, "sockets", []):
         if one.inode in held:
-            spoken = next((a for a in addresses if a.is_at(one.address, one.port)), None)
-            place = AcceptingSocket(
-                one.address, one.port, "", spoken.speaks if spoken else "unknown"
-            )
+            speaks = spoken_at(one.address, one.port, addresses)
+            place = AcceptingSocket(one.address, one.port, "", speaks)
             found.setdefault((one.address, one.port), place)
     unix = [AcceptingSocket("", 0, a.path, a.speaks) for a in addresses if a.path]
     return [*found.values(), *unix]

@@ -8,7 +8,7 @@ import pytest
 from apply_site import Site, free_port
 
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.address import AcceptingSocket, Address, lost_addresses
+from nginx_tune.turnover.address import AcceptingSocket, Address, lost_addresses, spoken_at
 from nginx_tune.turnover.asking import ask_place
 from nginx_tune.turnover.process import process_of
 
@@ -40,6 +40,33 @@ def test_an_address_is_lost_unless_one_stands_for_it(
 ) -> None:
     old, new = ([address(one) for one in text.split()] for text in (before, after))
     assert lost_addresses(old, new) == lost
+
+
+@pytest.mark.parametrize(
+    ("place", "listens", "speaks"),
+    [
+        ("0.0.0.0:80", "*:80=http", "http"),
+        ("0.0.0.0:80", "*:80=http 127.0.0.1:80=http2", "http2"),
+        ("0.0.0.0:80", "127.0.0.1:80=tls *:80=http", "tls"),
+        ("0.0.0.0:80", "*:80=http 127.0.0.2:80=http2 127.0.0.1:81=http2", "http"),
+        ("127.0.0.2:80", "*:80=http 127.0.0.2:80=http2", "http2"),
+        (":::80", "[::]:80=http [0:0::1]:80=http2", "http2"),
+        (":::80", "[::0]:80=http 127.0.0.1:80=http2", "http"),
+        ("0.0.0.0:80", "*:80=http one.example:80=http", "http"),
+        ("0.0.0.0:80", "*:80=http one.example:80=http2", "unknown"),
+        ("0.0.0.0:80", "*:80=http one.example:81=http2 /run/a=http2", "http"),
+        ("127.0.0.1:80", "one.example:80=http2", "unknown"),
+    ],
+)
+def test_a_socket_is_asked_by_the_listen_that_its_connection_is_for(
+    place: str, listens: str, speaks: str
+) -> None:
+    found = []
+    for one in listens.split():
+        text, _, spoken = one.partition("=")
+        found.append(address(text)._replace(speaks=spoken))
+    at, _, port = place.rpartition(":")
+    assert spoken_at(at, int(port), found) == speaks
 
 
 @pytest.mark.needs("root", "nginx")

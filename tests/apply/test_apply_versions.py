@@ -11,6 +11,10 @@ from apply_site import Site, free_port
 from change_files import snapshot
 from matrix_program import own_executable
 
+from nginx_tune.apply.errors import RejectedError
+from nginx_tune.apply.undo import roll_back
+from nginx_tune.host.live import LiveHost
+
 pytestmark = [
     pytest.mark.needs("root", "matrix", "patchelf"),
     pytest.mark.parametrize("series", ["1.18", "1.26", "1.30"]),
@@ -55,6 +59,57 @@ def test_cleartext_http_2_is_asked_as_it_is_spoken(
     new = site.server("return 204;", f"{place} http2{more}")
     applied = site.apply({"conf.d/h2.conf": new})
     assert (applied.outcome, applied.reason) == ("kept", "")
+
+
+@pytest.mark.parametrize(
+    "listens",
+    [
+        ("{0} http2", "{0}"),  # one server's word holds for both
+        ("{0}", "{0} http2"),
+        ("127.0.0.1:{0} http2", "{0}"),  # one socket, asked at 127.0.0.1
+        ("{0} http2", "127.0.0.1:{0}"),
+        ("localhost:{0} http2", "{0}"),  # what a name stands for is not known: it must accept
+    ],
+)
+def test_an_address_is_asked_by_its_own_listen(
+    make_site: Make, program: str, listens: tuple[str, str]
+) -> None:
+    site = make_site(binary=program)
+    port = free_port()
+    new = "".join(site.server("return 204;", one.format(port)) for one in listens)
+    applied = site.apply({"conf.d/h2.conf": new})
+    assert (applied.outcome, applied.reason) == ("kept", "")
+
+
+@pytest.mark.parametrize("options", ["http2", "http2 proxy_protocol"])
+def test_an_address_that_begins_to_speak_http_2_is_kept_and_taken_back(
+    make_site: Make, program: str, options: str
+) -> None:
+    """A rollback asks the old listener as it speaks again."""
+    site = make_site(binary=program)
+    port = free_port()
+    (site.tree / "conf.d" / "other.conf").write_text(site.server(listen=f"127.0.0.1:{port}"))
+    assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
+    new = site.server("return 204;", f"127.0.0.1:{port} {options}")
+    changed = site.apply({"conf.d/other.conf": new})
+    assert (changed.outcome, changed.reason) == ("kept", "")
+    assert roll_back(LiveHost(), site.state, None)[1] == "reloaded"
+    assert site.ask(port) == "old\n"
+
+
+def test_http_2_by_its_own_directive_leaves_the_other_protocol(
+    make_site: Make, program: str, series: str
+) -> None:
+    site = make_site(binary=program)
+    port = free_port()
+    edits = {"conf.d/h2.conf": site.server('http2 on; return 200 "both\\n";', f"127.0.0.1:{port}")}
+    if series == "1.18":  # it is of 1.25.1
+        with pytest.raises(RejectedError, match='unknown directive "http2"'):
+            site.apply(edits)
+        return
+    applied = site.apply(edits)
+    assert (applied.outcome, applied.reason) == ("kept", "")
+    assert site.ask(port) == "both\n"
 
 
 def test_a_changed_zone_key_is_taken_back(make_site: Make, program: str) -> None:
