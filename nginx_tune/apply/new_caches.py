@@ -32,7 +32,7 @@ def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
             raise RefusedError(
                 f"{line.file}:{line.line}: {line.name} {line.value}: nginx would delete what lies "
                 f"there and is not of a cache, such as {foreign}",
-                hint="name a directory that is empty or not there yet",
+                hint="name a directory that is not there yet, or an empty one of the workers' user",
             )
 
 

@@ -2,8 +2,9 @@
 
 A reload writes its number into whatever ``pid`` names, and nginx removes that as it ends. The
 directories of caches and of temporary files are given to the workers' user by every start, every
-reload, and by root's ``nginx -t`` alone. No rollback could undo either, so it is looked at before
-any file is changed.
+reload, and by root's ``nginx -t`` alone. Where an include takes either, the next reload reads it as
+configuration. No rollback could undo that, so it is looked at before any file is changed.
+A ``lock_file`` is harmless: with atomic operations nginx never opens it (ngx_shmtx_create()).
 Source: ngx_create_pidfile(), ngx_delete_pidfile(), ngx_create_paths().
 """
 
@@ -14,7 +15,7 @@ import posixpath
 import pwd
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from nginx_tune.apply.target import ManagedNginx, pid_path
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.scopes import http_blocks
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.subject.overwriting import is_asked
 
 _TEMPORARY: Final = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 _NAMES: Final = frozenset({f"{name}_temp_path" for name in _TEMPORARY}) | {
@@ -40,21 +42,32 @@ class _Place(NamedTuple):
     """Where it is said, for people."""
 
 
-def refuse_taken_places(
-    before: ConfTree, after: ConfTree, subject: ManagedNginx, contents: Collection[str]
-) -> None:
-    """``contents`` are the paths of the files that the change writes.
+def refuse_taken_places(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> None:
+    """Look at what nginx would make by the new configuration, and not by the old one.
 
     Errors: RefusedError that names the line and what it would do.
     """
-    _check_pid_file(before, after, subject, contents)
+    _check_pid_file(before, after, subject)
+    known = {one.path for one in _places(before, subject)}
+    for place in _places(after, subject):
+        if place.path not in known:
+            _refuse_included(place.path, place.said, after)
     if os.geteuid() == 0:  # nobody else can give files away
         _check_owners(before, after, subject)
 
 
-def _check_pid_file(
-    before: ConfTree, after: ConfTree, subject: ManagedNginx, contents: Collection[str]
-) -> None:
+def _refuse_included(path: str, said: str, after: ConfTree) -> None:
+    """Errors: RefusedError for what nginx makes where it looks for its configuration."""
+    for name in after.asked:
+        if is_asked(path, name):
+            raise RefusedError(
+                f"{said}: the configuration includes {name}, so the next reload would read what "
+                "nginx makes there, and fail",
+                hint="name a place that nothing includes",
+            )
+
+
+def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> None:
     old, new = pid_path(before, subject), pid_path(after, subject)
     if new == old:
         return
@@ -66,7 +79,8 @@ def _check_pid_file(
             "the old one, so none is left",
             hint="leave pid as it is until nginx is started anew",
         )
-    if os.path.realpath(new) in contents or not _is_free(new, subject):
+    _refuse_included(new, said, after)
+    if not _is_free(new, subject):
         raise RefusedError(
             f"{said}: nginx would write its number over that file, and remove it as it ends",
             hint="name a file that is not there yet",
@@ -74,9 +88,10 @@ def _check_pid_file(
 
 
 def _is_free(path: str, subject: ManagedNginx) -> bool:
-    """Whether nothing is lost: no file, one that names no living process, or an empty one.
+    """Whether nothing is lost: no file, or one of ours that is empty or names no living process.
 
-    ``nginx -t`` leaves an empty one where there was none.
+    ``nginx -t`` leaves an empty one where there was none. A link is written through, and removed
+    itself; by another name of the file (a hard link) somebody else reads it.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -86,7 +101,9 @@ def _is_free(path: str, subject: ManagedNginx) -> bool:
     except OSError:
         return False
     try:
-        is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        status = os.fstat(descriptor)
+        is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        is_plain = is_plain and status.st_uid == os.geteuid()
         content = os.read(descriptor, _MOST_PID_BYTES + 1) if is_plain else b"-"
     finally:
         os.close(descriptor)
@@ -120,12 +137,10 @@ def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> N
                 "run cannot use from then on, even if the change is taken back",
                 hint="change user by hand, with a restart",
             )
-        if status.st_uid == 0 and _is_empty(place.path):  # made for nginx, by whoever applies this
-            continue
         raise RefusedError(
-            f"{place.said}: nginx would make {name} the owner of what is there, and no rollback "
-            "gives it back",
-            hint=f"name a directory that is not there yet, or make {name} its owner first",
+            f"{place.said}: nginx would make {name} the owner of what is there, with every right, "
+            "and no rollback gives it back",
+            hint=f"name a directory that is not there yet, or make it {name}'s (u+rwx) before",
         )
 
 
@@ -159,11 +174,3 @@ def _places(tree: ConfTree, subject: ManagedNginx) -> Iterator[_Place]:
             path = built.removeprefix(option) or f"{name}_temp"
             path = posixpath.join(subject.prefix, path)
             yield _Place(os.path.realpath(path), f"{name}_temp_path {path}")
-
-
-def _is_empty(path: str) -> bool:
-    try:
-        with os.scandir(path) as entries:
-            return next(entries, None) is None
-    except OSError:  # no directory
-        return False

@@ -214,7 +214,7 @@ class _Change:
         # cron looks.
         check_included(contents, after.files)
         refuse_foreign_files(before.reading.tree, after.tree)
-        refuse_taken_places(before.reading.tree, after.tree, subject, contents)
+        refuse_taken_places(before.reading.tree, after.tree, subject)
 
     def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
         if not self._wish.permissions.trusted:

@@ -46,7 +46,7 @@ def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[st
         return
     for name in dict.fromkeys(asked):
         for file in written:
-            if _is_asked(file, name):
+            if is_asked(file, name):
                 raise UsageError(
                     f"{file}: the configuration includes {name}, so nginx would read the result",
                     hint=_HINT,
@@ -66,7 +66,7 @@ def _is_special(file: str) -> bool:
     return Path(file).exists() and not Path(file).is_file()
 
 
-def _is_asked(file: str, name: str) -> bool:
+def is_asked(file: str, name: str) -> bool:
     """Whether an include would read a file: by the name that is written, or the one behind it."""
     if not is_pattern(name):
         return is_same(file, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -42,21 +43,76 @@ def test_a_pid_on_a_file_of_something_else_is_refused(make_site: Make, content: 
     assert site.ask() == "old\n"
 
 
-@pytest.mark.parametrize("kind", ["link", "directory", "changed"])
-def test_a_pid_on_no_plain_file_or_on_one_of_the_change_is_refused(
-    make_site: Make, kind: str
-) -> None:
+@pytest.mark.parametrize("kind", ["link", "directory", "hard link", "another's"])
+def test_a_pid_on_what_is_no_plain_file_of_ours_is_refused(make_site: Make, kind: str) -> None:
     site = make_site()
-    there = site.tree / "conf.d" / "zz" if kind == "changed" else site.root / "zz"
-    edits = with_pid(site, there)
+    there = site.root / "zz"
     if kind == "link":
         there.symlink_to(site.tree / "absent")
     elif kind == "directory":
         there.mkdir()
     else:
-        edits["conf.d/zz"] = "# new\n"
+        there.write_bytes(b"")
+    if kind == "hard link":
+        there.with_name("other").hardlink_to(there)
+    if kind == "another's":
+        os.chown(there, NOBODY, -1)
     with pytest.raises(RefusedError, match="nginx would write its number over that file"):
+        site.apply(with_pid(site, there))
+
+
+def test_nothing_is_written_through_a_link_by_the_first_test(make_site: Make) -> None:
+    """A dangling one too: nginx -t alone would make what it leads to."""
+    site = make_site()
+    (site.root / "link").symlink_to(site.root / "absent")
+    with pytest.raises(RefusedError, match="nginx would write"):
+        site.apply(with_pid(site, site.root / "link"))
+    assert not (site.root / "absent").exists()
+    # What nginx itself makes of it.
+    site.conf.write_text(site.text(f"pid {site.root}/link;"))
+    subprocess.run(["/usr/sbin/nginx", "-t", "-c", site.conf], check=True, capture_output=True)
+    assert (site.root / "absent").exists()
+
+
+@pytest.mark.parametrize("line", ["pid {};", "proxy_temp_path {};"])
+@pytest.mark.parametrize("written", [True, False])
+def test_what_nginx_makes_is_nothing_that_an_include_reads(
+    make_site: Make, line: str, written: bool
+) -> None:
+    """Of an empty pid file nginx -t is content, the reload after the next one is not."""
+    site = make_site()
+    new = line.format(site.tree / "conf.d" / "zz")
+    if line.startswith("pid"):
+        edits = {"nginx.conf": site.text(new)}
+    else:
+        edits = {"conf.d/site.conf": site.server(f'return 200 "new\\n"; {new}')}
+    if written:
+        edits["conf.d/zz"] = "# new\n"
+    with pytest.raises(RefusedError, match=r"/zz: the configuration includes .*conf\.d/\*"):
         site.apply(edits)
+    assert not (site.tree / "conf.d" / "zz").exists()
+
+
+def test_nginx_reads_its_own_number_as_configuration(make_site: Make) -> None:
+    """What the refusal keeps from happening."""
+    site = make_site()
+    number = site.pid
+    site.conf.write_text(site.text(f"pid {site.tree}/conf.d/zz;"))
+    command = ["/usr/sbin/nginx", "-t", "-c", str(site.conf)]
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+    os.kill(number, signal.SIGHUP)
+    wait_until(lambda: (site.tree / "conf.d" / "zz").read_text().strip() == str(number))
+    said = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "conf.d/zz:2" in said.stderr
+    assert said.returncode != 0
+
+
+def test_what_is_hidden_from_an_include_may_lie_beside_it(make_site: Make) -> None:
+    site = make_site()
+    edits = with_pid(site, site.tree / "conf.d" / ".pid")
+    assert site.apply(edits).outcome == "kept"
+    assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"4194304\n"])
@@ -91,7 +147,7 @@ def owner(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
-@pytest.mark.parametrize("what", ["full", "file", "others"])
+@pytest.mark.parametrize("what", ["full", "empty", "file", "others"])
 def test_what_is_there_is_not_given_away(make_site: Make, name: str, what: str) -> None:
     site = make_site(user="root" if what == "others" else "nobody nogroup")
     there = site.root / "there"
@@ -110,16 +166,41 @@ def test_what_is_there_is_not_given_away(make_site: Make, name: str, what: str) 
     assert owner(there) == before
 
 
-def test_an_empty_directory_of_roots_and_one_of_the_workers_are_taken(make_site: Make) -> None:
+@pytest.mark.parametrize("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
+def test_an_empty_directory_for_a_cache_is_not_given_away(make_site: Make, module: str) -> None:
+    """Such as /run/sshd, which is no longer sshd's when it is not root's."""
     site = make_site(user="nobody nogroup")
-    for name in ("empty", "theirs"):
-        (site.root / name).mkdir()
+    there = site.root / "there"
+    there.mkdir(mode=0o755)
+    text = f"{module}_cache_path {there} keys_zone=z:1m;\n"
+    with pytest.raises(RefusedError, match=rf"caches\.conf:1: {module}_cache_path .*owner of what"):
+        site.apply({"conf.d/caches.conf": text})
+    assert owner(there) == (0, 0o755)
+    # What nginx itself makes of it.
+    (site.tree / "conf.d" / "caches.conf").write_text(text)
+    subprocess.run(["/usr/sbin/nginx", "-t", "-c", site.conf], check=True, capture_output=True)
+    assert owner(there)[0] == NOBODY
+
+
+def test_a_place_that_its_owner_may_not_use_is_not_opened(make_site: Make) -> None:
+    site = make_site()
+    there = site.root / "there"
+    there.mkdir(mode=0o500)
+    server = site.server(f"return 204; proxy_temp_path {there};")
+    with pytest.raises(RefusedError, match="owner of what is there"):
+        site.apply({"conf.d/site.conf": server})
+    assert owner(there) == (0, 0o500)
+
+
+def test_what_is_not_there_yet_and_what_is_the_workers_are_taken(make_site: Make) -> None:
+    site = make_site(user="nobody nogroup")
+    (site.root / "theirs").mkdir()
     (site.root / "theirs" / "x").write_bytes(b"")
     os.chown(site.root / "theirs", NOBODY, 0)
-    body = f"proxy_temp_path {site.root}/empty; client_body_temp_path {site.root}/theirs;"
+    body = f"proxy_temp_path {site.root}/absent; client_body_temp_path {site.root}/theirs;"
     edits = {"conf.d/site.conf": site.server(f'{body} return 200 "new\\n";')}
     assert site.apply(edits).outcome == "kept"
-    assert owner(site.root / "empty")[0] == NOBODY
+    assert owner(site.root / "absent")[0] == NOBODY
 
 
 def test_another_user_does_not_take_directories_from_workers_that_run(make_site: Make) -> None:
