@@ -44,8 +44,18 @@ def logged_faults(
     logs: Logs, master: Process, before: frozenset[Process], now: frozenset[Process]
 ) -> list[str]:
     """Emergencies and alerts of the master and of the new workers."""
+    return _faults(logs.lines(), logs, master, before, now)
+
+
+def _faults(
+    lines: Sequence[bytes],
+    logs: Logs,
+    master: Process,
+    before: frozenset[Process],
+    now: frozenset[Process],
+) -> list[str]:
     ours = {logs.number_of(one) for one in (master, *now)}
-    return bad_lines(logs.lines(), ours=ours, old={logs.number_of(one) for one in before})
+    return bad_lines(lines, ours=ours, old={logs.number_of(one) for one in before})
 
 
 def await_workers(
@@ -77,9 +87,13 @@ def await_workers(
         if fresh and fresh == now.serving and time.monotonic() - since >= _STABLE_SECONDS:
             return fresh
         if time.monotonic() > until:
+            late = [_late(now, before, seconds), *wrong[-2:]]
+            doubtful = _faults(logs.doubtful_lines(), logs, master, before, fresh)
+            if doubtful and not wrong:
+                late.append(f"logged, unless a client wrote it: {doubtful[-1]}")
             if not fresh and not wrong and now.serving & before:
-                raise OldServeError(_late(now, before, seconds))
-            raise ReloadError("; ".join([_late(now, before, seconds), *wrong[-2:]]))
+                raise OldServeError("; ".join(late))
+            raise ReloadError("; ".join(late))
         time.sleep(_POLL_SECONDS)
 
 

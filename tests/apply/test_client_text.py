@@ -20,6 +20,7 @@ import pytest
 from apply_site import Site, amid_watch, wait_until
 from hypothesis import given
 
+from nginx_tune.apply import run
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.parse_reload import bad_lines
 
@@ -139,6 +140,28 @@ def test_a_worker_that_ends_behind_another_reload_is_seen(
     applied = site.apply({"conf.d/site.conf": site.server("return 204;")}, watch_seconds=3.0)
     assert applied.outcome == "rolled_back"
     assert "worker" in applied.reason
+
+
+@needs_nginx
+def test_a_refused_reload_is_explained_by_what_a_client_may_have_written(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken back as the old workers serve; the line only says why, and whose it may be."""
+    zone = "limit_req_zone ${} zone=z:1m rate=9r/s;"
+    site = make_site(http=zone.format("binary_remote_addr"))
+    real = run.tell
+
+    def tell(*given: Any) -> None:
+        get(site.port, "/absent" + "%0A" * 9)
+        real(*given)
+
+    serve_files(site)
+    monkeypatch.setattr(run, "tell", tell)
+    new = {"nginx.conf": site.text(http=zone.format("remote_addr"))}
+    applied = site.apply(new, reload_seconds=1.5)
+    assert applied.outcome == "rolled_back"
+    assert "the old workers still serve 1.5 s after the reload" in applied.reason
+    assert "logged, unless a client wrote it: [emerg] limit_req" in applied.reason
 
 
 @needs_nginx
