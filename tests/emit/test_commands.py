@@ -188,6 +188,30 @@ def test_three_named_directories_pass_the_real_nginx(run_cli: Run, tmp_path: Pat
 
 
 @pytest.mark.needs("nginx", "root")
+def test_the_test_of_what_is_written_gives_no_directory_away(
+    run_cli: Run, facts_file: Path, tmp_path: Path
+) -> None:
+    """Neither the one that is named nor those that the installed nginx keeps bodies in."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "keep").write_bytes(b"x")
+    site_file = write(
+        tmp_path / "site.json", encode(site(user="daemon", error_log=f"{tmp_path}/e"))
+    )
+    folders = [there, *Path("/var/lib/nginx").glob("*")]
+    before = [(one.stat().st_uid, one.stat().st_mode) for one in folders]
+    conf = tmp_path / "nginx.conf"
+    run = run_cli(
+        "generate", "--facts", facts_file, "--kind", "cache", "--site", site_file, "--cache-dir",
+        there, "--nginx", "nginx", "-o", conf,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "user daemon;" in conf.read_text()
+    assert [(one.stat().st_uid, one.stat().st_mode) for one in folders] == before
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.needs("nginx", "root")
 def test_what_nginx_rejects_is_not_written(run_cli: Run, facts_file: Path, tmp_path: Path) -> None:
     conf = tmp_path / "nginx.conf"
     missing = tmp_path / "no" / "such" / "place"
