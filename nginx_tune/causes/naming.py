@@ -55,8 +55,11 @@ def find_causes(
     duration_seconds: float,
     unknown: Sequence[Unknown] = (),
     allowed_seconds: float = ALLOWED_SECONDS,
+    has_ended: bool = False,
 ) -> list[Cause]:
     """The causes that the figures show, lost requests first; one entry when they show none.
+
+    With ``has_ended`` nginx did not last for the whole window.
 
     ``allowed_seconds`` is what a request may take: longer turns, and waits of a tenth of it, are
     never passed over.
@@ -69,6 +72,9 @@ def find_causes(
     causes = [cause for look in _LOOKS if (cause := look(window)) is not None]
     if causes:
         return causes
+    if has_ended:
+        lacking = _not_enough(["why it ended: see its error log", "what it would have done"])
+        return [replace(lacking, summary="nginx ended in this window")]
     blocked = measure_blocked(server, duration_seconds)
     if blocked is None:
         reasons = [one.reason for one in unknown if one.path.endswith("/loop_turn_seconds")]

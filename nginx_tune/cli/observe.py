@@ -89,4 +89,6 @@ def command(
         "prometheus": lambda: render_observation_prometheus(observation),
     }
     write_result(renderers, formats, output)
-    return ExitStatus.INTERRUPTED if observed.interrupted else ExitStatus.OK
+    if observed.interrupted:
+        return ExitStatus.INTERRUPTED
+    return ExitStatus.UNDECIDED if observed.has_ended else ExitStatus.OK

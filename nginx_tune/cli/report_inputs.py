@@ -65,6 +65,8 @@ def _is_id(name: str) -> bool:
 def _document(data: bytes, source: str) -> Document:
     try:
         found = msgspec.json.decode(data, type=_Header).schema
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: no document of nginx-tune: {error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{source}: not JSON: {error}") from None
     kind = next((kind for kind in PAGE_KINDS if schema_of(kind) == found), None)

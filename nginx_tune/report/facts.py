@@ -287,7 +287,7 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
         dataset.path,
         f"{at_least}{number_text(dataset.files)} files",
         f"{at_least}{bytes_text(dataset.bytes)}{sampled}{_kept(dataset)}",
-        f"median {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}, all ≤ "
+        f"half ≤ {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}, all ≤ "
         f"{bytes_text(sizes.max_bytes)}"
         if sizes
         else "",

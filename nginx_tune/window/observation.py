@@ -36,6 +36,7 @@ from nginx_tune.window.moment import Subjects
 from nginx_tune.window.watch import ServerWatch
 
 MOST_PATHS = 256
+_ENDED = "ended: nginx ended in the window"
 _MOST_LATE_SECONDS = 0.5
 _MOST_LINKS = 40
 _STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
@@ -57,10 +58,11 @@ class WatchRequest(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """An observation, and whether it was cut short by Ctrl-C."""
+    """An observation, and whether it was cut short by Ctrl-C or by the end of nginx."""
 
     observation: Observation
     interrupted: bool
+    has_ended: bool
 
 
 def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None]) -> Observed:
@@ -100,6 +102,7 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
         server, gaps = watch.finish()
         lasted = watch.seconds
     unknown = [Unknown(path=f"/server{at}", reason=reason) for at, reason in sorted(gaps.items())]
+    flags = _flags(host, running, subjects)
     observation = Observation(
         duration_seconds=lasted,
         pid=running.pid,
@@ -113,18 +116,19 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
             duration_seconds=lasted,
             unknown=unknown,
             allowed_seconds=request.objective_seconds or ALLOWED_SECONDS,
+            has_ended=_ENDED in flags,
         ),
-        flags=[*_flags(host, running, subjects), *_late(server)],
+        flags=[*flags, *_late(server)],
         unknown=unknown,
     )
-    return Observed(observation, interrupted)
+    return Observed(observation, interrupted=interrupted, has_ended=_ENDED in flags)
 
 
 def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
     """What makes the window unfit for conclusions."""
     now = next((m for m in find_masters(host) if m.pid == running.pid), None)
     if now is None:
-        return ["ended: nginx ended in the window"]
+        return [_ENDED]
     fresh = set(now.workers) - set(subjects.workers)
     if fresh or not set(subjects.workers) <= set(now.workers):
         return [f"reloaded: {len(fresh)} workers are new since the window began"]

@@ -394,6 +394,26 @@ def test_a_stopped_worker_is_named(run_cli: RunCli, tmp_path: Path, free_port: i
     assert found.server.workers[0].state_ratios["T"] > 0.05
 
 
+@pytest.mark.needs("root", "nginx")
+def test_an_nginx_that_ends_in_the_window_is_no_success(
+    run_cli: RunCli, tmp_path: Path, free_port: int
+) -> None:
+    output = tmp_path / "seen.json"
+    with serving(tmp_path, free_port, "") as running:
+        end = threading.Timer(3.0, os.kill, (running.pid, signal.SIGQUIT))
+        end.start()
+        run = run_cli(
+            "observe", "--pid", str(running.pid), "--duration", "6s", "--tracing", "off",
+            "-f", "console", "-f", f"json={output}",
+        )  # fmt: skip
+        end.join()
+    assert run.returncode == 4, run.stdout
+    assert "nginx ended in this window" in run.stdout
+    assert "replaced" not in run.stdout
+    found = decode(Observation, output.read_bytes(), source=str(output))
+    assert found.flags == ["ended: nginx ended in the window"]
+
+
 @pytest.mark.needs("root", "nginx", "tracefs")
 def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
     """The worker is stuck in write() before the window and after it."""
