@@ -110,7 +110,7 @@ def test_a_watch_ends_one_question_behind_its_time_at_most(
     make_site: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With several canaries, the last of whose answers are bad and take nearly all their time."""
-    longest = 2.0
+    longest = 4.0
     monkeypatch.setattr(canary, "ANSWER_SECONDS", longest)
     servers = [Server() for _ in range(3)]
     times: list[float] = []
@@ -141,7 +141,7 @@ def test_a_watch_ends_one_question_behind_its_time_at_most(
     assert applied.outcome == "rolled_back"
     assert applied.reason.startswith(f"{urls[0]} answers 500, then does not answer within ")
     took = times[1] - times[0]
-    assert longest * 0.9 < took < 0.2 + longest + 1.0
+    assert longest * 0.9 < took < longest * 1.7, "twice would be two questions"
 
 
 @pytest.mark.parametrize("is_there_later", [False, True])
