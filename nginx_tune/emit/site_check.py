@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
+from pathlib import PurePosixPath
 
 from nginx_tune.documents.site import GZIP_LINE, Site, Upstream
 from nginx_tune.errors import UsageError
@@ -36,6 +38,15 @@ _SERVER_OPTION = re.compile(
 _ANY = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 MOST_CHAINED = 10
 """Source: ngx_http_named_location, NGX_HTTP_MAX_URI_CHANGES: ten changes of a request's URI."""
+_OF_THE_SYSTEM = frozenset(
+    f"/{name}"
+    for name in (
+        "", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run",
+        "sbin", "sys", "tmp", "usr", "usr/lib", "usr/local", "usr/share", "var", "var/cache",
+        "var/lib", "var/log", "var/spool", "var/tmp", "var/www",
+    )
+)  # fmt: skip
+"""Source: hier(7)."""
 MOST = 256
 """Entries in one list of a site."""
 
@@ -52,6 +63,7 @@ def check_site(site: Site) -> None:
     _check_directories("roots", site.roots)
     _check_root_prefixes(site)
     _check_directories("cache_dirs", site.cache_dirs)
+    _check_caches(site)
     _check_locations("hot_locations", site.hot_locations)
     _check_locations("streams", site.streams)
     if set(site.streams) & {*site.hot_locations, *site.root_prefixes}:
@@ -121,6 +133,28 @@ def _check_directories(field: str, paths: Sequence[str]) -> None:
         _check_absolute(path, field)
     if len(set(paths)) < len(paths):
         raise UsageError(f"{field}: a directory is given twice")
+
+
+def _check_caches(site: Site) -> None:
+    """A cache's loader deletes whatever else lies in it (``ngx_http_file_cache_loader()``).
+
+    Errors: UsageError for a directory of the system, or around what the site itself names.
+    """
+    tls = [] if site.tls is None else [site.tls.certificate, site.tls.certificate_key]
+    named = [*tls, site.mime_types, site.error_log, site.access_log]
+    for path in site.cache_dirs:
+        cache = PurePosixPath(posixpath.normpath(path))
+        if str(cache).replace("//", "/") in _OF_THE_SYSTEM:
+            raise UsageError(
+                f"cache_dirs: {path[:60]!a} is the system's: nginx deletes what lies there",
+                hint="name a directory below it that is not there yet",
+            )
+        for other in filter(None, named):
+            if PurePosixPath(posixpath.normpath(other)).is_relative_to(cache):
+                raise UsageError(
+                    f"cache_dirs: {path[:60]!a} holds {other[:60]!a}, which nginx would delete",
+                    hint="name a directory of the cache's own",
+                )
 
 
 def _check_root_prefixes(site: Site) -> None:

@@ -286,6 +286,9 @@ def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str)
 @pytest.mark.parametrize(
     "parts",
     [
+        {"cache_dirs": ["/"]},
+        {"cache_dirs": ["/srv/a", "/var/../var//log/"]},
+        {"cache_dirs": ["/srv/a"], "error_log": "/srv/a/logs/error.log"},
         {"listen": []},
         {"listen": ["80; }"]},
         {"listen": ["80 bogus"]},
