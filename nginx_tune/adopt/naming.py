@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from nginx_tune.adopt.cache import object_bytes, with_own_words
 from nginx_tune.adopt.streams import streams_in
+from nginx_tune.conf.cache_places import places_of, why_no_place
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.kept_open import kept_open
@@ -32,6 +33,7 @@ from nginx_tune.decide.cache_key import ID as CACHE_KEY
 from nginx_tune.decide.cache_key import KEY_AMONG_OTHERS
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
+from nginx_tune.errors import UsageError
 
 _OWN_FORMATS = ("combined", "main")
 _CHOICE = "$disk"
@@ -42,7 +44,11 @@ _CHOSEN = (
 
 
 def site_in(tree: ConfTree, site: Site) -> Site:
-    """The site with what the configuration has where the operator named nothing."""
+    """The site with what the configuration has where the operator named nothing.
+
+    Errors: UsageError for a new cache where nginx would delete what is served or kept.
+    """
+    _check_new_caches(site, tree)
     secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
     tls = site.tls
     if tls is None and secure:
@@ -72,6 +78,18 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         log_files=max(site.log_files or 0, held.logs),
         listening_sockets=max(site.listening_sockets or 0, held.sockets),
     )
+
+
+def _check_new_caches(site: Site, tree: ConfTree) -> None:
+    served, kept = places_of(tree)
+    for path in site.cache_dirs:
+        if path in _caches(tree):
+            continue
+        if why := why_no_place(path, served=served, kept=kept, caches=site.cache_dirs):
+            raise UsageError(
+                f"{path}: no place for a cache: it {why}",
+                hint="name a directory of the cache's own, which is not there yet",
+            )
 
 
 def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
-from pathlib import PurePosixPath
 
+from nginx_tune.conf.cache_places import why_no_place
 from nginx_tune.documents.site import GZIP_LINE, Site, Upstream
 from nginx_tune.errors import UsageError
 
@@ -38,15 +37,6 @@ _SERVER_OPTION = re.compile(
 _ANY = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 MOST_CHAINED = 10
 """Source: ngx_http_named_location, NGX_HTTP_MAX_URI_CHANGES: ten changes of a request's URI."""
-_OF_THE_SYSTEM = frozenset(
-    f"/{name}"
-    for name in (
-        "", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run",
-        "sbin", "sys", "tmp", "usr", "usr/lib", "usr/local", "usr/share", "var", "var/cache",
-        "var/lib", "var/log", "var/spool", "var/tmp", "var/www",
-    )
-)  # fmt: skip
-"""Source: hier(7)."""
 MOST = 256
 """Entries in one list of a site."""
 
@@ -136,25 +126,14 @@ def _check_directories(field: str, paths: Sequence[str]) -> None:
 
 
 def _check_caches(site: Site) -> None:
-    """A cache's loader deletes whatever else lies in it (``ngx_http_file_cache_loader()``).
-
-    Errors: UsageError for a directory of the system, or around what the site itself names.
-    """
     tls = [] if site.tls is None else [site.tls.certificate, site.tls.certificate_key]
-    named = [*tls, site.mime_types, site.error_log, site.access_log]
+    kept = [*filter(None, [*tls, site.mime_types, site.error_log, site.access_log])]
     for path in site.cache_dirs:
-        cache = PurePosixPath(posixpath.normpath(path))
-        if str(cache).replace("//", "/") in _OF_THE_SYSTEM:
+        if why := why_no_place(path, kept=kept, caches=site.cache_dirs):
             raise UsageError(
-                f"cache_dirs: {path[:60]!a} is the system's: nginx deletes what lies there",
-                hint="name a directory below it that is not there yet",
+                f"cache_dirs: {path[:60]!a} {why[:100]}",
+                hint="name a directory of the cache's own, which is not there yet",
             )
-        for other in filter(None, named):
-            if PurePosixPath(posixpath.normpath(other)).is_relative_to(cache):
-                raise UsageError(
-                    f"cache_dirs: {path[:60]!a} holds {other[:60]!a}, which nginx would delete",
-                    hint="name a directory of the cache's own",
-                )
 
 
 def _check_root_prefixes(site: Site) -> None:
