@@ -25,8 +25,9 @@ from nginx_tune.documents.site import Site, tls_listens
 ID: Final = "cache-key"
 KEY: Final = "$scheme$host$request_uri"
 """Of a request as its client sent it."""
-_KEY_WITH_PORT: Final = "$scheme$host|$http_host$request_uri"
-"""The same where clients name a port: ``$host`` has none."""
+_KEY_WITH_PORT: Final = "$scheme$host|$http_host|$server_port$request_uri"
+"""The same where clients name a port: ``$host`` has none, and over HTTP/3 there is no
+``$http_host``."""
 _ENCODED: Final = "|$http_accept_encoding"
 KEY_AMONG_OTHERS: Final = (
     "$scheme|$server_name:$server_port|$host|$http_host|$proxy_host|$uri$is_args$args|$request_uri"

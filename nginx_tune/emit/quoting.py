@@ -22,7 +22,7 @@ _OWN_VARIABLES = re.compile(
     r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization))+"
     r"|\$scheme\|\$server_name:\$server_port\|\$host\|\$http_host\|\$proxy_host"
     r"\|\$uri\$is_args\$args\|\$request_uri\|\$http_accept_encoding"
-    r"|\$scheme\$host(?:\|\$http_host)?\$request_uri(?:\|\$http_accept_encoding)?"
+    r"|\$scheme\$host(?:\|\$http_host\|\$server_port)?\$request_uri(?:\|\$http_accept_encoding)?"
     r"|(?:threads=pool_|cache_)\$disk",
     re.ASCII,
 )

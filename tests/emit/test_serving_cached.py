@@ -331,3 +331,7 @@ def test_a_server_is_told_the_port_that_its_client_named(
         for host in [*asked, *asked]:
             _, body = fetch(free_port, "/host", Host=host)
             assert body.decode() == host, "and no cached page of another"
+        # As over HTTP/3, where there is no header of that name.
+        with socket.create_connection(("127.0.0.1", free_port), timeout=20) as one:
+            one.sendall(b"GET /host HTTP/1.0\r\n\r\n")
+            assert one.makefile("rb").read().endswith(f":{free_port}".encode())
