@@ -130,8 +130,8 @@ class SharedAnswers:
         name = line.value.lower()
         if name.startswith(("if-", "range")):
             return False  # what is kept would be a part of the page, or none
-        if name == "connection":
-            return True
+        if name == "connection":  # an upgrade would be answered by a page that is kept
+            return " ".join(line.args[1:]).lower() in ("", "close", "keep-alive")
         same = f"http_{name.replace('-', '_')}" if name in _SENT_ALONG else ""
         return all(
             one in _OF_THE_REQUEST or one == same or self._is_one(one, scope)

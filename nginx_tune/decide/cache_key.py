@@ -30,13 +30,14 @@ _KEY_WITH_PORT: Final = "$scheme$host|$http_host|$server_port$request_uri"
 ``$http_host``."""
 _ENCODED: Final = "|$http_accept_encoding"
 KEY_AMONG_OTHERS: Final = (
-    "$scheme|$server_name:$server_port|$host|$http_host|$proxy_host|$uri$is_args$args|$request_uri"
-    + _ENCODED
+    "$scheme|$server_name:$server_port|$host|$http_host|$http_x_forwarded_proto"
+    "|$http_x_forwarded_host|$proxy_host|$uri$is_args$args|$request_uri" + _ENCODED
 )
 """The same in a configuration that answers one address in several ways: on other ports, by other
 upstreams, by pages put together or led elsewhere, whose requests have the ``$request_uri`` of the
 first. An address alone, as it was decoded, is none: ``%2F`` is no slash to every server. The host
-of the request line need not be that of the header."""
+of the request line need not be that of the header, and what a client or a proxy in front says of
+both (``X-Forwarded-*``) nginx passes on as it is: servers make redirects and links of it."""
 _VARY_SINCE = (1, 7, 7)
 CREDENTIALS: Final = "$http_authorization"
 

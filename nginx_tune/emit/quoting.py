@@ -20,8 +20,9 @@ MOST_BYTES = 1024
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=~^*!?&|<>()\[\]-]+", re.ASCII)
 _OWN_VARIABLES = re.compile(
     r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization))+"
-    r"|\$scheme\|\$server_name:\$server_port\|\$host\|\$http_host\|\$proxy_host"
-    r"\|\$uri\$is_args\$args\|\$request_uri\|\$http_accept_encoding"
+    r"|\$scheme\|\$server_name:\$server_port\|\$host\|\$http_host\|\$http_x_forwarded_proto"
+    r"\|\$http_x_forwarded_host\|\$proxy_host\|\$uri\$is_args\$args\|\$request_uri"
+    r"\|\$http_accept_encoding"
     r"|\$scheme\$host(?:\|\$http_host\|\$server_port)?\$request_uri(?:\|\$http_accept_encoding)?"
     r"|(?:threads=pool_|cache_)\$disk",
     re.ASCII,

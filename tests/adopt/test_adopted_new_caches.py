@@ -58,6 +58,8 @@ ALIKE = [
     "location / { proxy_pass http://app; proxy_set_header X-Forwarded-For $remote_addr; }",
     "location / { proxy_pass http://app; proxy_set_header Host $http_host; }",
     "location / { proxy_pass http://app; proxy_set_header Upgrade $http_upgrade; }",
+    'location / { proxy_pass http://app; proxy_set_header Connection ""; }',
+    "location / { proxy_pass http://app; proxy_set_header Connection close; }",
     "location / { proxy_pass http://$by_host; }",
     "location / { proxy_pass http://$one_by_host; }",
     "location ~ ^/u/(?<user>[a-z]+)/ { proxy_pass http://app/x/$user; }",
@@ -74,6 +76,9 @@ ALIKE = [
     "location / { client_max_body_size 20m; proxy_pass http://app; }",
 ]
 APART = [
+    'location / { proxy_pass http://app; proxy_set_header Connection "upgrade"; }',
+    "location / { proxy_pass http://app; proxy_set_header Connection $connection_upgrade; }",
+    "location / { proxy_pass http://app; proxy_set_header Connection $http_connection; }",
     "location / { auth_request /auth; proxy_pass http://app; }",
     'location / { auth_basic "Staff"; proxy_pass http://app; }',
     "location / { access_by_lua_file /etc/a.lua; proxy_pass http://app; }",
