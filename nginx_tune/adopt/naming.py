@@ -87,7 +87,7 @@ def _check_new_caches(site: Site, tree: ConfTree) -> None:
             continue
         if why := why_no_place(path, served=served, kept=kept, caches=site.cache_dirs):
             raise UsageError(
-                f"{path}: no place for a cache: it {why}",
+                f"{path or repr(path)}: no place for a cache: it {why}",
                 hint="name a directory of the cache's own, which is not there yet",
             )
 

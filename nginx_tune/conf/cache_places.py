@@ -22,7 +22,8 @@ _OF_THE_SYSTEM = frozenset(
 """Source: hier(7)."""
 _SERVED = ("root", "alias")
 _KEPT = ("access_log", "error_log", "pid", "ssl_certificate", "ssl_certificate_key",
-         "auth_basic_user_file", "include")  # fmt: skip
+         "auth_basic_user_file")  # fmt: skip
+_NO_FILE = ("off", "stderr")
 
 
 def why_no_place(
@@ -34,6 +35,8 @@ def why_no_place(
     them. ``caches`` are all directories of caches, of which none may be in another.
     """
     place = _pure(path)
+    if not path.startswith("/"):
+        return "is no absolute path: nginx would have it below its prefix"
     if str(place) in _OF_THE_SYSTEM:
         return "is the system's: nginx deletes what lies there"
     for other in served:
@@ -51,16 +54,19 @@ def why_no_place(
 def places_of(tree: ConfTree) -> tuple[list[str], list[str]]:
     """The directories of files that a configuration serves, and files that must stay.
 
-    What holds a variable is left out.
+    What holds a variable is left out, and a log that is no file.
     """
-    found: dict[str, list[str]] = {"served": [], "kept": [*tree.files]}
+    served: list[str] = []
+    kept = [*tree.files]
     for line in tree.main.walk():
-        kind = "served" if line.name in _SERVED else "kept" if line.name in _KEPT else ""
-        if kind and line.args and "$" not in line.value and ":" not in line.value:
-            path = tree.full_path(line.value)
-            found[kind] += [path] if path is not None else []
-    return found["served"], found["kept"]
+        if line.name not in (*_SERVED, *_KEPT) or not line.args or line.value in _NO_FILE:
+            continue
+        path = None if "$" in line.value or ":" in line.value else tree.full_path(line.value)
+        if path is not None:
+            (served if line.name in _SERVED else kept).append(path)
+    return served, kept
 
 
 def _pure(path: str) -> PurePosixPath:
-    return PurePosixPath("/", *PurePosixPath(posixpath.normpath(path)).parts[1:])
+    # Two slashes at the beginning are one to Linux, and stay two for POSIX.
+    return PurePosixPath(posixpath.normpath(f"/{path.lstrip('/')}"))

@@ -1,10 +1,13 @@
 """``cache-key``: what tells the entries of a cache apart, and which answers are for nobody else.
 
 The key holds the host as the client named it: nginx's own has the name of the upstream, and one
-page for all hosts that pass requests to it. Who shows a password or a token gets an answer of his
-own: nginx does not look at ``Authorization``, and would keep what comes with ``max-age`` for all,
-which a shared cache must not (RFC 9111, section 3.5). ``proxy_cache_bypass`` alone would still keep
-it, ``proxy_no_cache`` alone would answer such a request from what others got.
+page for all hosts that pass requests to it. A port that clients name is in it too, and what a proxy
+in front tells of host and scheme, since servers make links and redirects of them.
+
+Who shows a password or a token gets an answer of his own: nginx does not look at ``Authorization``,
+and would keep what comes with ``max-age`` for all, which a shared cache must not (RFC 9111, section
+3.5). ``proxy_cache_bypass`` alone would still keep it, ``proxy_no_cache`` alone would answer such a
+request from what others got.
 
 A server that compresses its answers, as nginx does without ``gzip_vary``, does not always say that
 others would get another one: the cache would give them what they cannot read. So it is asked for

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from conf_readers import tree_of
 
-from nginx_tune.conf.cache_places import why_no_place
+from nginx_tune.conf.cache_places import places_of, why_no_place
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,8 @@ from nginx_tune.conf.cache_places import why_no_place
         ("/", "the system's"),
         ("//var//log/", "the system's"),
         ("/srv/../etc", "the system's"),
+        ("cache", "no absolute path"),
+        ("", "no absolute path"),
         ("/srv/www", "which is served"),
         ("/srv", "which is served"),
         ("/srv/logs", "nginx would delete"),
@@ -28,3 +31,12 @@ def test_places(path: str, says: str) -> None:
     why = why_no_place(path, served=["/srv/www/"], kept=["/srv/logs/a.log"], caches=caches)
     assert says in why
     assert bool(why) == bool(says)
+
+
+def test_what_a_configuration_serves_and_keeps() -> None:
+    tree = tree_of(
+        "http { root /srv/a; access_log off; error_log stderr; server { access_log syslog:server=b;"
+        " access_log /var/log/$host.log; access_log /srv/l/a.log;"
+        " location /x { alias /srv/x/; } } }"
+    )
+    assert places_of(tree) == (["/srv/a", "/srv/x"], ["/etc/nginx/nginx.conf", "/srv/l/a.log"])

@@ -54,6 +54,9 @@ class Origin(BaseHTTPRequestHandler):
         body = f"for {user}{place}".encode()
         if self.path == "/host":
             body = self.headers["Host"].encode()
+        if self.path == "/forwarded":
+            named = (self.headers.get(f"X-Forwarded-{one}", "-") for one in ("Proto", "Host"))
+            body = " ".join(named).encode()
         self.send_response(200)
         if self.path == "/packed" and "gzip" in self.headers.get("Accept-Encoding", ""):
             body = PACKED
@@ -224,6 +227,28 @@ def test_a_planned_cache_keeps_no_answer_to_who_shows_credentials(
         poisoned = fetch(free_port, "/you", Host="127.0.0.1:1337")
         assert poisoned == fetch(free_port, "/you") == (200, b"for nobody")
     assert len([one for one in (tmp_path / "c").rglob("*") if one.is_file()]) == 3
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("planned", [True, False])
+def test_no_page_is_kept_for_all_by_what_one_client_says_of_host_and_scheme(
+    tmp_path: Path, free_port: int, origin: TogetherOrigin, *, planned: bool
+) -> None:
+    """nginx passes such headers on as they come, and servers make redirects and links of them."""
+    address = f"127.0.0.1:{origin.server_address[1]}"
+    if planned:
+        standing = STANDING.format(folder=tmp_path, origin=address, port=free_port, server="")
+        started = command(tmp_path, with_cache(tmp_path, standing))
+    else:
+        started = generated(tmp_path, free_port, origin)
+    with serving(started, free_port):
+        evil = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.test"}
+        first = fetch(free_port, "/forwarded", **evil)[1].decode()
+        assert first == ("https evil.test" if planned else f"http 127.0.0.1:{free_port}")
+        for _ in range(2):
+            assert b"evil.test" not in fetch(free_port, "/forwarded")[1]
+        plain = fetch(free_port, "/forwarded", **{"X-Forwarded-Proto": "http"})[1]
+        assert b"https" not in plain
 
 
 ASKING = """\
