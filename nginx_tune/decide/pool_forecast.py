@@ -28,6 +28,7 @@ from nginx_tune.model.chance import time_factors, turn_factors
 from nginx_tune.model.inputs import BlockingInputs, hit_range, miss_ratio, room_range
 from nginx_tune.model.names import least_name_reads, open_blocked_ratio
 from nginx_tune.model.open_reads import apart_ratio
+from nginx_tune.model.way import asked_of_way
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request: LAB-NOTES §1 and the scenarios came out within
@@ -54,7 +55,12 @@ drawn-6151-013."""
 
 
 def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """How often the page cache answers, and how long loops without pools stand."""
+    """How often the page cache answers, and how long loops without pools stand.
+
+    Shape: none where more is asked of the way to the clients than it carries.
+    """
+    if is_overrun(s, i):
+        return []
     cases = [predict(case) for case in (i, *corners(s, i))]
     hits = [*hit_range(i), *(case.hit_ratio for case in cases)]
     # What is read ahead and pushed out before it is sent is read again: the disk sees fewer hits.
@@ -132,6 +138,12 @@ def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
     Source: drawn-6151-016, hits of 0.12 for 0.47; drawn-4201-024, none for 0.24.
     """
     return i.rate_per_second is not None and p.closed_loop and miss_ratio(i) > 0
+
+
+def is_overrun(s: Situation, i: BlockingInputs) -> bool:
+    """Whether more is asked of the way to the clients than it carries, so that nothing settles."""
+    asked = asked_of_way(i)
+    return asked is not None and asked > 1 and not measured(s)
 
 
 def _nearly_fills(i: BlockingInputs) -> bool:

@@ -26,6 +26,7 @@ from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
     forecast_cost,
     forecast_gain,
+    is_overrun,
     measured,
     prediction_of,
 )
@@ -52,6 +53,7 @@ from nginx_tune.documents.decisions import (
 from nginx_tune.model.blocking import OFFLOAD_SECONDS, Prediction, predict, predict_measured
 from nginx_tune.model.ceiling import find_ceiling
 from nginx_tune.model.inputs import BlockingInputs
+from nginx_tune.model.way import asked_of_way
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
@@ -93,7 +95,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         confidence=_confidence(s, s.blocking_inputs),
         flips_when=[*map(_flip_text, break_evens), *_pace_flip(s, s.blocking_inputs)] or [_NO_FLIP],
         break_evens=break_evens,
-        risks=_risks(s, plan),
+        risks=[*_risks(s, plan), *_overrun(s, inputs)],
         next_command=validate_command(s),
     )
 
@@ -126,6 +128,7 @@ def _held_back(s: Situation, plan: PoolPlan) -> Decision:
         confidence="low",
         flips_when=[_flip_text(b) for b in break_evens] or [_NO_FLIP],
         break_evens=break_evens,
+        risks=_overrun(s, inputs),
         next_command=plan.judgement.next_command,
     )
 
@@ -358,3 +361,14 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
             "hot reads queue behind cold ones: name the hot locations in [site] hot_locations"
         )
     return risks
+
+
+def _overrun(s: Situation, i: BlockingInputs | None) -> list[str]:
+    if i is None or not is_overrun(s, i):
+        return []
+    asked_percent = math.ceil(100 * (asked_of_way(i) or 0.0))
+    risk = (
+        f"{asked_percent} % of what the way to the clients carries is asked for: more and more is "
+        "under way, and neither what memory answers nor how long loops stand is foretold"
+    )
+    return [risk]

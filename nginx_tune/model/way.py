@@ -39,6 +39,22 @@ def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
     return most if i.concurrency > most * (loop_seconds + i.think_seconds) else None
 
 
+def asked_of_way(i: BlockingInputs) -> float | None:
+    """What requests that come by themselves ask of the way, over what it carries; above 1 too much.
+
+    More and more of them are then under way, until clients give up or connections run out: there
+    is no state that a loop or the page cache comes to. None where requests wait for answers, or
+    nothing is known of the way.
+    Source: drawn-8842-034, a link of 200 Mbit/s asked for a third more than it carries: memory
+            answered 0.43 of the requests for 0.53 to 0.68, and loops stood 0.25 of the time for
+            0.03 to 0.07.
+    """
+    way = i.way_bytes_per_second
+    if way is None or i.rate_per_second is None:
+        return None
+    return i.rate_per_second * i.object_bytes / way
+
+
 def first_reads(
     i: BlockingInputs, requests_per_second: float, missing: float, *, is_bound: bool
 ) -> FirstReads | None:

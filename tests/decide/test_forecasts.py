@@ -11,7 +11,7 @@ from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_blocking, forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.decisions import Decision
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Link, Network
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Workload
 from nginx_tune.model.open_reads import apart_ratio
@@ -96,6 +96,20 @@ def test_hits_are_not_foretold_of_loops_that_fall_behind(rate: float, *, told: b
     facts = host(page_cache_bytes=8 * GIBIBYTE)
     decision = pools(facts, load(data_bytes=data, file_bytes=8 * MEBIBYTE, rate=rate, peak=20))
     assert ("page_cache.hit_ratio" in metrics(decision)) is told
+
+
+@pytest.mark.parametrize(("rate", "told"), [(2.0, True), (2.9, True), (4.0, False)])
+def test_nothing_is_foretold_of_a_link_that_more_is_asked_of_than_it_carries(
+    rate: float, *, told: bool
+) -> None:
+    """drawn-8842-034: a third more, hits of 0.43 for 0.53 to 0.68, and loops that stood at 0.25."""
+    link = Network(links=[Link(name="eth0", speed_bits_per_second=200_000_000)])
+    facts = host(page_cache_bytes=8 * GIBIBYTE, network=link)
+    workload = load(data_bytes=24 * GIBIBYTE, file_bytes=8 * MEBIBYTE, rate=rate, peak=20)
+    decision = pools(facts, workload)
+    assert ("page_cache.hit_ratio" in metrics(decision)) is told
+    assert told or BLOCKED not in metrics(decision)
+    assert any("% of what the way to the clients carries" in r for r in decision.risks) is not told
 
 
 def test_the_range_begins_where_no_two_files_meet() -> None:
