@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.adopt.connection_headers import connection_header
+from nginx_tune.adopt.header_sizes import why_headers_refused
+from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.upload_windows import ENOUGH_BYTES, held_upload
 from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
 from nginx_tune.conf.ciphers import Fault, http2_fault
@@ -20,13 +22,12 @@ from nginx_tune.conf.listeners import (
     ListenAddress,
     address_of,
     listeners,
-    multiplexed_servers,
+    newly_multiplexed,
     port_of,
-    tls_servers,
 )
 from nginx_tune.conf.protocol_variables import ProtocolVariables
 from nginx_tune.conf.quantities import parse_count
-from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import variables_of
 from nginx_tune.documents.decisions import Decision
@@ -50,12 +51,8 @@ OF_A_CONNECTION = "sends what is of a connection of HTTP/1.1, and clients end su
 
 def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
     """Why HTTP/2 is not to be written, empty if it may be, and what is to be known of it else."""
-    every = scopes(tree)
     found = listeners(tree)
-    secure = tls_servers(found) | {
-        server for one in found if one.is_tls and not one.is_quic for server in one.servers
-    }
-    new = [one for one in every if one.server in secure - multiplexed_servers(every, found)]
+    new = newly_multiplexed(tree)
     for limit in _limits(new, tree):
         return (
             f"{_place(limit)} counts each request of HTTP/2 in flight as a connection, and a "
@@ -73,6 +70,8 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
             "come in a round trip, and HTTP/1.1 as much as TCP does (client_body_buffer_size "
             f"{nginx_size(ENOUGH_BYTES)} there opens the window)"
         ), []
+    if refused := why_headers_refused(new, version_in(decision.evidence)):
+        return refused, []
     servers = {one.server for one in new}
     behind = [one for one in found if one.is_tls and servers & set(one.servers)]
     if (line := _chosen_by_name(tree, behind)) is not None:

@@ -11,10 +11,12 @@ from nginx_tune.adopt.kept import KeptConnections
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.header_sizes import FIELD_SIZE, HEADER_SIZE
 from nginx_tune.conf.listeners import (
     ListenAddress,
     is_socket_option,
     listeners,
+    newly_multiplexed,
     tls_servers,
 )
 from nginx_tune.conf.quantities import parse_bytes
@@ -173,6 +175,9 @@ class Standing:
             return False  # another location of that name, without a filter
         if wanted.directive == "http2":
             return scope.server in self._secure
+        if wanted.directive in (FIELD_SIZE, HEADER_SIZE):
+            lacks_own = scope.effective(wanted.directive) is None
+            return lacks_own and scope.server in self._to_speak_http2
         if not wanted.directive.startswith("proxy_"):
             return True
         if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
@@ -210,6 +215,10 @@ class Standing:
         found = [one for one in listeners(self.tree) if not one.is_quic]
         lacking = {server for one in found if not one.is_http2 for server in one.servers}
         return tls_servers(found) & lacking
+
+    @cached_property
+    def _to_speak_http2(self) -> set[Directive]:
+        return {one.server for one in newly_multiplexed(self.tree)}
 
     @cached_property
     def caches(self) -> bool:

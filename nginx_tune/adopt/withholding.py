@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from nginx_tune.adopt.header_sizes import with_sizes
 from nginx_tune.adopt.more_workers import why_one_worker
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import newly_multiplexed
 from nginx_tune.conf.rtmp import streams_of_one_worker
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.decide.answer import setting
@@ -47,6 +49,7 @@ def _http2(decision: Decision, standing: Standing) -> Decision:
     reason, risks = without_http2(decision, standing.tree)
     if reason:
         return _left(decision, reason)
+    decision = with_sizes(decision, newly_multiplexed(standing.tree))
     return replace(decision, risks=[*decision.risks, *dict.fromkeys(risks)])
 
 

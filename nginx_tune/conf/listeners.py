@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import Scope, servers
+from nginx_tune.conf.scopes import Scope, scopes, servers
 from nginx_tune.conf.tree import ConfTree
 
 _LONG_PORT = 6
@@ -192,7 +192,7 @@ def has_usual_port(text: str, *, is_tls: bool) -> bool:
     return address.startswith("unix:") or address.endswith(":443" if is_tls else ":80")
 
 
-def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
+def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
     """The servers that speak HTTP/2 or HTTP/3, where one connection carries many requests.
 
     An ``http2`` of ``listen`` holds for every server of the address, the directive for its own.
@@ -203,13 +203,23 @@ def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[ListenAddress])
         if listener.is_quic or listener.is_http2
         for server in listener.servers
     }
-    return multiplexed | switched_to_http2(scopes)
+    return multiplexed | switched_to_http2(every)
 
 
-def switched_to_http2(scopes: Iterable[Scope]) -> set[Directive]:
+def newly_multiplexed(tree: ConfTree) -> list[Scope]:
+    """The places of the servers with TLS that would speak HTTP/2 were it turned on, and do not."""
+    every, found = scopes(tree), listeners(tree)
+    secure = tls_servers(found) | {
+        server for one in found if one.is_tls and not one.is_quic for server in one.servers
+    }
+    wanted = secure - multiplexed_servers(every, found)
+    return [one for one in every if one.server in wanted]
+
+
+def switched_to_http2(every: Iterable[Scope]) -> set[Directive]:
     """The servers with ``http2 on``, whatever their listeners say."""
     return {
-        scope.server for scope in scopes if scope.kind == "server" and scope.value("http2") == "on"
+        scope.server for scope in every if scope.kind == "server" and scope.value("http2") == "on"
     }
 
 

@@ -14,17 +14,30 @@ that ``stream`` reads from TLS, a header of the connection that nginx itself is 
 (``add_header Connection``; clients end such an answer), and bodies that are passed on as they come.
 With ``proxy_request_buffering off`` an upload has no more under way than 64 KiB, in each round trip
 that much: ``client_body_buffer_size 1m`` there, or ``http2_body_preread_size``, opens the window.
+
+Before 1.19.7 HTTP/2 ends connections at request headers that HTTP/1.1 takes: a field of more than
+4 KiB, or more than 16 KiB in all. So ``http2_max_field_size`` and ``http2_max_header_size`` go with
+it there, as large as ``client_header_buffer_size`` and ``large_client_header_buffers`` are. A line
+of those two that stands and is smaller leaves HTTP/2 off, and later a ``client_header_buffer_size``
+beyond ``large_client_header_buffers``, by which HTTP/2 then goes.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from nginx_tune.conf.header_sizes import (
+    FIELD_SIZE,
+    HEADER_SIZE,
+    ONE_LIMIT_SINCE,
+    HeaderBuffers,
+)
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting
 from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
+from nginx_tune.documents.units import nginx_size
 
 ID: Final = "http2"
 MODULE: Final = "--with-http_v2_module"
@@ -59,12 +72,11 @@ def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips=f"nginx is built {MODULE}",
         )
-    line = _line(s)
     return Decision(
         id=ID,
         verdict="enable",
         summary="On: a browser sends all its requests over one connection, with one handshake.",
-        settings=[line],
+        settings=[_line(s), *_header_sizes(s)],
         evidence=evidence,
         confidence="medium",
         flips_when=["the clients are no browsers, or the site is without TLS"],
@@ -79,3 +91,15 @@ def _line(s: Situation) -> Setting:
     if s.build.at_least(*_DIRECTIVE_SINCE):
         return setting(ID, "server", "http2", "on", reason=reason)
     return setting(ID, "server", "listen", "http2", reason=reason)
+
+
+def _header_sizes(s: Situation) -> list[Setting]:
+    """What has HTTP/2 take the headers that HTTP/1.1 takes by nginx's own buffers."""
+    if s.build.at_least(*ONE_LIMIT_SINCE):
+        return []
+    sizes = HeaderBuffers().as_http2_sizes
+    reason = "before 1.19.7 HTTP/2 refuses larger request headers, which HTTP/1.1 takes"
+    return [
+        setting(ID, "http", name, nginx_size(size), reason=reason)
+        for name, size in zip((FIELD_SIZE, HEADER_SIZE), sizes, strict=True)
+    ]

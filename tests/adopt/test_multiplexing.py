@@ -190,3 +190,56 @@ def test_uploads_that_lose_nothing_hinder_nothing(server: str) -> None:
 def test_uploads_without_tls_hinder_nothing() -> None:
     plain = f"}} server {{ listen 80; {UPLOADS % ''}"
     assert held(plain).settings
+
+
+SIZES = ["http2_max_field_size", "http2_max_header_size"]
+LARGE = "large_client_header_buffers 4 32k;"
+
+
+def sizes(server: str = "", http: str = "", listen: str = "443 ssl") -> dict[str, str]:
+    settings = held(server, http, listen=listen, version="1.18.0").settings
+    return {s.directive: s.args[0] for s in settings if s.directive in SIZES}
+
+
+def test_http2_takes_the_headers_that_http1_takes_before_both_have_one_limit() -> None:
+    assert sizes() == dict(zip(SIZES, ["8k", "34k"], strict=True))
+    assert sizes(LARGE) == sizes(http=LARGE) == dict(zip(SIZES, ["32k", "130k"], strict=True))
+    assert sizes(LARGE, LARGE.replace("32k", "8k")) == sizes(LARGE)
+    first = "client_header_buffer_size 64k;"
+    assert sizes(first) == dict(zip(SIZES, ["64k", "97k"], strict=True))
+    assert held(version="1.19.6").settings == held(version="1.18.0").settings
+    assert [s.directive for s in held(version="1.19.7").settings] == ["listen"]
+
+
+def test_the_server_that_takes_most_says_for_all() -> None:
+    """A browser asks for other names of a certificate over the connection that it has."""
+    more = f"}} server {{ listen 443; server_name b; {LARGE} return 301 https://a/;"
+    assert sizes(more)["http2_max_field_size"] == "32k"
+    elsewhere = f"}} server {{ listen 80; {LARGE} return 301 https://a/;"
+    assert sizes(elsewhere)["http2_max_field_size"] == "8k"
+
+
+def test_limits_of_http2_that_stand_are_their_operators() -> None:
+    enough = "http2_max_field_size 8k; http2_max_header_size 64k;"
+    assert sizes(enough) == sizes(http=enough) == {}
+    assert list(sizes("http2_max_field_size 16k;")) == SIZES[1:]
+    for small in ("http2_max_field_size 4k;", "http2_max_header_size 32k;", f"{enough} {LARGE}"):
+        d = held(small, version="1.18.0")
+        assert (d.verdict, d.settings) == ("keep", [])
+        assert "/n.conf:7 http2_max_" in d.withheld
+    assert held("http2_max_field_size 4k;", version="1.22.1").settings
+
+
+def test_where_http2_is_spoken_its_limits_are_left() -> None:
+    assert sizes(listen="443 ssl http2") == {}
+    assert list(sizes(listen="443 ssl http2; } server { listen 8443 ssl")) == SIZES
+
+
+def test_a_first_buffer_beyond_the_large_ones_is_of_http1_alone() -> None:
+    line = "client_header_buffer_size 64k;"
+    d = held(line)
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert d.withheld.startswith("/n.conf:7 client_header_buffer_size 64k ")
+    assert "large_client_header_buffers (4 64k there would do)" in d.withheld
+    assert held(f"{line} large_client_header_buffers 4 64k;").settings
+    assert held("client_header_buffer_size 8k;").settings
