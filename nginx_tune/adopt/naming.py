@@ -75,6 +75,7 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
         | site.cache_bounds,
         access_log=site.access_log or _access_log(tree),
+        other_access_logs=site.other_access_logs or list(_access_logs(tree)),
         log_files=max(site.log_files or 0, held.logs),
         listening_sockets=max(site.listening_sockets or 0, held.sockets),
     )
@@ -325,6 +326,17 @@ def _access_log(tree: ConfTree) -> str | None:
     own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
     sinks = [one for one in found if one not in ("off", *files)]
     return next(iter([*own, *files, *sinks, *found]), None)
+
+
+def _access_logs(tree: ConfTree) -> Iterator[str]:
+    """The access logs at all levels, each file by the first of its names."""
+    seen: set[str] = set()
+    for line in http_directives(tree):
+        if line.name == "access_log" and line.value not in ("", "off"):
+            key = tree.full_path(line.value) or line.value
+            if key not in seen:
+                yield line.value
+            seen.add(key)
 
 
 def _path(tree: ConfTree, server: Directive, name: str) -> str | None:

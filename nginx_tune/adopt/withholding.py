@@ -10,7 +10,8 @@ from nginx_tune.adopt.header_sizes import with_sizes
 from nginx_tune.adopt.more_workers import why_one_worker
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.own_connections import version_in
-from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
+from nginx_tune.adopt.placing import include_edges
+from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice, holds
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import newly_multiplexed
@@ -183,7 +184,30 @@ def _cache(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, risks=[*decision.risks, *risks])
 
 
+def _logs(decision: Decision, standing: Standing) -> Decision:
+    """Each log by itself: one whose line stands where it cannot be changed hinders no other."""
+    edges = include_edges(standing.tree.main)
+    left: list[Setting] = []
+    risks: list[str] = []
+    for wanted in decision.settings:
+        if not wanted.args[2:]:
+            continue  # it stays as it is
+        lines = [one for one in standing.lines(wanted) if one and not holds(one, wanted)]
+        shared = next((one for one in lines if edges[one.file] > 1), None)
+        if shared is None:
+            left.append(wanted)
+        else:
+            risks.append(
+                f"{_place(shared)} gets no buffer: {shared.file} is included {edges[shared.file]} "
+                "times, and the change would hold in all of them"
+            )
+    if not left:
+        return decision
+    return replace(decision, settings=left, risks=[*decision.risks, *risks])
+
+
 _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
+    "access-log": _logs,
     "http2": _http2,
     "workers": _workers,
     "connections": _connections,

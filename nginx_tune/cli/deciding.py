@@ -15,7 +15,7 @@ from nginx_tune.audit.storage import outermost
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.options import nginx_version_option, option_group
-from nginx_tune.cli.piped_logs import with_piped_log
+from nginx_tune.cli.piped_logs import with_piped_logs
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
 from nginx_tune.documents.decisions import Decisions
@@ -140,7 +140,7 @@ def read_inputs(
     workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
     if standing is None and facts_path is None:
-        site = with_piped_log(site, site.access_log, facts.nginx)
+        site = with_piped_logs(site, facts.nginx)
     decisions = decide(facts, workload, site=site, observation=observation)
     if shown is not None:
         decisions = msgspec.structs.replace(decisions, kind_reason=shown.reason)

@@ -12,7 +12,7 @@ from nginx_tune.adopt.configured import roots_in
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
-from nginx_tune.cli.piped_logs import with_piped_log
+from nginx_tune.cli.piped_logs import with_piped_logs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.site_defaults import log_of_build
@@ -44,7 +44,7 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
         site = site_in(tree, site)
         site = replace(site, access_log=site.access_log or log_of_build(nginx))
         if named.get("facts_path") is None:
-            site = with_piped_log(site, tree.full_path(site.access_log or ""), nginx)
+            site = with_piped_logs(site, nginx, tree.full_path)
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
         return site, kind_in(tree)

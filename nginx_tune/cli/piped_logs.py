@@ -1,9 +1,10 @@
-"""Whether this host's access log is a file, or a pipe that several workers write to."""
+"""Which of this host's access logs are no files but pipes that several workers write to."""
 
 from __future__ import annotations
 
 import posixpath
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,17 +17,18 @@ _MOST_LINKS: Final = 8
 _STREAMS: Final = ("/dev/", "/proc/")
 
 
-def with_piped_log(site: Site, full_path: str | None, nginx: Nginx) -> Site:
-    """The site with its access log among ``piped_logs``, where this host has no file there.
+def with_piped_logs(site: Site, nginx: Nginx, full_path: Callable[[str], str | None] = str) -> Site:
+    """The site with those of its access logs among ``piped_logs`` where this host has no file.
 
-    ``full_path`` is the log as nginx names it to the kernel, null where that is not known.
+    ``full_path`` says how nginx names a log to the kernel, null where that is not known.
     """
-    log = site.access_log
-    if log is None or log in site.piped_logs or full_path is None or "$" in log:
-        return site
-    if not full_path.startswith("/") or not _is_no_file(full_path, nginx):
-        return site
-    return replace(site, piped_logs=[*site.piped_logs, log])
+    logs = dict.fromkeys([site.access_log or "", *site.other_access_logs])
+    found = []
+    for log in logs:
+        path = None if not log or log in site.piped_logs or "$" in log else full_path(log)
+        if path is not None and path.startswith("/") and _is_no_file(path, nginx):
+            found.append(log)
+    return replace(site, piped_logs=[*site.piped_logs, *found])
 
 
 def _is_no_file(path: str, nginx: Nginx) -> bool:

@@ -3,6 +3,10 @@
 Every log line is a write() in the loop, on a disk that may be busy with other things. With a
 buffer one write carries hundreds of lines; the price is that lines come up to a second late and
 that a crash loses those of the last second. Below a hundred requests a second it does not matter.
+
+A request may be written to several logs, and servers have logs of their own: each that can have a
+buffer gets one, and of the others it is said why not. With more than 64 logs the first alone gets
+one, since each takes 64 KiB in every worker.
 """
 
 from __future__ import annotations
@@ -14,13 +18,16 @@ from nginx_tune.decide.answer import setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.decisions import Decision, Setting
 
 ID: Final = "access-log"
 FORMAT = "nginx_tune"
 """Name of the log format that every skeleton declares."""
 BUSY_PER_SECOND = 100.0
 """Below this rate a write for each request is nothing."""
+BUFFER = ("buffer=64k", "flush=1s")
+MOST_BUFFERED = 64
+"""Logs: 4 MiB of buffers in each worker."""
 
 
 def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
@@ -43,36 +50,58 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
             settings=[line],
             confidence="high",
         )
-    hindrance = _no_buffer(path, s.site.piped_logs)
-    if hindrance is not None:
+    logs = [path, *(log for log in s.site.other_access_logs if log not in (path, "off"))]
+    hindered = {log: why for log in logs if (why := _no_buffer(log, s.site.piped_logs))}
+    if len(hindered) == len(logs):
         return Decision(
             id=ID,
             verdict="not_applicable",
-            summary=f"As it is: {hindrance}.",
-            settings=[setting(ID, "http", "access_log", path, FORMAT, reason=hindrance)],
+            summary=f"As it is: {hindered[path]}.",
+            settings=[_as_it_is(log, why) for log, why in hindered.items()],
             confidence="high",
             flips_when=["the log is written to a file of its own"],
         )
     if rate.value is not None and rate.value < BUSY_PER_SECOND:
         reason = f"unbuffered: {rate.value:.3g} requests a second need no buffer"
-        args = [path, FORMAT]
-        verdict = "keep"
-    else:
-        reason = "one write() for many requests, at most a second late"
-        args = [path, FORMAT, "buffer=64k", "flush=1s"]
-        verdict = "set"
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary=f"{reason[0].upper()}{reason[1:]}.",
+            settings=[_as_it_is(log, reason) for log in logs],
+            evidence=known(rate),
+            confidence="medium",
+        )
+    files = [log for log in logs if log not in hindered]
+    risks = ["a crash loses the lines of the last second"]
+    risks += [f"{log} gets no buffer: {why}" for log, why in hindered.items()]
+    if len(files) > MOST_BUFFERED:
+        risks.append(
+            f"{len(files) - 1} more logs get no buffer, each of which would take 64 KiB in every "
+            "worker: buffer=64k flush=1s for those that are written most"
+        )
+        hindered |= dict.fromkeys(files[1:], "")
+    reason = "one write() for many requests, at most a second late"
     return Decision(
         id=ID,
-        verdict="set" if verdict == "set" else "keep",
+        verdict="set",
         summary=f"{reason[0].upper()}{reason[1:]}.",
-        settings=[setting(ID, "http", "access_log", *args, reason=reason)],
+        settings=[
+            _as_it_is(log, hindered[log])
+            if log in hindered
+            else setting(ID, "http", "access_log", log, FORMAT, *BUFFER, reason=reason)
+            for log in logs
+        ],
         evidence=known(rate),
-        confidence="medium" if rate.value is not None else "low",
-        flips_when=[]
-        if rate.value is not None
-        else [f"the request rate is known to be below {BUSY_PER_SECOND:.0f} a second"],
-        risks=["a crash loses the lines of the last second"] if verdict == "set" else [],
+        confidence="low" if rate.value is None else "medium",
+        flips_when=[f"the request rate is known to be below {BUSY_PER_SECOND:.0f} a second"]
+        if rate.value is None
+        else [],
+        risks=risks,
     )
+
+
+def _as_it_is(log: str, reason: str) -> Setting:
+    return setting(ID, "http", "access_log", log, FORMAT, reason=reason)
 
 
 def _no_buffer(path: str, piped: Collection[str]) -> str | None:

@@ -83,9 +83,11 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Main error log; null leaves it to the build's path."""
     access_log: str | None = None
     """Access log; null leaves it to the build's path."""
+    other_access_logs: list[str] = []
+    """Further access logs, beside ``access_log``; ``plan`` takes those of the configuration."""
     piped_logs: list[str] = []
     """Logs that are no files: a pipe, a terminal, a device or a link to one. They get no buffer.
-    Without ``--facts`` it is seen on this host what the access log is."""
+    Without ``--facts`` it is seen on this host what the access logs are."""
     log_files: int | None = None
     """Log files that nginx has open, those of virtual hosts too, each of which takes a descriptor
     in every worker; null counts the two above. ``plan`` counts those of the configuration."""

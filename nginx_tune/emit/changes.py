@@ -38,6 +38,8 @@ from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
 """What a setting needs and is not there yet ends in the context that it is to go into."""
+_OWN_FORMAT = "combined"
+"""Of a log that names none, whatever formats the site has. Source: ngx_http_log_set_log()."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
 """The decisions that still ask for something once some files are other ones."""
 
@@ -136,11 +138,7 @@ def _after(target: SettingPlace, wanted: Setting) -> str:
     """The line as it will be; of one that keeps what else it says only what is new."""
     if target.how == "option":
         return f"… {words(wanted.args[-1:])}"
-    if (
-        target.how == "change"
-        and wanted.directive == "access_log"
-        and len(target.directive.args) > 1
-    ):
+    if target.how == "change" and _keeps_its_words(wanted):
         return f"… {words(_missing(target.directive, wanted))}"
     return _line(wanted)
 
@@ -152,7 +150,7 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     if target.how == "change":
         if wanted.lines:
             raise UnplacedError("a block that stands is not rewritten", directive)
-        if wanted.directive == "access_log" and len(directive.args) > 1:
+        if _keeps_its_words(wanted):
             return _with_options(directive, wanted)
         return set_arguments(directive, words(wanted.args))
     line = _line(wanted)
@@ -174,14 +172,20 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
 
 def _with_options(log: Directive, wanted: Setting) -> Edit:
     """A log with the options that it has not; what else it says stays (``if=``, its format)."""
-    if "=" in log.args[1]:
+    if log.args[1:] and "=" in log.args[1]:
         raise UnplacedError("it has options and no format", log)
     return add_argument(log, words(_missing(log, wanted)))
 
 
+def _keeps_its_words(wanted: Setting) -> bool:
+    return wanted.directive == "access_log" and wanted.args[0] != "off"
+
+
 def _missing(log: Directive, wanted: Setting) -> list[str]:
+    """The options that a log has not; one without a format is in nginx's own, which is named."""
     names = {arg.partition("=")[0] for arg in log.args[1:]}
-    return [arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names]
+    format_ = [] if log.args[1:] else [_OWN_FORMAT]
+    return [*format_, *(arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names)]
 
 
 def _with_option(listen: Directive, option: str) -> Edit:

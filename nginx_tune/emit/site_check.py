@@ -71,7 +71,7 @@ def check_site(site: Site) -> None:
     _check_count("gzip", site.gzip or ())
     for line in site.gzip or ():
         _check(line, GZIP_LINE, "gzip", "a gzip line of nginx, such as gzip on")
-    for log in (site.error_log, site.access_log):
+    for log in (site.error_log, site.access_log, *site.other_access_logs):
         if log not in (None, "off", "stderr"):
             _check_absolute(str(log), "log")
 
@@ -127,7 +127,8 @@ def _check_directories(field: str, paths: Sequence[str]) -> None:
 
 def _check_caches(site: Site) -> None:
     tls = [] if site.tls is None else [site.tls.certificate, site.tls.certificate_key]
-    kept = [*filter(None, [*tls, site.mime_types, site.error_log, site.access_log])]
+    logs = [site.error_log, site.access_log, *site.other_access_logs]
+    kept = list(filter(None, [*tls, site.mime_types, *logs]))
     for path in site.cache_dirs:
         if why := why_no_place(path, kept=kept, caches=site.cache_dirs):
             raise UsageError(
