@@ -12,7 +12,7 @@ import msgspec
 
 from nginx_tune.adopt.kind_in import KindFound
 from nginx_tune.audit.storage import outermost
-from nginx_tune.cli.inputs import read_document, read_toml
+from nginx_tune.cli.inputs import read_document, read_toml, read_workload
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.options import nginx_version_option, option_group
 from nginx_tune.cli.piped_logs import with_piped_logs
@@ -113,7 +113,7 @@ def read_inputs(
     kind that is served there; a kind that somebody declared or that a log showed goes before it.
     What this host has in the directories of that site is what the decisions are about.
     """
-    given_workload = read_document(Workload, workload_path) if workload_path else None
+    given_workload = read_workload(workload_path) if workload_path else None
     is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
     assumed: Kind = given_workload.kind if given_workload else "static"
     given_site = _site(ctx, site_path)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import indent
 from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.inputs import read_document
+from nginx_tune.cli.inputs import read_document, read_workload
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
+from nginx_tune.prove.expression import subject_of
 from nginx_tune.prove.metrics import metric_names
 from nginx_tune.prove.nearest import nearest_metrics
 from nginx_tune.report.cause_pages import (
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 _EXAMPLE_CLASS = "hot"
 """Where a name has no class of requests: one that the scenarios have."""
+_CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @click.command()
@@ -85,6 +88,7 @@ def command(
         raise click.UsageError("give a NAME or --list")
     if workload_path is not None and facts_path is None:
         raise click.UsageError("--workload goes with --facts")
+    name = None if name is None else subject_of(name)
     steps = None if facts_path is None else _sweep(name, facts_path, workload_path)
     write_result(
         {
@@ -106,7 +110,7 @@ def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list
     if name not in decision_pages():
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
     facts = read_document(Facts, facts_path)
-    given = read_document(Workload, workload_path) if workload_path else None
+    given = read_workload(workload_path) if workload_path else None
     site = complete_site(Site(), facts, (given or Workload()).kind)
     workload = workload_for(None, facts, given, site=site)
     return sweep(str(name), facts, workload, site)
@@ -201,7 +205,8 @@ def _scenarios() -> dict[str, Scenario]:
 
 def _unknown(name: str, known: list[str]) -> UsageError:
     head, dot, _ = name.partition(".")
-    metrics = nearest_metrics(name, metric_names([head if dot else _EXAMPLE_CLASS]))
+    has_class = bool(dot) and _CLASS.fullmatch(head) is not None
+    metrics = nearest_metrics(name, metric_names([head if has_class else _EXAMPLE_CLASS]))
     is_end = bool(metrics) and metrics[0].endswith(f".{name.lower()}")
     near = "" if dot or is_end else name_meant(name, known)
     if not near and metrics:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nginx_tune.documents.base import Document, decode
+from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
 
 D = TypeVar("D", bound=Document)
@@ -80,6 +81,21 @@ def read_pipe(path: str) -> bytes:
 def read_document(kind: type[D], path: str) -> D:
     """The document in a JSON file (``-``: standard input)."""
     return decode(kind, read_bytes(path), source="standard input" if path == "-" else path)
+
+
+def read_workload(path: str) -> Workload:
+    """A workload, with objectives that can be held against a measurement.
+
+    Errors: UsageError, for a time in an objective that says no unit too.
+    """
+    from nginx_tune.prove.objective import check_objectives  # noqa: PLC0415  # seldom given
+
+    workload = read_document(Workload, path)
+    try:
+        check_objectives(one.expression for one in workload.objectives)
+    except UsageError as error:
+        raise UsageError(f"{path}: objectives: {error.message}", hint=error.hint) from None
+    return workload
 
 
 def refuse_document(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from nginx_tune.cli.inputs import refuse_document
+from nginx_tune.cli.inputs import read_workload, refuse_document
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
 from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
 from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
@@ -249,8 +249,6 @@ def _site_load(
 def _load_named(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:
     from pathlib import Path  # noqa: PLC0415  # heavy imports stay here
 
-    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
-    from nginx_tune.documents.workload import Workload  # noqa: PLC0415
     from nginx_tune.load.asked_paths import read_manifest_head  # noqa: PLC0415
     from nginx_tune.validate.site_load import (  # noqa: PLC0415
         default_load,
@@ -261,7 +259,7 @@ def _load_named(manifest: str | None, workload: str | None, speed: float) -> Sit
     if manifest and workload:
         raise UsageError("--manifest and --workload exclude each other")
     if workload:
-        return workload_load(read_document(Workload, workload))
+        return workload_load(read_workload(workload))
     if manifest is None:
         return default_load()
     head = read_manifest_head(Path(manifest))

@@ -12,15 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from nginx_tune.documents.bounds import MOST_BYTES, MOST_COUNT, STEEPEST
 from nginx_tune.documents.curve import Curve, Sweep
 from nginx_tune.documents.facts import Dataset, Disk, Facts
 from nginx_tune.documents.workload import Workload
 
-MOST_BYTES = 1 << 60
-MOST_COUNT = 1 << 50
 MOST_CPUS = 1 << 14
-STEEPEST = 5.0
-"""Zipf exponents beyond this put everything on one object."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 SweepType = TypeVar("SweepType", bound=Sweep)

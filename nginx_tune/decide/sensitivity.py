@@ -13,10 +13,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.decide.break_even import find_flip
-from nginx_tune.decide.plausible import MOST_COUNT, plausible_facts, plausible_workload
+from nginx_tune.decide.plausible import plausible_facts, plausible_workload
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.bounds import MOST_COUNT
 from nginx_tune.documents.decisions import BreakEven, Decision, DecisionId, Verdict
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.workload import Workload

@@ -21,7 +21,6 @@ from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
 from nginx_tune.decide.assumed import corners, flips_on_assumptions
 from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.build import version_evidence
-from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
     forecast_cost,
@@ -41,6 +40,7 @@ from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.sensitivity import moved_situation
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.bounds import MOST_COUNT
 from nginx_tune.documents.decisions import (
     BreakEven,
     Confidence,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import field
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.bounds import Bytes, Count, Seconds
 
 GZIP_LINE = re.compile(
     r"gzip(?:_(?:static|vary|proxied|types|min_length|comp_level|buffers|http_version|disable))?"
@@ -35,9 +36,9 @@ class SiteTls(Part, frozen=True, kw_only=True):
 class CacheBounds(Part, frozen=True, kw_only=True):
     """What the operator lets a cache take."""
 
-    max_bytes: int | None = None
+    max_bytes: Bytes | None = None
     """``max_size``."""
-    min_free_bytes: int | None = None
+    min_free_bytes: Bytes | None = None
     """``min_free``."""
 
 
@@ -77,7 +78,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     live_files: list[str] = []
     """What says that files are replaced or removed while clients ask for them: a prefix of live
     playlists, of uploads. Then no descriptors are kept open, which would go on serving the old."""
-    stream_silence_seconds: float | None = None
+    stream_silence_seconds: Seconds | None = None
     """How long such a stream may say nothing without having failed."""
     error_log: str | None = None
     """Main error log; null leaves it to the build's path."""
@@ -88,10 +89,10 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     piped_logs: list[str] = []
     """Logs that are no files: a pipe, a terminal, a device or a link to one. They get no buffer.
     Without ``--facts`` it is seen on this host what the access logs are."""
-    log_files: int | None = None
+    log_files: Count | None = None
     """Log files that nginx has open, those of virtual hosts too, each of which takes a descriptor
     in every worker; null counts the two above. ``plan`` counts those of the configuration."""
-    listening_sockets: int | None = None
+    listening_sockets: Count | None = None
     """Addresses and ports that it listens on, likewise; null counts those of ``listen``."""
 
 

@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part, Provenance
+from nginx_tune.documents.bounds import (
+    Bytes,
+    Count,
+    Exponent,
+    MeanBytes,
+    MeanOfOneOrMore,
+    Number,
+    OneOrMore,
+    Ratio,
+    Seconds,
+    WholeSeconds,
+)
 
 Kind = Literal["static", "media", "cache", "proxy"]
 
@@ -13,9 +25,9 @@ class ServedData(Part, frozen=True, kw_only=True):
     """The bytes that can be asked for."""
 
     path: str | None = None
-    files: int | None = None
-    bytes: int | None = None
-    requests_by_path: dict[str, float] = {}
+    files: Count | None = None
+    bytes: Bytes | None = None
+    requests_by_path: dict[str, Number] = {}
     """Requests for the files of each data directory, in proportion, where somebody knows; empty
     for as many to each disk."""
     provenance: Provenance = "assumed"
@@ -24,28 +36,28 @@ class ServedData(Part, frozen=True, kw_only=True):
 class CurveShare(Part, frozen=True, kw_only=True):
     """``bytes`` of the most popular objects receive ``requests_ratio`` of the requests."""
 
-    requests_ratio: float
-    bytes: int
+    requests_ratio: Ratio
+    bytes: Bytes
 
 
 class Popularity(Part, frozen=True, kw_only=True):
     """How requests spread over objects."""
 
-    exponent: float | None = None
+    exponent: Exponent | None = None
     """Zipf exponent; 0 is uniform."""
     curve: list[CurveShare] = []
-    working_set_50_bytes: int | None = None
-    working_set_90_bytes: int | None = None
-    working_set_99_bytes: int | None = None
-    exponent_error: float | None = None
+    working_set_50_bytes: Bytes | None = None
+    working_set_90_bytes: Bytes | None = None
+    working_set_99_bytes: Bytes | None = None
+    exponent_error: Number | None = None
     """Standard error of the fitted exponent, with what sorting by counts may do to it."""
-    fitted_objects: int | None = None
+    fitted_objects: Count | None = None
     """The most popular objects, to which the exponent was fitted."""
-    fit_distance_ratio: float | None = None
+    fit_distance_ratio: Ratio | None = None
     """Kolmogorov-Smirnov distance of the fit: the largest error of a share of their requests."""
-    curve_error_ratio: float | None = None
+    curve_error_ratio: Number | None = None
     """Standard error of the curve's shares: 0 where every object was counted."""
-    requests_seen: float | None = None
+    requests_seen: Number | None = None
     """Requests since the page cache was empty, or full of what nobody had asked for; null for a
     server that has run for long."""
     began_full: bool = False
@@ -61,15 +73,15 @@ class Popularity(Part, frozen=True, kw_only=True):
 class ObjectSizes(Part, frozen=True, kw_only=True):
     """Sizes of requested objects, over requests."""
 
-    mean_bytes: float | None = None
-    p50_bytes: int | None = None
-    p90_bytes: int | None = None
-    p99_bytes: int | None = None
-    sent_mean_bytes: float | None = None
+    mean_bytes: MeanBytes | None = None
+    p50_bytes: Bytes | None = None
+    p90_bytes: Bytes | None = None
+    p99_bytes: Bytes | None = None
+    sent_mean_bytes: MeanBytes | None = None
     """Mean of what a response with data carried."""
-    sent_ratio: float | None = None
+    sent_ratio: Number | None = None
     """Bytes sent over the full sizes of what was asked for: ranges and aborted transfers."""
-    partial_ratio: float | None = None
+    partial_ratio: Ratio | None = None
     """Share of the responses with data that were ranges (206)."""
     provenance: Provenance = "assumed"
 
@@ -77,14 +89,14 @@ class ObjectSizes(Part, frozen=True, kw_only=True):
 class Rate(Part, frozen=True, kw_only=True):
     """Requests a second, whole server."""
 
-    mean_per_second: float | None = None
-    peak_per_second: float | None = None
+    mean_per_second: Number | None = None
+    peak_per_second: Number | None = None
     """A learnt one is the busiest minute, where the log is so long."""
-    peak_1s_per_second: float | None = None
-    peak_10s_per_second: float | None = None
-    peak_60s_per_second: float | None = None
+    peak_1s_per_second: Number | None = None
+    peak_10s_per_second: Number | None = None
+    peak_60s_per_second: Number | None = None
     """The busiest 1, 10, 60 seconds on end."""
-    without_file_per_second: float | None = None
+    without_file_per_second: Number | None = None
     """Requests that no file is read for, beside these; null for none that are known."""
     provenance: Provenance = "assumed"
 
@@ -92,22 +104,22 @@ class Rate(Part, frozen=True, kw_only=True):
 class Concurrency(Part, frozen=True, kw_only=True):
     """Requests in flight at once, whole server."""
 
-    mean: float | None = None
-    peak: float | None = None
+    mean: Number | None = None
+    peak: Number | None = None
     """A learnt one is the mean over the busiest second."""
-    cold_peak: float | None = None
+    cold_peak: Number | None = None
     """Peak number of transfers at once that miss the page cache."""
     cold_by_popularity: bool = False
     """Whether ``cold_peak`` counts clients that ask by the popularity, apart from those that ask
     for what memory holds: all of them may miss at once, on average the share that does not hit."""
-    client_bytes_per_second: float | None = None
+    client_bytes_per_second: MeanBytes | None = None
     """What one client takes at most, where clients are slow."""
     clients_keep_pace: bool = False
     """Whether clients take an answer as fast as it is sent, however large: those on the server's
     own network do."""
-    since_seconds: float | None = None
+    since_seconds: Seconds | None = None
     """For how long clients have been coming, where they all came at once; null for long."""
-    think_seconds: float | None = None
+    think_seconds: Seconds | None = None
     """Pause of a client between a response and its next request, where clients wait for each."""
     provenance: Provenance = "assumed"
 
@@ -115,14 +127,14 @@ class Concurrency(Part, frozen=True, kw_only=True):
 class ConnectionReuse(Part, frozen=True, kw_only=True):
     """How long client connections live."""
 
-    requests_per_connection: float | None = None
-    p50_requests: int | None = None
-    p90_requests: int | None = None
-    p99_requests: int | None = None
+    requests_per_connection: MeanOfOneOrMore | None = None
+    p50_requests: OneOrMore | None = None
+    p90_requests: OneOrMore | None = None
+    p99_requests: OneOrMore | None = None
     """Quantiles over connections."""
-    single_request_ratio: float | None = None
+    single_request_ratio: Ratio | None = None
     """Share of the connections that carried one request alone."""
-    connections_per_second: float | None = None
+    connections_per_second: Number | None = None
     provenance: Provenance = "assumed"
 
 
@@ -131,8 +143,8 @@ class TlsUse(Part, frozen=True, kw_only=True):
 
     value: bool = False
     """Of most requests."""
-    requests_ratio: float | None = None
-    protocols: dict[str, float] = {}
+    requests_ratio: Ratio | None = None
+    protocols: dict[str, Ratio] = {}
     """Share of the requests by protocol; ``none`` is cleartext."""
     provenance: Provenance = "assumed"
 
@@ -141,7 +153,7 @@ class HttpVersion(Part, frozen=True, kw_only=True):
     """The HTTP version that most clients speak."""
 
     value: Literal["1.0", "1.1", "2", "3"] = "1.1"
-    shares: dict[str, float] = {}
+    shares: dict[str, Ratio] = {}
     """Share of the requests by version."""
     provenance: Provenance = "assumed"
 
@@ -149,10 +161,10 @@ class HttpVersion(Part, frozen=True, kw_only=True):
 class RoundTrip(Part, frozen=True, kw_only=True):
     """How far away clients are."""
 
-    p90_seconds: float | None = None
+    p90_seconds: Seconds | None = None
     """Nine in ten clients are nearer."""
-    p50_seconds: float | None = None
-    p99_seconds: float | None = None
+    p50_seconds: Seconds | None = None
+    p99_seconds: Seconds | None = None
     source: str = ""
     """From what it was measured, such as ``tcpi_rtt of 1,204 client connections``."""
     provenance: Provenance = "assumed"
@@ -163,8 +175,8 @@ class Gzip(Part, frozen=True, kw_only=True):
 
     value: bool = False
     """Of most requests."""
-    requests_ratio: float | None = None
-    protocols: dict[str, float] = {}
+    requests_ratio: Ratio | None = None
+    protocols: dict[str, Ratio] = {}
     """Share of the requests by protocol; ``none`` is cleartext."""
     provenance: Provenance = "assumed"
 
@@ -172,8 +184,8 @@ class Gzip(Part, frozen=True, kw_only=True):
 class CpuPerRequest(Part, frozen=True, kw_only=True):
     """CPU time of nginx for one request."""
 
-    mean_seconds: float | None = None
-    stdev_seconds: float | None = None
+    mean_seconds: Seconds | None = None
+    stdev_seconds: Seconds | None = None
     provenance: Provenance = "assumed"
 
 
@@ -192,20 +204,20 @@ class LocationShare(Part, frozen=True, kw_only=True):
     location: str
     """As it stands in the configuration; empty where no location matches."""
     file: str
-    line: int
-    requests_ratio: float
-    bytes_ratio: float
+    line: Count
+    requests_ratio: Ratio
+    bytes_ratio: Ratio
 
 
 class Traffic(Part, frozen=True, kw_only=True):
     """What the requests of a log were, as shares of all of them."""
 
-    methods: dict[str, float] = {}
-    statuses: dict[str, float] = {}
-    cache_statuses: dict[str, float] = {}
+    methods: dict[str, Ratio] = {}
+    statuses: dict[str, Ratio] = {}
+    cache_statuses: dict[str, Ratio] = {}
     """``$upstream_cache_status``; ``none`` are requests that no cache saw."""
     locations: list[LocationShare] = []
-    location_error_ratio: float | None = None
+    location_error_ratio: Number | None = None
     """Standard error of the locations' shares, at most; they are told from a sample."""
 
 
@@ -213,8 +225,8 @@ class Rejected(Part, frozen=True, kw_only=True):
     """Lines of a log that could not be used."""
 
     reason: str
-    lines: int
-    first_lines: list[int] = []
+    lines: Count
+    first_lines: list[Count] = []
     """Numbers of the first of them, from 1, over all logs together."""
 
 
@@ -222,21 +234,21 @@ class LogSummary(Part, frozen=True, kw_only=True):
     """The logs that a workload was learnt from."""
 
     format: str
-    lines: int
-    requests: int
+    lines: Count
+    requests: Count
     rejected: list[Rejected] = []
-    unreadable_requests: int = 0
+    unreadable_requests: Count = 0
     """Well-formed lines whose request was none that HTTP knows."""
     first: str | None = None
     last: str | None = None
     """Earliest and latest end of a request, UTC."""
-    span_seconds: int | None = None
+    span_seconds: WholeSeconds | None = None
     """The time that the log covers, without the gaps between its stretches."""
-    stretches: int = 0
+    stretches: Count = 0
     """Pieces of it that are apart by more than a day and a half, or out of order."""
-    backward_lines: int = 0
+    backward_lines: Count = 0
     """Lines older than one before them."""
-    stray_lines: int = 0
+    stray_lines: Count = 0
     """Lines whose time is far from that of their neighbours: in no rate."""
     notes: list[str] = []
 

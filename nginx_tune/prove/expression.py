@@ -67,6 +67,7 @@ _UNITS: dict[str, tuple[Dimension, float]] = {
     "×": ("ratio", 1.0),
 }
 
+_OTHER_SPELLINGS = ("μs", "kB", "×")
 _MOST_CHARACTERS = 300
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -74,6 +75,12 @@ _OPERATOR = re.compile(r"<=|>=|==|!=|<|>")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
 _UNIT = re.compile(r"[A-Za-zµμ%×]+")
 _FUNCTIONS = ("baseline", "ratio", "predicted", "decision", "outcome")
+_QUANTITY = re.compile(
+    rf"(?:(?:{'|'.join(_FUNCTIONS)})\s*\(\s*){{0,2}}({_NAME.pattern})[\s)]{{0,9}}"
+    rf"(?:(?:{_OPERATOR.pattern}).*)?",
+    re.DOTALL,
+)
+"""Forgiving: who asks what something is about may have left a bracket out."""
 _WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "decision": ("a verdict such as enable", get_args(DecisionVerdict)),
     "outcome": ("an outcome such as better", get_args(Outcome)),
@@ -110,6 +117,24 @@ def parse_expression(text: str) -> Expression:
     if len(text) > _MOST_CHARACTERS:
         raise UsageError(f"an expression has at most {_MOST_CHARACTERS} characters")
     return _Parser(text).expression()
+
+
+def units_of(dimension: Dimension) -> list[str]:
+    """The units of a dimension, each in one spelling."""
+    return [
+        unit
+        for unit, (own, _) in _UNITS.items()
+        if own == dimension and unit not in _OTHER_SPELLINGS
+    ]
+
+
+def subject_of(text: str) -> str:
+    """The metric, or the decision, that an expression or its left side is about.
+
+    ``ratio(hot.p99) <= 0.5`` is about ``hot.p99``. Text that is none comes back as it is.
+    """
+    found = _QUANTITY.fullmatch(text.strip())
+    return found[1] if found else text
 
 
 class _Parser:

@@ -18,7 +18,13 @@ from nginx_tune.documents.verdict import GateResult, Unit
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import Blocks, degraded_by, pair_blocks, select_pairs
 from nginx_tune.prove.comparison import MetricPairs, outcome_of, p_value_of
-from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
+from nginx_tune.prove.expression import (
+    COMPARE,
+    Dimension,
+    Expression,
+    parse_expression,
+    units_of,
+)
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import find_metric
 from nginx_tune.prove.statistics import fewest_pairs
@@ -49,14 +55,14 @@ class Evaluated:
     reason: str = ""
 
 
-def check_expressions(expressions: Iterable[str], classes: Iterable[str]) -> None:
-    """Nothing, when every expression can be read and names metrics of these classes.
+def check_expressions(expressions: Iterable[str], classes: Iterable[str] | None) -> None:
+    """Nothing, when every expression can be read and names metrics of these classes, or of any.
 
     To be called before a run: a misspelt gate must not cost an hour of load.
 
     Errors: UsageError.
     """
-    known = list(classes)
+    known = None if classes is None else list(classes)
     for text in expressions:
         _check(parse_expression(text), known)
 
@@ -222,7 +228,7 @@ def _check(expression: Expression, classes: Sequence[str] | None) -> None:
         text = expression.text
         raise UsageError(
             f"'{text}': {kind} needs its unit: {expression.limit:g} {near} or {base}?",
-            hint=f"write '{text}{near}' or '{text}{base}'",
+            hint=f"write '{text}{near}' or '{text}{base}'; units: {_written(unit)}",
         )
     if unit == "count" and not expression.limit.is_integer():
         raise UsageError(
@@ -230,6 +236,12 @@ def _check(expression: Expression, classes: Sequence[str] | None) -> None:
             f"and {expression.limit:g} is no whole number",
             hint=f"for none at all write '{expression.name} == 0'",
         )
+
+
+def _written(unit: Unit) -> str:
+    """The units that a number of such a quantity may have."""
+    per_second = "/s" if unit == "bytes_per_second" else ""
+    return ", ".join(f"{one}{per_second}" for one in units_of(_DIMENSIONS[unit][0]))
 
 
 def _unit_of(expression: Expression, classes: Sequence[str] | None) -> Unit | None:

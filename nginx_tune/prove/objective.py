@@ -27,6 +27,7 @@ _NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
 
 _LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
 """A metric that names no class."""
+_ANY_CLASS = "request"
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,44 @@ def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
         for text in texts
         for name in (names if _LEADING_NAME.match(text) else names[:1])
     ]
-    check_expressions(full, names)
-    expressions = tuple(parse_expression(text) for text in full)
-    for expression in expressions:
-        if expression.source != "candidate":
-            raise UsageError(
-                f"'{expression.text}' is no objective of one run",
-                hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
-            )
-        is_less_better = find_metric(expression.name, names).better_when == "lower"
-        if is_less_better and expression.operator in (">", ">="):
-            turned = expression.operator.replace(">", "<")
-            raise UsageError(
-                f"'{expression.text.strip()}' is met by a server that is slow or fails",
-                hint=f"an objective bounds it from above: {turned}",
-            )
+    expressions = tuple(_check_objective(text, names) for text in full)
     return Objectives(tuple(text.strip() for text in texts), expressions)
+
+
+def _check_objective(text: str, classes: Sequence[str] | None) -> Expression:
+    check_expressions([text], classes)
+    expression = parse_expression(text)
+    if expression.source != "candidate":
+        raise UsageError(
+            f"'{expression.text}' is no objective of one run",
+            hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
+        )
+    is_less_better = find_metric(expression.name, classes).better_when == "lower"
+    if is_less_better and expression.operator in (">", ">="):
+        turned = expression.operator.replace(">", "<")
+        raise UsageError(
+            f"'{expression.text.strip()}' is met by a server that is slow or fails",
+            hint=f"an objective bounds it from above: {turned}",
+        )
+    return expression
+
+
+def check_objectives(texts: Iterable[str]) -> None:
+    """Nothing, when each can be an objective of some class of requests.
+
+    Errors: UsageError, as ``parse_objective``.
+    """
+    for text in texts:
+        if not _LEADING_NAME.match(text):
+            _check_objective(text, None)
+            continue
+        try:
+            _check_objective(f"{_ANY_CLASS}.{text.strip()}", None)
+        except UsageError as error:  # in the words that were written
+            message, hint = (
+                one.replace(f"{_ANY_CLASS}.", "") for one in (error.message, error.hint or "")
+            )
+            raise UsageError(message, hint=hint) from None
 
 
 def parse_allowed_seconds(text: str) -> float:
@@ -82,8 +105,8 @@ def parse_allowed_seconds(text: str) -> float:
 
     Errors: UsageError for an expression that cannot be read or is no upper bound of a time.
     """
-    full = f"request.{text.strip()}" if _LEADING_NAME.match(text) else text
-    check_expressions([full], ["request"])
+    full = f"{_ANY_CLASS}.{text.strip()}" if _LEADING_NAME.match(text) else text
+    check_expressions([full], [_ANY_CLASS])
     expression = parse_expression(full)
     upper = expression.source == "candidate" and expression.operator in ("<", "<=")
     if not upper or find_metric(expression.name).unit != "seconds" or not expression.limit:

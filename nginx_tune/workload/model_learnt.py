@@ -192,7 +192,7 @@ def _reuse(connections: Connections, span: int) -> ConnectionReuse:
     if not distinct:
         return ConnectionReuse()
     return ConnectionReuse(
-        requests_per_connection=_rounded(connections.numbered / distinct),
+        requests_per_connection=_rounded(max(1.0, connections.numbered / distinct)),
         connections_per_second=_rounded(distinct / span) if span else None,
         provenance="learnt",
     )

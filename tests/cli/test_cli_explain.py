@@ -110,3 +110,46 @@ def test_every_decision_has_a_page_with_a_body() -> None:
         body = text.split("\n\n")[1]
         assert len(body.split()) > 40, name
         assert "SOURCES" not in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ratio(hot.p99)",
+        "baseline(hot.p99)",
+        "outcome( hot.p99 )",
+        "predicted(ratio(hot.p99))",
+        "hot.p99 <= 50ms",
+        "ratio(hot.p99) <= 0.5",
+        "ratio(hot.p99",
+    ],
+)
+def test_an_expression_is_explained_by_its_metric(run_cli: Run, name: str) -> None:
+    assert run_cli("explain", name).stdout == run_cli("explain", "hot.p99").stdout
+
+
+def test_a_decision_in_a_claim_is_explained(run_cli: Run) -> None:
+    wanted = run_cli("explain", "thread-pools").stdout
+    assert run_cli("explain", "decision(thread-pools) == enable").stdout == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "hint"),
+    [
+        ("ratio(hot.p9)", "hot.p9", "is hot.p99 meant?"),
+        ("ratio(p99)", "p99", "is hot.p99 meant?"),
+        ("ratio(decision(hot.p9)) <= 1", "hot.p9", "is hot.p99 meant?"),
+        ("nothing(hot.p99)", "nothing(hot.p99)", ""),
+        ("ratio(", "ratio(", ""),
+    ],
+)
+def test_a_suggestion_is_a_name_that_can_be_asked_for(
+    run_cli: Run, name: str, called: str, hint: str
+) -> None:
+    done = run_cli("explain", name)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"nginx-tune: nothing is called '{called}' (")
+    assert hint in done.stderr
+    if "meant?" in done.stderr:
+        meant = done.stderr.rpartition("(is ")[2].partition(" meant?")[0]
+        assert run_cli("explain", meant).returncode == 0

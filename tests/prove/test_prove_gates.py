@@ -85,7 +85,10 @@ def test_a_number_that_can_be_meant_in_two_ways_is_refused(
         check_expressions([expression], classes)
     with pytest.raises(UsageError) as after:
         judge_gates([expression], pair_blocks(make_blocks([(1.0, 1.0)])), DECISIONS, classes)
+    units = {"ms or s?": "units: ns, us, µs, ms, s", "B/s?": "KiB/s, MiB/s", "or B?": "MB, GB"}
+    wanted = next((units[end] for end in units if said.endswith(end)), "")
     for caught in (before, after):
+        assert wanted in (caught.value.hint or "")
         assert said in caught.value.message
         assert hint in (caught.value.hint or "")
         assert "\n" not in caught.value.message
