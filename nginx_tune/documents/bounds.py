@@ -30,3 +30,9 @@ WholeSeconds = Annotated[int, Meta(ge=0, le=MOST_SECONDS)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 """A share of a whole."""
 Exponent = Annotated[float, Meta(ge=0, le=STEEPEST)]
+
+AtMostBytes = Annotated[int, Meta(le=MOST_BYTES)]
+AtMostCount = Annotated[int, Meta(le=MOST_COUNT)]
+AtMostNumber = Annotated[float, Meta(le=MOST_BYTES)]
+AtMostSeconds = Annotated[float, Meta(le=MOST_SECONDS)]
+"""Of labs and scenarios, whose own checks say what is too little, in the words of each field."""

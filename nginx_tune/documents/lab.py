@@ -26,6 +26,13 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.bounds import (
+    AtMostBytes,
+    AtMostCount,
+    AtMostNumber,
+    AtMostSeconds,
+    OneOrMore,
+)
 from nginx_tune.documents.diskmodel import DiskModel
 
 DiskKind = Literal["limited", "modelled"]
@@ -46,9 +53,9 @@ class LabDisk(Part, frozen=True, kw_only=True):
     class_name: Literal["hdd", "ssd", "nvme", "memory"] = "hdd"
     mount: str = ""
     """Where nginx sees it; empty for the root that is served."""
-    bytes_per_second: int | None = None
+    bytes_per_second: AtMostBytes | None = None
     """Of a limited disk."""
-    reads_per_second: int | None = None
+    reads_per_second: AtMostCount | None = None
     """Of a limited disk."""
     kind: DiskKind = "limited"
     model: DiskModel | None = None
@@ -56,11 +63,11 @@ class LabDisk(Part, frozen=True, kw_only=True):
     writable: bool = False
     """Whether nginx may write there (a cache directory, say): the run then gets an image of its
     own, else it shares a read-only one with every run of the same data."""
-    room_bytes: int = 0
+    room_bytes: AtMostBytes = 0
     """Of a writable disk: for what nginx writes, beside the data."""
     spare: bool = False
     """Whether only settings that an arm forces use it: the site that is decided for lacks it."""
-    dirty_bytes: int | None = None
+    dirty_bytes: AtMostBytes | None = None
     """Of a writable disk: how much of what was written to it may wait in memory before who writes
     more must wait for the disk, as at the end of any host's ``vm.dirty_bytes``. Null for the
     machine's own limit, which a short experiment never meets."""
@@ -70,11 +77,11 @@ class LabData(Part, frozen=True, kw_only=True):
     """Files to fill a disk with; the bytes are random."""
 
     disk: str
-    files: int
-    file_bytes: int
+    files: AtMostCount
+    file_bytes: AtMostBytes
     prefix: str = ""
     """In front of the files' names: files of several disks that one location serves."""
-    directories: int = 0
+    directories: AtMostCount = 0
     """Over which the files are spread; 0 puts them all into the root. Each directory is one more
     thing that a cold ``open()`` has to read."""
     sizes: dict[str, int] = {}
@@ -85,8 +92,8 @@ class LabData(Part, frozen=True, kw_only=True):
 class LabLink(Part, frozen=True, kw_only=True):
     """The link between clients and nginx in the topology ``link``; the same both ways."""
 
-    bits_per_second: int | None = None
-    delay_seconds: float = 0.0
+    bits_per_second: AtMostCount | None = None
+    delay_seconds: AtMostSeconds = 0.0
     """One way; needs the kernel's netem."""
 
 
@@ -109,9 +116,9 @@ class LabEcho(Part, frozen=True, kw_only=True):
     of every ``stall_every_seconds`` since it started: what is due then comes at their end.
     """
 
-    delay_seconds: float = 0.0
-    stall_seconds: float = 0.0
-    stall_every_seconds: float = 5.0
+    delay_seconds: AtMostSeconds = 0.0
+    stall_seconds: AtMostSeconds = 0.0
+    stall_every_seconds: AtMostSeconds = 5.0
 
 
 class LabEvents(Part, frozen=True, kw_only=True):
@@ -122,23 +129,23 @@ class LabEvents(Part, frozen=True, kw_only=True):
     any case, and ``buffering=no`` adds ``X-Accel-Buffering: no``.
     """
 
-    per_second: float = 20.0
-    event_bytes: int = 256
-    count: int = 100
+    per_second: AtMostNumber = 20.0
+    event_bytes: AtMostBytes = 256
+    count: AtMostCount = 100
     """In a stream; one more, ``[DONE]``, ends it."""
 
 
 class LabOrigin(Part, frozen=True, kw_only=True):
     """The server behind nginx in the topology ``proxy``, and in ``link`` with ``origin_behind``."""
 
-    delay_seconds: float = 0.1
+    delay_seconds: AtMostSeconds = 0.1
     """Of each request, before the first byte."""
-    bytes_per_second: float | None = None
+    bytes_per_second: AtMostNumber | None = None
     """Of each response; null for as fast as it goes."""
-    connections: int = 256
+    connections: AtMostCount = 256
     """Served at once; others wait."""
-    files: int = 1000
-    file_bytes: int = 64 << 10
+    files: AtMostCount = 1000
+    file_bytes: AtMostBytes = 64 << 10
     """Its objects, ``/f00000.bin`` and on; they cost no disk."""
     events: LabEvents = LabEvents()
     echo: LabEcho = LabEcho()
@@ -148,16 +155,16 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     """The emulated host."""
 
     name: str = "none"
-    memory_bytes: int | None = None
+    memory_bytes: AtMostBytes | None = None
     """cgroup limit around nginx; null for none."""
     disks: list[LabDisk] = []
     data: list[LabData] = []
     separate_cpus: bool = True
     """nginx and the load probe on different CPUs where there are two."""
-    worker_processes: int = 1
-    cpus: int | None = None
+    worker_processes: OneOrMore = 1
+    cpus: AtMostCount | None = None
     """CPUs for nginx; null for as many as ``separate_cpus`` leaves."""
-    quota_cpus: float | None = None
+    quota_cpus: AtMostNumber | None = None
     """CPUs' worth of time for nginx, by its cgroup; null for no limit."""
     cold_names: bool = False
     """Whether the disks are mounted anew before each block, so that ``open()`` is cold too."""

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import field
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.bounds import Bytes, Count, Number, Ratio, Seconds
 
 
 class Tls(Part, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class Target(Part, frozen=True, kw_only=True):
 
     address: str = ""
     """An IP address; the probe resolves no names."""
-    port: int = 0
+    port: Count = 0
     unix: str | None = None
     """Path of a unix socket, in the place of address and port."""
     host: str = "localhost"
@@ -59,9 +60,9 @@ class Target(Part, frozen=True, kw_only=True):
 class RateStep(Part, frozen=True, kw_only=True):
     """A stretch of time at a rate, or (``to_rate_per_second``) growing evenly to another."""
 
-    seconds: float
-    rate_per_second: float
-    to_rate_per_second: float | None = None
+    seconds: Seconds
+    rate_per_second: Number
+    to_rate_per_second: Number | None = None
 
 
 class Arrivals(Part, frozen=True, kw_only=True):
@@ -69,11 +70,11 @@ class Arrivals(Part, frozen=True, kw_only=True):
 
     kind: Literal["closed", "constant", "poisson", "steps", "replay"]
     """``steps``: a rate that changes; ``replay``: when the class's manifest says."""
-    rate_per_second: float | None = None
+    rate_per_second: Number | None = None
     """Open loop: mean arrival rate."""
-    users: int | None = None
+    users: Count | None = None
     """Closed loop: requests in flight at once, each followed by the next."""
-    think_seconds: float | None = None
+    think_seconds: Seconds | None = None
     """Closed loop: pause between a response and the same user's next request. Users begin spread
     over one."""
     steps: list[RateStep] | None = None
@@ -82,7 +83,7 @@ class Arrivals(Part, frozen=True, kw_only=True):
     gaps: Literal["constant", "poisson"] | None = None
     """Kind ``steps``: how arrivals lie about the rate; null is ``poisson``. Kind ``closed``: how
     pauses lie about theirs; ``poisson`` are exponential, null is ``constant``."""
-    speed: float | None = None
+    speed: Number | None = None
     """Kind ``replay``: recorded seconds that pass in a second; null is 1."""
 
 
@@ -95,7 +96,7 @@ class Paths(Part, frozen=True, kw_only=True):
     paths: list[str] = []
     exponent: float | None = None
     """Zipf exponent over ``paths`` in order of popularity."""
-    bytes: list[int] | None = None
+    bytes: list[Bytes] | None = None
     """Length of the whole object per path; a body of another length is a ``length`` failure."""
     files: list[str] | None = None
     """Local file per path ("" for none): some bodies are compared with it, and one that differs
@@ -111,21 +112,21 @@ class ByteRanges(Part, frozen=True, kw_only=True):
     kind: Literal["fixed", "random"]
     """``random``: ``bytes`` of them, anywhere inside the object (whose size ``paths.bytes``
     tells)."""
-    first: int | None = None
+    first: Count | None = None
     """Kind ``fixed``: first byte; null is 0."""
-    last: int | None = None
+    last: Count | None = None
     """Kind ``fixed``: last byte."""
-    bytes: int | None = None
+    bytes: Bytes | None = None
 
 
 class Multiplexed(Part, frozen=True, kw_only=True):
     """Connections that carry many requests at once."""
 
-    streams: int = 100
+    streams: Count = 100
     """Requests at once on a connection; fewer where the server wants fewer."""
-    stream_window_bytes: int = 6 << 20
+    stream_window_bytes: Bytes = 6 << 20
     """What the server may send of a response before the probe has read it: Chromium's."""
-    connection_window_bytes: int = 15 << 20
+    connection_window_bytes: Bytes = 15 << 20
     """The same of all responses on a connection together."""
 
 
@@ -145,9 +146,9 @@ class Migration(Part, frozen=True, kw_only=True):
     PING is what comes first from the new port. ``migration``: as a client does it that goes to
     another network: with another connection ID, unless the server forbids it
     (``disable_active_migration``; RFC 9000 §9)."""
-    every_seconds: float | None = None
+    every_seconds: Seconds | None = None
     """Of each connection, the first time after a part of it."""
-    every_requests: int | None = None
+    every_requests: Count | None = None
     """After so many requests sent on a connection, while the last of them is under way."""
 
 
@@ -180,10 +181,10 @@ class Upload(Part, frozen=True, kw_only=True):
     option opens that. The probe looks who listens.
     """
 
-    bytes: list[int]
+    bytes: list[Bytes]
     """Sizes; each request draws one of them, all alike: a size that stands twice is drawn twice
     as often."""
-    bytes_per_second: int = 0
+    bytes_per_second: Bytes = 0
     """A slow client: most bytes that are sent on a connection (of HTTP/2 and HTTP/3: on a stream)
     in a second; 0 for as fast as they are taken."""
     chunked: bool = False
@@ -199,7 +200,7 @@ class Priority(Part, frozen=True, kw_only=True):
     (RFC 9218) over any protocol. One of the two, or both.
     """
 
-    weight: int | None = None
+    weight: Count | None = None
     """From 1 to 256: the stream's part beside those that depend on the same."""
     depends_on: list[str] = []
     """Classes on the same connections: a stream depends on the newest of theirs that is under way,
@@ -208,7 +209,7 @@ class Priority(Part, frozen=True, kw_only=True):
     """Whether what had depended on that depends on this stream from then on."""
     frame: Literal["headers", "priority"] = "headers"
     """Whether HEADERS say it or a PRIORITY frame behind them."""
-    urgency: int | None = None
+    urgency: Count | None = None
     """From 0, the most urgent, to 7; 3 is what holds where nothing is said."""
     incremental: bool = False
     """Whether an answer is of use in parts, beside others as urgent."""
@@ -221,11 +222,11 @@ class WebSocket(Part, frozen=True, kw_only=True):
     servers that nginx-tune itself started, and to no other, as bodies do.
     """
 
-    message_bytes: int = 128
+    message_bytes: Bytes = 128
     """Of each message, up to 1 MiB."""
     text: bool = False
     """Whether messages are text; else they are binary."""
-    messages: int = 100
+    messages: Count = 100
     """Of one connection, on their way at once; more wait with their intended time."""
 
 
@@ -237,7 +238,7 @@ class RequestClass(Part, frozen=True, kw_only=True):
 
     name: str
     arrivals: Arrivals
-    connections: int
+    connections: Count
     """Cap on connections; arrivals at the cap wait with their intended time."""
     connections_of: str | None = None
     """The class of HTTP/2 over whose connections the requests go, beside its own, as those of one
@@ -246,14 +247,14 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """Of an open loop. ``latest``: the idle connection last used, and one more when all are busy,
     so that a few carry nearly all; ``turns``: connections are held open from the start and used
     in turn, as comparing workers wants. The users of a closed loop own theirs."""
-    held_connections: int | None = None
+    held_connections: Count | None = None
     """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
     headers: dict[str, str] = {}
-    timeout_seconds: float = 30.0
+    timeout_seconds: Seconds = 30.0
     """From the intended start."""
     keepalive: bool = True
     """Whether a connection serves more than one request."""
-    read_bytes_per_second: int | None = None
+    read_bytes_per_second: Bytes | None = None
     """A slow client: most bytes that are read from a connection in a second. Of HTTP/2 it gives its
     windows back at that pace, and reads what comes at once."""
     read_pace_of: Literal["stream", "connection"] = "stream"
@@ -279,17 +280,17 @@ class LoadClass(RequestClass, frozen=True, kw_only=True):
     paths: Paths
     method: Literal["GET", "HEAD", "POST", "PUT"] = "GET"
     """``POST`` and ``PUT`` need ``upload``."""
-    status: list[int] = field(default_factory=lambda: [200])
+    status: list[Count] = field(default_factory=lambda: [200])
     """Expected statuses; any other is a ``status`` failure."""
-    keepalive_requests: int | None = None
+    keepalive_requests: Count | None = None
     """The probe closes a connection after so many requests."""
-    close_probability: float | None = None
+    close_probability: Ratio | None = None
     """The probe closes a connection after a response with this probability."""
     range: ByteRanges | None = None
-    receive_buffer_bytes: int | None = None
+    receive_buffer_bytes: Bytes | None = None
     """Receive buffer of the sockets (SO_RCVBUF); null leaves it to the kernel, or is 4 KiB for
     a slow client."""
-    hash_ratio: float = 0.01
+    hash_ratio: Ratio = 0.01
     """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
     target: Target | None = None
     """A server of its own; null is the plan's."""
@@ -300,12 +301,12 @@ class LoadClass(RequestClass, frozen=True, kw_only=True):
 class Caps(Part, frozen=True, kw_only=True):
     """Bounds the run cannot pass."""
 
-    seconds: float = 600.0
-    bytes: int = 1 << 42
+    seconds: Seconds = 600.0
+    bytes: Bytes = 1 << 42
     """Of bodies, received and sent."""
-    requests: int = 100_000_000
-    connections: int = 4096
-    rate_per_second: float = 200_000.0
+    requests: Count = 100_000_000
+    connections: Count = 4096
+    rate_per_second: Number = 200_000.0
 
 
 class Permit(Part, frozen=True, kw_only=True):
@@ -315,7 +316,7 @@ class Permit(Part, frozen=True, kw_only=True):
     or ``live`` is set; another address only when it is in ``hosts``.
     """
 
-    ports: list[int] = []
+    ports: list[Count] = []
     live: bool = False
     hosts: list[str] = []
     sockets: list[str] = []
@@ -325,8 +326,8 @@ class Permit(Part, frozen=True, kw_only=True):
 class Stripe(Part, frozen=True, kw_only=True):
     """This load host's share of the arrivals."""
 
-    index: int = 0
-    count: int = 1
+    index: Count = 0
+    count: Count = 1
 
 
 class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1"):
@@ -334,29 +335,29 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
 
     target: Target
     classes: list[LoadClass]
-    duration_seconds: float
+    duration_seconds: Seconds
     """Measured time, after the warm-up."""
-    warmup_seconds: float = 0.0
+    warmup_seconds: Seconds = 0.0
     """Requests intended before this are sent but not recorded."""
-    drain_seconds: float = 5.0
+    drain_seconds: Seconds = 5.0
     """Time that unfinished requests get after the last arrival; then they are censored."""
     seed: int = 1
     stripe: Stripe = Stripe()
-    threads: int = 1
+    threads: Count = 1
     """Engines side by side, each with its part of arrivals, users and connections; the arrivals
     are those of one thread."""
     precise: bool = False
     """Do not sleep in the last 0.2 ms before an arrival is due; only where a CPU is free."""
-    abort_error_ratio: float | None = None
+    abort_error_ratio: Ratio | None = None
     """Stop when more than this share of the requests failed in each of three seconds running."""
-    cpus: list[int] = []
+    cpus: list[Count] = []
     """CPUs to pin the probe to; empty leaves it alone."""
     realtime: bool = False
     """Run the probe ahead of ordinary processes (SCHED_FIFO) where that is allowed; only for
     CPUs that it has to itself."""
-    idle_connections: int = 0
+    idle_connections: Count = 0
     """Connections beside those of the classes that stay open and ask nothing."""
-    start_at_unix_seconds: float | None = None
+    start_at_unix_seconds: Seconds | None = None
     """When the run starts, the same for several load hosts; null starts at once."""
     caps: Caps = Caps()
     permit: Permit = Permit()

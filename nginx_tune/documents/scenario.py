@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.bounds import AtMostCount, AtMostSeconds, Count, Seconds
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab, Start
@@ -30,14 +31,14 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
     ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies
     (``upload``) that the origin counts; ``websocket``: messages that the origin echoes."""
-    timeout_seconds: float = 60.0
+    timeout_seconds: Seconds = 60.0
     query: str = ""
     """Of ``events``: what the origin is asked for, such as ``buffering=no``."""
     disk: str = ""
     """Disk whose files are asked for; empty for the first. Where the scenario has
     ``cached_files``, those of them that the split by the key gives to this disk's cache; empty for
     objects that no cache has."""
-    first_files: int | None = None
+    first_files: AtMostCount | None = None
     """Of the files, only so many of the first are asked for; null for all."""
     manifest: str = ""
     """File of recorded requests that are asked for, in the place of files of the data."""
@@ -45,7 +46,7 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     """Zipf exponent of the popularity of random files; null for all alike."""
     once: bool = False
     """Whether each random file is asked for once, in shuffled order, before any is again."""
-    beside_memory: int = 0
+    beside_memory: AtMostCount = 0
     """For each random file so many requests of what needs no file, on the same connections."""
     checks_length: bool = True
     """Whether a body must be as long as its file; not so when nginx compresses it."""
@@ -54,8 +55,8 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
 class Reload(Part, frozen=True, kw_only=True):
     """Reloads while the load runs."""
 
-    every_seconds: float
-    worker_processes: list[int]
+    every_seconds: AtMostSeconds
+    worker_processes: list[AtMostCount]
     """One after the other, from the start again; the first is what nginx starts with."""
 
 
@@ -129,7 +130,7 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     """Run in every round beside the two."""
     hot_locations: list[str] = []
     """Of the site: location prefixes whose files are asked for all the time."""
-    cached_files: int = 0
+    cached_files: Count = 0
     """So many objects of the origin, from the first, are in the cache as a block starts: asked
     for from an nginx that is then ended. Nothing of them is in memory."""
     counts_connections: bool = False
@@ -144,9 +145,9 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     classes: list[ScenarioClass]
     primary_metric: str
     pairs: int = 6
-    warmup_seconds: float = 2.0
-    duration_seconds: float = 8.0
-    drain_seconds: float | None = None
+    warmup_seconds: AtMostSeconds = 2.0
+    duration_seconds: AtMostSeconds = 8.0
+    drain_seconds: AtMostSeconds | None = None
     """How long a block waits for the last answers; null for half of its time, at least 5 s. What
     is unanswered then counts at its age."""
     claims: list[Claim] = []
