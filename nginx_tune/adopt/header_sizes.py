@@ -24,8 +24,6 @@ from nginx_tune.conf.scopes import Scope
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.units import nginx_size
 
-NAMES = (FIELD_SIZE, HEADER_SIZE)
-
 
 def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -> str:
     """Which line has HTTP/2 refuse what HTTP/1.1 takes, in servers that are to speak it.
@@ -43,7 +41,7 @@ def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -
                     f"than HTTP/2 takes, which goes by {LARGE_BUFFERS} (4 {size} there would do)"
                 )
             continue
-        for name, wanted in zip(NAMES, buffers.as_http2_sizes, strict=True):
+        for name, wanted in buffers.as_http2_sizes.items():
             line = scope.effective(name)
             have = None if line is None else parse_bytes(line.value)
             if line is not None and have is not None and have < wanted:
@@ -58,12 +56,12 @@ def with_sizes(decision: Decision, new: Sequence[Scope]) -> Decision:
     """The decision with the limits that its servers need, where they have none of their own."""
     settings = []
     for one in decision.settings:
-        if one.directive not in NAMES:
+        if one.directive not in (FIELD_SIZE, HEADER_SIZE):
             settings.append(one)
             continue
         lacking = [scope for scope in _servers(new) if scope.effective(one.directive) is None]
         if lacking:
-            sizes = [header_buffers(s).as_http2_sizes[NAMES.index(one.directive)] for s in lacking]
+            sizes = [header_buffers(s).as_http2_sizes[one.directive] for s in lacking]
             settings.append(replace(one, args=[nginx_size(max(sizes))]))
     return replace(decision, settings=settings)
 

@@ -31,13 +31,6 @@ _PSEUDO_FIELDS_BYTES = 34
 _STEP_BYTES = 1 << 10
 
 
-class HeaderSizes(NamedTuple):
-    """The longest field, and the most that all of a request may come to."""
-
-    field_bytes: int
-    header_bytes: int
-
-
 class HeaderBuffers(NamedTuple):
     """What HTTP/1.1 reads the headers of a request into."""
 
@@ -46,12 +39,13 @@ class HeaderBuffers(NamedTuple):
     large_bytes: int = _LARGE[1]
 
     @property
-    def as_http2_sizes(self) -> HeaderSizes:
-        """Limits under which HTTP/2 takes all that HTTP/1.1 takes; whole KiB."""
+    def as_http2_sizes(self) -> dict[str, int]:
+        """The least of HTTP/2's limits under which it takes all that HTTP/1.1 takes; whole KiB."""
         most = self.first_bytes + self.large_count * self.large_bytes + _PSEUDO_FIELDS_BYTES
-        return HeaderSizes(
-            max(self.first_bytes, self.large_bytes), -(-most // _STEP_BYTES) * _STEP_BYTES
-        )
+        return {
+            FIELD_SIZE: max(self.first_bytes, self.large_bytes),
+            HEADER_SIZE: -(-most // _STEP_BYTES) * _STEP_BYTES,
+        }
 
 
 def header_buffers(scope: Scope) -> HeaderBuffers:

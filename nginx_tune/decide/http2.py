@@ -27,8 +27,6 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.conf.header_sizes import (
-    FIELD_SIZE,
-    HEADER_SIZE,
     ONE_LIMIT_SINCE,
     HeaderBuffers,
 )
@@ -97,9 +95,8 @@ def _header_sizes(s: Situation) -> list[Setting]:
     """What has HTTP/2 take the headers that HTTP/1.1 takes by nginx's own buffers."""
     if s.build.at_least(*ONE_LIMIT_SINCE):
         return []
-    sizes = HeaderBuffers().as_http2_sizes
     reason = "before 1.19.7 HTTP/2 refuses larger request headers, which HTTP/1.1 takes"
     return [
         setting(ID, "http", name, nginx_size(size), reason=reason)
-        for name, size in zip((FIELD_SIZE, HEADER_SIZE), sizes, strict=True)
+        for name, size in HeaderBuffers().as_http2_sizes.items()
     ]
