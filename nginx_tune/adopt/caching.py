@@ -20,8 +20,10 @@ from functools import cached_property
 from nginx_tune.adopt.cache_refusals import line_that_says_no, signed
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.event_streams import stream_sign
+from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
+from nginx_tune.conf.sockets import USUAL_PORT
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import Variables, variables_of
 
@@ -195,10 +197,14 @@ def _asked_beside(tree: ConfTree, every: Sequence[Scope]) -> Iterator[tuple[Dire
                     yield found, line
 
 
+_UNSAID = frozenset({(USUAL_PORT, USUAL_PORT)})
+
+
 def _servers_alike(tree: ConfTree) -> set[Directive]:
     """Servers of one name and port, on different addresses: the key has no address."""
+    ports = _ports(tree)
     names = {
-        server: {(_first_name(server), port) for port in _ports(server)}
+        server: {(_first_name(server), port) for port in ports.get(server, _UNSAID)}
         for _, server in servers(tree)
     }
     counted = Counter(pair for pairs in names.values() for pair in pairs)
@@ -211,10 +217,10 @@ def _first_name(server: Directive) -> str:
     return "" if line is None else line.value.lower()
 
 
-def _ports(server: Directive) -> set[str]:
-    """``$server_port`` of each listener; empty for a socket of the file system."""
-    lines = server.block.all("listen") if server.block else []
-    found = {
-        "" if line.value.startswith("unix:") else line.value.rpartition(":")[2] for line in lines
-    }
-    return {port if port.isdigit() or not port else "80" for port in found} or {"80"}
+def _ports(tree: ConfTree) -> dict[Directive, set[tuple[int, int]]]:
+    """``$server_port`` of each listener, as a range of them; 0 for a socket of the file system."""
+    found: dict[Directive, set[tuple[int, int]]] = {}
+    for one in listeners(tree):
+        for server in one.servers:
+            found.setdefault(server, set()).add((one.socket.first, one.socket.last))
+    return found

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nginx_tune.adopt.kept import with_own_groups
 from nginx_tune.adopt.limits import descriptors_for
+from nginx_tune.adopt.listen_options import listen_options
 from nginx_tune.adopt.more_workers import with_more_workers
 from nginx_tune.adopt.naming import adapted, with_needs
 from nginx_tune.adopt.own_connections import closes_by_default, how_it_stays
@@ -21,7 +22,6 @@ from nginx_tune.adopt.standing import (
     KEPT,
     Standing,
     holds,
-    listen_holds,
     own_blocks,
 )
 from nginx_tune.adopt.streams import with_own_streams
@@ -33,6 +33,7 @@ from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
 
+_MOST_NAMED = 3
 _OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
 
 
@@ -123,12 +124,14 @@ def _held(decision: Decision, standing: Standing) -> Decision:
     known = decision.risks
     decision = adapted(decision, standing.tree, caches=own_choice)
     left_out = [one for one in decision.risks if one not in known]
+    as_they_are = _as_they_are(decision, standing)
+    decision = replace(decision, risks=[*decision.risks, *as_they_are])
     left: list[Setting] = []
     evidence: list[Evidence] = []
     verdict: Verdict = decision.verdict
     for wanted in decision.settings:
         if wanted.directive == "listen":
-            stands, line = listen_holds(wanted, standing), None
+            stands, line = not listen_options(wanted, standing.tree).lines, None
         else:
             apart = own_blocks(decision, wanted.directive)
             found = standing.lines(wanted, apart)
@@ -144,9 +147,11 @@ def _held(decision: Decision, standing: Standing) -> Decision:
                 evidence.append(_as_evidence(line))
                 verdict = _direction(line, wanted) or verdict
     if not left:
-        said = f"Already so{_more(decision, standing)}. {decision.summary}"
+        stays = next(iter(as_they_are), "")
+        word = f"Not written: {stays}" if stays else f"Already so{_more(decision, standing)}"
+        said = f"{word}. {decision.summary}"
         risks = [*decision.risks, *_left_alone(decision, standing)]
-        why = next(iter(left_out), decision.withheld)
+        why = next(iter(left_out), stays or decision.withheld)
         return replace(
             decision, verdict="keep", settings=[], summary=said, risks=risks, withheld=why
         )
@@ -159,6 +164,19 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         evidence=[*decision.evidence, *evidence],
         risks=[*decision.risks, *_filtered(decision, standing), *_left_alone(decision, standing)],
     )
+
+
+def _as_they_are(decision: Decision, standing: Standing) -> list[str]:
+    """The addresses that an option is not written for, each with the reason."""
+    found = [
+        one
+        for wanted in decision.settings
+        if wanted.directive == "listen"
+        for one in listen_options(wanted, standing.tree).left
+    ]
+    if more := found[_MOST_NAMED:]:
+        found[_MOST_NAMED:] = [f"{len(more)} more addresses stay as they are"]
+    return found
 
 
 def _bound_workers(decision: Decision, tree: ConfTree) -> str:

@@ -20,14 +20,13 @@ from nginx_tune.conf.connection_limits import counted_limits, zone_keys
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import (
     ListenAddress,
-    address_of,
     listeners,
     newly_multiplexed,
-    port_of,
 )
 from nginx_tune.conf.protocol_variables import ProtocolVariables
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.sockets import socket_name
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import variables_of
 from nginx_tune.documents.decisions import Decision
@@ -161,14 +160,13 @@ def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | 
     by_name = next((one for one in lines if any(map(_SNI.search, one.args))), None)
     if by_name is None:
         return None
-    words = {
-        address_of(word)
+    names = {
+        socket_name(word)
         for line in lines
         for word in (line.name, *line.args)
         if ":" in word or word.isdigit()
     }
-    ports = {port_of(word) for word in words} - {None}
-    is_meant = any(one.address in words or port_of(one.address) in ports for one in behind)
+    is_meant = any(one.socket == name or one.socket.meets(name) for one in behind for name in names)
     return by_name if is_meant else None
 
 

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from nginx_tune.adopt.listen_options import listen_options
 from nginx_tune.adopt.standing import (
     PREDICATES,
     Standing,
     effective,
-    has_option,
     holds,
     is_named,
-    listen_addresses,
 )
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, scopes
@@ -124,13 +123,8 @@ def _before_the_blocks(standing: Standing) -> SettingPlace:
 
 def _listen_places(standing: Standing, wanted: Setting) -> Iterator[SettingPlace]:
     """An option of a listener stands in one of its lines: nginx wants it once for an address."""
-    option = wanted.args[-1]
-    for one in listen_addresses(wanted, standing):
-        if any(has_option(line, option) for line in one.lines):
-            continue
-        name = option.partition("=")[0]
-        having = [line for line in one.lines if any(a.split("=")[0] == name for a in line.args)]
-        yield SettingPlace((having or one.lines)[0], "option")
+    for line in listen_options(wanted, standing.tree).lines:
+        yield SettingPlace(line, "option")
 
 
 def _http_places(

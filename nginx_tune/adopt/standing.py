@@ -8,13 +8,12 @@ from functools import cached_property
 
 from nginx_tune.adopt.caching import SharedAnswers
 from nginx_tune.adopt.kept import KeptConnections
+from nginx_tune.adopt.listen_options import listen_options
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.header_sizes import FIELD_SIZE, HEADER_SIZE
 from nginx_tune.conf.listeners import (
-    ListenAddress,
-    is_socket_option,
     listeners,
     newly_multiplexed,
     tls_servers,
@@ -121,8 +120,8 @@ class Standing:
                 return [Place(file=self.tree.path, line=1, text="main", change=False)]
             return [_place(one, change=bool(lines)) for one in lines or blocks]
         if wanted.directive == "listen":
-            addresses = listen_addresses(wanted, self)
-            return [_place(line, change=True) for one in addresses for line in one.lines]
+            lines = listen_options(wanted, self.tree).lines
+            return [_place(line, change=True) for line in lines]
         found: dict[tuple[str, int], Place] = {}
         for scope in self.concerned(wanted, apart):
             line = effective(scope, wanted)
@@ -299,52 +298,6 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
 def own_blocks(decision: Decision, directive: str) -> list[str]:
     """The blocks for which a decision has a setting of their own."""
     return [s.block for s in decision.settings if s.block and s.directive == directive]
-
-
-def listen_addresses(wanted: Setting, standing: Standing) -> list[ListenAddress]:
-    """The addresses that an option of ``listen`` is for; HTTP/2 is for TLS alone.
-
-    An option of the socket is not for those that have none and ride on a wildcard's, which holds
-    what is asked for them too.
-    """
-    if is_of_quic(wanted):
-        found = [one for one in listeners(standing.tree) if one.is_quic]
-    else:
-        found = [
-            one
-            for one in listeners(standing.tree)
-            if not one.is_quic and not one.is_unix and (one.is_tls or wanted.args != ["http2"])
-        ]
-    if not is_socket_option(wanted.args[-1]):
-        return found
-    return [one for one in found if one.has_socket]
-
-
-def listen_holds(wanted: Setting, standing: Standing) -> bool:
-    """Whether each address has the option of ``listen`` that a setting asks for."""
-    lines = [one.lines for one in listen_addresses(wanted, standing)]
-    if wanted.args == ["http2"] and not lines:
-        return True
-    return bool(lines) and all(
-        any(has_option(line, wanted.args[-1]) for line in each) for each in lines
-    )
-
-
-def is_of_quic(wanted: Setting) -> bool:
-    """Whether it is about listeners of QUIC, which take their own options."""
-    return wanted.directive == "listen" and wanted.args[:1] == ["quic"]
-
-
-def has_option(listen: Directive, option: str) -> bool:
-    """Whether a ``listen`` has an option; of a number more does as well."""
-    name, _, value = option.partition("=")
-    for arg in listen.args[1:]:
-        own_name, _, own = arg.partition("=")
-        if arg == option:
-            return True
-        if own_name == name and value.isdigit() and own.isdigit():
-            return int(own) >= int(value)
-    return False
 
 
 def holds(line: Directive | None, wanted: Setting) -> bool:

@@ -223,7 +223,7 @@ def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
         quic_addresses=addresses_of(one for one in found if one.is_quic),
         error_logs=_logs(tree, subject),
         pid_path=pid_path(tree, subject),
-        sockets=[one.address.removeprefix("unix:") for one in found if one.is_unix],
+        sockets=[one.socket.host for one in found if one.is_unix],
         asked=tree.asked,
     )
 

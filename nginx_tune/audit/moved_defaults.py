@@ -140,11 +140,7 @@ def _named_listen(context: Context) -> list[Directive]:
     return [
         one.lines[0]
         for one in context.listeners
-        if not one.is_unix
-        and one.lines
-        and is_resolved_once(host_of(one.lines[0].value))
-        and not one.lines[0].value.isdigit()
-        and not one.address.startswith("*")
+        if one.socket.family == "name" and is_resolved_once(host_of(one.lines[0].value))
     ][:1]
 
 

@@ -54,9 +54,9 @@ def replace_argument(directive: Directive, index: int, argument: str) -> Edit:
     return Edit(directive.source, start, end, argument)
 
 
-def add_argument(directive: Directive, argument: str) -> Edit:
-    """The directive with one argument more."""
-    end = word_spans(directive)[-1][1]
+def add_argument(directive: Directive, argument: str, *, behind: int = -1) -> Edit:
+    """The directive with one argument more, behind that of an index, or behind all."""
+    end = word_spans(directive)[behind if behind < 0 else behind + 1][1]
     return Edit(directive.source, end, end, f" {argument}")
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import address_of, listeners, ports_of
+from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.quantities import parameter, parse_count
+from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 
 _LOGS = frozenset({"access_log", "error_log"})
@@ -38,7 +39,7 @@ def kept_open(tree: ConfTree) -> KeptOpen:
         elif line.name == "open_log_file_cache":
             # Logs with variables in their names are opened while it serves, and kept by this.
             for_names += parse_count(parameter(line.args, "max") or "") or 0
-    sockets = sum(ports_of(one.address) for one in listeners(tree) if one.has_socket)
+    sockets = sum(_sockets(one.socket) for one in listeners(tree) if one.has_socket)
     return KeptOpen(len(files) + for_names, sockets + _other_sockets(tree))
 
 
@@ -55,10 +56,15 @@ def _file(line: Directive, tree: ConfTree) -> str:
 def _other_sockets(tree: ConfTree) -> int:
     """Those of ``stream`` and ``mail``."""
     found = {
-        (address_of(line.value), "udp" in line.args[1:])
+        (socket_name(line.value), "udp" in line.args[1:])
         for module in ("stream", "mail")
         for part in tree.main.all(module)
         for line in (part.block or Block([])).walk()
         if line.name == "listen" and line.args
     }
-    return sum(ports_of(address) for address, _ in found)
+    return sum(_sockets(name) for name, _ in found)
+
+
+def _sockets(name: SocketName) -> int:
+    """How many there are: a range of ports is a socket each."""
+    return len(name.ports) or 1

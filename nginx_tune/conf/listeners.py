@@ -1,26 +1,21 @@
 """Listen addresses: socket options belong to an address and port, not to one server.
 
 Source: ngx_http_core_listen, ngx_http_add_addresses: whichever ``listen`` of an address names
-an option sets it for every server there.
+an option sets it for every server there, and a second that names any is refused ("duplicate listen
+options"). Which spellings are one address ``conf.sockets`` tells.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, scopes, servers
+from nginx_tune.conf.sockets import PortCuts, SocketName, Wildcards, socket_name
 from nginx_tune.conf.tree import ConfTree
 
-_LONG_PORT = 6
-_WILDCARDS = frozenset({"*", "0.0.0.0"})  # noqa: S104  # compared with, not bound to
-_PORTS = re.compile(r"\d+(?:-\d+)?", re.ASCII)
-_UNSAID_PORTS = ("*:80", "*:8000")
+_UNSAID_PORTS = (80, 8000)
 """Where a server without ``listen`` listens: started by root, and by others."""
 _FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
 _PARAMETERS = frozenset({
@@ -33,20 +28,33 @@ _PARAMETERS = frozenset({
 class ListenAddress:
     """One listening address with the lines and servers that share it."""
 
-    address: str
-    """``HOST:PORT`` with ``*`` for every IPv4 address, ``[::]:PORT``, or ``unix:PATH``."""
+    socket: SocketName
     is_quic: bool
     lines: list[Directive] = field(default_factory=list)
+    """A line with a range of ports may be in several addresses."""
     servers: list[Directive] = field(default_factory=list)
     has_socket: bool = True
     """False where it is a sibling: what comes to it comes over the socket of a wildcard address,
     whose options hold for it. One option of its own would have it bind too, and then nginx does not
     start (98: Address already in use), which ``nginx -t`` does not see."""
+    maybe: Directive | None = None
+    """The line of another address that may be this one: a host name is resolved when nginx starts,
+    and not here."""
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` with ``*`` for every IPv4 address, ``[::]:PORT``, or ``unix:PATH``."""
+        return str(self.socket)
 
     @property
     def reuseport(self) -> Directive | None:
         """The line that asks for ``reuseport``."""
         return next((line for line in self.lines if "reuseport" in line.args[1:]), None)
+
+    @property
+    def with_options(self) -> list[Directive]:
+        """The lines that give options of the socket, of which nginx takes one."""
+        return [line for line in self.lines if gives_options(line)]
 
     @property
     def is_tls(self) -> bool:
@@ -61,34 +69,70 @@ class ListenAddress:
     @property
     def is_unix(self) -> bool:
         """Whether it is no network address."""
-        return self.address.startswith("unix:")
+        return self.socket.family == "unix"
 
 
 def listeners(tree: ConfTree) -> list[ListenAddress]:
-    """The http listeners of a tree in the order met.
+    """The http listeners of a tree in the order met; ranges of ports are cut where they differ.
 
     A server without ``listen`` gets ``*:80`` and is left out: there is no line to speak of.
     """
-    found: dict[tuple[str, bool], ListenAddress] = {}
-    for _, server in servers(tree):
-        for line in (server.block or Block([])).all("listen"):
-            if line.args:
-                key = (address_of(line.value), "quic" in line.args[1:])
-                listener = found.setdefault(key, ListenAddress(*key))
-                listener.lines.append(line)
-                listener.servers.append(server)
-    unsaid = any(not (server.block or Block([])).all("listen") for _, server in servers(tree))
-    wildcards = {
-        kind: _Wildcards(
-            [one.address for one in found.values() if one.is_quic == kind]
-            + [*(_UNSAID_PORTS if unsaid and not kind else ())]
-        )
-        for kind in (False, True)
-    }
-    for one in found.values():
-        options = any(is_socket_option(arg) for line in one.lines for arg in line.args[1:])
-        one.has_socket = options or not wildcards[one.is_quic].cover(one.address)
+    every = servers(tree)
+    lines = [
+        (line, server)
+        for _, server in every
+        for line in (server.block or Block([])).all("listen")
+        if line.args
+    ]
+    unsaid = any(not (server.block or Block([])).all("listen") for _, server in every)
+    return listeners_of(lines, [socket_name(f"{one}") for one in _UNSAID_PORTS if unsaid])
+
+
+def listeners_of(
+    lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
+) -> list[ListenAddress]:
+    """The addresses of ``listen`` lines with their servers; what is ``unsaid`` is of TCP."""
+    named = [(socket_name(line.value), "quic" in line.args[1:], line, own) for line, own in lines]
+    cuts = {kind: PortCuts([one[0] for one in named if one[1] == kind]) for kind in (False, True)}
+    found: dict[tuple[SocketName, bool], ListenAddress] = {}
+    for name, kind, line, server in named:
+        for piece in cuts[kind].pieces(name):
+            listener = found.setdefault((piece, kind), ListenAddress(piece, kind))
+            listener.lines.append(line)
+            listener.servers.append(server)
+    for kind in (False, True):
+        alike = [one for one in found.values() if one.is_quic == kind]
+        _tell_sockets(alike, () if kind else unsaid)
+        if cuts[kind].are_too_many:
+            for one in alike:
+                one.maybe = one.maybe or one.lines[0]
     return list(found.values())
+
+
+def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) -> None:
+    """Which addresses of one kind have sockets, and which may be others of them."""
+    wildcards = Wildcards([*(one.socket for one in found), *unsaid])
+    by_ports: dict[tuple[int, int], list[ListenAddress]] = {}
+    for one in found:
+        one.has_socket = bool(one.with_options) or not wildcards.cover(one.socket)
+        by_ports.setdefault((one.socket.first, one.socket.last), []).append(one)
+    for beside in by_ports.values():
+        names = [one for one in beside if one.socket.family == "name"]
+        if not names or len(beside) == 1:
+            continue
+        bound = next((one for one in names if one.with_options), None)
+        for one in beside:
+            # A name without options beside a wildcard is it, or rides on its socket, or has one
+            # that nobody gives an option: the wildcard may have them.
+            other = bound if one.socket.is_wildcard else names[0]
+            if other is one:
+                other = next(each for each in beside if each is not one)
+            one.maybe = None if other is None else other.lines[0]
+
+
+def gives_options(listen: Directive) -> bool:
+    """Whether a ``listen`` gives options of its sockets."""
+    return any(is_socket_option(arg) for arg in listen.args[1:])
 
 
 def is_socket_option(arg: str) -> bool:
@@ -100,96 +144,14 @@ def is_socket_option(arg: str) -> bool:
     return name in (_PARAMETERS if equals else _FLAGS)
 
 
-def is_covered(address: str, others: Iterable[str]) -> bool:
-    """Whether a wildcard among the others takes what comes to a more specific address.
-
-    Where there is one, nginx binds only it and the addresses with options of their own. A name may
-    be of IPv4, of IPv6 or both, and is covered by either.
-
-    Source: ngx_http_init_listening (``bind_wildcard``), ngx_http_add_listen (a port is of one
-    family, and since 1.25.0 of one type of socket).
-    """
-    return _Wildcards(others).cover(address)
-
-
-class _Wildcards:
-    """The wildcards among some addresses, of which there may be thousands."""
-
-    def __init__(self, addresses: Iterable[str]) -> None:
-        found = [one for one in map(_parts, addresses) if one is not None and one.is_wildcard]
-        self._single = {(one.family, one.first) for one in found if one.first == one.last}
-        self._ranges = [one for one in found if one.first != one.last]
-        self._all = found
-
-    def cover(self, address: str) -> bool:
-        """Whether one of them takes what comes to the address."""
-        own = _parts(address)
-        if own is None or own.is_wildcard:
-            return False
-        families = ("inet", "inet6") if own.family == "unknown" else (own.family,)
-        is_one = own.first == own.last
-        if is_one and any((family, own.first) in self._single for family in families):
-            return True
-        return any(
-            other.family in families and other.first <= own.last and own.first <= other.last
-            for other in (self._ranges if is_one else self._all)
-        )
-
-
-class _Parts(NamedTuple):
-    """An address, taken apart."""
-
-    family: Literal["inet", "inet6", "unknown"]
-    is_wildcard: bool
-    first: int
-    last: int
-    """Ports: a range of them, or one."""
-
-
-@lru_cache(maxsize=4096)
-def _parts(address: str) -> _Parts | None:
-    host, _, ports = address.rpartition(":")
-    if address.startswith("unix:") or _PORTS.fullmatch(ports) is None:
-        return None
-    first, _, last = ports.partition("-")
-    bounds = int(first[:_LONG_PORT]), int((last or first)[:_LONG_PORT])
-    if host in _WILDCARDS:
-        return _Parts("inet", True, *bounds)
-    try:
-        if host.startswith("["):
-            return _Parts("inet6", ipaddress.IPv6Address(host[1:-1]).is_unspecified, *bounds)
-        ipaddress.IPv4Address(host)
-    except ValueError:
-        return _Parts("unknown", False, *bounds)
-    return _Parts("inet", False, *bounds)
-
-
-def ports_of(address: str) -> int:
-    """How many ports an address has: a range of them is a socket each."""
-    parts = _parts(address)
-    return 1 if parts is None else max(1, parts.last - parts.first + 1)
-
-
-def address_of(text: str) -> str:
-    """The address of a ``listen`` in the form of ``ListenAddress.address``."""
-    if text[:5].lower() == "unix:":
-        return f"unix:{text[5:]}"
-    text = text.lower()
-    if _PORTS.fullmatch(text):
-        return f"*:{text}"
-    host, colon, port = text.rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = text, "80"
-    return f"{'*' if host in _WILDCARDS else host}:{port}"
-
-
 def has_usual_port(text: str, *, is_tls: bool) -> bool:
     """Whether clients of a ``listen`` leave its port out of the URL, and so of their ``Host``.
 
     Source: RFC 9110, sections 4.2.1, 4.2.2 and 7.2. A unix socket has none.
     """
-    address = address_of(text)
-    return address.startswith("unix:") or address.endswith(":443" if is_tls else ":80")
+    name = socket_name(text)
+    port = 443 if is_tls else 80
+    return name.family == "unix" or (name.first, name.last) == (port, port)
 
 
 def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
@@ -221,12 +183,6 @@ def switched_to_http2(every: Iterable[Scope]) -> set[Directive]:
     return {
         scope.server for scope in every if scope.kind == "server" and scope.value("http2") == "on"
     }
-
-
-def port_of(address: str) -> int | None:
-    """The port of an address; null for a range of them and for none."""
-    port = address.rpartition(":")[2]
-    return int(port) if port.isascii() and port.isdigit() and len(port) < _LONG_PORT else None
 
 
 def tls_servers(found: Iterable[ListenAddress]) -> set[Directive]:

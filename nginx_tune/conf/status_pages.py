@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.sockets import socket_name
 from nginx_tune.conf.tree import ConfTree
 
-_EVERY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "::1"}  # noqa: S104  # asked, not bound
+_EVERY = {"*": "127.0.0.1", "[::]": "::1"}
 
 
 class StatusLocation(NamedTuple):
@@ -73,16 +74,8 @@ def _path(location: Directive) -> str | None:
 
 def _listen(line: Directive) -> tuple[str, int, bool] | None:
     """Address, port and whether TLS is spoken; null for what is no TCP address."""
-    if not line.args or line.value.startswith("unix:") or "quic" in line.args[1:]:
+    name = socket_name(line.value)
+    if not name.first or {"quic", "proxy_protocol"} & {*line.args[1:]}:
         return None
-    if "proxy_protocol" in line.args[1:]:
-        return None
-    text = line.value
-    host, colon, port = text.rpartition(":")
-    if text.isdigit():
-        host, port = "*", text
-    elif not colon or port.endswith("]"):
-        host, port = text, "80"
-    if not port.isdigit() or not 0 < int(port) < 1 << 16:
-        return None
-    return _EVERY.get(host, host.strip("[]")), int(port), "ssl" in line.args[1:]
+    host = _EVERY.get(name.host, name.host.strip("[]"))
+    return host, name.first, "ssl" in line.args[1:]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import address_of, is_covered, is_socket_option
+from nginx_tune.conf.listeners import gives_options
+from nginx_tune.conf.sockets import SocketName, Wildcards, socket_name
 from nginx_tune.conf.tree import ConfTree
 
 
@@ -19,7 +20,7 @@ class _Address:
 
     @property
     def has_options(self) -> bool:
-        return any(is_socket_option(arg) for line in self.lines for arg in line.args[1:])
+        return any(map(gives_options, self.lines))
 
     @property
     def has_reuseport(self) -> bool:
@@ -38,12 +39,12 @@ def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
     Source: ngx_event_recvmsg(), ngx_lookup_udp_connection() (the tree of a listener's sessions is
             each worker's own), ngx_clone_listening(); socket(7), SO_REUSEPORT.
     """
-    found: dict[str, _Address] = {}
+    found: dict[SocketName, _Address] = {}
     for stream in tree.main.all("stream"):
         for server in _body(stream).all("server"):
             for line in _body(server).all("listen"):
                 if "udp" in line.args[1:]:
-                    address = found.setdefault(address_of(line.value), _Address())
+                    address = found.setdefault(socket_name(line.value), _Address())
                     address.lines.append(line)
                     if address.kept is None and _keeps_sessions(server, stream):
                         address.kept = line
@@ -53,7 +54,7 @@ def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
     return None
 
 
-def _sockets(name: str, found: dict[str, _Address]) -> list[_Address]:
+def _sockets(name: SocketName, found: dict[SocketName, _Address]) -> list[_Address]:
     """What is bound for an address: it, or a wildcard that it has no options apart from.
 
     Source: ngx_stream_optimize_servers() (``bind_wildcard``).
@@ -61,7 +62,7 @@ def _sockets(name: str, found: dict[str, _Address]) -> list[_Address]:
     own = found[name]
     if own.has_options:
         return [own]
-    return [one for other, one in found.items() if is_covered(name, [other])] or [own]
+    return [one for other, one in found.items() if Wildcards([other]).cover(name)] or [own]
 
 
 def _keeps_sessions(server: Directive, stream: Directive) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from nginx_tune.conf.sockets import socket_name
 from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, not_applicable, setting
 from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -243,9 +244,9 @@ def _announcement(s: Situation) -> Setting:
 def _port(s: Situation) -> str | None:
     """Of the first address of TLS; none where all are sockets of files."""
     for item in tls_listens(s.site.listen):
-        address = item.split()[0] if item.split() else ""
-        if address and not address.startswith("unix:"):
-            return address.rpartition(":")[2]
+        name = socket_name(item.split()[0] if item.split() else "")
+        if name.first:
+            return f"{name.first}"
     return None
 
 

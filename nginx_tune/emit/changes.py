@@ -193,7 +193,9 @@ def _with_option(listen: Directive, option: str) -> Edit:
     for index, argument in enumerate(listen.args):
         if index and value and argument.partition("=")[0] == name:
             return replace_argument(listen, index, words([option]))
-    return add_argument(listen, words([option]))
+    # Another decision may have another value for what stands last.
+    behind = 0 if "=" in listen.args[-1] else -1
+    return add_argument(listen, words([option]), behind=behind)
 
 
 def _before(block: Directive, line: str) -> Edit:

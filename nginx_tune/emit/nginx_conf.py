@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nginx_tune.conf.listeners import address_of, is_covered, is_socket_option
+from nginx_tune.conf.directive import Directive, Source
+from nginx_tune.conf.listeners import ListenAddress, is_socket_option, listeners_of
+from nginx_tune.conf.sockets import socket_name
 from nginx_tune.decide.cache_key import names_a_port
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.site import Site, root_locations, tls_listens
@@ -254,18 +256,36 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
     added = [s for s in added if s.args[0].partition("=")[0] not in given]
     if is_plain:
         added = [s for s in added if s.args != ["http2"]]
-    if _is_sibling(words, _listens(site)):
+    address = _address(words, _listens(site))
+    reasons = []
+    if address.maybe is not None and any(is_socket_option(s.args[0]) for s in added):
+        reasons = [f"{address.maybe.value} may be the same socket, which takes options once"]
+    if not _takes_options(address):
         added = [s for s in added if not is_socket_option(s.args[0])]
     words += [word for setting in added for word in setting.args]
-    reason = "; ".join(s.reason for s in added if s.reason)
+    reason = "; ".join([*reasons, *(s.reason for s in added if s.reason)])
     line = Setting(context="server", directive="listen", args=words, reason=reason)
     return written([line], 8)
 
 
-def _is_sibling(words: Sequence[str], listens: Sequence[str]) -> bool:
-    """Whether an address has no socket of its own (``conf.listeners.ListenAddress``)."""
-    others = [address_of(one.split()[0]) for one in listens]
-    return is_covered(address_of(words[0]), others) and not any(map(is_socket_option, words[1:]))
+def _address(words: Sequence[str], listens: Sequence[str]) -> ListenAddress:
+    """The address of a ``listen`` among those of a site."""
+    lines = [_as_line(words), *map(_as_line, map(str.split, listens))]
+    name = socket_name(words[0])
+    others = [line for line in lines[1:] if socket_name(line.value) != name]
+    return listeners_of([(line, line) for line in (lines[0], *others)])[0]
+
+
+def _takes_options(address: ListenAddress) -> bool:
+    """Whether it has a socket of its own, which no other of the site's addresses may be."""
+    return address.has_socket and address.maybe is None
+
+
+def _as_line(words: Sequence[str]) -> Directive:
+    return Directive("listen", tuple(words), ("",) * len(words), _OF_A_SITE, (0, 0))
+
+
+_OF_A_SITE = Source("site", "")
 
 
 def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
@@ -286,10 +306,10 @@ def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
     for wanted in filter(_is_quic, _of_listen(settings)):
         listens = tls_listens(_listens(site))
         for address, *words in map(str.split, listens):
-            if address.startswith("unix:"):
+            if socket_name(address).family == "unix":
                 continue
             kept = [address, *(word for word in words if word in _OF_ANY_LISTEN)]
-            args = wanted.args[:1] if _is_sibling(kept, listens) else wanted.args
+            args = wanted.args if _takes_options(_address(kept, listens)) else wanted.args[:1]
             line = Setting(
                 context="server", directive="listen", args=[*kept, *args], reason=wanted.reason
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
@@ -76,7 +76,7 @@ def _zones(tree: ConfTree) -> dict[str, _Zone]:
 
 
 def _of_listeners(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    now = {(one.address, one.is_quic): one for one in listeners(after)}
+    shared = [one for one in listeners(after) if one.reuseport is None]
     return [
         _warning(
             "loses",
@@ -85,10 +85,15 @@ def _of_listeners(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
             one.reuseport,
         )
         for one in listeners(before)
-        if one.reuseport is not None
-        and (other := now.get((one.address, one.is_quic))) is not None
-        and other.reuseport is None
+        if one.reuseport is not None and any(_is_of(other, one) for other in shared)
     ]
+
+
+def _is_of(other: ListenAddress, one: ListenAddress) -> bool:
+    if other.is_quic != one.is_quic:
+        return False
+    here, there = one.socket, other.socket
+    return here == there or (here.host == there.host and here.meets(there))
 
 
 def _of_pools(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 
 from nginx_tune.conf.cache_places import why_no_place
+from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.documents.site import GZIP_LINE, Site, Upstream
 from nginx_tune.errors import UsageError
 
@@ -34,7 +35,6 @@ _SERVER_OPTION = re.compile(
     r"backup|down|weight=[1-9]\d{0,8}|(?:max_fails|max_conns)=\d{1,9}|fail_timeout=\d{1,9}(?:ms|[smhd])?",
     re.ASCII,
 )
-_ANY = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 MOST_CHAINED = 10
 """Source: ngx_http_named_location, NGX_HTTP_MAX_URI_CHANGES: ten changes of a request's URI."""
 MOST = 256
@@ -78,7 +78,7 @@ def check_site(site: Site) -> None:
 
 def _check_listens(listens: Sequence[str], *, has_tls: bool) -> None:
     _check_count("listen", listens, least=1)
-    taken: set[str] = set()
+    taken: set[SocketName] = set()
     for listen in listens:
         address, *options = listen.split() or [""]
         _check(address, _LISTEN, "listen", "an address and port, such as 127.0.0.1:8080")
@@ -88,17 +88,9 @@ def _check_listens(listens: Sequence[str], *, has_tls: bool) -> None:
                 raise UsageError("listen: ssl needs the site's tls: certificate and key")
         _check_host(address, "listen")
         _check_port(address, "listen")
-        if (place := _place(address)) in taken:
+        if (name := socket_name(address)) in taken:
             raise UsageError(f"listen: {address[:60]!a} is given twice")
-        taken.add(place)
-
-
-def _place(address: str) -> str:
-    """The address with every spelling of "any IPv4 address" as one."""
-    if address.startswith("unix:"):
-        return address
-    host, _, port = address.rpartition(":")
-    return f"{'' if host in {'*', _ANY} else host}:{int(port)}"
+        taken.add(name)
 
 
 def _check_host(address: str, field: str) -> None:

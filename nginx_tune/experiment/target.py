@@ -194,17 +194,16 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, 
         tls = Tls(verify=False) if listener.is_tls else None
         is_proxied = "proxy_protocol" in words
         if listener.is_unix:
-            path = listener.address.partition(":")[2]
+            path = listener.socket.host
             if path.startswith("/"):
                 said = _said_first(path) if is_proxied else None
                 yield listener, Target(unix=path, tls=tls, proxy_protocol=said)
             continue
-        host, _, port = listener.address.rpartition(":")
-        address = _reached_at(host)
-        first = port.partition("-")[0]  # a range of ports: the first of them
-        if address is not None and first.isascii() and first.isdigit():
+        address = _reached_at(listener.socket.host)
+        first = listener.socket.first  # a range of ports: the first of them
+        if address is not None and first:
             said = _said_first(None) if is_proxied else None
-            place = Target(address=address, port=int(first), tls=tls, proxy_protocol=said)
+            place = Target(address=address, port=first, tls=tls, proxy_protocol=said)
             yield listener, place
 
 
@@ -226,14 +225,13 @@ def _reached_at(host: str) -> str | None:
 
 def listen_sockets(tree: ConfTree) -> list[str]:
     """The paths of the unix sockets that its listeners make."""
-    paths = (one.address.partition(":")[2] for one in listeners(tree) if one.is_unix)
+    paths = (one.socket.host for one in listeners(tree) if one.is_unix)
     return [path for path in paths if path.startswith("/")]
 
 
 def listen_addresses(tree: ConfTree) -> list[str]:
     """The addresses of the host that its listeners name; loopback is there anyway."""
-    named = (one.address for one in listeners(tree) if not one.is_unix)
-    found = {_reached_at(address.rpartition(":")[0]) for address in named}
+    found = {_reached_at(one.socket.host) for one in listeners(tree) if one.socket.first}
     known = {address for address in found if address is not None}
     return sorted(one for one in known if not ipaddress.ip_address(one).is_loopback)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import ListenAddress, address_of, port_of
+from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.conf.scopes import servers
+from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 
-_EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
 _UNSAID_PORTS = (80, 8000)
+_MOST_PORTS = 1024
+"""Of one range that is looked at port by port."""
 _ONE_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to ask
 Speaks = Literal["http", "http2", "tls", "unknown"]
 
@@ -67,22 +69,18 @@ def spoken_at(address: str, port: int, found: Sequence[Address]) -> Speaks:
 
 def lost_addresses(before: Sequence[Address], after: Sequence[Address]) -> list[str]:
     """Where nginx listened and will not, for people; every address stands for each of them."""
-    return [
-        f"unix:{one.path}" if one.path else f"{one.host}:{one.port}"
-        for one in before
-        if not any(_covers(other, one) for other in after)
-    ]
+    there = {one.path or _socket(one) for one in after}
+    lost: dict[str, None] = {}
+    for one in before:
+        own = _socket(one)
+        every = socket_name(f"{'[::]' if own.family == 'inet6' else '*'}:{one.port}")
+        if not {one.path or own, every} & there:
+            lost[f"unix:{one.path}" if one.path else f"{own}"] = None
+    return list(lost)
 
 
-def _covers(other: Address, one: Address) -> bool:
-    if one.path or other.path:
-        return one.path == other.path
-    is_six = one.host.startswith("[")
-    return one.port == other.port and other.host in (
-        one.host,
-        *(("[::]",) if is_six else _EVERY),
-        *(_EVERY if one.host in _EVERY else ()),
-    )
+def _socket(one: Address) -> SocketName:
+    return socket_name(f"{one.host}:{one.port}")
 
 
 class AcceptingSocket(NamedTuple):
@@ -125,34 +123,32 @@ def unheard(held: Iterable[AcceptingSocket], tree: ConfTree) -> list[str]:
 
 
 def _hears(line: Directive, socket: AcceptingSocket) -> bool:
-    host, _, ports = address_of(line.value).rpartition(":")
-    first, _, last = ports.partition("-")
-    if not first.isdecimal() or not int(first) <= socket.port <= int(last or first):
+    name = socket_name(line.value)
+    if socket.port not in name.ports:
         return False
-    if host == "*":
-        return ":" not in socket.address
-    try:
-        own = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
+    if name.family == "name":
         return True
     is_six = ":" in socket.address
-    if own.version == 6 and own.is_unspecified:  # noqa: PLR2004
-        return is_six or "ipv6only=off" in line.args
-    return own == ipaddress.ip_address(socket.address)
+    if name.is_wildcard:
+        return is_six == (name.family == "inet6") or (not is_six and "ipv6only=off" in line.args)
+    return ipaddress.ip_address(name.host.strip("[]")) == ipaddress.ip_address(socket.address)
 
 
 def addresses_of(found: Iterable[ListenAddress]) -> list[Address]:
-    """Where a configuration's listeners are; a name without a port that is known is left out."""
-    return [address for one in found if (address := _address(one)) is not None]
+    """Where a configuration's listeners are; what has no port that is known is left out.
+
+    A range of ports is an address each; where it has too many of them it is left out.
+    """
+    return [address for one in found for address in _addresses(one)]
 
 
-def _address(listener: ListenAddress) -> Address | None:
+def _addresses(listener: ListenAddress) -> Iterator[Address]:
     speaks = _speaks(listener)
+    name = listener.socket
     if listener.is_unix:
-        return Address("", 0, listener.address.removeprefix("unix:"), speaks)
-    port = port_of(listener.address)
-    host = listener.address.rpartition(":")[0]
-    return None if port is None else Address(host, port, "", speaks)
+        yield Address("", 0, name.host, speaks)
+    elif len(name.ports) <= _MOST_PORTS:
+        yield from (Address(name.host, port, "", speaks) for port in name.ports)
 
 
 def _speaks(listener: ListenAddress) -> Speaks:

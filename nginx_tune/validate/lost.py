@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block
-from nginx_tune.conf.listeners import address_of
 from nginx_tune.conf.scopes import servers
+from nginx_tune.conf.sockets import PortCuts, SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.experiment.operations import Response
 
-_DEFAULT = "*:80"
+_DEFAULT = "80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
 _GATEWAY = frozenset({502, 504})
 """What nginx says where nothing, or nothing in time, answers in the place of an upstream."""
 
 
 class _Socket(NamedTuple):
-    address: str
+    name: SocketName
     is_quic: bool
     is_tls: bool
     is_proxied: bool
@@ -32,11 +32,14 @@ class _Socket(NamedTuple):
 
 def lost_listeners(baseline: ConfTree, candidate: ConfTree) -> list[str]:
     """Addresses that clients connect to, where the candidate would not answer them as before."""
-    there = list(_sockets(candidate))
+    were, there = list(_sockets(baseline)), list(_sockets(candidate))
+    # Ranges of ports may be written in other pieces.
+    cuts = PortCuts([one.name for one in (*were, *there)])
+    were, there = _cut(were, cuts), _cut(there, cuts)
     lost: dict[str, None] = {}
-    for socket in _sockets(baseline):
+    for socket in were:
         reached = [one for one in there if _reaches(one, socket)]
-        what = f"{socket.address}{' (QUIC)' if socket.is_quic else ''}"
+        what = f"{socket.name}{' (QUIC)' if socket.is_quic else ''}"
         if not reached:
             lost[f"{what}: the candidate does not listen there"] = None
         elif not any(one.is_tls == socket.is_tls for one in reached):
@@ -56,7 +59,7 @@ def _sockets(tree: ConfTree) -> Iterator[_Socket]:
         for args in lines:
             is_quic = "quic" in args[1:]
             yield _Socket(
-                address_of(args[0]),
+                socket_name(args[0]),
                 is_quic,
                 is_tls or is_quic or "ssl" in args[1:],
                 "proxy_protocol" in args[1:],
@@ -64,18 +67,20 @@ def _sockets(tree: ConfTree) -> Iterator[_Socket]:
             )
 
 
+def _cut(found: Sequence[_Socket], cuts: PortCuts) -> list[_Socket]:
+    return [one._replace(name=piece) for one in found for piece in cuts.pieces(one.name)]
+
+
 def _reaches(theirs: _Socket, socket: _Socket) -> bool:
     """Whether who connects to ``socket`` comes to ``theirs``."""
     if theirs.is_quic != socket.is_quic:
         return False
-    if theirs.address == socket.address:
+    if theirs.name == socket.name:
         return socket.is_both <= theirs.is_both
-    host, _, port = theirs.address.rpartition(":")
-    wanted, _, wanted_port = socket.address.rpartition(":")
-    if port != wanted_port or "unix" in (host, wanted):
+    if not theirs.name.is_wildcard or not theirs.name.meets(socket.name):
         return False
-    is_ipv6 = wanted.startswith("[")
-    return (host == "*" and not is_ipv6) or (host == "[::]" and (is_ipv6 or theirs.is_both))
+    is_ipv6 = socket.name.family == "inet6"
+    return is_ipv6 == (theirs.name.family == "inet6") or (theirs.is_both and not is_ipv6)
 
 
 def lost_answer(baseline: Response, candidate: Response, *, has_silent: bool) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from nginx_tune.conf.listeners import listeners, port_of
+from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import Pass, is_loopback, is_unix, passes, upstreams
@@ -28,14 +28,11 @@ _DNS_PORT, _SYSLOG_PORT, _HTTPS_PORT, _HTTP_PORT = 53, 514, 443, 80
 def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
     """The servers that the tree's http asks, each once, but for those that it has itself."""
     listened = listeners(tree)
-    own = {(one.address.rpartition(":")[0], port_of(one.address)) for one in listened}
-    own_sockets = {
-        line.value.partition(":")[2] for one in listened if one.is_unix for line in one.lines
-    }
+    own_sockets = {one.socket.host for one in listened if one.is_unix}
     found = {
         (one.protocol, one.name, one.address, one.port, one.path): one
         for one in (*_upstreams(tree), *_datagrams(tree))
-        if not _is_own(one, own) and one.path not in own_sockets
+        if not _is_own(one, listened) and one.path not in own_sockets
     }
     return list(found.values())
 
@@ -49,11 +46,15 @@ def unspoken(tree: ConfTree) -> list[str]:
     ]
 
 
-def _is_own(one: Outgoing, own: set[tuple[str, int | None]]) -> bool:
+def _is_own(one: Outgoing, listened: Sequence[ListenAddress]) -> bool:
     """Whether nginx listens there itself."""
     if not one.address or one.protocol in {"dns", "syslog"}:
         return False
-    return bool({("*", one.port), ("[::]", one.port), (one.address, one.port)} & own)
+    return any(
+        own.socket.is_wildcard or own.socket.host.strip("[]") == one.address
+        for own in listened
+        if one.port in own.socket.ports
+    )
 
 
 def _upstreams(tree: ConfTree) -> Iterator[Outgoing]:

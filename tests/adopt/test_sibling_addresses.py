@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.listen_options import listen_options
 from nginx_tune.adopt.placing import find_places
-from nginx_tune.adopt.standing import Standing, listen_holds
+from nginx_tune.adopt.standing import Standing
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
-from nginx_tune.conf.listeners import address_of, listeners
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.sockets import socket_name
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.site import Site, SiteTls
@@ -70,9 +72,9 @@ def test_an_option_goes_on_the_wildcard_alone_and_its_siblings_have_it(
 ) -> None:
     tree = conf(*listens)
     assert placed(tree, wanted) == [f"listen {one}" for one in own]
-    assert not listen_holds(wanted, Standing(tree))
+    assert listen_options(wanted, tree).lines
     after = conf(*(f"{one} {wanted.args[0]}" if one in own else one for one in listens))
-    assert listen_holds(wanted, Standing(after))
+    assert not listen_options(wanted, after).lines
 
 
 @pytest.mark.parametrize("listens", OWN)
@@ -81,9 +83,9 @@ def test_an_address_with_a_socket_of_its_own_gets_the_option(listens: list[str])
     assert placed(conf(*listens), BACKLOG) == tcp
 
 
-def test_an_option_on_another_line_of_the_address_gives_it_a_socket() -> None:
+def test_an_option_on_another_line_of_the_address_gives_it_a_socket_and_is_the_one_line() -> None:
     tree = conf("80", "10.0.0.5:80", server="server { listen 10.0.0.5:80 rcvbuf=64k; }")
-    assert placed(tree, BACKLOG) == ["listen 80", "listen 10.0.0.5:80"]
+    assert placed(tree, BACKLOG) == ["listen 80", "listen 10.0.0.5:80 rcvbuf=64k"]
 
 
 def test_a_server_that_names_no_address_listens_on_every_one() -> None:
@@ -113,7 +115,7 @@ def test_quic_has_wildcards_of_its_own() -> None:
 
 
 def test_a_range_of_ports_is_of_every_address() -> None:
-    assert address_of("8080-8090") == "*:8080-8090"
+    assert str(socket_name("8080-8090")) == "*:8080-8090"
     assert [one.address for one in listeners(conf("8080-8090"))] == ["*:8080-8090"]
 
 

@@ -20,6 +20,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """An address twice in one server, and two servers that are the default of one address."""
     if context.tree.is_template:
         return
+    told: set[Directive] = set()
     for listener in listeners(context.tree):
         if is_open(listener.address):
             continue
@@ -29,12 +30,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             if _EARLIER_QUIC in line.args[1:]:
                 continue
             before = first.setdefault(server, line)
+            if line in told:
+                continue  # a range of ports, of which others are taken as well
             if before is not line:
+                told.add(line)
                 place = f"{before.file}:{before.line}"
                 what = f"the server listens on {listener.address} already: {place}"
                 yield Hit(line, what, [written(before)])
             elif not _DEFAULT.isdisjoint(line.args[1:]):
                 if default is not None:
+                    told.add(line)
                     place = f"{default.file}:{default.line}"
                     what = f"{listener.address} has a default server already: {place}"
                     yield Hit(line, what, [written(default)])
@@ -56,9 +61,15 @@ RULE = Rule(
     why='nginx does not start: emerg "a duplicate listen" or "a duplicate default server". Often '
     "one of the two comes with an included file, such as the default site of a package.",
     fix="Take one of the lines out; leave default_server to one server of the address.",
-    sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses and ngx_http_add_server",),
+    sources=(
+        "nginx: src/http/ngx_http.c, ngx_http_add_addresses and ngx_http_add_server",
+        "nginx: src/core/ngx_inet.c, ngx_parse_url and ngx_cmp_sockaddr",
+    ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="Addresses are compared as nginx does: 80, *:80 and 0.0.0.0:0080 are one, [::1] and "
+    "[0:0::1] are, 127.1 is 127.0.0.1, and 8001 is of the range 8000-8003. What a host name stands "
+    "for is not known here, so that localhost:80 is taken for another address than 127.0.0.1:80.",
     bad=Example(_CONF % " default_server"),
     good=Example(_CONF % ""),
     check=check,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.listeners import ListenAddress, port_of
+from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.listening import Listener as Listening
 
@@ -43,9 +43,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _is_of(found: Listening, listener: ListenAddress) -> bool:
     """Whether a socket of the host is this address of the configuration."""
-    if found.of_nginx is False or port_of(listener.address) != found.port:
+    if found.of_nginx is False or found.port not in listener.socket.ports:
         return False
-    host = listener.address.rpartition(":")[0]
+    host = listener.socket.host
     wanted = {"*": "0.0.0.0"}.get(host, host.strip("[]"))  # noqa: S104  # compared with
     return found.address.strip("[]") in {wanted, f"::ffff:{wanted}"}
 

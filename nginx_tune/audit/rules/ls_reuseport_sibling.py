@@ -6,18 +6,21 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.listeners import port_of
+from nginx_tune.conf.sockets import Family
 from nginx_tune.documents.decisions import Evidence
 
-_WILDCARDS = {"*": "[::]", "[::]": "*"}
+_WILDCARDS: dict[str, tuple[Family, str]] = {"*": ("inet6", "[::]"), "[::]": ("inet", "*")}
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` for one of the IPv4 and IPv6 wildcards of a port only."""
-    by_address = {one.address: one for one in context.listeners if not one.is_quic}
-    for listener in by_address.values():
-        host = listener.address.rpartition(":")[0]
-        other = by_address.get(f"{_WILDCARDS.get(host, '')}:{port_of(listener.address)}")
+    by_socket = {one.socket: one for one in context.listeners if not one.is_quic}
+    for listener in by_socket.values():
+        sibling = _WILDCARDS.get(listener.socket.host)
+        if sibling is None:
+            continue
+        family, host = sibling
+        other = by_socket.get(listener.socket._replace(family=family, host=host))
         if listener.reuseport is not None and other is not None and other.reuseport is None:
             yield Hit(
                 other.lines[0],

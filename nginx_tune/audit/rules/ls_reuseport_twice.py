@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import Edit, set_arguments
 from nginx_tune.conf.listeners import is_socket_option
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Two lines of one address that both give options of the socket."""
+    told: set[Directive] = set()
     for listener in context.listeners if not context.tree.is_template else ():
-        lines = [line for line in listener.lines if any(map(is_socket_option, line.args[1:]))]
+        lines = listener.with_options
         for line in lines[1:]:
+            if line in told:
+                continue  # a range of ports, of which others have options as well
+            told.add(line)
             yield Hit(
                 line,
                 f'"{line}" gives options for {listener.address}, which has some already',
@@ -24,15 +29,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
-    """The line without its options, where the first line has every one of them."""
-    for listener in context.listeners:
-        if hit.place not in listener.lines:
-            continue
-        first = next(one for one in listener.lines if any(map(is_socket_option, one.args[1:])))
-        options = [arg for arg in hit.place.args[1:] if is_socket_option(arg)]
-        if set(options) <= set(first.args) and not any(hit.place.quotes):
-            kept = [arg for arg in hit.place.args if arg not in options]
-            yield set_arguments(hit.place, " ".join(kept))
+    """The line without its options, where others have every one of them for all its ports."""
+    line = hit.place
+    options = {arg for arg in line.args[1:] if is_socket_option(arg)}
+    firsts = [one.with_options[0] for one in context.listeners if line in one.lines]
+    if any(line.quotes) or not all(one is not line and options <= set(one.args) for one in firsts):
+        return
+    yield set_arguments(line, " ".join(arg for arg in line.args if arg not in options))
 
 
 _CONF = """
@@ -53,6 +56,8 @@ RULE = Rule(
     sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="Addresses are compared as nginx does (cf-listen-twice); what a host name stands for is "
+    "not known here.",
     bad=Example(_CONF % " reuseport"),
     good=Example(_CONF % ""),
     check=check,

@@ -54,9 +54,10 @@ def _own_servers(context: Context) -> dict[str, Scope]:
     by_block = {id(scope.own.block): scope for scope in context.scopes if scope.kind == "server"}
     found: dict[str, Scope] = {}
     for listener in context.listeners:
-        host, _, port = listener.address.rpartition(":")
-        if host in {"*", "[::]"} or is_loopback(host):
-            found.setdefault(port, by_block[id(listener.servers[0].block)])
+        name = listener.socket
+        if name.is_wildcard or is_loopback(name.host):
+            for port in {name.first, name.last} - {0}:
+                found.setdefault(f"{port}", by_block[id(listener.servers[0].block)])
     return found
 
 

@@ -9,9 +9,8 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.listeners import ListenAddress
+from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.conf.upstreams import Pass, host_of, is_loopback
-
-_WILDCARDS = frozenset({"*", "[::]"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -50,12 +49,17 @@ def _reached(context: Context, address: str, *, is_tls: bool) -> ListenAddress |
     if not is_loopback(host):
         return None
     port = address[len(host) :].removeprefix(":") or ("443" if is_tls else "80")
+    asked = socket_name(f"{host}:{port}")
     for listener in context.listeners:
-        own, _, own_port = listener.address.rpartition(":")
-        same = own in _WILDCARDS or own == host or (own.startswith("127.") and host == "localhost")
-        if own_port == port and same and not listener.is_quic and listener.is_tls == is_tls:
+        own = listener.socket
+        same = own.is_wildcard or own.host == asked.host or _is_local(own, host)
+        if own.meets(asked) and same and not listener.is_quic and listener.is_tls == is_tls:
             return listener
     return None
+
+
+def _is_local(own: SocketName, host: str) -> bool:
+    return own.host.startswith("127.") and host == "localhost"
 
 
 _CONF = """
