@@ -69,18 +69,17 @@ def spoken_at(address: str, port: int, found: Sequence[Address]) -> Speaks:
 
 def lost_addresses(before: Sequence[Address], after: Sequence[Address]) -> list[str]:
     """Where nginx listened and will not, for people; every address stands for each of them."""
-    there = {one.path or _socket(one) for one in after}
-    lost: dict[str, None] = {}
-    for one in before:
-        own = _socket(one)
-        every = socket_name(f"{'[::]' if own.family == 'inet6' else '*'}:{one.port}")
-        if not {one.path or own, every} & there:
-            lost[f"unix:{one.path}" if one.path else f"{own}"] = None
-    return list(lost)
+    there = set(map(_socket, after))
+    lost: dict[SocketName, None] = {}
+    for one in map(_socket, before):
+        every = socket_name(f"{'[::]' if one.family == 'inet6' else '*'}:{one.first}")
+        if one not in there and (one.family == "unix" or every not in there):
+            lost[one] = None
+    return list(map(str, lost))
 
 
 def _socket(one: Address) -> SocketName:
-    return socket_name(f"{one.host}:{one.port}")
+    return socket_name(f"unix:{one.path}" if one.path else f"{one.host}:{one.port}")
 
 
 class AcceptingSocket(NamedTuple):

@@ -7,8 +7,16 @@ from collections.abc import Callable
 import pytest
 from apply_site import Site, free_port
 
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.tree import parse_text
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.address import AcceptingSocket, Address, lost_addresses, spoken_at
+from nginx_tune.turnover.address import (
+    AcceptingSocket,
+    Address,
+    addresses_of,
+    lost_addresses,
+    spoken_at,
+)
 from nginx_tune.turnover.asking import ask_place
 from nginx_tune.turnover.process import process_of
 
@@ -33,6 +41,9 @@ def address(text: str) -> Address:
         ("[::1]:80", "*:80", ["[::1]:80"]),
         ("/run/a", "/run/b *:0", ["unix:/run/a"]),
         ("/run/a", "/run/a", []),
+        ("127.1:80 [0::1]:80", "127.0.0.1:80 [::1]:80", []),
+        ("127.0.0.1:80", "0:80", []),
+        ("[0:0::0]:80 [::2]:80", "[::]:80", []),
     ],
 )
 def test_an_address_is_lost_unless_one_stands_for_it(
@@ -67,6 +78,20 @@ def test_a_socket_is_asked_by_the_listen_that_its_connection_is_for(
         found.append(address(text)._replace(speaks=spoken))
     at, _, port = place.rpartition(":")
     assert spoken_at(at, int(port), found) == speaks
+
+
+def listened(*listens: str) -> list[Address]:
+    lines = " ".join(f"server {{ listen {one}; }}" for one in listens)
+    return addresses_of(listeners(parse_text(f"events {{}} http {{ {lines} }}")))
+
+
+def test_a_range_is_an_address_for_each_port_in_whatever_pieces() -> None:
+    whole = listened("8000-8003 http2", "127.1:80")
+    assert whole == [*(Address("*", 8000 + one, "", "http2") for one in range(4)),
+                     Address("127.0.0.1", 80, "", "http")]  # fmt: skip
+    assert lost_addresses(whole, listened("8000-8001", "8002", "8001-8003", "80")) == []
+    assert lost_addresses(whole, listened("8000-8002", "127.0.0.1")) == ["*:8003"]
+    assert listened("1-60000") == []
 
 
 @pytest.mark.needs("root", "nginx")

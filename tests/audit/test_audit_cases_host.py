@@ -282,6 +282,45 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         None,
         1,
     ),
+    "one port of a range has options, and both lines of another": (
+        "ls-reuseport-twice",
+        (
+            "events {} http { server { listen 8000-8003 reuseport; listen 127.1:80 bind; } "
+            "server { listen 8001-8002 reuseport; listen 127.0.0.1 bind; } }"
+        ),
+        None,
+        2,
+    ),
+    "what a name stands for is not known": (
+        "ls-reuseport-twice",
+        "events {} http { server { listen localhost:80 bind; } server { listen 127.1:80 bind; } }",
+        None,
+        0,
+    ),
+    "a range in a server of one of its ports": (
+        "cf-listen-twice",
+        (
+            "events {} http { server { listen 8000-8003; listen 08001; listen 8002; listen [::1]; "
+            "listen [0::1]:80; } }"
+        ),
+        None,
+        3,
+    ),
+    "ranges beside each other": (
+        "cf-listen-twice",
+        "events {} http { server { listen 8000-8003; listen 8004-8005; listen 127.1:8001; } }",
+        None,
+        0,
+    ),
+    "two defaults of one socket": (
+        "cf-listen-twice",
+        (
+            "events {} http { server { listen 8000-8003 default_server; } "
+            "server { listen *:8003 default_server; } }"
+        ),
+        None,
+        1,
+    ),
     "QUIC and TCP are two sockets": (
         "ls-reuseport-twice",
         conf("listen 443 quic reuseport; listen 443 reuseport ssl;"),

@@ -195,3 +195,16 @@ def test_nginx_takes_what_a_fix_makes_of_the_example(
     conf = tmp_path / "nginx.conf"
     conf.write_bytes(fixed.changes[0].new)
     assert refusal(conf, installed()) == ""
+
+
+def test_options_given_twice_go_where_the_other_line_has_all_ports() -> None:
+    rules = [one for one in ALL if one.id == "ls-reuseport-twice"]
+
+    def fixed(*listens: str) -> object:
+        lines = "\n".join(f"server {{ listen {one}; }}" for one in listens)
+        done = _fix({"/c": f"events {{}} http {{\n{lines}\n}}".encode()}, rules)
+        return done.changes
+
+    assert fixed("127.1:80 reuseport", "127.0.0.1:80 reuseport")
+    assert fixed("8000-8003 reuseport", "8001 reuseport")
+    assert not fixed("8001 reuseport", "8000-8003 reuseport")

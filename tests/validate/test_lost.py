@@ -48,6 +48,9 @@ def tree(tmp_path: Path, *listens: str, name: str = "a") -> ConfTree:
         (["unix:/a"], ["unix:/a"], []),
         (["unix:/a"], ["unix:/b"], ["unix:/a: the candidate does not listen there"]),
         (["unix:/a"], ["80"], ["unix:/a: the candidate does not listen there"]),
+        (["127.1:80", "[::0]:81"], ["127.0.0.1:080", "[::]:81"], []),
+        (["8000-8003"], ["8000-8001", "8002", "*:8003-8009"], []),
+        (["8000-8003"], ["8000-8002"], ["*:8003: the candidate does not listen there"]),
     ],
 )  # fmt: skip
 def test_where_clients_connect(
