@@ -63,14 +63,6 @@ class SocketName(NamedTuple):
         """Whether they have a port in common."""
         return bool(self.first) and self.first <= other.last and other.first <= self.last
 
-    def may_be(self, other: SocketName) -> bool:
-        """Whether some socket is one of both; of a name it is not known, and may be."""
-        if "unread" in (self.family, other.family) or "unix" in (self.family, other.family):
-            return self == other
-        if "name" in (self.family, other.family):
-            return self.meets(other)
-        return self.host == other.host and self.meets(other)
-
     def __str__(self) -> str:
         if self.family == "unix":
             return f"unix:{self.host}"
