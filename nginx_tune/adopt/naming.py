@@ -322,7 +322,7 @@ def _access_log(tree: ConfTree) -> str | None:
     """
     blocks = [*http_blocks(tree), *(s.own for s in scopes(tree))]
     found = [line.value for each in blocks if each.block for line in each.block.all("access_log")]
-    files = [one for one in found if one.startswith("/") and "$" not in one]
+    files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
     own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
     sinks = [one for one in found if one not in ("off", *files)]
     return next(iter([*own, *files, *sinks, *found]), None)

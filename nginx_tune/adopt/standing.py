@@ -98,17 +98,9 @@ class Standing:
         return [one for one in own + others if any(map(_BUFFERS.match, one.args[1:]))] or own
 
     def _of_log(self, wanted: Setting, lines: Iterable[Directive]) -> list[Directive]:
-        path = self.tree.full_path(wanted.args[0])
-        return [
-            one
-            for one in lines
-            if one.name == "access_log"
-            and one.args
-            and (
-                _same_name(one, wanted)
-                or (path is not None and self.tree.full_path(one.value) == path)
-            )
-        ]
+        name = self.tree.opened_name(wanted.args[0])
+        logs = (one for one in lines if one.name == "access_log" and one.args)
+        return [one for one in logs if self.tree.opened_name(one.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""

@@ -17,6 +17,7 @@ from nginx_tune.apply.attributes import APPEND_ONLY, IMMUTABLE
 from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.model_journal import Attributes, Entry
 from nginx_tune.apply.swap import RegularFile, opened_directory, read_found
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.parse_mountinfo import is_inside, parse_mountinfo
 from nginx_tune.host.trust import acts_as_root, distrust_directory
 
@@ -111,7 +112,7 @@ def _is_applied(one: Proposed) -> bool:
     if one.sha256_before == one.sha256_after or not posixpath.isabs(one.path) or "\0" in one.path:
         return False
     try:
-        now = _found(os.path.realpath(posixpath.normpath(one.path)))
+        now = _found(os.path.realpath(one.path))
     except RefusedError:
         return False
     return now is not None and now.sha256 == one.sha256_after
@@ -161,9 +162,9 @@ def _found(path: str) -> RegularFile | None:
 
 
 def _examine_one(one: Proposed, tree: str, mounts: set[str], permissions: Permissions) -> Examined:
-    written = posixpath.normpath(one.path)
     if not posixpath.isabs(one.path) or "\0" in one.path:
         raise RefusedError(f"{one.path}: no absolute path")
+    written = absolute_path(one.path)
     real = os.path.realpath(written)
     _check_link(written, real, tree)
     _check_place(real, mounts)

@@ -17,6 +17,7 @@ from nginx_tune.conf.tree import ConfTree, Reader
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.experiment.view import module_files, opened_files, plan_view
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
@@ -94,7 +95,7 @@ def test_tree(
     """
     from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
 
-    meant = os.path.abspath(tree.path)  # noqa: PTH100  # links stay
+    meant = absolute_path(tree.path)
     nginx, _ = read_nginx(host, binary=nginx_binary, conf_path=meant, to_run=True)
     refuse_special_files(opened_files(tree))
     binary = runnable_program(nginx)
@@ -167,7 +168,7 @@ def read_audit_subject(
     is_live = wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts)
     if is_live and subject.prefix is not None:
         # Facts name paths in full; by its text alone a tree's paths stay as they were given.
-        subject = subject._replace(prefix=os.path.abspath(subject.prefix))  # noqa: PTH100
+        subject = subject._replace(prefix=absolute_path(subject.prefix))
     reader = ConfigurationFiles(host)
     overlaid = Overlaid(reader, replaced)
     tree = read_subject(overlaid, subject)

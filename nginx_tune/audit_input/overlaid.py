@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from nginx_tune.conf.tree import Reader
 from nginx_tune.errors import UsageError
+from nginx_tune.host.climbing import absolute_path
 
 
 class Overlaid:
@@ -15,6 +16,7 @@ class Overlaid:
 
     def __init__(self, reader: Reader, files: Mapping[str, bytes]) -> None:
         self._reader = reader
+        self.climb = getattr(reader, "climb", posixpath.normpath)
         self._files = {_real(path): data for path, data in files.items()}
         self._unread = {_real(path): path for path in files}  # one file may have several names
         self._new_names: dict[str, set[str]] = {}
@@ -45,7 +47,7 @@ class Overlaid:
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(path)  # noqa: PTH100  # links stay: patterns match their names
+    return absolute_path(path)
 
 
 def _real(path: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration, prefix_option
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.terminal.output import named_results, output_options
 from nginx_tune.terminal.saying import say
 
@@ -205,7 +205,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
     conf, prefix = options["conf_path"], options["prefix"]
     return ApplyOptions(
         # Links stay: includes stand on the directory that is named.
-        conf_path=None if conf is None else os.path.abspath(place_of(conf, prefix)),  # noqa: PTH100
+        conf_path=None if conf is None else absolute_path(place_of(conf, prefix)),
         prefix=prefix,
         binary=options["nginx_binary"],
         pid=options["pid"],
@@ -230,7 +230,7 @@ def _proposed(overlays: tuple[str, ...]) -> list[Proposed]:
 
     found = []
     for path, content in read_overlays(overlays).items():
-        full = os.path.abspath(path)  # noqa: PTH100  # links stay: which ones is judged later
+        full = absolute_path(path)
         try:
             now = Path(full).read_bytes() if Path(full).exists() else None
         except OSError as error:

@@ -44,7 +44,7 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
         site = site_in(tree, site)
         site = replace(site, access_log=site.access_log or log_of_build(nginx))
         if named.get("facts_path") is None:
-            site = with_piped_logs(site, nginx, tree.full_path)
+            site = with_piped_logs(site, nginx, tree.opened_name)
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
         return site, kind_in(tree)

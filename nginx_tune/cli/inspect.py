@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from nginx_tune.cli.numbers import FiniteNumber, Whole
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.network import parse_speed
 from nginx_tune.inspect.disk_facts import with_disk_probes
@@ -40,7 +40,7 @@ def _speeds(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
 
 
 def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[str]:
-    return [os.path.abspath(value) for value in values]  # noqa: PTH100  # links stay
+    return [absolute_path(value) for value in values]
 
 
 @click.command()

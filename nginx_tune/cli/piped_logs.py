@@ -17,15 +17,17 @@ _MOST_LINKS: Final = 8
 _STREAMS: Final = ("/dev/", "/proc/")
 
 
-def with_piped_logs(site: Site, nginx: Nginx, full_path: Callable[[str], str | None] = str) -> Site:
+def with_piped_logs(
+    site: Site, nginx: Nginx, opened_name: Callable[[str], str | None] = str
+) -> Site:
     """The site with those of its access logs among ``piped_logs`` where this host has no file.
 
-    ``full_path`` says how nginx names a log to the kernel, null where that is not known.
+    ``opened_name`` says how nginx names a log to the kernel, null where that is not known.
     """
     logs = dict.fromkeys([site.access_log or "", *site.other_access_logs])
     found = []
     for log in logs:
-        path = None if not log or log in site.piped_logs or "$" in log else full_path(log)
+        path = None if not log or log in site.piped_logs or "$" in log else opened_name(log)
         if path is not None and path.startswith("/") and _is_no_file(path, nginx):
             found.append(log)
     return replace(site, piped_logs=[*site.piped_logs, *found])
@@ -45,12 +47,13 @@ def _is_no_file(path: str, nginx: Nginx) -> bool:
     root = f"/proc/{running.pid}/root" if running is not None and is_apart else ""
     host = LiveHost()
     for _ in range(_MOST_LINKS):
-        if path.startswith(_STREAMS):
+        if posixpath.normpath(path).startswith(_STREAMS):
             return True
         target = attempt(host.read_link, f"{root}{path}")
         if isinstance(target, Missing):
             break
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        # With its ``..``, which the kernel takes from where the directory is, not from its name.
+        path = posixpath.join(posixpath.dirname(path), target)
     try:
         return not stat.S_ISREG(Path(f"{root}{path}").lstat().st_mode)
     except (OSError, ValueError):

@@ -30,6 +30,7 @@ from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.host_parts import host_parts
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 from nginx_tune.terminal.output import (
     output_options,
@@ -304,7 +305,7 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
     nginx = held.inputs.facts.nginx
     return Plan(
         conf_path=held.tree.path,
-        prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
+        prefix=absolute_path(prefix) if prefix else None,
         nginx_version=nginx.version or "",
         nginx_choice=nginx.choice,
         files=changes.files,

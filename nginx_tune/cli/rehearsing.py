@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import ConfigurationError, ExitStatus
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.rehearsal import rehearsal_status
@@ -112,7 +112,7 @@ def _sides(
         prefix=_started_with(prefix, own, nginx.prefix),
         nginx=nginx,
         new_nginx=new_nginx,
-        new_path="" if named.new is None else os.path.abspath(named.new),  # noqa: PTH100  # links stay
+        new_path="" if named.new is None else absolute_path(named.new),
     )
 
 
@@ -126,5 +126,5 @@ def _whole(tree: ConfTree) -> ConfTree:
 def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
     """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
     if prefix:
-        return os.path.abspath(prefix)  # noqa: PTH100  # links stay
+        return absolute_path(prefix)
     return None if own == built else own

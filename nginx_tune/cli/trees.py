@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host
 from nginx_tune.subject.subject import ConfigurationFiles, place_of
 from nginx_tune.terminal.output import refuse_results
@@ -35,7 +36,7 @@ def read_configuration(
         os.stat(full)  # noqa: PTH116
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
+    base = absolute_path(prefix) if prefix else default_prefix
     tree = read_tree(full, ConfigurationFiles(host), prefix=base, given=given)
     refuse_results((tree.path, *tree.files), tree.asked)
     return tree
@@ -51,7 +52,7 @@ def link_targets(paths: Iterable[str]) -> dict[str, str]:
 
 def full_path(path: str, prefix: str | None) -> str:
     """Where a named configuration lies."""
-    return os.path.abspath(place_of(path, prefix))  # noqa: PTH100  # links stay: includes stand on them
+    return absolute_path(place_of(path, prefix))
 
 
 def host_configuration(nginx: Nginx) -> str:

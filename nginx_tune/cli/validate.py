@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -13,6 +12,7 @@ from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
 from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.storing import store_option
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.terminal.output import output_options
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def command(
         baseline=against or "",
         candidate=candidate,
         plan=plan_path or "",
-        prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
+        prefix=absolute_path(prefix) if prefix else None,
         load=_site_load(manifest, workload, speed, http2=http2, http3=http3),
         starts=starts or "full",
         scale=scale,
@@ -266,7 +266,7 @@ def _load_named(manifest: str | None, workload: str | None, speed: float) -> Sit
     if head is None:
         raise UsageError(f"{manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE")
     return replay_load(
-        os.path.abspath(manifest),  # noqa: PTH100  # links stay
+        absolute_path(manifest),
         speed=speed,
         hashed=head.get("paths") != "kept",
     )

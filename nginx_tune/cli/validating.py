@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +20,7 @@ from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import ExitStatus
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.nginx.binary import read_linked
@@ -147,7 +147,7 @@ def run_experiment(
                 look_at(spec, sides, progress=progress),
                 baseline="" if spec.plan else sides.baseline.path,
                 candidate="" if spec.plan else sides.candidate.path,
-                plan=os.path.abspath(spec.plan) if spec.plan else "",  # noqa: PTH100  # links stay
+                plan=absolute_path(spec.plan) if spec.plan else "",
             )
             pages = {
                 "toml": lambda: render_experiment(settled).encode(),

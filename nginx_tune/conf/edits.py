@@ -8,7 +8,7 @@ that put the same directive into the same block, are a conflict and never both a
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.conf.directive import Directive, Source
@@ -46,6 +46,27 @@ def set_arguments(directive: Directive, arguments: str) -> Edit:
     if len(spans) == 1:
         return Edit(directive.source, spans[0][1], spans[0][1], f" {arguments}")
     return Edit(directive.source, spans[1][0], spans[-1][1], arguments)
+
+
+def change_arguments(
+    directive: Directive, arguments: Sequence[str], write: Callable[[str], str]
+) -> Edit:
+    """The directive with other arguments; each that it has already stays as it is written.
+
+    ``write`` makes a word of what is new. Quotes, and what stands between two words, stay too.
+    """
+    text, spans = directive.source.text, word_spans(directive)
+    at = spans[0][1]
+    parts = []
+    for index, argument in enumerate(arguments):
+        if index + 1 >= len(spans):
+            parts.append(f" {write(argument)}")
+            continue
+        start, end = spans[index + 1]
+        is_same = directive.args[index] == argument
+        parts += text[at:start], text[start:end] if is_same else write(argument)
+        at = end
+    return Edit(directive.source, spans[0][1], spans[-1][1], "".join(parts))
 
 
 def replace_argument(directive: Directive, index: int, argument: str) -> Edit:

@@ -50,7 +50,7 @@ def _file(line: Directive, tree: ConfTree) -> str:
         return f"{line.file}:{line.start} {path}"
     if path.startswith(_NO_FILES) or "$" in path:
         return ""
-    return tree.full_path(path) or path
+    return tree.opened_name(path)
 
 
 def _other_sockets(tree: ConfTree) -> int:

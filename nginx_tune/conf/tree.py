@@ -8,7 +8,7 @@ that cannot be read or parsed is listed with line and reason, and the rest stays
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol
@@ -84,6 +84,9 @@ class ConfTree:
     """What ``-g`` gives; its lines come first in ``main``, and are in none of the files."""
     asked: tuple[str, ...] = ()
     """What its includes name, each once: patterns as they are, below the main file's directory."""
+    climb: Callable[[str], str] = field(default=posixpath.normpath, repr=False, compare=False)
+    """Where an absolute path with ``..`` leads: the kernel goes up from where a link leads to.
+    By the words alone, unless the reader knows the links."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -116,13 +119,20 @@ class ConfTree:
     def full_path(self, name: str) -> str | None:
         """A path of a directive such as root as an absolute path; null when the prefix is needed.
 
+        To find and to compare; what is written keeps its operator's spelling.
         Source: ngx_conf_full_name with conf_prefix = 0.
         """
-        if name.startswith("/"):
-            return posixpath.normpath(name)
-        if self.prefix is None:
+        if not name.startswith("/") and self.prefix is None:
             return None
-        return posixpath.normpath(posixpath.join(self.prefix, name))
+        full = self.opened_name(name)
+        return self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
+
+    def opened_name(self, name: str) -> str:
+        """A file as nginx names it to the kernel, and by which it tells one open file from another.
+
+        Two spellings of one path are two files to nginx. Source: ngx_conf_open_file.
+        """
+        return name if self.prefix is None else posixpath.join(self.prefix, name)
 
 
 Maps = Sequence[tuple[str, str]]
@@ -155,6 +165,7 @@ def read_tree(
         lost=tuple(dict.fromkeys(walk.lost)),
         given=given,
         asked=tuple(walk.asked),
+        climb=getattr(reader, "climb", posixpath.normpath),
     )
 
 

@@ -26,8 +26,8 @@ from nginx_tune.conf.edits import (
     add_argument,
     add_to,
     apply_edits,
+    change_arguments,
     replace_argument,
-    set_arguments,
 )
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
@@ -38,8 +38,8 @@ from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
 """What a setting needs and is not there yet ends in the context that it is to go into."""
-_OWN_FORMAT = "combined"
-"""Of a log that names none, whatever formats the site has. Source: ngx_http_log_set_log()."""
+_UNNAMED_FORMAT = "combined"
+"""Of a log that names none; options stand behind a format. Source: ngx_http_log_set_log()."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
 """The decisions that still ask for something once some files are other ones."""
 
@@ -152,7 +152,7 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
             raise UnplacedError("a block that stands is not rewritten", directive)
         if _keeps_its_words(wanted):
             return _with_options(directive, wanted)
-        return set_arguments(directive, words(wanted.args))
+        return change_arguments(directive, wanted.args, lambda word: words([word]))
     line = _line(wanted)
     said = f"  # {comment(wanted.reason)}" if annotates and wanted.reason else ""
     if target.how == "before":
@@ -171,8 +171,11 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
 
 
 def _with_options(log: Directive, wanted: Setting) -> Edit:
-    """A log with the options that it has not; what else it says stays (``if=``, its format)."""
-    if log.args[1:] and "=" in log.args[1]:
+    """A log with the options that it has not; what else it says stays (``if=``, its format).
+
+    Its path too, by which nginx tells its buffer from others'.
+    """
+    if "=" in "".join(log.args[1:2]):
         raise UnplacedError("it has options and no format", log)
     return add_argument(log, words(_missing(log, wanted)))
 
@@ -184,8 +187,8 @@ def _keeps_its_words(wanted: Setting) -> bool:
 def _missing(log: Directive, wanted: Setting) -> list[str]:
     """The options that a log has not; one without a format is in nginx's own, which is named."""
     names = {arg.partition("=")[0] for arg in log.args[1:]}
-    format_ = [] if log.args[1:] else [_OWN_FORMAT]
-    return [*format_, *(arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names)]
+    lacking = [arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names]
+    return lacking if len(log.args) > 1 else [_UNNAMED_FORMAT, *lacking]
 
 
 def _with_option(listen: Directive, option: str) -> Edit:

@@ -17,6 +17,7 @@ from nginx_tune.documents.findings import NginxTest
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.operations import TRIAL, TrialRequest, Tried
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import HostReadError, ProgramResult
 from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.lab import mounts
@@ -60,8 +61,8 @@ def try_configuration(
     ``given`` is its ``-g``.
     Errors: MissingPermissionError when the walls cannot be made by this user.
     """
-    argv = [binary, "-t", "-c", os.path.abspath(conf)]  # noqa: PTH100  # links stay
-    argv += ["-p", os.path.abspath(prefix)] if prefix is not None else []  # noqa: PTH100
+    argv = [binary, "-t", "-c", absolute_path(conf)]
+    argv += ["-p", absolute_path(prefix)] if prefix is not None else []
     argv += ["-g", given] if given else []
     with Walls(MODULE_INSIDE) as walls:
         group = walls.group()

@@ -16,6 +16,7 @@ from nginx_tune.conf.error_log import main_error_logs
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Dataset, ErrorLog, Facts
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.inspect.facts import gather_facts
 from nginx_tune.nginx.binary import read_nginx
@@ -36,7 +37,7 @@ def gather_live_facts(
 
     Errors: UsageError for a named binary that is no nginx.
     """
-    meant = os.path.abspath(tree.path)  # noqa: PTH100  # links stay
+    meant = absolute_path(tree.path)
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     written = written_paths(Context(tree, Facts(nginx=nginx)))
     served = sorted({served.path for served in served_paths(tree)})

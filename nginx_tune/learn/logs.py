@@ -26,6 +26,7 @@ from nginx_tune.documents.progress import Step
 from nginx_tune.documents.tally import Tally
 from nginx_tune.documents.workload import LocationShare
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.programs import start_program
 from nginx_tune.load.process import find_probe
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
@@ -48,7 +49,7 @@ def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]
     defined = {} if tree is None else log_formats(tree)
     name = wanted
     if name is None and tree is not None:
-        told = {format_of_log(tree, os.path.abspath(log)) for log in logs if log != "-"}  # noqa: PTH100
+        told = {format_of_log(tree, absolute_path(log)) for log in logs if log != "-"}
         name = told.pop() if len(told) == 1 else None
         name = name or only_format(tree)
     if name is None:

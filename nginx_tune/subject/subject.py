@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import posixpath
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.conf.tree import ConfTree, Reader, read_tree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.climbing import absolute_path, climbed
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.nginx.binary import read_nginx
 
@@ -46,6 +48,12 @@ class ConfigurationFiles(NamedTuple):
         """Names in a directory."""
         return self.host.list_dir(path)
 
+    def climb(self, path: str) -> str:
+        """An absolute path without ``..``; by its words alone where the host does not tell."""
+        with suppress(HostReadError):
+            return climbed(path, self.host.real_path)
+        return posixpath.normpath(path)
+
 
 def find_subject(
     host: Host,
@@ -60,7 +68,7 @@ def find_subject(
     Errors: UsageError when none is named and the host has none; UndecidedError when the running
             nginx lives in a container, whose files this process does not see.
     """
-    meant = None if conf is None else os.path.abspath(place_of(conf, prefix))  # noqa: PTH100  # links stay
+    meant = None if conf is None else absolute_path(place_of(conf, prefix))
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     own = _own_path(nginx)
     if conf is None and prefix is not None:

@@ -54,7 +54,7 @@ HAS = "buffer=16k flush=1m"
 WRITTEN = "combined buffer=64k flush=1s"
 
 
-@pytest.mark.parametrize("log", ["{folder}/a.log", "logs/../a.log"])
+@pytest.mark.parametrize("log", ["{folder}/a.log", "a.log"])
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -77,7 +77,6 @@ def test_a_file_that_stream_logs_to_has_one_buffer(
     log: str,
 ) -> None:
     """ngx_stream_log_set_log(): [emerg] already defined with conflicting parameters."""
-    (tmp_path / "logs").mkdir()
     in_stream, in_http = log.format(folder=tmp_path), f"{tmp_path}/a.log"
     conf = CONF.format(
         module=module,
