@@ -15,20 +15,25 @@ from msgspec.structs import replace
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.decide.cache_growth import BY_KEYS, MAY_HOLD_MORE, NOT_SCANNED, UNKNOWN_DISK
+from nginx_tune.decide.cache_growth import (
+    BY_KEYS,
+    FILE_BYTES,
+    MAY_HOLD_MORE,
+    NOT_SCANNED,
+    UNKNOWN_DISK,
+)
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
 from nginx_tune.documents.units import bytes_text
 
 _OWN = ("levels", "inactive")
 _BY_HAND = ("loader_files", "manager_files")
 """What nginx's processes may do in a turn: who wrote it has seen them."""
-_MEAN = "workload.sizes.mean_bytes"
 _MEBIBYTE = 1 << 20
 
 
-def object_bytes(decision: Decision) -> Evidence | None:
-    """The mean size that the decision reckoned with; null when it did not."""
-    return next((one for one in decision.evidence if one.fact == _MEAN), None)
+def file_bytes(decision: Decision) -> Evidence | None:
+    """The mean size of files that the decision reckoned with; null when it did not."""
+    return next((one for one in decision.evidence if one.fact == FILE_BYTES), None)
 
 
 _OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, BY_KEYS, "the disk has room")
@@ -77,7 +82,7 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
         if have and need and isinstance(each, int | float) and each > 0:
             zone = f"{line.file}:{line.line} keys_zone={own['keys_zone']}"
             held = f"{zone} holds {_keys(have)} keys, max_size has room for "
-            held += f"{math.ceil(most / each)} objects of {bytes_text(each)}"
+            held += f"{math.ceil(most / each)} files of {bytes_text(each)}"
             if have < need and _keys(have) * each < most:
                 kept["keys_zone"] = f"{name}:{wanted}"
                 enlarged = f"{held}: enlarge it to {wanted}"

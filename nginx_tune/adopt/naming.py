@@ -14,7 +14,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.cache import object_bytes, with_own_words
+from nginx_tune.adopt.cache import file_bytes, with_own_words
 from nginx_tune.adopt.streams import streams_in
 from nginx_tune.conf.cache_places import places_of, why_no_place
 from nginx_tune.conf.caches import MODULES
@@ -111,7 +111,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
     small: list[str] = []
-    mean = object_bytes(decision)
+    mean = file_bytes(decision)
     is_chosen = any(s.directive == "proxy_cache" for s in settings)
     for one in settings:
         if why := _why_no_cache(one, tree, is_chosen=is_chosen):

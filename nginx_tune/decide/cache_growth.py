@@ -19,8 +19,11 @@ from nginx_tune.documents.site import CacheBounds
 from nginx_tune.documents.units import bytes_text, percent_text
 from nginx_tune.model.cache_size import (
     SMALLEST_ZONE_MEBIBYTES,
+    block_bytes,
+    file_bytes,
     keyed_bytes,
     most_zone_mebibytes,
+    scanned_file_bytes,
 )
 
 MEBIBYTE = 1 << 20
@@ -36,6 +39,8 @@ UNKNOWN_DISK = "the disk's size is not known, so a small bound"
 BY_KEYS = "as much as the keys in"
 NOT_SCANNED = "what is free now, of a cache that was not scanned"
 MAY_HOLD_MORE = "what the disk has room for, and the cache may hold more than that now"
+FILE_BYTES = "mean size of a cached file on the disk"
+"""The evidence by which a cache's keys are held against ``max_size``."""
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
@@ -61,6 +66,10 @@ class CacheSize(NamedTuple):
     held_bytes: float
     """What it can hold of that: no more than is free beside ``min_free``."""
     zone_mebibytes: int
+    file_bytes: float
+    """Of an object on the disk, on average."""
+    object_bytes: float
+    """Of the objects that it can hold, without the rest of their blocks."""
     why: str
     is_firm: bool
     """Whether nginx will keep to it: the site's line says so, or the one that would be written.
@@ -72,25 +81,27 @@ class CacheSize(NamedTuple):
 
 def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> CacheSize:
     """The cache in ``place``, by its operator's bounds where there are some."""
+    each = _file_bytes(host, place)
+    share = min(1.0, (host.object_bytes.value or each) / each)
     if bounds is not None and bounds.max_bytes:
-        zone = _zone_mebibytes(host, bounds.max_bytes)
+        zone = _zone_mebibytes(host, bounds.max_bytes, each)
         held = float(bounds.max_bytes)
         if place.available_bytes is not None:
             free = place.available_bytes + _held_bytes(host, place)
             held = max(0.0, min(held, free - (bounds.min_free_bytes or 0)))
         why = "the size that the site gives it"
         spare = _min_free_bytes(host, place, bounds.max_bytes)
-        return CacheSize(bounds.max_bytes, held, zone, why, True, spare)
+        return CacheSize(bounds.max_bytes, held, zone, each, share * held, why, True, spare)
     room, why = _most_bytes(host, place)
-    zone = _zone_mebibytes(host, room)
-    by_keys = keyed_bytes(zone, host.object_bytes.value)
+    zone = _zone_mebibytes(host, room, each)
+    by_keys = keyed_bytes(zone, each)
     size = room
     if by_keys < room:
         # Rounded down: nginx would remove by keys what max_size still has room for.
         size = _whole(by_keys)
         why = (
-            f"{BY_KEYS} {zone}m name, of {bytes_text(host.object_bytes.value or 1.0)} "
-            f"each; the disk has room for {size_text(room)}"
+            f"{BY_KEYS} {zone}m name, of {bytes_text(each)} "
+            f"each on the disk; the disk has room for {size_text(room)}"
         )
     is_firm = True
     if bounds is not None:
@@ -99,7 +110,17 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE)
         is_known = by_keys >= room or host.object_bytes.provenance != "assumed"
         is_firm = is_known and not why.startswith(guesses)
-    return CacheSize(size, float(size), zone, why, is_firm, _min_free_bytes(host, place, size))
+    spare = _min_free_bytes(host, place, size)
+    return CacheSize(size, float(size), zone, each, share * size, why, is_firm, spare)
+
+
+def _file_bytes(host: CacheHost, place: DataPath) -> float:
+    """Of what lies in the cache, else of what is asked for."""
+    block = block_bytes(place.filesystem)
+    for one in host.facts.datasets:
+        if one.path == place.path and one.files and one.bytes:
+            return scanned_file_bytes(one.files, one.bytes, one.allocated_bytes, block)
+    return file_bytes(host.object_bytes.value, block)
 
 
 def size_text(size_bytes: int) -> str:
@@ -182,7 +203,7 @@ def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_k
     """
     scanned = [d for d in host.facts.datasets if d.path == place.path and d.complete]
     if scanned and scanned[0].bytes is not None:
-        return scanned[0].bytes > size_bytes
+        return _held_bytes(host, place) > size_bytes
     if is_by_keys:
         return False
     if place.size_bytes is None or place.available_bytes is None:
@@ -196,12 +217,14 @@ def _sharers(host: CacheHost, place: DataPath) -> int:
 
 
 def _held_bytes(host: CacheHost, place: DataPath) -> int:
-    """What lies in the cache now, where that was scanned."""
-    return next((d.bytes or 0 for d in host.facts.datasets if d.path == place.path), 0)
+    """What lies in the cache now, where that was scanned, as nginx counts it (ngx_file_fs_size)."""
+    held = ((d.bytes or 0, d.allocated_bytes or 0) for d in host.facts.datasets
+            if d.path == place.path)  # fmt: skip
+    return max(next(held, (0, 0)))
 
 
-def _zone_mebibytes(host: CacheHost, size_bytes: int) -> int:
-    objects = size_bytes / max(1.0, host.object_bytes.value or 1.0)
+def _zone_mebibytes(host: CacheHost, size_bytes: int, each_bytes: float) -> int:
+    objects = size_bytes / each_bytes
     wanted = math.ceil(objects / KEYS_PER_MEBIBYTE)
     most = most_zone_mebibytes(host.memory_bytes, len(host.places))
     return max(SMALLEST_ZONE_MEBIBYTES, min(most, wanted))

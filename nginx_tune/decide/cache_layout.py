@@ -19,10 +19,10 @@ import math
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
-from nginx_tune.decide.cache_growth import CacheSize, size_text
+from nginx_tune.decide.cache_growth import FILE_BYTES, CacheSize, size_text
 from nginx_tune.decide.cache_key import KEY
 from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.quantity import known
+from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import IN_MEMORY, DataPath, judge_independence
 from nginx_tune.documents.decisions import Decision, Setting
@@ -69,7 +69,7 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
         verdict="set",
         summary=f"{count} caches, and the keys spread over them." if several else "One cache.",
         settings=[*paths, *(_split(s) if several else [_single()])],
-        evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes),
+        evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes, _file_bytes(s)),
         confidence="medium",
         flips_when=["the disks have more room or less", "objects are of another size"],
         risks=[
@@ -79,6 +79,12 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
             *(["adding a disk remaps most keys (A16)"] if several else []),
         ],
     )
+
+
+def _file_bytes(s: Situation) -> Quantity:
+    """Of an object, on the file system with the smallest blocks."""
+    each = min((s.cache_size(place).file_bytes for place in s.data_paths), default=None)
+    return Quantity(FILE_BYTES, each, "bytes", s.object_bytes.provenance)
 
 
 def _single() -> Setting:
@@ -182,7 +188,7 @@ def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
     mean = s.object_bytes
     if mean.provenance == "assumed" or not mean.value:
         return float(now)
-    return max(float(now), size.held_bytes / mean.value)
+    return max(float(now), size.held_bytes / size.file_bytes)
 
 
 def _kept_per_second(s: Situation) -> float:

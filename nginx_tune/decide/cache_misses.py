@@ -107,4 +107,4 @@ def once_share(s: Situation) -> float | None:
 def _outgrows(s: Situation) -> bool:
     """Whether more is asked for than the caches hold."""
     asked = s.workload.dataset.bytes
-    return asked is not None and asked > sum(s.cache_size(one).held_bytes for one in s.data_paths)
+    return asked is not None and asked > sum(s.cache_size(one).object_bytes for one in s.data_paths)

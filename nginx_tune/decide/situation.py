@@ -219,7 +219,7 @@ class Situation:
     @cached_property
     def _cache_growth(self) -> Quantity:
         sizes = [self.cache_size(place) for place in self.data_paths]
-        value = math.fsum(size.held_bytes for size in sizes) or None
+        value = math.fsum(size.object_bytes for size in sizes) or None
         is_firm = bool(sizes) and all(size.is_firm for size in sizes)
         source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)

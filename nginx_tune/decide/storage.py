@@ -61,7 +61,12 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
         return DataPath(path)
     room = sized[-1]
     if not on_disks:
-        return DataPath(path, size_bytes=room.size_bytes, available_bytes=room.available_bytes)
+        return DataPath(
+            path,
+            filesystem=room.filesystem,
+            size_bytes=room.size_bytes,
+            available_bytes=room.available_bytes,
+        )
     nearest = on_disks[-1]
     return DataPath(
         path,

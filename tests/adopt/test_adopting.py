@@ -343,12 +343,12 @@ def test_keys_that_are_too_few_name_file_line_and_value() -> None:
     decision, fixes = cached("1m", "100g", 400_000, 10 * GIBIBYTE)
     assert decision.verdict == "raise"
     assert decision.summary.startswith(
-        "/n.conf:1 keys_zone=own:1m holds 7000 keys, max_size has room for 4000007 objects of "
-        "26.2 KiB: enlarge it to 572m."
+        "/n.conf:1 keys_zone=own:1m holds 7000 keys, max_size has room for 3744915 files of "
+        "28.0 KiB: enlarge it to 535m."
     )
     (line,) = decision.settings
-    assert "keys_zone=own:572m" in line.args
-    assert "keys_zone=own:572m" in fixes[0]
+    assert "keys_zone=own:535m" in line.args
+    assert "keys_zone=own:535m" in fixes[0]
 
 
 def test_more_keys_than_needed_stay_and_so_do_the_operators_own_words() -> None:

@@ -434,7 +434,8 @@ def test_a_cache_is_no_larger_than_its_keys(object_bytes: int, disks: int, memor
         number, unit = int(words["max_size"][:-1]), words["max_size"][-1]
         size = number * {"g": GIBIBYTE, "m": MEBIBYTE}[unit]
         zones += zone
-        assert size <= zone * 7083 * object_bytes + GIBIBYTE
+        file_bytes = -(-(object_bytes + 640) // 4096) * 4096
+        assert size <= zone * 7083 * file_bytes + GIBIBYTE
     assert zones <= max(disks * 10, 0.05 * memory_gib * 1024)
 
 

@@ -13,6 +13,7 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE, Cache
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
+from nginx_tune.model.cache_size import scanned_file_bytes
 
 SMALLEST_FILE = 4096
 """A cached file takes at least a block of its file system."""
@@ -38,21 +39,27 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             if dataset is None or dataset.files is None or dataset.bytes is None:
                 yield MissingFacts((f"datasets[{directory}].bytes",))
             continue
-        objects = cache.max_bytes * dataset.files // dataset.bytes
+        objects = cache.max_bytes // _file_bytes(dataset)
         if dataset.files >= ENOUGH_FILES and keys < objects:
             yield _hit(cache, dataset, keys, objects)
 
 
+def _file_bytes(dataset: Dataset) -> int:
+    """What a file counts for: all of its blocks."""
+    return int(scanned_file_bytes(dataset.files or 1, dataset.bytes or 0, dataset.allocated_bytes))
+
+
 def _hit(cache: Cache, dataset: Dataset, keys: int, objects: int) -> Hit:
     megabytes = -(-objects // KEYS_PER_MEBIBYTE)
-    mean = (dataset.bytes or 0) // (dataset.files or 1)
     return Hit(
         cache.place,
         f'zone "{cache.zone}" has room for {keys} keys, and max_size for {objects} files like '
         "those that are there",
         [
             written(cache.place),
-            Evidence(fact=f"mean file under {dataset.path}", value=mean, unit="bytes"),
+            Evidence(
+                fact=f"mean file under {dataset.path}", value=_file_bytes(dataset), unit="bytes"
+            ),
         ],
         fix=f"keys_zone={cache.zone}:{megabytes}m (a key takes 128 bytes of memory), or a smaller "
         "max_size.",
