@@ -28,6 +28,7 @@ from nginx_tune.documents.workload import LocationShare
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.programs import start_program
+from nginx_tune.learn.repeats import Repeat, refuse_repeats
 from nginx_tune.load.process import find_probe
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
 
@@ -38,6 +39,8 @@ _BLOCK_BYTES = 1 << 20
 _GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _ESCAPES = ("default", "json", "none")
 _PEEK_LINES = 200
+_COPIES = 4
+"""Logs in which what is read now is looked for."""
 _TOLD_EVERY_SECONDS = 0.2
 
 
@@ -129,24 +132,43 @@ class LogFiles:
         """Of the files as they lie there, packed ones too; None with a pipe among them."""
         self.read_bytes = 0
         """Of these."""
+        self._begun: dict[str, Repeat] = {}
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes, a block at a time."""
-        for log in self.logs:
+        for index, log in enumerate(self.logs):
             last = b"\n"
             before = self.read_bytes
+            repeats = self._repeats(index)
             try:
                 with _opened(log) as (file, raw):
                     while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
                         last = block[-1:]
+                        for one in repeats:
+                            one.feed(block)
+                        refuse_repeats(repeats, log)
                         if self.total_bytes is not None:
                             self.read_bytes = before + raw.tell()
                         yield block
             except _unpacking_errors() as error:
                 reason = error.strerror if isinstance(error, OSError) else None
                 self.broken.append(f"{_name(log)}: {reason or error}")
+            for one in repeats:
+                one.end()
+            refuse_repeats(repeats, log)
             if last != b"\n":
                 yield b"\n"
+
+    def _repeats(self, index: int) -> list[Repeat]:
+        """The next logs: in their order a copy begins soon after what it is a copy of."""
+        later = self.logs[index + 1 : index + 1 + _COPIES]
+        for log in later:
+            if log not in self._begun and log != "-" and Path(log).is_file():
+                self._begun[log] = Repeat(log, _opened, _unpacking_errors())
+        found = [self._begun[log] for log in later if log in self._begun]
+        for one in found:
+            one.start()
+        return found
 
 
 def _name(log: str) -> str:
