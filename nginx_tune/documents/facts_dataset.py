@@ -17,7 +17,10 @@ class SizeBucket(Part, frozen=True, kw_only=True):
 
 
 class Sizes(Part, frozen=True, kw_only=True):
-    """Distribution of file sizes; quantiles are over files, from power-of-two buckets."""
+    """Distribution of file sizes; quantiles are over files.
+
+    They are right to the byte, or to 0.2 % where there are more than 65,536 different sizes.
+    """
 
     mean_bytes: MeanBytes
     p50_bytes: Bytes

@@ -1,10 +1,15 @@
-"""File sizes as they come by: a power-of-two histogram, and a sample that stays small."""
+"""File sizes as they come by: powers of two, quantiles, and a sample that stays small."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from nginx_tune.documents.facts import SizeBucket, Sizes
+
+_MOST_SIZES = 1 << 16
+"""Different sizes that are told apart to the byte; a few megabytes of memory."""
+_BITS = 9
+"""Of a size when there are more: it is known to 0.2 % then."""
 
 
 class SizeCounter:
@@ -17,6 +22,9 @@ class SizeCounter:
         """Sum of the squared sizes."""
         self._max_bytes = 0
         self._buckets: dict[int, list[int]] = {}
+        self._by_size: dict[int, int] = {}
+        """Files by their size, or by the middle of a span of sizes when these are too many."""
+        self._is_exact = True
 
     def add(self, size_bytes: int) -> None:
         """One more file."""
@@ -24,6 +32,10 @@ class SizeCounter:
         self.bytes += size_bytes
         self.squares += size_bytes * size_bytes
         self._max_bytes = max(self._max_bytes, size_bytes)
+        known = size_bytes if self._is_exact else _middle(size_bytes)
+        self._by_size[known] = self._by_size.get(known, 0) + 1
+        if len(self._by_size) > _MOST_SIZES and self._is_exact:
+            self._coarsen()
         # (size - 1).bit_length() is the exponent of the least power of two not below size.
         exponent = (size_bytes - 1).bit_length() if size_bytes else -1
         bucket = self._buckets.get(exponent)
@@ -33,7 +45,7 @@ class SizeCounter:
         bucket[1] += size_bytes
 
     def sizes(self, scale: float = 1.0) -> Sizes | None:
-        """The distribution; quantiles are upper bounds of buckets, at most the largest file.
+        """The distribution; a quantile is the size that so many files do not exceed.
 
         ``scale`` is how many files each one that was counted stands for.
         """
@@ -56,13 +68,26 @@ class SizeCounter:
             buckets=buckets,
         )
 
+    def _coarsen(self) -> None:
+        self._is_exact = False
+        exact, self._by_size = self._by_size, {}
+        for size, files in exact.items():
+            middle = _middle(size)
+            self._by_size[middle] = self._by_size.get(middle, 0) + files
+
     def _quantile(self, share: float) -> int:
         seen = 0
-        for exponent, (files, _) in sorted(self._buckets.items()):
+        for size, files in sorted(self._by_size.items()):
             seen += files
             if seen >= share * self.files:
-                return min(1 << exponent if exponent >= 0 else 0, self._max_bytes)
+                return min(size, self._max_bytes)
         return self._max_bytes
+
+
+def _middle(size_bytes: int) -> int:
+    """The middle of the sizes that begin with the same bits."""
+    rest = max(0, size_bytes.bit_length() - _BITS)
+    return (size_bytes >> rest << rest) + (1 << rest >> 1)
 
 
 class Sampled(NamedTuple):

@@ -188,9 +188,29 @@ def test_quantiles_of_sizes() -> None:
     assert [(b.le_bytes, b.files) for b in sizes.buckets] == [
         (0, 1), (1, 1), (2, 1), (4, 2), (8, 1), (1024, 2), (2048, 1), (8192, 1),
     ]  # fmt: skip
-    assert (sizes.p50_bytes, sizes.p90_bytes, sizes.p99_bytes) == (4, 2048, 5000)
+    assert (sizes.p50_bytes, sizes.p90_bytes, sizes.p99_bytes) == (4, 1025, 5000)
     assert sum(b.bytes for b in sizes.buckets) == counter.bytes
     assert SizeCounter().sizes() is None
+
+
+@pytest.mark.parametrize(
+    ("files", "step", "error"), [(50_000, 1, 0.0), (300_000, 7, 0.002), (70_000, 64, 0.002)]
+)
+def test_quantiles_are_exact_or_nearly_so_of_very_many_sizes(
+    files: int, step: int, error: float
+) -> None:
+    """A power of two is up to twice what it stands for."""
+    rng = random.Random(files)
+    sizes = [rng.randrange(1, files) * step + rng.randrange(step) for _ in range(files)]
+    counter = SizeCounter()
+    for size in sizes:
+        counter.add(size)
+    found = counter.sizes()
+    assert found is not None
+    for told, share in [(found.p50_bytes, 50), (found.p90_bytes, 90), (found.p99_bytes, 99)]:
+        true = sorted(sizes)[-(-files * share // 100) - 1]
+        assert abs(told - true) <= error * true
+    assert found.p99_bytes <= found.max_bytes == max(sizes)
 
 
 @pytest.mark.parametrize("seed", range(5))
