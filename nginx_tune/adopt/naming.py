@@ -329,14 +329,14 @@ def _access_log(tree: ConfTree) -> str | None:
 
 
 def _access_logs(tree: ConfTree) -> Iterator[str]:
-    """The access logs at all levels, each file by the first of its names."""
+    """The access logs at all levels, each that nginx opens by the first of its spellings."""
     seen: set[str] = set()
     for line in http_directives(tree):
         if line.name == "access_log" and line.value not in ("", "off"):
-            key = tree.full_path(line.value) or line.value
-            if key not in seen:
+            name = tree.opened_name(line.value)
+            if name not in seen:
                 yield line.value
-            seen.add(key)
+            seen.add(name)
 
 
 def _path(tree: ConfTree, server: Directive, name: str) -> str | None:

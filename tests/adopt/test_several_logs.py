@@ -55,16 +55,15 @@ def test_a_log_that_can_have_none_is_named_with_the_reason(line: str, why: str) 
         assert why in risk
 
 
-def test_what_has_a_buffer_stays_and_one_file_is_one_log() -> None:
+def test_what_has_a_buffer_stays_and_each_name_is_one_log_to_nginx() -> None:
     assert (
         held("access_log /l/a.log own buffer=8k flush=2s; access_log /l/b.log own gzip;").settings
         == []
     )
     d = held("access_log /l/a.log own buffer=8k flush=2s; access_log /l/b.log;")
     assert buffered(d) == ["/l/b.log"]
-    assert buffered(held("access_log /l/b.log own;", "access_log /l/../l/b.log own;")) == [
-        "/l/b.log"
-    ]
+    twice = held("access_log /l/b.log own;", "access_log /l/b.log; access_log /l/../l/b.log own;")
+    assert buffered(twice) == ["/l/b.log", "/l/../l/b.log"]
     assert held("access_log off;", "access_log off;").settings == []
 
 

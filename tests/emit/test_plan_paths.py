@@ -23,10 +23,12 @@ LINES = {
     ),
     "access_log x/access.log # the log\n ;": "access_log x/access.log ADDED # the log\n ;",
     "access_log x/access.log own if=$host;": "access_log x/access.log own if=$host OPTIONS;",
-    # nginx has these for other files, the first one is another.
-    "access_log logs/../x/access.log;": "access_log logs/../x/access.log;",
-    "access_log ./x/access.log combined;": "access_log ./x/access.log combined;",
-    "access_log x//access.log combined buffer=4k;": "access_log x//access.log combined buffer=4k;",
+    # nginx has these for other files than the first.
+    "access_log logs/../x/access.log;": "access_log logs/../x/access.log ADDED;",
+    "access_log ./x/access.log combined;": "access_log ./x/access.log combined OPTIONS;",
+    "access_log x//access.log combined buffer=4k;": (
+        "access_log x//access.log combined buffer=4k flush=1s;"
+    ),
     "access_log /var/log/$host.log;": "access_log /var/log/$host.log;",
     "access_log off;": "access_log off;",
 }
