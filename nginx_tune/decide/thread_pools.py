@@ -50,6 +50,7 @@ from nginx_tune.documents.decisions import (
     Setting,
     Verdict,
 )
+from nginx_tune.documents.units import percent_text
 from nginx_tune.model.blocking import OFFLOAD_SECONDS, Prediction, predict, predict_measured
 from nginx_tune.model.ceiling import find_ceiling
 from nginx_tune.model.inputs import BlockingInputs
@@ -366,9 +367,8 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
 def _overrun(s: Situation, i: BlockingInputs | None) -> list[str]:
     if i is None or not is_overrun(s, i):
         return []
-    asked_percent = math.ceil(100 * (asked_of_way(i) or 0.0))
     risk = (
-        f"{asked_percent} % of what the way to the clients carries is asked for: more and more is "
+        f"{percent_text(asked_of_way(i))} of what the way to the clients carries is asked for: more and more is "
         "under way, and neither what memory answers nor how long loops stand is foretold"
     )
     return [risk]
