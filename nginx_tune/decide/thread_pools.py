@@ -368,7 +368,8 @@ def _overrun(s: Situation, i: BlockingInputs | None) -> list[str]:
     if i is None or not is_overrun(s, i):
         return []
     risk = (
-        f"{percent_text(asked_of_way(i))} of what the way to the clients carries is asked for: more and more is "
-        "under way, and neither what memory answers nor how long loops stand is foretold"
+        f"{percent_text(asked_of_way(i))} of what the way to the clients carries is asked for: "
+        "more and more is under way, and neither what memory answers nor how long loops stand is "
+        "foretold"
     )
     return [risk]
