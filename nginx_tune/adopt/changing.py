@@ -16,6 +16,7 @@ from nginx_tune.adopt.listen_options import listen_options
 from nginx_tune.adopt.more_workers import with_more_workers
 from nginx_tune.adopt.naming import adapted, with_needs
 from nginx_tune.adopt.own_connections import closes_by_default, how_it_stays
+from nginx_tune.adopt.pools import asked_pools, asks_pools, told_why_unread, without_idle_pools
 from nginx_tune.adopt.quic import with_own_quic
 from nginx_tune.adopt.standing import (
     AT_LEAST,
@@ -30,6 +31,7 @@ from nginx_tune.adopt.withholding import withheld
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
 
@@ -56,6 +58,12 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
         _told(_held(withheld(one, standing), standing), limits(wanted), standing)
         for wanted, one in zip(decisions.decisions, chosen, strict=True)
     ]
+    held = [
+        told_why_unread(one, wanted, standing)
+        for wanted, one in zip(decisions.decisions, held, strict=True)
+    ]
+    asked = asked_pools(standing, held)
+    held = [without_idle_pools(one, asked) for one in held]
     return replace(decisions, decisions=with_needs(held, tree))
 
 
@@ -72,6 +80,8 @@ def _would_change(wanted: Decision, standing: Standing) -> bool:
         return False
     if wanted.id in _OF_A_CACHE and wanted.settings and not standing.caches:
         return bool(standing.passing)  # its settings are for no place that a line speaks against
+    if asks_pools(wanted):
+        return any(asked_pool(scope.effective("aio")) is None for scope in standing.answering)
     again = _held(wanted, standing)
     return bool(again.settings or again.withheld)
 

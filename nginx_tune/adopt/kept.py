@@ -22,6 +22,7 @@ from nginx_tune.adopt.own_connections import (
 )
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.running import workers_in
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstream_identity import (
@@ -54,8 +55,7 @@ class KeptConnections:
         self._staying: dict[int, Directive] = {}
         """By the block of a place: the line for which it stays as it is."""
         self.groups = upstreams(tree)
-        processes = tree.main.first("worker_processes")
-        self.is_one_worker = tree.is_whole and (processes is None or processes.value == "1")
+        self.is_one_worker = tree.is_whole and workers_in(tree, None) == 1
         names = {one.name for one in self.groups}
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
         """The places that are known to ask a group, by name or a variable's known values."""

@@ -33,7 +33,7 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     lines = [line for block in blocks for line in block.all("worker_connections")]
     own = int(lines[-1].value) if lines and lines[-1].value.isdigit() else 0
     more = max(0, own - decided[0]) if decided else 0
-    held = 0 if any(map(_decides_open_files, decisions.decisions)) else _open_files(tree)
+    held = 0 if any(map(_decides_open_files, decisions.decisions)) else open_files_in(tree)
     limit = tree.main.first(_DIRECTIVE)
 
     def fitted(decision: Decision) -> Decision:
@@ -93,7 +93,7 @@ def _decides_open_files(decision: Decision) -> bool:
     )
 
 
-def _open_files(tree: ConfTree) -> int:
+def open_files_in(tree: ConfTree) -> int:
     """The entries of all caches of open files of a worker: each holds a descriptor."""
     lines = dict.fromkeys(scope.effective("open_file_cache") for scope in scopes(tree))
     return sum(parse_count(parameter(line.args, "max") or "") or 0 for line in lines if line)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nginx_tune.adopt.kept import max_conns
 from nginx_tune.adopt.standing import Standing, holds
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.running import single_process
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.udp_sessions import sessions_of_one_worker
 from nginx_tune.documents.decisions import Decision
@@ -67,6 +68,8 @@ def why_one_worker(decision: Decision, standing: Standing) -> str:
             own and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
     """
     tree = standing.tree
+    if (alone := single_process(tree)) is not None and _is_changed(decision, standing):
+        return f"with {_place(alone)} one process serves, whatever worker_processes says"
     processes = tree.main.first("worker_processes")
     if (processes is not None and processes.value != "1") or not _is_changed(decision, standing):
         return ""

@@ -24,12 +24,15 @@ from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.thread_pools import DEFAULT, aio_lines, asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import UpstreamBlock
+from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
 """Directives of which more than was decided does no harm: who wrote it may know of a peak."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
 """Directives of several conditions, each of which is enough."""
+_CONNECTIONS = ["worker_connections", str(DEFAULT_CONNECTIONS)]
+"""What holds where nothing is said."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
@@ -295,7 +298,7 @@ def own_blocks(decision: Decision, directive: str) -> list[str]:
 def holds(line: Directive | None, wanted: Setting) -> bool:
     """Whether a line says what a setting asks for."""
     if line is None:
-        return False
+        return [wanted.directive, *wanted.args] == _CONNECTIONS
     if line.value in wanted.same:
         return True
     if wanted.directive in AT_LEAST:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.decisions import Decision, DecisionId
 
-_ASKS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
+READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
 """What has files read by threads."""
 
 
@@ -29,11 +29,35 @@ GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
     "cache-updates": (_Bond(("cache-layout",)),),
     "thread-pools": (_Bond(("thread-pool-size", "ktls")),),
     "per-disk-pools": (_Bond(("ktls",)),),
-    "thread-pool-size": (_Bond(_ASKS),),
-    "aio-write": (_Bond(_ASKS),),
-    "output-buffers": (_Bond(_ASKS),),
-    "ktls": (_Bond(_ASKS),),
+    "thread-pool-size": (_Bond(READ_BY_THREADS),),
+    "aio-write": (_Bond(READ_BY_THREADS),),
+    "output-buffers": (_Bond(READ_BY_THREADS),),
+    "ktls": (_Bond(READ_BY_THREADS),),
 }
+
+
+BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
+"""What comes along where a decision alone is wanted; without it there would be fewer."""
+BY_THREADS = frozenset(
+    name for name, bonds in GOES_WITH.items() for one in bonds if one.needs == READ_BY_THREADS
+)
+"""What is of no use where no file is read by threads."""
+
+_READS: frozenset[DecisionId] = frozenset(
+    {*READ_BY_THREADS, *BY_THREADS, "directio", "sendfile-max-chunk", "open-file-cache"}
+)
+_DESCRIPTORS: frozenset[DecisionId] = frozenset({"connections", "file-limits", "open-file-cache"})
+RESTS_ON: dict[str, frozenset[DecisionId]] = {
+    "workers": _READS
+    | _DESCRIPTORS
+    | {"backlog", "reuseport", "upstream-keepalive", "http3", "sendfile"},
+    "no_pools": _READS | {"reuseport", "sendfile", "workers"},
+    "connections": _DESCRIPTORS,
+    "descriptors": _DESCRIPTORS,
+    "open_files": frozenset({"file-limits"}),
+    "no_sendfile": _READS | {"reuseport"},
+}
+"""By what of a configuration may stay (``Staying``): the decisions whose lines or words differ."""
 
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
@@ -44,6 +68,11 @@ def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decisi
             yield from (one for one in others if one.id in bond.needs and one.settings)
 
 
+def _brought(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
+    names = BRINGS.get(decision.id, ()) if decision.settings else ()
+    yield from (one for one in others if one.id in names and one.settings)
+
+
 def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> set[str]:
     """The ids that are wanted, with those of what they need, and of what that needs."""
     found = set(wanted)
@@ -51,7 +80,7 @@ def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> s
         need.id
         for one in decisions
         if one.id in found
-        for need in needed_by(one, decisions)
+        for need in (*needed_by(one, decisions), *_brought(one, decisions))
         if need.id not in found
     }:
         found |= more

@@ -16,6 +16,7 @@ from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import newly_multiplexed
 from nginx_tune.conf.rtmp import streams_of_one_worker
+from nginx_tune.conf.running import single_process
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.sendfile import FILESYSTEM
@@ -68,6 +69,15 @@ def _workers(decision: Decision, standing: Standing) -> Decision:
         )
     reason = why_one_worker(decision, standing)
     return _left(decision, reason) if reason else decision
+
+
+def _limits(decision: Decision, standing: Standing) -> Decision:
+    """None where no worker reads it."""
+    line = single_process(standing.tree)
+    if line is None:
+        return decision
+    reason = f"with {_place(line)} no worker is started that would take worker_rlimit_nofile"
+    return _left(decision, reason)
 
 
 def _connections(decision: Decision, standing: Standing) -> Decision:
@@ -211,6 +221,7 @@ _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "http2": _http2,
     "workers": _workers,
     "connections": _connections,
+    "file-limits": _limits,
     "sendfile": _sendfile,
     "reuseport": _reuseport,
     "thread-pools": _pools,

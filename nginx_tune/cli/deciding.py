@@ -18,6 +18,7 @@ from nginx_tune.cli.options import nginx_version_option, option_group
 from nginx_tune.cli.piped_logs import with_piped_logs
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
+from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
@@ -84,6 +85,8 @@ class Inputs(NamedTuple):
     """As read, before --root and --cache-dir."""
     site: Site
     decisions: Decisions
+    decide: Callable[[Staying], Decisions]
+    """Makes them again for what of a configuration stays as it is."""
 
 
 deciding_options = option_group(_OPTIONS)
@@ -141,16 +144,19 @@ def read_inputs(
     observation = read_document(Observation, observation_path) if observation_path else None
     if standing is None and facts_path is None:
         site = with_piped_logs(site, facts.nginx)
-    decisions = decide(facts, workload, site=site, observation=observation)
-    if shown is not None:
-        decisions = msgspec.structs.replace(decisions, kind_reason=shown.reason)
+
+    def made(stays: Staying) -> Decisions:
+        found = decide(facts, workload, site=site, observation=observation, stays=stays)
+        return msgspec.structs.replace(found, kind_reason=shown.reason) if shown else found
+
     return Inputs(
         kind=workload.kind,
         facts=facts,
         given_workload=given_workload,
         given_site=given_site,
         site=site,
-        decisions=decisions,
+        decisions=made(ALL_AS_DECIDED),
+        decide=made,
     )
 
 

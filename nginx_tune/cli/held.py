@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import replace
 
-from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.configured import roots_in
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
+from nginx_tune.adopt.settling import Settled, Settling
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
 from nginx_tune.cli.piped_logs import with_piped_logs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.site_defaults import log_of_build
+from nginx_tune.decide.staying import Staying
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site
@@ -29,6 +31,17 @@ class Held(NamedTuple):
     tree: ConfTree
     decisions: Decisions
     """As changes of the tree."""
+    stays: Staying
+
+    def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
+        """What is held where only those decisions are written; null where the chosen ones fit."""
+        settled = Settled(self.inputs.decisions, self.decisions, self.stays)
+        settling = Settling(self.inputs.decide, self.tree, self.inputs.facts)
+        again = settling.without(settled, written, chosen)
+        if again is None:
+            return None
+        inputs = self.inputs._replace(decisions=again.decided)
+        return Held(inputs, self.tree, again.held, again.stays)
 
 
 def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **named: Any) -> Held:
@@ -53,7 +66,9 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     inputs = read_inputs(ctx, standing=standing, conf_path=meant, **named)
     if tree is None:
         raise AssertionError("read_inputs asks what stands")
-    return Held(inputs, tree, hold_against(inputs.decisions, tree))
+    settled = Settling(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
+    inputs = inputs._replace(decisions=settled.decided)
+    return Held(inputs, tree, settled.held, settled.stays)
 
 
 def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:

@@ -12,6 +12,7 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.settling import left_by
 from nginx_tune.adopt.together import left_alone, with_companions
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
@@ -111,13 +112,14 @@ def command(
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
-    chosen, rules, alone = _chosen(held.decisions, only, but)
-    changes = _changes(held, chosen, annotates=annotate)
+    chosen, changes, held = _settled(held, only, but, annotates=annotate)
+    rules = chosen.rules
     if rules:
         changes = _with_fixes(changes, held, rules)
     plan = _plan(held, _each_once(changes), prefix)
-    plan = replace(plan, refusals=[*plan.refusals, *alone, *_withheld(chosen)])
-    plan = replace(plan, host=host_parts(chosen.decisions, held.inputs.facts))
+    decisions = chosen.decisions
+    plan = replace(plan, refusals=[*plan.refusals, *chosen.alone, *_withheld(decisions)])
+    plan = replace(plan, host=host_parts(decisions.decisions, held.inputs.facts))
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
     old = {one.source.file: one.source.data for one in held.tree.parsed}
@@ -206,6 +208,33 @@ def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -
         [one for one in rules if one not in unwanted],
         refused,
     )
+
+
+class _Made(NamedTuple):
+    """What is meant, and what of it is written."""
+
+    chosen: _Chosen
+    changes: Changes
+    held: Held
+
+
+def _settled(held: Held, only: tuple[str, ...], but: tuple[str, ...], *, annotates: bool) -> _Made:
+    """The changes, with numbers for what stands once they are made.
+
+    What is left out for one of them stays out.
+    """
+    left: list[Refusal] = []
+    while True:
+        chosen = _chosen(held.decisions, only, but)
+        changes = _changes(held, chosen.decisions, annotates=annotates)
+        written = {hunk.decision for file in changes.files for hunk in file.hunks}
+        again = held.without(written, {one.id for one in chosen.decisions.decisions})
+        if again is None:
+            changes = changes._replace(refusals=[*left, *changes.refusals])
+            return _Made(chosen, changes, held)
+        out = set(left_by(again.stays))
+        left += [one for one in (*changes.refusals, *chosen.alone) if one.decision in out]
+        held = again
 
 
 def _rules_named(name: str) -> list[Rule]:

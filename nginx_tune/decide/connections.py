@@ -13,7 +13,11 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.descriptors import CONNECTION_BYTES, plan_descriptors
+from nginx_tune.decide.descriptors import (
+    CONNECTION_BYTES,
+    DEFAULT_CONNECTIONS,
+    plan_descriptors,
+)
 from nginx_tune.decide.http3 import slots_of_a_client
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -22,7 +26,6 @@ from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision
 
 ID: Final = "connections"
-NGINX_DEFAULT = 512
 
 
 def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
@@ -36,7 +39,7 @@ def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     return Decision(
         id=ID,
-        verdict="raise" if d.connections > NGINX_DEFAULT else "lower",
+        verdict="raise" if d.connections > DEFAULT_CONNECTIONS else "lower",
         summary=f"{d.connections} a worker ({d.connections * s.workers} in all); {reason}.",
         settings=[
             setting(ID, "events", "worker_connections", str(d.connections), reason=reason),

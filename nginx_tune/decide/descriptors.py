@@ -12,6 +12,8 @@ from nginx_tune.model.pool import peak_per_worker
 USUAL_CONNECTIONS = 4096
 """Connection slots of a worker where the peak is not known to need more: a slot costs 432
 bytes, a missing one refuses a client."""
+DEFAULT_CONNECTIONS = 512
+"""nginx's own."""
 _USUAL_QUIC = 4
 """So many times as many where clients of HTTP/3 take several each."""
 SMALLEST_CONNECTIONS = 64
@@ -82,6 +84,8 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
         if value is not None and value > 0
     ]
     ceiling, fact = min(ceilings) if ceilings else (USUAL_HARD_LIMIT, "systemd's default")
+    if s.stays.descriptors is not None:
+        ceiling, fact = s.stays.descriptors, "descriptors a worker has"
     at_start = max(RESERVE, _at_start(s))
     connections, bound = _connections(s, slots, ceiling - at_start)
     return DescriptorPlan(
@@ -116,6 +120,8 @@ def _count(declared: int) -> int:
 
 
 def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
+    if s.stays.connections is not None:
+        return s.stays.connections, ""
     peak = peak_per_worker(s.concurrency.value or 0.0, s.workers)
     # Idle keepalive connections hold slots too: four for each that is busy.
     usual = USUAL_CONNECTIONS * (_USUAL_QUIC if slots_of_a_client(s) else 1)
@@ -136,6 +142,8 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     most, reason = min(bounds)
     if wanted <= most:
         return wanted, ""
+    if s.stays.descriptors is not None:  # fewer slots than nginx has anyhow help nobody
+        most = max(most, DEFAULT_CONNECTIONS)
     return max(SMALLEST_CONNECTIONS, most), reason
 
 

@@ -35,6 +35,7 @@ from nginx_tune.decide.sensitivity import with_break_evens
 from nginx_tune.decide.site_defaults import complete_site
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.slice import decide_slice
+from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.streaming import decide_streaming
 from nginx_tune.decide.thread_pool_size import decide_thread_pool_size
 from nginx_tune.decide.thread_pools import decide_thread_pools
@@ -82,15 +83,21 @@ ALL: tuple[Decide, ...] = (
 
 
 def decide(
-    facts: Facts, workload: Workload, *, site: Site, observation: Observation | None = None
+    facts: Facts,
+    workload: Workload,
+    *,
+    site: Site,
+    observation: Observation | None = None,
+    stays: Staying = ALL_AS_DECIDED,
 ) -> Decisions:
     """Every decision, in the order in which an operator would read them.
 
-    What an observation of the running server shows takes the place of what is assumed.
+    What an observation of the running server shows takes the place of what is assumed; ``stays`` is
+    what of a configuration is left as it is, for which the numbers are made.
 
     The same inputs give the same decisions anywhere.
     """
-    situation = situation_of(facts, workload, site=site, observation=observation)
+    situation = situation_of(facts, workload, site=site, observation=observation, stays=stays)
     plan = plan_pools(situation)
     others = elsewhere(situation)
     answers = [(one, one(situation, plan)) for one in ALL]
@@ -109,7 +116,12 @@ def decide(
 
 
 def situation_of(
-    facts: Facts, workload: Workload, *, site: Site, observation: Observation | None = None
+    facts: Facts,
+    workload: Workload,
+    *,
+    site: Site,
+    observation: Observation | None = None,
+    stays: Staying = ALL_AS_DECIDED,
 ) -> Situation:
     """What is decided on.
 
@@ -122,4 +134,4 @@ def situation_of(
         facts = replace(facts, datasets=scans_of_caches(facts.datasets, site))
     workload = workload_for(None, facts, plausible_workload(workload))
     workload = plausible_workload(with_observation(workload, observation))
-    return Situation(facts, workload, site, observation)
+    return Situation(facts, workload, site, observation, stays=stays)

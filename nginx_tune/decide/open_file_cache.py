@@ -283,6 +283,8 @@ def live_files(site: Site) -> list[str]:
 
 def open_files(s: Situation) -> int:
     """Descriptors that the cache will hold open in each worker."""
+    if s.stays.open_files is not None:
+        return s.stays.open_files
     if s.kind == "proxy":
         return 0
     plan = plan_open_files(s)

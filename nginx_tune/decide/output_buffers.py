@@ -26,7 +26,9 @@ ID: Final = "output-buffers"
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     folder = on_shared_folder(s.facts.storage)
-    if s.kind == "proxy" or not (s.tls or folder or (s.cleartext_http2 and plan.on)):
+    copies = f"sendfile is off on {folder}" if folder else "sendfile is off"
+    is_off = folder is not None or s.stays.no_sendfile
+    if s.kind == "proxy" or not (s.tls or is_off or (s.cleartext_http2 and plan.on)):
         return not_applicable(
             ID,
             "Files leave through sendfile, which uses no buffers.",
@@ -35,7 +37,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     if not plan.on:
         return not_applicable(
             ID,
-            (f"sendfile is off on {folder}, but reads" if folder else "Reads")
+            (f"{copies}, but reads" if is_off else "Reads")
             + " stay on the loop, and a larger one would only hold it longer.",
             flips="thread-pools is enabled",
         )

@@ -248,6 +248,8 @@ def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: PoolJudgement)
 
 def _ruled_out(s: Situation) -> PoolJudgement | None:
     build = s.build
+    if s.stays.no_pools:
+        return PoolJudgement("not_applicable", f"they go with {s.stays.no_pools}")
     if s.data_paths and all(p.filesystem in IN_MEMORY for p in s.data_paths):
         return PoolJudgement(
             "disable",

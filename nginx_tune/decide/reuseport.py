@@ -167,7 +167,7 @@ def _migrating(s: Situation) -> list[HostSetting]:
 
 
 def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
-    if s.workers == 1 and s.effective_cpus.value is not None:
+    if s.workers == 1 and s.workers_are_known:
         return not_applicable(ID, "One worker has one queue either way.", flips="more workers")
     if not s.build.at_least(1, 9, 1):
         return not_applicable(

@@ -66,7 +66,8 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
-    if on_shared_folder(s.facts.storage) is not None or (s.cleartext_http2 and plan.on):
+    is_off = s.stays.no_sendfile or on_shared_folder(s.facts.storage) is not None
+    if is_off or (s.cleartext_http2 and plan.on):
         return not_applicable(ID, "sendfile is off here.", flips="sendfile is enabled")
     chunk = chunk_bytes(s.disk)
     bounded = s.build.at_least(1, 21, 4)

@@ -19,7 +19,9 @@ from nginx_tune.decide.cache_growth import CacheHost, CacheSize, cache_size
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
+from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
+from nginx_tune.decide.usable_cpus import effective_cpus, wanted_workers
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
 from nginx_tune.documents.observation import Observation
@@ -32,7 +34,6 @@ from nginx_tune.model.filling import since_empty
 from nginx_tune.model.inputs import BlockingInputs, CacheAge
 from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
 
-MAX_WORKERS = 512
 _OF_THE_HOST = (
     "seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks", "_asked_places",
 )  # fmt: skip
@@ -50,6 +51,7 @@ class Situation:
     observation: Observation | None = None
     is_moved: bool = False
     """Whether something assumed was moved already to an end of what is plausible."""
+    stays: Staying = ALL_AS_DECIDED
 
     def with_workload(self, workload: Workload) -> Situation:
         """The same host and site with another workload of the same kind.
@@ -89,17 +91,14 @@ class Situation:
         return self.facts.kernel.system == "FreeBSD"
 
     @property
-    def effective_cpus(self) -> Quantity:
-        """CPUs' worth of time that nginx can use."""
-        cpu = self.facts.cpu
-        value = cpu.effective or cpu.online
-        return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
+    def workers(self) -> int:
+        """Worker processes that the model reckons with: those we would configure, or that stay."""
+        return self.stays.workers or wanted_workers(self.facts)
 
     @property
-    def workers(self) -> int:
-        """Worker processes that the model reckons with: those we would configure."""
-        cpus = self.effective_cpus.value
-        return 1 if cpus is None else max(1, min(MAX_WORKERS, math.ceil(cpus)))
+    def workers_are_known(self) -> bool:
+        """Whether their number is more than nginx's default."""
+        return self.stays.workers is not None or effective_cpus(self.facts).value is not None
 
     @property
     def page_cache(self) -> Quantity:
@@ -309,7 +308,7 @@ class Situation:
             tls=self.tls,
             http_version=self.workload.http_version.value,
             gzip=self.workload.gzip.value,
-            sendfile=not on_shared_folder(self.facts.storage),
+            sendfile=not (self.stays.no_sendfile or on_shared_folder(self.facts.storage)),
         )
 
     @property

@@ -106,7 +106,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
 def _held_at_the_servers(s: Situation, idle: int) -> str:
     """What the servers of a group must bear."""
     each = f"keepalive {idle} in each worker"
-    if s.effective_cpus.value is not None:
+    if s.workers_are_known:
         each = f"{s.workers * idle} ({plural(s.workers, 'worker')} x keepalive {idle})"
     return (
         f"idle connections of all workers add up at the servers of an upstream: {each}; {_HELD} "
@@ -135,7 +135,7 @@ def zone_size(servers: Sequence[str]) -> str:
 
 
 def _zones(s: Situation) -> list[Setting]:
-    if not s.build.at_least(1, 9, 0):
+    if not s.build.at_least(1, 9, 0) or (s.workers == 1 and s.workers_are_known):
         return []
     return [
         setting(

@@ -17,6 +17,7 @@ from nginx_tune.decide.hindrances import THROTTLED_RATIO, throttled_share
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.usable_cpus import effective_cpus, wanted_workers
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Cpu
 from nginx_tune.documents.units import percent_text
@@ -27,6 +28,7 @@ ID: Final = "workers"
 def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     cpu = s.facts.cpu
+    wanted = wanted_workers(s.facts)
     evidence = known(
         Quantity("cpu.online", cpu.online, "CPUs"),
         Quantity("cpu.cpuset", cpu.cpuset, "CPUs"),
@@ -35,14 +37,14 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         Quantity("periods held back by the quota", throttled_share(cpu)),
         Quantity("cpu.steal_ratio", cpu.steal_ratio or None),
     )
-    if cpu.effective is not None and cpu.online is not None and s.workers < cpu.online:
+    if cpu.effective is not None and cpu.online is not None and wanted < cpu.online:
         which = "quota" if cpu.quota_cpus is not None else "cpuset"
         reason = f"{cpu.effective:g} of {cpu.online} CPUs are usable ({which}); auto counts all"
         return Decision(
             id=ID,
             verdict="set",
-            summary=f"{s.workers}: {reason}.",
-            settings=[setting(ID, "main", "worker_processes", str(s.workers), reason=reason)],
+            summary=f"{wanted}: {reason}.",
+            settings=[setting(ID, "main", "worker_processes", str(wanted), reason=reason)],
             evidence=evidence,
             confidence="high",
             flips_when=["the container's CPU limit changes"],
@@ -64,7 +66,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
             flips_when=["nginx runs in a container with a CPU limit"],
             next_command="nginx-tune inspect -f json -o facts.json",
         )
-    reason = f"one for each of {s.effective_cpus.value:g} CPUs; nginx's default is 1"
+    reason = f"one for each of {effective_cpus(s.facts).value:g} CPUs; nginx's default is 1"
     automatic = setting(ID, "main", "worker_processes", "auto", reason=reason)
     if cpu.effective is not None:  # auto would only follow CPUs that are added
         automatic = replace(automatic, same=[f"{cpu.effective:g}"])
