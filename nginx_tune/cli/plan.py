@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from datetime import date
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.settling import left_by
-from nginx_tune.adopt.together import left_alone, with_companions
-from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
-from nginx_tune.audit.selection import select_rules
+from nginx_tune.cli.choosing import audited, brings_of, leaves_of, settle_choice, tree_with
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
 from nginx_tune.cli.options import prefix_option, weaker_walls_option
 from nginx_tune.cli.trees import link_targets
 from nginx_tune.conf.payload import encode_payload
-from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
-from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
-from nginx_tune.emit.changes import Changes, plan_changes
+from nginx_tune.emit.changes import Changes
 from nginx_tune.emit.host_parts import host_parts
 from nginx_tune.emit.reload_warnings import reload_warnings
-from nginx_tune.errors import ExitStatus, UsageError, name_meant
+from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 from nginx_tune.terminal.output import (
@@ -112,7 +105,7 @@ def command(
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
-    chosen, changes, held = _settled(held, only, but, annotates=annotate)
+    chosen, changes, held = settle_choice(held, only, but, annotates=annotate)
     rules = chosen.rules
     if rules:
         changes = _with_fixes(changes, held, rules)
@@ -129,7 +122,7 @@ def command(
             "diff": lambda: render_plan_diff(plan, old, link_targets(new)),
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
-            "crossplane": lambda: encode_payload(_tree_with(held.tree, new)),
+            "crossplane": lambda: encode_payload(tree_with(held.tree, new)),
             "sysctl": lambda: render_host_part(plan, "sysctl"),
             "unit": lambda: render_host_part(plan, "unit"),
         },
@@ -143,20 +136,6 @@ def command(
         _tell_refusal(plan)
     refused = plan.nginx_test is not None and not plan.nginx_test.accepted
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
-
-
-def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
-    """What the decisions change, without those that the audit would find fault with."""
-    from nginx_tune.emit.faultless import make_faultless  # noqa: PLC0415  # brings the audit along
-
-    def make(decisions: Sequence[Decision]) -> Changes:
-        some = replace(chosen, decisions=list(decisions))
-        return plan_changes(some, held.tree, _leaves(held, some), annotates=annotates)
-
-    def brings(changes: Changes) -> list[Finding]:
-        return _brings(held, {one.path: one.content for one in changes.files})
-
-    return make_faultless(chosen.decisions, make, brings)
 
 
 def _withheld(chosen: Decisions) -> list[Refusal]:
@@ -174,131 +153,16 @@ def _tell_refusal(plan: Plan) -> None:
         say(f"apply would refuse this plan: {why}", MAKE_IT_OWN)
 
 
-class _Chosen(NamedTuple):
-    """What is meant of all that is decided."""
-
-    decisions: Decisions
-    rules: list[Rule]
-    alone: list[Refusal]
-    """The decisions that are meant, and do harm or nothing without one that is not."""
-
-
-def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> _Chosen:
-    """The decisions and the audit's rules that are meant; all where none is named.
-
-    What a decision that is named needs comes with it, and goes with it.
-    """
-    known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
-    rules = select_rules(ALL)
-    named = {name: _rules_named(name) for name in (*only, *but) if name not in known}
-    if only:
-        rules = list({rule.id: rule for name in only for rule in named.get(name, ())}.values())
-    unwanted = [rule for name in but for rule in named.get(name, ())]
-    every = decisions.decisions
-    wanted = with_companions(every, only) if only else {one.id for one in every}
-    kept = wanted - set(but)
-    alone = left_alone(every, kept)
-    refused = [
-        Refusal(decision=name, setting="", reason=f"it goes with {alone[name]}, which is left out")
-        for name in (one.id for one in every)
-        if name in alone
-    ]
-    return _Chosen(
-        replace(decisions, decisions=[one for one in every if one.id in kept - alone.keys()]),
-        [one for one in rules if one not in unwanted],
-        refused,
-    )
-
-
-class _Made(NamedTuple):
-    """What is meant, and what of it is written."""
-
-    chosen: _Chosen
-    changes: Changes
-    held: Held
-
-
-def _settled(held: Held, only: tuple[str, ...], but: tuple[str, ...], *, annotates: bool) -> _Made:
-    """The changes, with numbers for what stands once they are made.
-
-    What is left out for one of them stays out.
-    """
-    left: list[Refusal] = []
-    while True:
-        chosen = _chosen(held.decisions, only, but)
-        changes = _changes(held, chosen.decisions, annotates=annotates)
-        written = {hunk.decision for file in changes.files for hunk in file.hunks}
-        again = held.without(written, {one.id for one in chosen.decisions.decisions})
-        if again is None:
-            changes = changes._replace(refusals=[*left, *changes.refusals])
-            return _Made(chosen, changes, held)
-        out = set(left_by(again.stays))
-        left += [one for one in (*changes.refusals, *chosen.alone) if one.decision in out]
-        held = again
-
-
-def _rules_named(name: str) -> list[Rule]:
-    try:
-        return select_rules(ALL, select=[name])
-    except UsageError as error:
-        known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
-        raise UsageError(
-            f"no decision and no rule '{name}'",
-            hint=name_meant(name, [*known, *(rule.id for rule in ALL)])
-            or f"one of {', '.join(known)}, or of nginx-tune explain --list",
-        ) from error
-
-
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
     """The changes with the safe fixes of some rules, where they undo no decision of any name."""
     from nginx_tune.emit.fixes import Ground, add_fixes  # noqa: PLC0415  # not where no rule is meant
 
     ground = Ground(
-        lambda files: _tree_with(held.tree, files),
-        lambda tree: _audited(tree, held, rules),
-        _leaves(held, held.decisions),
+        lambda files: tree_with(held.tree, files),
+        lambda tree: audited(tree, held, rules),
+        leaves_of(held, held.decisions),
     )
     return add_fixes(changes, held.tree, ground)
-
-
-def _audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
-    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # not where nothing is to be changed
-
-    return audit(
-        tree,
-        held.inputs.facts,
-        rules,
-        today=date.today().isoformat(),  # noqa: DTZ011  # the operator's own day
-        decide=lambda: held.inputs.decisions,
-    )
-
-
-def _brings(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
-    from nginx_tune.emit.fixes import brought  # noqa: PLC0415  # not where nothing is to be changed
-
-    rules = select_rules(ALL)
-    after = _audited(_tree_with(held.tree, changed), held, rules)
-    return brought(_audited(held.tree, held, rules), after)
-
-
-def _leaves(held: Held, chosen: Decisions) -> Any:
-    names = {one.id for one in chosen.decisions}
-
-    def leaves(files: Mapping[str, bytes]) -> set[str]:
-        again = hold_against(held.inputs.decisions, _tree_with(held.tree, files))
-        return {one.id for one in again.decisions if one.settings and one.id in names}
-
-    return leaves
-
-
-def _tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
-    from nginx_tune.audit_input.overlaid import Overlaid  # noqa: PLC0415  # not for an empty plan
-    from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
-
-    reader = Overlaid(ConfigurationFiles(LiveHost()), files)
-    return read_tree(tree.path, reader, prefix=tree.prefix, given=tree.given)
 
 
 def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
@@ -308,7 +172,7 @@ def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
 
     files = {one.path: one.content for one in plan.files}
     test, nginx = test_tree(
-        LiveHost(), _tree_with(held.tree, files), nginx_binary, prefix=plan.prefix, replaced=files
+        LiveHost(), tree_with(held.tree, files), nginx_binary, prefix=plan.prefix, replaced=files
     )
     return replace(plan, nginx_test=test, nginx_choice=nginx.choice)
 
@@ -343,7 +207,7 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
             for one in held.tree.parsed
             if one.source.file not in changed
         },
-        warnings=reload_warnings(held.tree, _tree_with(held.tree, changed)) if changed else [],
+        warnings=reload_warnings(held.tree, tree_with(held.tree, changed)) if changed else [],
         refusals=changes.refusals,
-        brings=_brings(held, changed) if changed else [],
+        brings=brings_of(held, changed) if changed else [],
     )
