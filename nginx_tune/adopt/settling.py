@@ -31,7 +31,7 @@ from nginx_tune.documents.facts import Facts
 Decide = Callable[[Staying], Decisions]
 
 
-class Settled(NamedTuple):
+class FittedDecisions(NamedTuple):
     """Decisions that fit what stays."""
 
     decided: Decisions
@@ -47,17 +47,17 @@ class Settling:
     def __init__(self, decide: Decide, tree: ConfTree, facts: Facts) -> None:
         self._decide, self._tree, self._facts = decide, tree, plausible_facts(facts)
 
-    def begin(self, decided: Decisions) -> Settled:
+    def begin(self, decided: Decisions) -> FittedDecisions:
         """The decisions, all of which are to be written where they have a place."""
-        settled = Settled(decided, hold_against(decided, self._tree), ALL_AS_DECIDED)
+        settled = FittedDecisions(decided, hold_against(decided, self._tree), ALL_AS_DECIDED)
         every = {one.id for one in decided.decisions}
         while again := self.without(settled, _with_settings(settled.held.decisions), every):
             settled = again
         return settled
 
     def without(
-        self, settled: Settled, written: Collection[str], chosen: Collection[str]
-    ) -> Settled | None:
+        self, settled: FittedDecisions, written: Collection[str], chosen: Collection[str]
+    ) -> FittedDecisions | None:
         """The decisions again, of which ``written`` alone come true.
 
         Null where those that are ``chosen`` fit that.
@@ -70,9 +70,9 @@ class Settling:
         again = hold_against(decided, self._tree).decisions
         before = {one.id: one for one in settled.held.decisions}
         held = [_as_left(before[one.id], one, stays, written) for one in again]
-        return Settled(decided, replace(decided, decisions=held), stays)
+        return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
-    def _staying(self, settled: Settled, written: Collection[str]) -> Staying:
+    def _staying(self, settled: FittedDecisions, written: Collection[str]) -> Staying:
         """What stays if those decisions alone are written: what stayed already, and more."""
         known, tree = settled.stays, self._tree
         by_id = {one.id: one for one in settled.decided.decisions}
@@ -152,12 +152,14 @@ def _as_left(
     if before.id in left_by(stays) and before.id not in written:
         return replace(before, settings=[])
     is_bound = stays.descriptors is not None and before.id in ("connections", "open-file-cache")
+    if is_bound and again.verdict == "disable" != before.verdict:  # nothing speaks against its own
+        again = replace(before, settings=[])
     if is_bound and before.settings and not again.settings:
         return replace(again, withheld=f"a worker has {stays.descriptors} descriptors")
     if not stays.no_pools or before.id not in BY_THREADS or again.settings or again.withheld:
         return again
     why = f"it goes with {stays.no_pools}"
-    return replace(again, withheld=why if before.settings else before.withheld)
+    return replace(again, withheld=why if before.settings or before.withheld else "")
 
 
 def _differ(name: str, *both: Staying) -> bool:

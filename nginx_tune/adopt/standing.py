@@ -163,6 +163,8 @@ class Standing:
             return False
         if wanted.directive == "aio" and body_filter(scope) is not None:
             return not asks_threads(wanted)
+        if wanted.directive == "aio_write" and body_filter(scope) is not None:
+            return asked_pool(scope.effective("aio")) is not None
         if wanted.directive == "aio" and wanted.args == ["threads"] and self._pools_apart:
             return asked_pool(scope.effective("aio")) in (None, DEFAULT)
         if wanted.directive == "aio" and wanted.block and wanted.args == ["off"]:

@@ -15,6 +15,7 @@ from nginx_tune.audit.rule import MissingFacts
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.kept_open import kept_open
 from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.running import single_process
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_CONNECTIONS = 512
@@ -39,6 +40,8 @@ def worker_count(context: Context) -> Number | MissingFacts:
     """How many workers nginx starts."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
+    if (line := single_process(context.tree)) is not None:
+        return _declared("master_process off", 1, line)
     place = context.tree.main.first("worker_processes")
     automatic = place.value == "auto" if place is not None else _is_tengine(context)
     if not automatic:

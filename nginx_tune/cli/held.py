@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nginx_tune.adopt.configured import roots_in
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
-from nginx_tune.adopt.settling import Settled, Settling
+from nginx_tune.adopt.settling import FittedDecisions, Settling
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
 from nginx_tune.cli.piped_logs import with_piped_logs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
         """What is held where only those decisions are written; null where the chosen ones fit."""
-        settled = Settled(self.inputs.decisions, self.decisions, self.stays)
+        settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
         settling = Settling(self.inputs.decide, self.tree, self.inputs.facts)
         again = settling.without(settled, written, chosen)
         if again is None:

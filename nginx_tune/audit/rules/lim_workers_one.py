@@ -33,11 +33,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if place is not None and fitting.value > 1:
         online = context.facts.cpu.online
         automatic = online is None or online <= fitting.value
+        without = "" if place.name != "master_process" else f"Take out {place}; then "
         yield Hit(
             place,
             f"one worker uses one of {fitting.value} CPUs",
             [workers.evidence, fitting.evidence],
-            fix=f"worker_processes {'auto' if automatic else fitting.value}; in the main context.",
+            fix=f"{without}worker_processes {'auto' if automatic else fitting.value}; in the main "
+            "context.",
         )
 
 
