@@ -239,6 +239,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New lines on a call that got no descriptor (EMFILE, ENFILE)."""
     upstream_failures: int | None = None
     """New lines on an upstream that refused, reset, timed out or closed too early."""
+    refused_by_limit: int | None = None
+    """New lines on requests and connections that ``limit_req`` or ``limit_conn`` refused."""
     error_lines: dict[str, int] = {}
     """New error-log lines by level."""
     read_errors: int | None = None

@@ -25,6 +25,7 @@ CauseId = Literal[
     "cpu-contention",
     "cpu-throttled",
     "cpu-steal",
+    "refused-by-limit",
     "failing-upstream",
     "slow-upstream",
     "slow-resolver",
@@ -34,6 +35,9 @@ CauseId = Literal[
     "nothing-found",
     "not-enough-evidence",
 ]
+
+UNNAMED: frozenset[CauseId] = frozenset({"cause-not-known", "nothing-found", "not-enough-evidence"})
+"""What is said where no cause is named."""
 
 
 class CauseEvidence(Part, frozen=True, kw_only=True):

@@ -103,4 +103,5 @@ def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
         resolver_failures=sum(one.resolver_failures for one in counts),
         descriptors_exhausted=sum(one.descriptors_exhausted for one in counts),
         upstream_failures=sum(one.upstream_failures for one in counts),
+        refused_by_limit=sum(one.refused_by_limit for one in counts),
     )

@@ -18,6 +18,11 @@ _SLOW = b" operation took too long"
 _READ_ERROR = re.compile(rb"\bfailed \(5: ")
 """EIO, in whatever language the C library says it: a disk gave an error for bytes."""
 """Of threads, and of ``aio on``."""
+_REFUSED = re.compile(
+    rb"^\S+ \S+ \[\w+\] \S+ (?:\*\d+ )?limiting "
+    rb"(?:requests, excess: \d+\.\d+ by zone|connections by zone) "
+)
+"""Not delayed, and not in a dry run."""
 _FAILED = re.compile(rb"\bfailed \((\d{1,3}): ")
 _NO_DESCRIPTOR = (b"23", b"24")
 """ENFILE and EMFILE, of accept4(), open(), socket() and what else takes a descriptor."""
@@ -46,6 +51,8 @@ class ErrorLogCounts(NamedTuple):
     """Lines on a call that failed with EMFILE or ENFILE."""
     upstream_failures: int = 0
     """Lines on an upstream that did not answer a request whole, with its timeouts."""
+    refused_by_limit: int = 0
+    """Lines on what ``limit_req`` or ``limit_conn`` refused."""
 
     @property
     def overflow_total(self) -> int:
@@ -59,7 +66,8 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
     Source: ngx_log_error_core (time and level), ngx_thread_task_post (the overflow line, which
             only the main context's error_log gets), ngx_get_connection, ngx_drain_connections
             (since 1.19.10), ngx_http_copy_thread_event_handler, ngx_http_upstream_next,
-            ngx_http_upstream_resolve_handler, ngx_event_accept, ngx_http_upstream_process_header.
+            ngx_http_upstream_resolve_handler, ngx_event_accept, ngx_http_upstream_process_header,
+            ngx_http_limit_req_handler, ngx_http_limit_conn_handler.
     """
     levels: Counter[str] = Counter()
     pools: Counter[str] = Counter()
@@ -68,6 +76,7 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
     failed = 0
     descriptors = 0
     upstreams = 0
+    refused = 0
     others: Counter[bytes] = Counter()
     for line in lines:
         level = _LEVEL.match(line)
@@ -85,6 +94,8 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
             slow += 1
         elif _READ_ERROR.search(line) is not None:
             failed += 1
+        elif _REFUSED.match(line) is not None:
+            refused += 1
         elif _error_number(line) in _NO_DESCRIPTOR:
             descriptors += 1
         else:
@@ -101,6 +112,7 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
         resolver_failures=others[_UNRESOLVED],
         descriptors_exhausted=descriptors,
         upstream_failures=upstreams,
+        refused_by_limit=refused,
     )
 
 

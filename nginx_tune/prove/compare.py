@@ -10,6 +10,7 @@ watched at the same times, every ratio is divided by the control's: difference i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import FEWEST_SECONDS, Series, percentile_interval, resample
 from nginx_tune.prove.comparison import CUT_OFF, MARGIN, stands
+from nginx_tune.prove.harm_counts import Counted, judge_count, new_causes, only_in_one
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.windows import SERVER, TRAFFIC, ComparedWindow, read_window, unit_and_side
 
@@ -74,13 +76,26 @@ def compare(
         tests = 1 if name == primary else max(1, len(names) - 1)
         found = _compare_series(name, windows, tests=tests)
         judged.append(found if name == TRAFFIC else _with_traffic(found, traffic, windows))
-    totals = [_compare_totals(name, windows) for name in _common_totals(windows)]
+    counted = [
+        judge_count(
+            name,
+            windows.before,
+            windows.after,
+            windows.control,
+            more_traffic=_is_more(traffic, windows),
+        )
+        for name in _common_totals(windows)
+    ]
+    totals = [one.metric for one in counted]
     outcome, reason = judged[0].outcome, judged[0].reason
     worse = next((one for one in totals if one.outcome == "worse"), None)
+    doubt = _doubt(counted, windows)
     if flags:
         outcome, reason = "invalid", flags[0]
     elif worse is not None:
         outcome, reason = "worse", f"{worse.name}: {worse.reason}"
+    elif doubt and outcome in ("better", "no_difference"):
+        outcome, reason = "inconclusive", doubt
     return Comparison(
         outcome=outcome,
         primary_metric=primary,
@@ -117,6 +132,21 @@ def _common_totals(windows: Windows) -> list[str]:
     return [name for name in windows.before.totals if name in windows.after.totals]
 
 
+def _doubt(counted: Sequence[Counted], windows: Windows) -> str:
+    """Why nothing better, and no sameness, can be said of the whole, though of a part it can."""
+    said = [f"{one.metric.name}: {one.metric.reason}" for one in counted if one.is_doubt]
+    new = new_causes(*windows)
+    said += [f"named after the change and not before it: {', '.join(new)}"] if new else []
+    return "; ".join(said)
+
+
+def _is_more(traffic: ComparedMetric | None, windows: Windows) -> bool:
+    """Whether there were surely more requests than before, and not by a load of ours."""
+    if windows.before.is_loaded or traffic is None or traffic.ratio is None:
+        return False
+    return (traffic.high or traffic.ratio) > SAME_TRAFFIC and (traffic.low or traffic.ratio) > 1
+
+
 def _primary(asked: str | None, names: list[str], windows: Windows) -> str:
     if asked is not None:
         if asked in names:
@@ -138,6 +168,10 @@ def _primary(asked: str | None, names: list[str], windows: Windows) -> str:
 
 def _warnings(windows: Windows, traffic: ComparedMetric | None) -> list[str]:
     warnings = []
+    if lacking := only_in_one(windows.before, windows.after):
+        warnings.append(
+            f"counted in one of the windows alone, and so not compared: {', '.join(lacking)}"
+        )
     if windows.control is None and not windows.before.is_loaded:
         warnings.append(_ALONE)
         if traffic is None:
@@ -264,30 +298,6 @@ def _whole_seconds(series: Series, window: ComparedWindow) -> int:
     """How many seconds a series has; the rest of one at the end is a point of its own."""
     points = len(series)
     return round(window.seconds) if points == math.ceil(window.seconds) else points
-
-
-def _compare_totals(name: str, windows: Windows) -> ComparedMetric:
-    """Counts of events that should not be there at all."""
-    before, after = windows.before.totals[name], windows.after.totals[name]
-    outcome: Outcome = "inconclusive"
-    reason = "a single count has no interval"
-    if before == after == 0:
-        outcome, reason = "no_difference", "none in either window"
-    elif before == 0:
-        outcome, reason = "worse", f"{after:,.0f} after none before"
-    elif after == 0:
-        outcome, reason = "better", f"none after {before:,.0f} before"
-    return ComparedMetric(
-        name=name,
-        unit="count",
-        before=before,
-        after=after,
-        ratio=_quotient(after, before),
-        method="counts",
-        seconds=math.floor(min(windows.before.seconds, windows.after.seconds)),
-        outcome=outcome,
-        reason=reason,
-    )
 
 
 def _quotient(above: float | None, below: float | None) -> float | None:

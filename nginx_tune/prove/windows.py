@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from nginx_tune.documents.harms import HARMS, Weight
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import ClassSecond, Measurement
-from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.observation import UNNAMED, Observation
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.prove.bootstrap import Series
 
@@ -19,8 +20,11 @@ class ComparedWindow(NamedTuple):
 
     series: dict[str, Series]
     totals: dict[str, float]
-    """Events of the whole window, by metric: too few for a series."""
+    """Harm that was counted over the whole window, by metric: too little for a series."""
     seconds: float
+    requests: int | None
+    causes: dict[str, str]
+    """What an observation names: its sentence by its id."""
     flags: list[str]
     is_loaded: bool
     """Whether a load of ours made the traffic."""
@@ -65,8 +69,6 @@ SERVER: dict[str, SecondsOf] = {
 }
 """Everything counted is per second; ``p99`` is the mean of the seconds' p99."""
 
-_TOTALS = ("pool_overflow", "connections_exhausted", "operations_too_slow", "read_errors")
-
 _CLASS: dict[str, tuple[Unit, BetterWhen, Callable[[ClassSecond], float | None]]] = {
     "requests_per_second": ("per_second", "higher", lambda s: s.requests),
     "bytes_per_second": ("bytes_per_second", "higher", lambda s: s.bytes),
@@ -76,6 +78,10 @@ _CLASS: dict[str, tuple[Unit, BetterWhen, Callable[[ClassSecond], float | None]]
 }
 
 
+_SERVER, _ERRORS = "server.", ".errors"
+_WEIGHTS = {f"{_SERVER}{harm.name}": harm.weight for harm in HARMS}
+
+
 def read_window(document: Observation | Measurement) -> ComparedWindow:
     """The series of a document; a metric that is null in any second but the odd one is left out."""
     server = document.server
@@ -83,14 +89,22 @@ def read_window(document: Observation | Measurement) -> ComparedWindow:
     if isinstance(document, Measurement):
         series |= _class_series(document)
     totals = {
-        f"server.{name}": float(value)
-        for name in _TOTALS
-        if (value := getattr(server, name)) is not None
+        f"{_SERVER}{harm.name}": float(value)
+        for harm in HARMS
+        if (value := harm.counted(server)) is not None
     }
+    causes: dict[str, str] = {}
+    if isinstance(document, Measurement):
+        parts = document.classes.items()
+        totals |= {f"{name}{_ERRORS}": float(sum(part.errors.values())) for name, part in parts}
+    else:
+        causes |= {one.id: one.summary for one in document.causes if one.id not in UNNAMED}
     return ComparedWindow(
         series=series,
         totals=totals,
         seconds=document.duration_seconds,
+        requests=server.stub_status.requests if server.stub_status else None,
+        causes=causes,
         flags=list(document.flags),
         is_loaded=isinstance(document, Measurement),
         bounded=frozenset(_bounded(document)) if isinstance(document, Measurement) else frozenset(),
@@ -111,6 +125,11 @@ def _bounded(measurement: Measurement) -> Iterable[str]:
                 values = (getattr(second, tail) for second in seconds)
                 if tail in latency.at_least or any(v is not None and v >= least for v in values):
                     yield f"{name}.{tail}"
+
+
+def weight_of(name: str) -> Weight:
+    """What more of a total says."""
+    return _WEIGHTS.get(name, "seldom")
 
 
 def unit_and_side(name: str) -> tuple[Unit, BetterWhen]:

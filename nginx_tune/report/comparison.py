@@ -57,14 +57,26 @@ def comparison_sentence(comparison: Comparison) -> str:
         )
     said = f"{words} is {_ratio(primary)} what it was ({basis})"
     if primary.ratio is None:
-        said = f"{words} cannot be set against what it was ({basis})"
+        said = f"{words} {_without_ratio(primary)} ({basis})"
     if comparison.outcome == "inconclusive":
         return f"Not settled: {said}: {one_line(comparison.reason)}."
     if comparison.outcome == "no_difference":
+        if primary.before is None or primary.after is None:
+            return f"No verdict: {said}."
         return f"No difference: {said}."
     if primary.outcome != comparison.outcome:
         return f"Worse: {one_line(comparison.reason)}; {said}."
     return f"{comparison.outcome.capitalize()}: {said}."
+
+
+def _without_ratio(metric: ComparedMetric) -> str:
+    """What is said where one of the two is zero or not known."""
+    if metric.before is None or metric.after is None:
+        return "cannot be set against what it was"
+    if metric.before == metric.after == 0:
+        return "was none before and is none now"
+    old, new = unit_text(metric.unit, metric.before), unit_text(metric.unit, metric.after)
+    return f"is {new} after {old}"
 
 
 def _ratio(metric: ComparedMetric) -> str:

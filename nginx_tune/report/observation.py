@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nginx_tune.documents.harms import HARMS, error_line_count
 from nginx_tune.documents.measured_server import (
     LoopTurn,
     RoundTrips,
@@ -191,9 +192,6 @@ def _is_bound(turns: LoopTurn, name: str) -> bool:
     return {"longest": "max"}.get(name, name) in turns.at_least
 
 
-_ERROR_LEVELS = ("error", "crit", "alert", "emerg")
-
-
 def _counts(server: ServerMeasurement) -> Block:
     status = server.stub_status
     lines = []
@@ -203,16 +201,9 @@ def _counts(server: ServerMeasurement) -> Block:
             f"{number_text(status.requests_per_second)}/s, "
             f"{status.accepts:,} connections accepted, {status.dropped:,} dropped"
         )
-    logged = [
-        ("pool overflows", server.pool_overflow),
-        ("slow operations", server.operations_too_slow),
-        ("refused connections", server.connections_exhausted),
-        ("read errors", server.read_errors),
-        ("calls without a descriptor", server.descriptors_exhausted),
-        ("upstream failures", server.upstream_failures),
-    ]
-    known = [f"{count:,} {name}" for name, count in logged if count is not None]
-    worse = sum(n for level, n in server.error_lines.items() if level in _ERROR_LEVELS)
+    logged = [(harm.words, harm.counted(server)) for harm in HARMS if harm.is_kind]
+    known = [f"{count:,} {words}" for words, count in logged if count is not None]
+    worse = error_line_count(server) or 0
     others = worse - sum(count or 0 for _, count in logged)
     if known and others > 0:
         known.append(f"{others:,} other lines of level error or worse")

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
+from nginx_tune.documents.harms import LOGGED
 from nginx_tune.documents.listening import ListenSocket
 from nginx_tune.documents.measured_server import (
     ListenerUse,
@@ -37,11 +38,6 @@ from nginx_tune.window.worker import plan_worker
 
 _FEWEST_LOOKS = 3
 N = TypeVar("N", int, float)
-_FROM_LOGS = (
-    "pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors",
-    "connections_reused", "upstream_timeouts", "resolver_failures",
-    "descriptors_exhausted", "upstream_failures",
-)  # fmt: skip
 
 
 def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
@@ -53,7 +49,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
     if isinstance(window.logs, Missing):
-        for name in _FROM_LOGS:
+        for name in LOGGED:
             gaps[f"/{name}"] = window.logs.reason
     logs = None if isinstance(window.logs, Missing) else window.logs
     status = _status(window, gaps)
@@ -81,6 +77,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         resolver_failures=None if logs is None else logs.resolver_failures,
         descriptors_exhausted=None if logs is None else logs.descriptors_exhausted,
         upstream_failures=None if logs is None else logs.upstream_failures,
+        refused_by_limit=None if logs is None else logs.refused_by_limit,
         has_resolver=window.subjects.has_resolver,
         listen_overflows=difference(first.listen_overflows, last.listen_overflows),
         listen_drops=difference(first.listen_drops, last.listen_drops),

@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
+from nginx_tune.documents.harms import HARMS, Harm
 from nginx_tune.documents.measured_class import ClassMeasurement
-from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
+from nginx_tune.documents.measured_server import (
+    ListenerUse,
+    ServerMeasurement,
+    ServerSecond,
+    StubStatus,
+)
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.observation import Cause, Observation
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import Series, percentile_interval, resample
 from nginx_tune.prove.compare import compare, comparison_status
@@ -225,3 +231,97 @@ def test_the_rest_of_a_second_is_no_second(points: int, seconds: float, told: in
 def test_twenty_seconds_that_ended_a_moment_early_are_enough() -> None:
     window = replace(observation(0.1, seconds=20), duration_seconds=19.98)
     assert compare(window, window).metrics[0].seconds == 20
+
+
+def asked(requests: int, **server: int) -> Observation:
+    status = StubStatus(
+        requests=requests, requests_per_second=requests / 40, accepts=9, dropped=0, active=1
+    )
+    made = observation(0.1, seed=requests, rate=requests / 40, **server)
+    return replace(made, server=replace(made.server, stub_status=status))
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: str(harm.name))
+def test_harm_that_is_new_is_never_no_difference(harm: Harm) -> None:
+    """Every counter of harm, those of tomorrow too: a row of the table is all it takes."""
+    before, after = asked(4000), asked(4000)
+    if harm.name == "stub_status.dropped":
+        status = after.server.stub_status
+        assert status is not None
+        server = replace(after.server, stub_status=replace(status, dropped=300))
+    elif harm.name == "listeners.drops":
+        one = ListenerUse(address="::", port=80, drops=0)
+        before = replace(before, server=replace(before.server, listeners=[one]))
+        server = replace(after.server, listeners=[replace(one, drops=300)])
+    elif harm.name == "error_lines":
+        before = replace(before, server=replace(before.server, error_lines={"warn": 300}))
+        server = replace(after.server, error_lines={"error": 300})
+    else:
+        before = replace(before, server=replace(before.server, **{harm.name: 0}))
+        server = replace(after.server, **{harm.name: 300})
+    found = compare(before, replace(after, server=server))
+    assert found.outcome == ("inconclusive" if harm.weight == "sign" else "worse")
+    assert comparison_status(found) is not ExitStatus.OK
+    assert compare(before, before).outcome == "no_difference"
+
+
+def test_requests_that_fail_now_and_then_are_judged_by_their_number() -> None:
+    for before, after, outcome in (
+        ((4000, 0), (4000, 2236), "worse"),
+        ((4000, 0), (4000, 3), "no_difference"),
+        ((4000, 100), (4000, 2236), "worse"),
+        ((4000, 100), (4000, 130), "no_difference"),
+        ((4000, 2236), (4000, 0), "no_difference"),
+        # Twice the traffic may be why an upstream fails, and makes twice as many.
+        ((4000, 0), (8000, 2236), "inconclusive"),
+        ((4000, 100), (8000, 210), "inconclusive"),
+        ((8000, 0), (4000, 2236), "worse"),
+    ):
+        one, other = (asked(n, upstream_failures=failures) for n, failures in (before, after))
+        assert compare(one, other).outcome == outcome, (before, after)
+
+
+def test_harm_that_a_control_shows_too_is_not_the_changes() -> None:
+    fine, broken = asked(4000, upstream_failures=0), asked(4000, upstream_failures=900)
+    assert compare(fine, broken, (fine, fine)).outcome == "worse"
+    found = compare(fine, broken, (fine, broken))
+    assert found.outcome == "inconclusive"
+    assert "in the control" in found.reason
+
+
+def test_a_cause_that_is_new_takes_no_difference_back() -> None:
+    def seen(*ids: str) -> Observation:
+        causes = [Cause(id=one, summary=one, confidence="high") for one in ids]  # type: ignore[arg-type]
+        return replace(asked(4000), causes=causes)
+
+    fine = seen("nothing-found")
+    assert compare(fine, fine).outcome == "no_difference"
+    found = compare(fine, seen("slow-upstream", "uneven-workers"))
+    assert found.outcome == "inconclusive"
+    assert "slow-upstream, uneven-workers" in found.reason
+    assert compare(seen("slow-upstream"), seen("slow-upstream")).outcome == "no_difference"
+    assert compare(seen("slow-upstream"), fine).outcome == "no_difference"
+    both = (fine, seen("slow-upstream", "uneven-workers"))
+    assert "slow-upstream" not in compare(*both, both).reason
+
+
+def test_what_only_one_window_counted_is_told() -> None:
+    found = compare(asked(4000, upstream_failures=0), asked(4000))
+    assert any("server.upstream_failures" in one for one in found.warnings)
+    assert not any("alone" in one for one in compare(asked(4000), asked(4000)).warnings)
+
+
+def test_answers_that_became_errors_are_worse_though_they_are_quick() -> None:
+    fine, broken = measurement(0.3, 1), measurement(0.02, 2)
+    failed = replace(broken, classes={"hot": ClassMeasurement(errors={"status": 2000})})
+    assert compare(fine, broken).outcome == "better"
+    assert compare(fine, failed).outcome == "worse"
+
+
+def test_zero_twice_is_said_as_it_is() -> None:
+    none = replace(observation(0.0), causes=[])
+    said = comparison_sentence(compare(none, none))
+    assert said.startswith("No difference: server loop blocked time was none before")
+    assert "cannot be set against" not in said
+    some = comparison_sentence(compare(none, observation(0.4, seed=2)))
+    assert "ms/s after 0 " in some
