@@ -49,16 +49,42 @@ def failing_upstream(window: CauseWindow) -> Cause | None:
     )
 
 
+def refused_by_limit(window: CauseWindow) -> Cause | None:
+    """Requests or connections that limits of the configuration refuse, as the error logs say."""
+    server = window.server
+    refused, status = server.refused_by_limit or 0, server.stub_status
+    fewest = _FEWEST_FAILURES if status is None else _FAILING * status.requests
+    if not refused or refused < fewest:
+        return None
+    return Cause(
+        id="refused-by-limit",
+        summary=f"limit_req or limit_conn refused {refused:,} requests or connections: each is "
+        "a 503 (limit_req_status, limit_conn_status) that no loop, upstream or disk is the reason "
+        "for",
+        confidence="medium" if status is None else "high",
+        evidence=figures(
+            ("server.stub_status.requests", status.requests if status else None, "requests"),
+            ("server.refused_by_limit", refused, "lines"),
+        ),
+        not_known=[
+            (
+                "whether the limit is meant to: the lines of the error log name its zone, the "
+                "client and the request"
+            )
+        ],
+    )
+
+
 def slow_upstream(window: CauseWindow) -> Cause | None:
     """Upstreams that were asked and did not answer, or do not take connections."""
     waiting = _looked(window)
     if waiting is None or waiting.upstreams_waiting_ratio < _OFTEN:
-        return None
+        return None if waiting is None else _likely_upstream(window, waiting)
     asked, connecting = waiting.upstreams_waiting, waiting.upstreams_connecting
     slow = asked >= _FEWEST_WAITING and _lasts(waiting.upstream_seconds, window)
     unreached = connecting >= _FEWEST_WAITING
     if not slow and not unreached:
-        return None
+        return _likely_upstream(window, waiting)
     said = []
     if slow:
         said.append(
@@ -83,6 +109,65 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
         ),
         not_known=["whether these are long polls or WebSockets, which wait by design"],
     )  # fmt: skip
+
+
+def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
+    """Clients wait, nothing else holds them, and kept connections may be asked ones."""
+    left = _unexplained(window)
+    if left is None or waiting.upstreams_unclear < max(_FEWEST_WAITING, 0.5 * left):
+        return None
+    return Cause(
+        id="slow-upstream",
+        summary=f"{_loops(window)}; {number_text(left)} requests at a time wait, for "
+        f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
+        f"{seconds_text(waiting.client_longest_seconds)}), and of "
+        f"{number_text(waiting.upstreams_unclear)} kept upstream connections nothing told whether "
+        "they had been asked; log $upstream_header_time and $upstream_response_time to see",
+        confidence="medium",
+        evidence=figures(
+            ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
+            ("how long these had waited so far, mean", waiting.client_seconds, "seconds"),
+            ("upstream connections that wait for an answer, mean", waiting.upstreams_waiting, ""),
+            ("upstream connections that wait or are idle, mean", waiting.upstreams_unclear, ""),
+        ),
+        not_known=[
+            (
+                "whether the upstreams have them: limit_req delays, auth_request or scripts hold "
+                "requests too"
+            )
+        ],
+    )
+
+
+def unseen_waits(window: CauseWindow) -> str:
+    """What requests may wait that no connection was seen to wait for; empty for none.
+
+    By the mean number of requests under way and Little's law (L = λW), where stub_status tells,
+    else by connections of which nothing told who spoke last.
+    """
+    waiting, status = _looked(window), window.server.stub_status
+    if waiting is None:
+        return ""
+    seen = waiting.clients_waiting + waiting.clients_sending
+    if status is not None and status.writing is not None and status.requests_per_second:
+        left = status.writing - seen
+        took = status.writing / status.requests_per_second
+        if left < max(_FEWEST_WAITING, 0.5 * seen) or not _lasts(took / 2, window):
+            return ""
+        return (
+            f"what {number_text(status.writing)} requests at a time wait for that stub_status "
+            f"counts, {seconds_text(took)} each on average, while {number_text(seen)} connections "
+            "were seen to wait or to take an answer"
+        )
+    if waiting.clients_unclear < _FEWEST_WAITING:
+        return ""
+    if not _lasts(waiting.clients_unclear_seconds, window):
+        return ""
+    return (
+        f"whether {number_text(waiting.clients_unclear)} clients wait or are idle, silent for "
+        f"{seconds_text(waiting.clients_unclear_seconds)} on average: they ask and are answered "
+        "in one moment, and there is no stub_status that tells"
+    )
 
 
 def slow_resolver(window: CauseWindow) -> Cause | None:

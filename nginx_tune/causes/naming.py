@@ -19,8 +19,9 @@ from nginx_tune.causes.parts import (
     percent,
 )
 from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.harms import HARMS
 from nginx_tune.documents.measured_server import ServerMeasurement
-from nginx_tune.documents.observation import FEWEST_CPU_SECONDS, FEWEST_REQUESTS, Cause
+from nginx_tune.documents.observation import FEWEST_CPU_SECONDS, FEWEST_REQUESTS, Cause, Confidence
 from nginx_tune.documents.units import number_text, plural, seconds_text
 from nginx_tune.prove.blocked import measure_blocked
 
@@ -41,6 +42,7 @@ _LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
     cpu.saturated,
     cpu.contention,
     elsewhere.failing_upstream,
+    elsewhere.refused_by_limit,
     elsewhere.slow_upstream,
     elsewhere.slow_resolver,
     elsewhere.uneven,
@@ -97,17 +99,37 @@ def find_causes(
         wait = seconds_text(window.arrival_wait_seconds)
         said += f", an arrival waits {wait} for its loop, the longest turn took "
         said += longest_text(window.turns)
+    unseen, uncounted = elsewhere.unseen_waits(window), _uncounted(unknown)
+    confidence: Confidence = "high"
+    if blocked.method == "samples" or uncounted:
+        confidence = "medium"
     return [
         Cause(
             id="nothing-found",
             summary=f"{said}: nothing in this window holds the loops up",
-            confidence="medium" if blocked.method == "samples" else "high",
+            confidence="low" if unseen else confidence,
             evidence=loop.blocking_evidence(window, blocked),
             not_known=[
+                *([unseen] if unseen else []),
+                *uncounted,
                 "what a busier hour would show",
                 *(["how long single turns were"] if window.turns is None else []),
             ],
         )
+    ]
+
+
+def _uncounted(unknown: Sequence[Unknown]) -> list[str]:
+    """What error logs do not tell, by the reason."""
+    kinds = {
+        f"/server/{harm.name}": harm.words for harm in HARMS if harm.is_logged and harm.is_kind
+    }
+    by_reason: dict[str, list[str]] = {}
+    for one in unknown:
+        if one.path in kinds:
+            by_reason.setdefault(one.reason, []).append(kinds[one.path])
+    return [
+        f"whether there were {', '.join(words)}: {reason}" for reason, words in by_reason.items()
     ]
 
 

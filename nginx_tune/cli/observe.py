@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.errors import ExitStatus, UsageError
@@ -81,7 +82,9 @@ def command(
         objective_seconds=None if objective is None else parse_allowed_seconds(objective),
         stub_status=not no_stub_status,
     )
-    observed = observe(LiveHost(show), request, progress=show)
+    observed = observe(
+        LiveHost(show), request, progress=show, tell_choice=lambda nginx: tell_choice(ctx, nginx)
+    )
     observation = observed.observation
     renderers = {
         "console": lambda: screen_bytes(observation_screen(observation), formats, output),

@@ -148,8 +148,13 @@ class Waiting(Part, frozen=True, kw_only=True):
     client_longest_seconds: float | None = None
     clients_waiting_ratio: float = 1.0
     """Share of looks that found any such client."""
+    clients_unclear: float = 0.0
+    """Asked in the moment of their last answer, or were answered in that of their request, and
+    nothing told which: they may wait, or be idle."""
+    clients_unclear_seconds: float | None = None
+    """For how long all was silent there, mean."""
     clients_sending: float
-    """Had not taken yet what was sent to them."""
+    """Took no more of what was sent to them."""
     upstreams: float
     """Connections that workers opened, idle ones too."""
     upstreams_waiting: float
@@ -158,6 +163,8 @@ class Waiting(Part, frozen=True, kw_only=True):
     upstream_longest_seconds: float | None = None
     upstreams_waiting_ratio: float = 1.0
     """Share of looks that found any such connection, or one that was not open yet."""
+    upstreams_unclear: float = 0.0
+    """As of clients: kept and idle, or asked."""
     upstreams_connecting: float
     pool_threads: float = 0.0
     pool_busy_ratio: float | None = None

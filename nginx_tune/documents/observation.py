@@ -35,7 +35,7 @@ CauseId = Literal[
     "nothing-found",
     "not-enough-evidence",
 ]
-
+Confidence = Literal["high", "medium", "low"]
 UNNAMED: frozenset[CauseId] = frozenset({"cause-not-known", "nothing-found", "not-enough-evidence"})
 """What is said where no cause is named."""
 
@@ -54,7 +54,7 @@ class Cause(Part, frozen=True, kw_only=True):
 
     id: CauseId
     summary: str
-    confidence: Literal["high", "medium", "low"]
+    confidence: Confidence
     evidence: list[CauseEvidence] = []
     not_known: list[str] = []
     """What would have to be known to be surer."""
@@ -68,6 +68,17 @@ FEWEST_CPU_SECONDS = 0.005
 """What a hundred small answers cost, where neither is counted."""
 
 
+class OtherNginx(Part, frozen=True, kw_only=True):
+    """Another nginx that ran, and was not watched."""
+
+    pid: int
+    binary: str | None = None
+    reason: str = ""
+    """Why it was not this one."""
+    cpu_seconds: float | None = None
+    """Of its master and workers in the window."""
+
+
 class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observation/1"):
     """A running nginx under its own traffic."""
 
@@ -77,6 +88,8 @@ class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observati
     nginx_version: str | None = None
     nginx_choice: str = ""
     """Why it was this one, in a sentence."""
+    others: list[OtherNginx] = []
+    """Those that could have been meant, where nobody said which."""
     worker_processes: int = 0
     objective_seconds: float | None = None
     """What a request may take; null when it was not said."""
@@ -86,3 +99,16 @@ class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observati
     flags: list[str] = []
     """What makes the window unfit for conclusions: workers were replaced in it, say."""
     unknown: list[Unknown] = []
+
+
+_BUSIER = 10.0
+
+
+def busier_other(observation: Observation) -> OtherNginx | None:
+    """The busiest of the others, where the one that was watched did next to nothing beside it."""
+    known = [one for one in observation.others if one.cpu_seconds is not None]
+    busiest = max(known, key=lambda one: one.cpu_seconds or 0.0, default=None)
+    if busiest is None or (used := busiest.cpu_seconds or 0.0) < FEWEST_CPU_SECONDS:
+        return None
+    own = observation.server.cpu_seconds
+    return busiest if own is not None and used >= _BUSIER * own else None

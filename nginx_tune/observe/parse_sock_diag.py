@@ -18,9 +18,14 @@ _PORTS = struct.Struct(">HH")
 _ATTRIBUTE = struct.Struct("=HH")
 _INFO = 2
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
+_LAST_ACK_RECEIVED = 56
 _ROUND_TRIP = 68
 _BYTES_ACKED, _BYTES_RECEIVED = 120, 128
 _BYTES = struct.Struct("=Q")
+_SEGMENTS = struct.Struct("=IIIIII")
+_SEGMENTS_AT = 136
+"""tcpi_segs_out, tcpi_segs_in, tcpi_notsent_bytes, tcpi_min_rtt, tcpi_data_segs_in,
+tcpi_data_segs_out; all of them since Linux 4.6."""
 _SYN = 1
 """The handshake of the side that connects counts as one byte acknowledged."""
 _MILLISECONDS = struct.Struct("=I")
@@ -28,6 +33,20 @@ _MICROSECONDS = struct.Struct("=I")
 
 DONE, ERROR = 3, 2
 ESTABLISHED, SYN_SENT, CLOSE_WAIT = 1, 2, 8
+
+
+class Segments(NamedTuple):
+    """Segments of a connection since its beginning."""
+
+    pure_received: int
+    """Without data: acknowledgements, mostly."""
+    pure_sent: int
+    data_received: int
+    data_sent: int
+
+    def minus(self, earlier: Segments) -> Segments:
+        """How many came and went since."""
+        return Segments(*(now - before for now, before in zip(self, earlier, strict=True)))
 
 
 class TcpSocket(NamedTuple):
@@ -48,6 +67,17 @@ class TcpSocket(NamedTuple):
     """Whether any data went, or came, at all."""
     round_trip_seconds: float | None = None
     """Smoothed, as the kernel has it; null before it has measured any."""
+    acked_ago_seconds: float | None = None
+    """Since an acknowledgement came last, with data or without."""
+    held_bytes: int | None = None
+    """Of ``unsent_bytes`` what has not gone out at all: the other side takes no more."""
+    segments: Segments | None = None
+    acked_bytes: int = 0
+    received_bytes: int = 0
+
+    def asked_bytes(self, *, we_ask: bool) -> int:
+        """What who asks has sent so far."""
+        return self.acked_bytes if we_ask else self.received_bytes
 
 
 def parse_sockets(data: bytes) -> tuple[list[TcpSocket], bool]:
@@ -79,33 +109,45 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _socket(payload: bytes) -> TcpSocket:
     port, peer_port = _PORTS.unpack_from(payload, 4)
     _, unsent, _, inode = _QUEUES.unpack_from(payload, _QUEUES_AT)
-    sent = received = round_trip = None
-    has_sent = has_received = True
+    plain = TcpSocket(payload[1], port, peer_port, inode, unsent, None, None)
     at = _MESSAGE
     while at + _ATTRIBUTE.size <= len(payload):
         length, kind = _ATTRIBUTE.unpack_from(payload, at)
         if length < _ATTRIBUTE.size:
             break
+        start = at + _ATTRIBUTE.size
         if kind == _INFO and length >= _ATTRIBUTE.size + _LAST_DATA_RECEIVED + 4:
-            start = at + _ATTRIBUTE.size
-            sent = _MILLISECONDS.unpack_from(payload, start + _LAST_DATA_SENT)[0] / 1000
-            received = _MILLISECONDS.unpack_from(payload, start + _LAST_DATA_RECEIVED)[0] / 1000
-            if length >= _ATTRIBUTE.size + _ROUND_TRIP + 4:
-                micros = _MICROSECONDS.unpack_from(payload, start + _ROUND_TRIP)[0]
-                round_trip = micros / 1e6 or None
-            if length >= _ATTRIBUTE.size + _BYTES_RECEIVED + _BYTES.size:
-                has_sent = _BYTES.unpack_from(payload, start + _BYTES_ACKED)[0] > _SYN
-                has_received = _BYTES.unpack_from(payload, start + _BYTES_RECEIVED)[0] > 0
+            plain = _with_info(plain, payload[start : at + length])
         at += (length + 3) & ~3
-    return TcpSocket(
-        payload[1],
-        port,
-        peer_port,
-        inode,
-        unsent,
-        sent,
-        received,
-        has_sent,
-        has_received,
-        round_trip,
+    return plain
+
+
+def _with_info(plain: TcpSocket, info: bytes) -> TcpSocket:
+    """With what tcp_info has; older kernels have less of it."""
+
+    def seconds(at: int) -> float:
+        return float(_MILLISECONDS.unpack_from(info, at)[0]) / 1000
+
+    one = plain._replace(
+        sent_ago_seconds=seconds(_LAST_DATA_SENT), received_ago_seconds=seconds(_LAST_DATA_RECEIVED)
     )
+    if len(info) >= _ROUND_TRIP + 4:
+        micros = _MICROSECONDS.unpack_from(info, _ROUND_TRIP)[0]
+        one = one._replace(
+            acked_ago_seconds=seconds(_LAST_ACK_RECEIVED), round_trip_seconds=micros / 1e6 or None
+        )
+    if len(info) >= _BYTES_RECEIVED + _BYTES.size:
+        acked = max(0, _BYTES.unpack_from(info, _BYTES_ACKED)[0] - _SYN)
+        received = _BYTES.unpack_from(info, _BYTES_RECEIVED)[0]
+        one = one._replace(
+            has_sent=acked > 0,
+            has_received=received > 0,
+            acked_bytes=acked,
+            received_bytes=received,
+        )
+    if len(info) >= _SEGMENTS_AT + _SEGMENTS.size:
+        out, came, held, _, data_in, data_out = _SEGMENTS.unpack_from(info, _SEGMENTS_AT)
+        one = one._replace(
+            held_bytes=held, segments=Segments(came - data_in, out - data_out, data_in, data_out)
+        )
+    return one

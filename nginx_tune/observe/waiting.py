@@ -2,7 +2,8 @@
 
 The kernel knows of every connection how long ago data came and went. Where a client's data came
 last, a request is under way (or HTTP/2 made a sign of life); where our data went last on a
-connection that a worker opened, it waits for the other side.
+connection that a worker opened, it waits for the other side. Which came last is told in
+``turn_taking``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from nginx_tune.observe.parse_sock_diag import (
     TcpSocket,
     parse_sockets,
 )
+from nginx_tune.observe.turn_taking import LATEST_ACK_SECONDS, TurnTaking
 
 _SOCK_DIAG = 4
 _BY_FAMILY = 20
@@ -36,8 +38,6 @@ MOST_DESCRIPTORS = 20_000
 """Of all workers together that are looked at in one look: about 2 µs each."""
 MOST_SOCKETS = 50_000
 """Of the whole namespace."""
-_CLOCK_SECONDS = 0.005
-"""Times of sockets are told in whole ticks of the kernel's clock."""
 
 
 class WaitingLook(NamedTuple):
@@ -47,7 +47,7 @@ class WaitingLook(NamedTuple):
     client_seconds: list[float]
     """How long each client that asked last has waited so far."""
     sending: int
-    """Clients that have not taken what was sent to them."""
+    """Clients that take no more of what is sent to them."""
     upstreams: int
     upstream_seconds: list[float]
     """How long each upstream that was asked last has not answered so far."""
@@ -59,12 +59,21 @@ class WaitingLook(NamedTuple):
     """Threads of pools that are not asleep."""
     round_trips: Mapping[int, float] = MappingProxyType({})
     """Seconds to each client and back, by the inode of its connection (``tcpi_rtt``)."""
+    clients_unclear: Sequence[float] = ()
+    """Of clients of which nothing tells whether they wait: for how long all was silent."""
+    upstreams_unclear: Sequence[float] = ()
 
 
 def look_at_waiting(
-    master: int, workers: Sequence[int], ports: AbstractSet[int]
+    master: int,
+    workers: Sequence[int],
+    ports: AbstractSet[int],
+    turns: TurnTaking | None = None,
 ) -> WaitingLook | Missing:
-    """Who waits now, among the connections of these workers."""
+    """Who waits now, among the connections of these workers.
+
+    ``turns`` holds what earlier looks saw of them.
+    """
     held: dict[int, set[int]] = {}
     left = MOST_DESCRIPTORS
     for worker in workers:
@@ -82,27 +91,46 @@ def look_at_waiting(
     except OSError as error:
         return Missing(f"sock_diag: {error.strerror or error}")
     threads = [_busy_pool_threads(worker) for worker in workers]
-    return sort_waiting(sockets, held, ports)._replace(
+    return sort_waiting(sockets, held, ports, turns)._replace(
         pool_threads=sum(total for total, _ in threads), pool_busy=sum(busy for _, busy in threads)
     )
 
 
 def sort_waiting(
-    sockets: Collection[TcpSocket], held: dict[int, set[int]], ports: AbstractSet[int]
+    sockets: Collection[TcpSocket],
+    held: dict[int, set[int]],
+    ports: AbstractSet[int],
+    turns: TurnTaking | None = None,
 ) -> WaitingLook:
-    """The sockets that workers hold, as clients and upstreams."""
+    """The sockets that workers hold, as clients and upstreams.
+
+    ``turns`` holds what earlier looks saw of them.
+    """
     ours = set().union(*held.values())
     mine = [one for one in sockets if one.inode in ours]
     clients = [one for one in mine if one.port in ports]
     upstreams = [one for one in mine if one.port not in ports]
-    asked = [_waited(one, sent_last=False) for one in clients if not one.unsent_bytes]
-    asking = [_waited(one, sent_last=True) for one in upstreams if one.state == ESTABLISHED]
+    stuck = [_has_not_taken(one) for one in clients]
+    turns = TurnTaking() if turns is None else turns
+    turns.begin_look()
+    asked = [
+        (turns.waits(one, we_ask=False), one.received_ago_seconds or 0.0)
+        for one, is_stuck in zip(clients, stuck, strict=True)
+        if not is_stuck
+    ]
+    asking = [
+        (turns.waits(one, we_ask=True), one.sent_ago_seconds or 0.0)
+        for one in upstreams
+        if one.state == ESTABLISHED
+    ]
     return WaitingLook(
         clients=len(clients),
-        client_seconds=[seconds for seconds in asked if seconds is not None],
-        sending=sum(one.unsent_bytes > 0 for one in clients),
+        client_seconds=[seconds for waits, seconds in asked if waits],
+        clients_unclear=[seconds for waits, seconds in asked if waits is None],
+        sending=sum(stuck),
         upstreams=len(upstreams),
-        upstream_seconds=[seconds for seconds in asking if seconds is not None],
+        upstream_seconds=[seconds for waits, seconds in asking if waits],
+        upstreams_unclear=[seconds for waits, seconds in asking if waits is None],
         connecting=sum(one.state == SYN_SENT for one in upstreams),
         connections={
             worker: sum(one.inode in inodes for one in mine) for worker, inodes in held.items()
@@ -115,18 +143,16 @@ def sort_waiting(
     )
 
 
-def _waited(one: TcpSocket, *, sent_last: bool) -> float | None:
-    sent, received = one.sent_ago_seconds, one.received_ago_seconds
-    if sent is None or received is None:
-        return None
-    last, before = (sent, received) if sent_last else (received, sent)
-    # The first request may go in the tick of the handshake: then the bytes tell.
-    first = (
-        one.has_sent and not one.has_received
-        if sent_last
-        else one.has_received and not one.has_sent
-    )
-    return last if first or before - last > _CLOCK_SECONDS else None
+def _has_not_taken(one: TcpSocket) -> bool:
+    """Whether the other side, or the way to it, takes no more of what is sent.
+
+    What was sent and is not acknowledged yet may have been read long ago: acknowledgements wait
+    for company. So it counts only when one is overdue.
+    """
+    if one.held_bytes or not one.unsent_bytes:
+        return bool(one.held_bytes)
+    ago = one.sent_ago_seconds
+    return ago is None or ago > LATEST_ACK_SECONDS + 2 * (one.round_trip_seconds or 0.0)
 
 
 def read_sockets() -> list[TcpSocket]:

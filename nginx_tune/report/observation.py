@@ -10,7 +10,12 @@ from nginx_tune.documents.measured_server import (
     Waiting,
     WorkerUse,
 )
-from nginx_tune.documents.observation import Cause, Observation
+from nginx_tune.documents.observation import (
+    Cause,
+    Observation,
+    OtherNginx,
+    busier_other,
+)
 from nginx_tune.documents.units import plural
 from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.quantities import one_line
@@ -19,6 +24,7 @@ from nginx_tune.report.text import bytes_text, number_text, percent_text, second
 
 _NONE = "–"
 _SHOWN = 0.01
+_MOST_OTHERS = 8
 _BEHIND = {
     "computing": "computing",
     "blocked": "disks",
@@ -81,7 +87,26 @@ def _window(observation: Observation) -> Block:
     said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
     choice = one_line(observation.nginx_choice)
     lines = [Line(f"{said}, {plural(observation.worker_processes, 'worker')}")]
-    return [*lines, *([Line(choice)] if choice else [])]
+    lines += [Line(choice)] if choice else []
+    lines += [Line(_other(one)) for one in observation.others[:_MOST_OTHERS]]
+    more = len(observation.others) - _MOST_OTHERS
+    lines += [Line(f"and {more} more that run")] if more > 0 else []
+    busier = busier_other(observation)
+    if busier is not None:
+        lines.append(
+            Line(
+                f"process {busier.pid} was busier than the one observed: "
+                f"nginx-tune observe --pid {busier.pid} shows it",
+                "warning",
+            )
+        )
+    return lines
+
+
+def _other(one: OtherNginx) -> str:
+    used = "" if one.cpu_seconds is None else f", used {seconds_text(one.cpu_seconds)} of CPU"
+    name = one_line(one.binary or "an nginx")
+    return f"not observed: {name} of process {one.pid}{used}: {one_line(one.reason)}"
 
 
 def _figure(value: float, unit: str) -> str:
@@ -165,10 +190,15 @@ def _waiting(waiting: Waiting | None) -> Block:
     said += "clients wait for an answer"
     if waiting.client_seconds is not None:
         said += f" ({seconds_text(waiting.client_seconds)} so far)"
+    if waiting.clients_unclear:
+        said += f", {number_text(waiting.clients_unclear)} wait or are idle"
     said += f", {number_text(waiting.clients_sending)} have not taken theirs"
     if waiting.upstreams or waiting.upstreams_connecting:
         said += f"; {number_text(waiting.upstreams_waiting)} of {number_text(waiting.upstreams)} "
-        said += f"upstream connections wait, {number_text(waiting.upstreams_connecting)} connect"
+        said += "upstream connections wait, "
+        if waiting.upstreams_unclear:
+            said += f"{number_text(waiting.upstreams_unclear)} wait or are idle, "
+        said += f"{number_text(waiting.upstreams_connecting)} connect"
     if waiting.pool_busy_ratio is not None:
         busy = waiting.pool_busy_ratio * waiting.pool_threads
         said += f"; {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work"
@@ -262,10 +292,11 @@ def _disks(server: ServerMeasurement) -> Block:
 
 
 def _unknown(observation: Observation) -> Block:
+    by_reason: dict[str, list[str]] = {}
+    for one in observation.unknown:
+        names = by_reason.setdefault(one_line(one.reason), [])
+        names.append(one_line(one.path.removeprefix("/server/")))
     return [
-        Line(
-            f"not measured: {one_line(one.path.removeprefix('/server/'))}: {one_line(one.reason)}",
-            "note",
-        )
-        for one in observation.unknown
+        Line(f"not measured: {', '.join(names)}: {reason}", "note")
+        for reason, names in by_reason.items()
     ]

@@ -33,6 +33,7 @@ from nginx_tune.observe.parse_counters import (
 )
 from nginx_tune.observe.processes import read_children, read_cpu_seconds, read_listen_counters
 from nginx_tune.observe.status_page import StatusPage, read_status
+from nginx_tune.observe.turn_taking import TurnTaking
 from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
 
 T = TypeVar("T")
@@ -56,6 +57,8 @@ class Subjects(NamedTuple):
     """Paths, as they are named outside of nginx's mounts."""
     worker_connections: int | None = None
     has_resolver: bool | None = None
+    hidden_counts: Mapping[str, str] = MappingProxyType({})
+    """By count of log lines why a log does not let them through."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class MomentReader:
         self._meter = meter
         self._refaults, self.refault_source = _find_refaults(host, subjects)
         self._quotas = _find_quotas(host, subjects)
+        self._turns = TurnTaking()
 
     def read(self) -> Moment:
         """The counters now; about a millisecond, and the time stub_status takes."""
@@ -144,7 +148,7 @@ class MomentReader:
             host_cpu=_parsed(Path("/proc/stat"), parse_host_cpu),
             load_average=_parsed(Path("/proc/loadavg"), parse_load_average),
             swapped_in=_parsed(Path("/proc/vmstat"), parse_swapped_in),
-            waiting=look_at_waiting(subjects.master, subjects.workers, subjects.ports),
+            waiting=look_at_waiting(subjects.master, subjects.workers, subjects.ports, self._turns),
         )
 
     def _read_disks(self) -> dict[str, DiskCounters]:

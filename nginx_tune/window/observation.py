@@ -13,6 +13,7 @@ from nginx_tune.audit.written_paths import written_paths
 from nginx_tune.causes.naming import find_causes
 from nginx_tune.causes.parts import ALLOWED_SECONDS
 from nginx_tune.conf.error_log import error_logs
+from nginx_tune.conf.log_levels import hidden_counts
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.status_pages import status_locations
 from nginx_tune.conf.tree import ConfTree, read_tree
@@ -33,6 +34,7 @@ from nginx_tune.observe.status_page import StatusPage
 from nginx_tune.subject.subject import MOST_BYTES
 from nginx_tune.window.disks import watched_disks
 from nginx_tune.window.moment import Subjects
+from nginx_tune.window.others import Others, with_pointer
 from nginx_tune.window.watch import ServerWatch
 
 MOST_PATHS = 256
@@ -65,8 +67,16 @@ class Observed(NamedTuple):
     has_ended: bool
 
 
-def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None]) -> Observed:
+def observe(
+    host: Host,
+    request: WatchRequest,
+    *,
+    progress: Callable[[str], None],
+    tell_choice: Callable[[Nginx], None] = lambda _: None,
+) -> Observed:
     """Watch a running nginx under its own traffic.
+
+    ``tell_choice`` gets it before the window begins.
 
     Errors: UndecidedError when no nginx is running, UsageError for a pid that is no master.
     Side effects: asks stub_status once a second; attaches tracers, which end with this process.
@@ -78,6 +88,7 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
             "no nginx master process can be seen",
             hint="start nginx, or run this where its processes are visible",
         )
+    tell_choice(nginx)
     subjects = _subjects(host, nginx, running, request)
     whole = request.duration_seconds
 
@@ -94,6 +105,7 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
         queue_wait=request.queue_wait,
         every_second=tell,
     ) as watch:
+        others = Others(host, nginx, running.pid) if request.pid is None else None
         watch.start()
         try:
             time.sleep(whole)
@@ -108,6 +120,7 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
         pid=running.pid,
         nginx_version=nginx.version,
         nginx_choice=nginx.choice,
+        others=others.finish() if others else [],
         worker_processes=len(subjects.workers),
         server=server,
         objective_seconds=request.objective_seconds,
@@ -121,6 +134,7 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
         flags=[*flags, *_late(server)],
         unknown=unknown,
     )
+    observation = with_pointer(observation)
     return Observed(observation, interrupted=interrupted, has_ended=_ENDED in flags)
 
 
@@ -170,6 +184,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
         has_resolver=any(line.name == "resolver" for line in tree.main.walk())
         if tree.files
         else None,
+        hidden_counts=hidden_counts(tree) if tree.files else {},
         status_page=_status_page(tree, wanted=request.stub_status),
         ports=frozenset(one.port for one in listening if one.of_nginx),
     )

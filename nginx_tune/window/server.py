@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nginx_tune.documents.harms import LOGGED
 from nginx_tune.documents.listening import ListenSocket
@@ -19,6 +19,7 @@ from nginx_tune.documents.measured_server import (
 )
 from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.observe.block_delay import delay_between
+from nginx_tune.observe.parse_error_log import ErrorLogCounts
 from nginx_tune.observe.queue_wait import QueueWaits
 from nginx_tune.prove.tally import latency_of
 from nginx_tune.window.cpu import (
@@ -48,9 +49,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     names = plan_names(window, gaps)
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
-    if isinstance(window.logs, Missing):
-        for name in LOGGED:
-            gaps[f"/{name}"] = window.logs.reason
+    counts = _log_counts(window, gaps)
     logs = None if isinstance(window.logs, Missing) else window.logs
     status = _status(window, gaps)
     refaults = difference(first.refaults, last.refaults)
@@ -65,19 +64,10 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
             wait.reason if isinstance(wait, Missing) else "not asked for (observe --queue-wait)"
         )
     server = ServerMeasurement(
-        pool_overflow=None if logs is None else logs.overflow_total,
+        **counts,
         pool_overflow_by_pool={} if logs is None else logs.pool_overflow,
-        operations_too_slow=None if logs is None else logs.operations_too_slow,
-        connections_exhausted=None if logs is None else sum(logs.connections_exhausted.values()),
         error_lines={} if logs is None else logs.levels,
-        read_errors=None if logs is None else logs.read_errors,
-        connections_reused=None if logs is None else logs.connections_reused,
         worker_connections=window.subjects.worker_connections,
-        upstream_timeouts=None if logs is None else logs.upstream_timeouts,
-        resolver_failures=None if logs is None else logs.resolver_failures,
-        descriptors_exhausted=None if logs is None else logs.descriptors_exhausted,
-        upstream_failures=None if logs is None else logs.upstream_failures,
-        refused_by_limit=None if logs is None else logs.refused_by_limit,
         has_resolver=window.subjects.has_resolver,
         listen_overflows=difference(first.listen_overflows, last.listen_overflows),
         listen_drops=difference(first.listen_drops, last.listen_drops),
@@ -115,6 +105,31 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         observer_late_seconds=window.observer_late_seconds,
     )
     return server, gaps
+
+
+def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
+    """Lines of error logs by what they tell; null where a log cannot be read or hides them.
+
+    What was seen although another log hides such lines is told: there were that many at least.
+    """
+    if isinstance(window.logs, Missing):
+        gaps.update({f"/{name}": window.logs.reason for name in LOGGED})
+        return dict.fromkeys(LOGGED)
+    logs = window.logs
+    found: dict[str, Any] = {}
+    for name in LOGGED:
+        counted = _OF_LOGS[name](logs) if name in _OF_LOGS else getattr(logs, name)
+        hidden = None if counted else window.subjects.hidden_counts.get(name)
+        if hidden is not None:
+            gaps[f"/{name}"] = hidden
+        found[name] = counted if hidden is None else None
+    return found
+
+
+_OF_LOGS: dict[str, Callable[[ErrorLogCounts], int]] = {
+    "pool_overflow": lambda logs: logs.overflow_total,
+    "connections_exhausted": lambda logs: sum(logs.connections_exhausted.values()),
+}
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:

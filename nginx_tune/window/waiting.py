@@ -26,6 +26,7 @@ def plan_waiting(window: Window, gaps: Gaps) -> Waiting | None:
         return None
     clients = [seconds for one in looks for seconds in one.client_seconds]
     upstreams = [seconds for one in looks for seconds in one.upstream_seconds]
+    unclear = [seconds for one in looks for seconds in one.clients_unclear]
     pools = [one for one in looks if one.pool_threads]
     threads = sum(one.pool_threads for one in pools)
     return Waiting(
@@ -35,11 +36,14 @@ def plan_waiting(window: Window, gaps: Gaps) -> Waiting | None:
         client_seconds=_mean(clients) if clients else None,
         client_longest_seconds=max(clients, default=None),
         clients_waiting_ratio=_mean([bool(one.client_seconds) for one in looks]),
+        clients_unclear=len(unclear) / len(looks),
+        clients_unclear_seconds=_mean(unclear) if unclear else None,
         clients_sending=_mean([one.sending for one in looks]),
         upstreams=_mean([one.upstreams for one in looks]),
         upstreams_waiting=len(upstreams) / len(looks),
         upstream_seconds=_mean(upstreams) if upstreams else None,
         upstream_longest_seconds=max(upstreams, default=None),
+        upstreams_unclear=_mean([len(one.upstreams_unclear) for one in looks]),
         upstreams_waiting_ratio=_mean(
             [bool(one.upstream_seconds or one.connecting) for one in looks]
         ),
