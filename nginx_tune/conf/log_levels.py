@@ -73,7 +73,12 @@ def _look(found: dict[str, str], name: str, level: str, places: Sequence[Chain])
 
 
 def _reason(logs: Sequence[Directive], level: str) -> str:
-    log = max(logs, key=_shown)
+    log = max(logs, key=_shown, default=None)
+    if log is None:
+        return (
+            f"without error_log the level is {_DEFAULT}, and such lines have the level {level}: "
+            f"write error_log with {level} to have them counted"
+        )
     if _shown(log) < 0:
         return f"error_log at {log.file}:{log.line} goes to no file, where lines are counted"
     said = _LEVELS[_shown(log)]

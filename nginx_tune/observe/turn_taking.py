@@ -25,6 +25,7 @@ LATEST_ACK_SECONDS = 0.25
 _LARGEST_ASK_BYTES = 1200
 """Of a segment on average: more are uploads, which are acknowledged as they come."""
 _MOSTLY = 0.5
+_SEVERAL = 1.5
 _AT_FIRST = Segments(pure_received=3, pure_sent=2, data_received=1, data_sent=1)
 """What the handshake and the first request make, and what a new connection acknowledges fast."""
 
@@ -103,8 +104,11 @@ def _by_acknowledgements(one: TcpSocket, before: _Seen | None, *, we_ask: bool) 
         return None
     if bool(by_answerer) is not bool(by_asker):
         return bool(by_answerer)
-    # Answers of several segments are acknowledged as they come. Where idle times follow them, it
-    # is once for each of them at least.
+    # What was answered within a tick was not acknowledged apart, so that one is missing where the
+    # last was. Answers of several segments are acknowledged as they come, and tell less.
+    answers = grown.data_received if we_ask else grown.data_sent
+    if by_answerer >= asks and (by_asker < asks or answers >= _SEVERAL * asks):
+        return True
     if by_answerer >= _MOSTLY * asks and by_asker < _MOSTLY * asks:
         return True
     return False if by_asker >= _MOSTLY * asks and by_answerer < _MOSTLY * asks else None

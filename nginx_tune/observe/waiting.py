@@ -126,11 +126,11 @@ def sort_waiting(
     return WaitingLook(
         clients=len(clients),
         client_seconds=[seconds for waits, seconds in asked if waits],
-        clients_unclear=[seconds for waits, seconds in asked if waits is None],
+        clients_unclear=tuple(seconds for waits, seconds in asked if waits is None),
         sending=sum(stuck),
         upstreams=len(upstreams),
         upstream_seconds=[seconds for waits, seconds in asking if waits],
-        upstreams_unclear=[seconds for waits, seconds in asking if waits is None],
+        upstreams_unclear=tuple(seconds for waits, seconds in asking if waits is None),
         connecting=sum(one.state == SYN_SENT for one in upstreams),
         connections={
             worker: sum(one.inode in inodes for one in mine) for worker, inodes in held.items()
@@ -149,8 +149,10 @@ def _has_not_taken(one: TcpSocket) -> bool:
     What was sent and is not acknowledged yet may have been read long ago: acknowledgements wait
     for company. So it counts only when one is overdue.
     """
+    if one.held_bytes is None:  # before Linux 4.6
+        return one.unsent_bytes > 0
     if one.held_bytes or not one.unsent_bytes:
-        return bool(one.held_bytes)
+        return one.held_bytes > 0
     ago = one.sent_ago_seconds
     return ago is None or ago > LATEST_ACK_SECONDS + 2 * (one.round_trip_seconds or 0.0)
 

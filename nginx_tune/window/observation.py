@@ -76,7 +76,7 @@ def observe(
 ) -> Observed:
     """Watch a running nginx under its own traffic.
 
-    ``tell_choice`` gets it before the window begins.
+    ``tell_choice`` gets the one that was chosen, where none was named, before the window begins.
 
     Errors: UndecidedError when no nginx is running, UsageError for a pid that is no master.
     Side effects: asks stub_status once a second; attaches tracers, which end with this process.
@@ -88,7 +88,8 @@ def observe(
             "no nginx master process can be seen",
             hint="start nginx, or run this where its processes are visible",
         )
-    tell_choice(nginx)
+    if request.pid is None:
+        tell_choice(nginx)
     subjects = _subjects(host, nginx, running, request)
     whole = request.duration_seconds
 

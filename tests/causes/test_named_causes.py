@@ -431,6 +431,61 @@ def test_what_error_logs_say_is_never_nothing() -> None:
     assert ids(replace(QUIET, descriptors_exhausted=0, upstream_failures=0)) == ["nothing-found"]
 
 
+def test_what_limits_refuse_is_named() -> None:
+    assert ids(replace(QUIET, refused_by_limit=160)) == ["refused-by-limit"]
+    assert ids(replace(QUIET, refused_by_limit=4)) == ["nothing-found"]
+    assert ids(replace(QUIET, refused_by_limit=4, stub_status=served(520))) == ["nothing-found"]
+    cause = first(replace(QUIET, refused_by_limit=160, stub_status=served(520)))
+    assert (cause.id, cause.confidence) == ("refused-by-limit", "high")
+
+
+def test_what_logs_hide_is_not_surely_nothing() -> None:
+    def said(*names: str) -> Cause:
+        unknown = [Unknown(path=f"/server/{name}", reason="level crit") for name in names]
+        (cause,) = find_causes(QUIET, duration_seconds=10.0, unknown=unknown)
+        return cause
+
+    hidden = said("upstream_failures", "refused_by_limit")
+    assert (hidden.id, hidden.confidence) == ("nothing-found", "medium")
+    assert any(
+        "upstream failures, requests refused by a limit: level crit" in one
+        for one in hidden.not_known
+    )
+    # What a level of error never shows, and has other signs, is no doubt.
+    assert said("connections_reused", "open_seconds").confidence == "high"
+
+
+def test_waits_that_connections_do_not_tell_are_not_surely_nothing() -> None:
+    unclear = replace(NOBODY, clients=20.0, clients_unclear=20.0, clients_unclear_seconds=0.15)
+    status = replace(served(600), requests_per_second=60.0)
+    for waiting, counted, confidence in (
+        (unclear, None, "low"),
+        (replace(unclear, clients_unclear_seconds=0.02), None, "high"),
+        (replace(unclear, clients_unclear=0.5), None, "high"),
+        # By Little's law they were idle, or waited 0.3 s each.
+        (unclear, replace(status, writing=0.1), "high"),
+        (unclear, replace(status, writing=20.0), "low"),
+        (NOBODY, replace(status, writing=20.0), "low"),
+        (replace(NOBODY, clients_sending=19.5), replace(status, writing=20.0), "high"),
+        # Many short requests are many at a time too.
+        (NOBODY, replace(status, writing=20.0, requests_per_second=9000.0), "high"),
+    ):
+        (cause,) = find_causes(
+            replace(QUIET, waiting=waiting, stub_status=counted), duration_seconds=10.0
+        )
+        assert (cause.id, cause.confidence) == ("nothing-found", confidence), (waiting, counted)
+
+
+def test_kept_upstreams_of_which_nothing_tells_are_named_where_clients_wait() -> None:
+    asked = replace(NOBODY, clients_waiting=20.0, client_seconds=0.15, upstreams=20.0)
+    cause = first(replace(QUIET, waiting=replace(asked, upstreams_unclear=20.0)))
+    assert (cause.id, cause.confidence) == ("slow-upstream", "medium")
+    few = replace(asked, upstreams_unclear=2.0)
+    assert first(replace(QUIET, waiting=few)).id == "cause-not-known"
+    idle = replace(NOBODY, upstreams=20.0, upstreams_unclear=20.0)
+    assert ids(replace(QUIET, waiting=idle)) == ["nothing-found"]
+
+
 def test_an_accept_queue_that_stands_is_never_nothing() -> None:
     def standing(median: float | None) -> list[str]:
         queue = ListenerUse(address="0.0.0.0", port=80, accept_queue_median=median)

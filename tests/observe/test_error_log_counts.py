@@ -72,3 +72,20 @@ def test_failing_upstreams_are_counted_whatever_the_words() -> None:
     counts = parse_error_log([AT + b"[error] 7#7: *4 " + one + end for one in failures + others])
     assert counts.upstream_failures == len(failures)
     assert counts.descriptors_exhausted == 0
+
+
+def test_what_limits_refuse_is_counted_and_no_other_text() -> None:
+    request = b', client: 127.0.0.1, server: , request: "GET / HTTP/1.1", host: "a"'
+    counts = parse_error_log(
+        [
+            AT + b'[error] 7#7: *4 limiting requests, excess: 5.920 by zone "z"' + request,
+            AT + b'[warn] 7#7: *4 limiting requests, excess: 5.920 by zone "z"' + request,
+            AT + b'[error] 7#7: *4 limiting connections by zone "c"' + request,
+            AT + b'[warn] 7#7: *4 delaying request, excess: 0.920, by zone "z"' + request,
+            AT + b'[error] 7#7: *4 limiting requests, dry run, excess: 5.920 by zone "z"' + request,
+            AT + b'[error] 7#7: *4 limiting connections, dry run, by zone "c"' + request,
+            AT + b'[error] 7#7: *4 open() "/limiting connections by zone " failed (2: No' + request,
+        ]
+    )
+    assert counts.refused_by_limit == 3
+    assert counts.upstream_failures == 0

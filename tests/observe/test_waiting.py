@@ -27,7 +27,7 @@ def test_sorting() -> None:
     sockets = [
         one(inode=1, sent_ago_seconds=9.0, received_ago_seconds=0.5),  # asked 0.5 s ago
         one(inode=2, sent_ago_seconds=0.2, received_ago_seconds=3.0),  # kept, idle
-        one(inode=3),  # open, never asked
+        one(inode=3, has_sent=False, has_received=False),  # open, never asked
         one(inode=4, unsent_bytes=9000, sent_ago_seconds=0.1, received_ago_seconds=0.05),  # slow
         one(inode=5, port=50000, peer_port=8080, sent_ago_seconds=0.4, received_ago_seconds=7.0),
         one(inode=6, port=50001, peer_port=8080, sent_ago_seconds=7.0, received_ago_seconds=2.0),

@@ -1,0 +1,192 @@
+"""Waits and refusals of a real nginx whose connections are kept and whose clients never pause."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.observation import Observation
+from nginx_tune.nginx.instance import start_instance
+from nginx_tune.report.observation import observation_screen
+from nginx_tune.report.screen import plain_text
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+CLIENTS = 8
+CONF = """\
+user root;
+worker_processes 1;
+pid {scratch}/nginx.pid;
+error_log {scratch}/error.log {level};
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    limit_req_zone $server_port zone=few:1m rate=5r/s;
+    limit_req_zone $server_port zone=late:1m rate=20r/s;
+    upstream app {{ server 127.0.0.1:{upstream}; keepalive 32; }}
+    server {{
+        listen 127.0.0.1:{port};
+        location = /status {{ stub_status; }}
+        location = /memory {{ return 200 "ok"; }}
+        location = /refused {{ limit_req zone=few; root {scratch}; }}
+        location = /delayed {{ limit_req zone=late burst=100; root {scratch}; }}
+        location /app {{
+            proxy_pass http://app;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+        }}
+    }}
+}}
+"""
+
+
+class KeptUpstream:
+    """Keeps its connections, and answers a while after it was asked."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            while client.recv(4096):
+                time.sleep(self._seconds)
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@contextlib.contextmanager
+def asking(port: int, path: str, think: float) -> Iterator[None]:
+    """Clients that keep their connections."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            while not ended.is_set():
+                connection.request("GET", path)
+                connection.getresponse().read()
+                ended.wait(think)
+        connection.close()
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+class Case:
+    """An nginx, and what is said of it under one kind of clients."""
+
+    def __init__(self, run_cli: RunCli, scratch: Path) -> None:
+        self.run_cli = run_cli
+        self.scratch = scratch
+        (scratch / "refused").write_bytes(b"x" * 200)
+        (scratch / "delayed").write_bytes(b"x" * 200)
+
+    def seen(
+        self, path: str, think: float, *options: str, upstream: float = 0.3, level: str = "error"
+    ) -> Observation:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+        behind = KeptUpstream(upstream)
+        conf = self.scratch / "nginx.conf"
+        conf.write_text(
+            CONF.format(scratch=self.scratch, port=port, upstream=behind.port, level=level)
+        )
+        running = start_instance(
+            "nginx", conf, stderr_path=self.scratch / "stderr", address=("127.0.0.1", port)
+        )
+        file = self.scratch / "observation.json"
+        try:
+            with contextlib.closing(behind), asking(port, path, think):
+                run = self.run_cli(
+                    "observe", "--pid", str(running.pid), "--duration", "5s", *options,
+                    "-f", "console", "-f", f"json={file}",
+                )  # fmt: skip
+        finally:
+            running.stop()
+        assert run.returncode == 0, run.stderr
+        return decode(Observation, file.read_bytes())
+
+
+@pytest.fixture
+def case(run_cli: RunCli, tmp_path: Path) -> Case:
+    return Case(run_cli, tmp_path)
+
+
+def shown(found: Observation) -> str:
+    return plain_text(observation_screen(found))
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.parametrize("options", [(), ("--no-stub-status",)])
+def test_a_slow_upstream_behind_kept_connections_is_named(
+    case: Case, options: tuple[str, ...]
+) -> None:
+    found = case.seen("/app", 0.0, *options)
+    assert found.causes[0].id == "slow-upstream", shown(found)
+    waiting = found.server.waiting
+    assert waiting is not None
+    assert waiting.clients_waiting > CLIENTS / 2
+    assert waiting.upstreams_waiting + waiting.upstreams_unclear > CLIENTS / 2
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_a_limit_that_delays_is_never_nothing(case: Case) -> None:
+    found = case.seen("/delayed", 0.0)
+    assert found.causes[0].id == "cause-not-known", shown(found)
+    waiting = found.server.waiting
+    assert waiting is not None
+    assert waiting.clients_waiting > CLIENTS / 2
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.parametrize("path", ["/memory", "/app"])
+def test_clients_that_think_wait_for_nobody(case: Case, path: str) -> None:
+    found = case.seen(path, 0.1, upstream=0.0)
+    waiting = found.server.waiting
+    assert waiting is not None
+    assert waiting.clients_waiting < CLIENTS / 4, shown(found)
+    assert {one.id for one in found.causes} <= {"nothing-found", "cpu-contention"}, shown(found)
+    assert found.causes[0].confidence == "high"
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_a_limit_that_refuses_is_named_and_never_hidden(case: Case) -> None:
+    found = case.seen("/refused", 0.05)
+    assert "refused-by-limit" in [one.id for one in found.causes], shown(found)
+    assert (found.server.refused_by_limit or 0) > 100
+    assert "lines of level error or worse" not in shown(found)
+    hidden = case.seen("/refused", 0.05, level="crit")
+    server = hidden.server
+    assert (server.refused_by_limit, server.upstream_failures) == (None, None)
+    assert (server.read_errors, server.connections_exhausted) == (0, 0)
+    assert hidden.causes[0].id != "nothing-found" or hidden.causes[0].confidence == "medium"
+    assert "upstream failures" not in shown(hidden).split("error logs:")[1].splitlines()[0]
+    assert "has the level crit" in shown(hidden)
