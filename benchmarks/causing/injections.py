@@ -181,6 +181,16 @@ def refused_upstream(bench: Bench) -> int:
     return instance.pid
 
 
+def refusing_limit(bench: Bench) -> int:
+    """All clients share one key, and ask a hundred times as often as it allows."""
+    instance = bench.nginx(
+        "location = /index.html { limit_req zone=few; }",
+        http="limit_req_zone $server_port zone=few:1m rate=5r/s;",
+    )
+    bench.clients(["/index.html"], threads=6, pause=0.02, keepalive=True)
+    return instance.pid
+
+
 def slow_upstream(bench: Bench) -> int:
     upstream = Upstream(0.4)
     bench.stack.callback(upstream.close)
@@ -341,6 +351,7 @@ INJECTIONS = (
     Injection("worker_connections used up", connections_used_up, ("connections-exhausted",)),
     Injection("descriptors used up", descriptors_used_up, ("descriptors-exhausted",)),
     Injection("upstream that is gone", refused_upstream, ("failing-upstream",), ("upstream",)),
+    Injection("a limit that refuses", refusing_limit, ("refused-by-limit",)),
     Injection("slow upstream", slow_upstream, ("slow-upstream",)),
     Injection("upstream that does not accept", deaf_upstream, ("slow-upstream",), ("connect",)),
     Injection("slow name server", slow_resolver, ("slow-resolver",)),

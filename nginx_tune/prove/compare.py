@@ -23,7 +23,7 @@ from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import FEWEST_SECONDS, Series, percentile_interval, resample
 from nginx_tune.prove.comparison import CUT_OFF, MARGIN, stands
-from nginx_tune.prove.harm_counts import Counted, judge_count, new_causes, only_in_one
+from nginx_tune.prove.harm_counts import JudgedCount, judge_count, new_causes, only_in_one
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.windows import SERVER, TRAFFIC, ComparedWindow, read_window, unit_and_side
 
@@ -132,7 +132,7 @@ def _common_totals(windows: Windows) -> list[str]:
     return [name for name in windows.before.totals if name in windows.after.totals]
 
 
-def _doubt(counted: Sequence[Counted], windows: Windows) -> str:
+def _doubt(counted: Sequence[JudgedCount], windows: Windows) -> str:
     """Why nothing better, and no sameness, can be said of the whole, though of a part it can."""
     said = [f"{one.metric.name}: {one.metric.reason}" for one in counted if one.is_doubt]
     new = new_causes(*windows)

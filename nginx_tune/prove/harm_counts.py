@@ -20,7 +20,7 @@ _TIMES = 2.0
 _CHANCE = 0.01
 
 
-class Counted(NamedTuple):
+class JudgedCount(NamedTuple):
     """A judged count."""
 
     metric: ComparedMetric
@@ -35,7 +35,7 @@ def judge_count(
     control: tuple[ComparedWindow, ComparedWindow] | None,
     *,
     more_traffic: bool,
-) -> Counted:
+) -> JudgedCount:
     """One count that both windows have."""
     outcome, reason, is_doubt = _judged(name, before, after)
     if outcome == "worse" and control is not None and _grew(name, *control):
@@ -55,7 +55,7 @@ def judge_count(
         outcome=outcome,
         reason=reason,
     )
-    return Counted(metric, is_doubt)
+    return JudgedCount(metric, is_doubt)
 
 
 def _judged(name: str, before: ComparedWindow, after: ComparedWindow) -> tuple[Outcome, str, bool]:

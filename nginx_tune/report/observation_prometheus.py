@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.harms import HARMS
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.prove.latency import QUANTILES
@@ -40,6 +41,11 @@ def observation_families(observation: Observation) -> list[Family]:
             [({"id": one.id, "confidence": one.confidence}, 1) for one in observation.causes],
         ),
         _single("unfit", "1 when the window is unfit.", 1 if observation.flags else 0),
+        _family(
+            "harm",
+            "Harm that was counted in the window, by kind.",
+            [({"kind": harm.name}, harm.counted(server)) for harm in HARMS],
+        ),
         *_server(server),
         *_workers(server),
         *_listeners(server),
@@ -54,7 +60,7 @@ def _server(server: ServerMeasurement) -> list[Family]:
         ("pool_overflow", "Tasks refused by full pool queues in the window.", server.pool_overflow),
         ("operations_too_slow", "Slow operations logged in the window.",
          server.operations_too_slow),
-        ("connections_exhausted", "Connections refused for want of worker_connections.",
+        ("connections_exhausted", "Connections closed for want of worker_connections.",
          server.connections_exhausted),
         ("read_errors", "Calls that failed with EIO, by nginx's error logs.", server.read_errors),
         ("listen_overflows", "Accept queues found full, in nginx's network namespace.",
