@@ -82,6 +82,9 @@ def _disk_failed(block: Measurement) -> bool:
 _MORE_FAILURES = 0.001
 """Failed requests in a thousand that the candidate may have more than the baseline."""
 
+_MOST = 0.5
+"""Of the requests: where more than that fail in both arms, what is left tells nothing."""
+
 _EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
 """Shown and not judged: what many threads wait for disks rises where all that clients see gets
 better, and a longer turn harms through what clients wait alone."""
@@ -316,6 +319,8 @@ def _overall(
         first = _first_flag(blocks)
         planned = counted + primary.discarded_pairs
         return "invalid", f"{primary.discarded_pairs} of {planned} pairs discarded{first}"
+    if failing := _failing_both(blocks, primary.name):
+        return "invalid", failing
     if not primary.pairs:
         return "invalid", f"{primary.name}: {primary.reason}"
     if primary.outcome != "worse" and (failing := _failing_class(blocks)):
@@ -371,6 +376,29 @@ def _failing_class(blocks: Blocks) -> str:
             low = percent_text(min(candidate for _, candidate in shares))
             return f"{name}: at least {low} of the candidate's requests failed in every block"
     return ""
+
+
+def _failing_both(blocks: Blocks, metric: str) -> str:
+    """Why nothing can be said of what a metric is of, where most of it failed in either arm."""
+    own = metric.partition(".")[0]
+    names = [own] if own in blocks.classes else list(blocks.classes)
+    said = []
+    for name in names:
+        least = [
+            min((_failed(block, name) for block in arm), default=0.0)
+            for arm in (
+                [pair.baseline for pair in blocks.pairs],
+                [pair.candidate for pair in blocks.pairs],
+            )
+        ]
+        if min(least) <= _MOST:
+            return ""
+        shares = [percent_text(share) for share in least]
+        said.append(
+            f"{name}: requests failed in both arms ({shares[0]} with the baseline and {shares[1]} "
+            "with the candidate, or more, in every block), so nothing can be said of it"
+        )
+    return "; ".join(said)
 
 
 def _failed(block: Measurement, name: str) -> float:

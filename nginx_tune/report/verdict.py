@@ -63,7 +63,10 @@ def _claim(verdict: Verdict) -> str:
         )
     claim = f"With the candidate, {said}"
     if verdict.outcome == "worse" and primary.outcome != "worse":
-        return f"{claim}, but it is worse: {_worse(verdict) or one_line(verdict.reason)}"
+        why = _worse(verdict) or one_line(verdict.reason)
+        if primary.outcome in {"better", "no_difference"}:
+            return f"{claim}, but it is worse: {why}"
+        return f"The candidate is worse: {why}; {said}"
     if verdict.outcome == "better" and primary.outcome != "better" and cost is not None:
         return f"{claim}, and {_against(cost)}: better"
     return f"{claim}: {verdict.outcome}"
