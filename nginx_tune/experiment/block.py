@@ -36,7 +36,7 @@ from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.place import link_to
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
-from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
 from nginx_tune.prove.interference import with_interference, with_late_watch
 from nginx_tune.report.probe_steps import block_step
@@ -167,17 +167,16 @@ def _run_block(
             instance.check()
         finally:
             instance.stop()
-    with _open_log(log, stderr_path) as file:
-        file.seek(log_start)
-        counts = parse_error_log(file)
+    try:
+        with _open_log(log, stderr_path) as file:
+            file.seek(log_start)
+            server = _with_log(server, parse_error_log(file))
+    except _NothingKeptError:
+        reason = f"the error log {log} is a device, which keeps nothing"
+        gaps = [Unknown(path=f"/server{one}", reason=reason) for one in _FROM_THE_LOG]
+        measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *gaps])
     server = msgspec.structs.replace(
         server,
-        pool_overflow=counts.overflow_total,
-        pool_overflow_by_pool=counts.pool_overflow,
-        operations_too_slow=counts.operations_too_slow,
-        connections_exhausted=sum(counts.connections_exhausted.values()),
-        error_lines=counts.levels,
-        read_errors=counts.read_errors,
         disk_read_errors=lab.disks.read_errors,
         resident_bytes_before=resident_before,
         resident_bytes_after=resident_bytes(request.evict),
@@ -190,15 +189,34 @@ def _run_block(
     )
 
 
+def _with_log(server: ServerMeasurement, counts: ErrorLogCounts) -> ServerMeasurement:
+    return msgspec.structs.replace(
+        server,
+        pool_overflow=counts.overflow_total,
+        pool_overflow_by_pool=counts.pool_overflow,
+        operations_too_slow=counts.operations_too_slow,
+        connections_exhausted=sum(counts.connections_exhausted.values()),
+        error_lines=counts.levels,
+        read_errors=counts.read_errors,
+    )
+
+
+class _NothingKeptError(Exception):
+    """What nginx logs goes to a device."""
+
+
 def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
     """The error log, else what nginx said before it had one.
 
-    Errors: UndecidedError for what nginx, or code that it loaded, put in the log's place.
+    Errors: UndecidedError for what nginx, or code that it loaded, put in the log's place;
+            _NothingKeptError for a device, as /dev/null is.
     """
     with contextlib.suppress(FileNotFoundError):
         try:
             return open_written(log)
         except OSError as error:
+            if error.errno == errno.ENODEV:
+                raise _NothingKeptError from None
             if error.errno not in {errno.ELOOP, errno.EINVAL}:
                 raise
             raise UndecidedError(

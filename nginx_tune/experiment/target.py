@@ -275,8 +275,10 @@ def uri_of(scope: Scope) -> str | None:
 
 
 def _error_log(tree: ConfTree, default: str | None) -> str | None:
-    own = tree.main.first("error_log")
-    name = own.value if own is not None else default
+    names = [line.value for line in tree.main.all("error_log")]
+    # Of several that take the same lines a device keeps none.
+    own = next((name for name in names if not name.startswith("/dev/")), names[0] if names else "")
+    name = own or default
     if name is None or name == "stderr" or name.startswith(("syslog:", "memory:")):
         return None
     full = tree.full_path(name)

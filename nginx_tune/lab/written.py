@@ -20,7 +20,8 @@ def open_written(path: Path) -> BinaryIO:
     """Open a file of nginx's for reading.
 
     Links are followed where nobody can write: those of the host, whose file systems are sealed.
-    Errors: OSError, ELOOP for a link that nginx could have made, EINVAL for what is no file.
+    Errors: OSError, ELOOP for a link that nginx could have made, ENODEV for a device such as
+            /dev/null, EINVAL for what else is no file.
     """
     left = list(reversed(path.parts[1:]))
     links = 0
@@ -46,6 +47,8 @@ def open_written(path: Path) -> BinaryIO:
                 while len(trail) > 1:
                     os.close(trail.pop())
             left += reversed([one for one in target.split("/") if one not in {"", "."}])
+        if stat.S_ISCHR(os.fstat(trail[-1]).st_mode):
+            raise OSError(errno.ENODEV, "a device keeps nothing", str(path))
         if not stat.S_ISREG(os.fstat(trail[-1]).st_mode):
             raise OSError(errno.EINVAL, "not a file", str(path))
         # The descriptor is the file's: whatever stands at its name by now is not opened.
