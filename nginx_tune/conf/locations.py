@@ -109,7 +109,7 @@ class _Level:
     def _add_pattern(
         self, text: str, location: Directive, flags: int, unreadable: list[Directive]
     ) -> None:
-        pattern = _compiled(text, flags)
+        pattern = compiled_pattern(text, flags)
         if pattern is None:
             unreadable.append(location)
         else:
@@ -117,7 +117,7 @@ class _Level:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(text: str, flags: int) -> re.Pattern[str] | None:
+def compiled_pattern(text: str, flags: int) -> re.Pattern[str] | None:
     """The pattern, read as PCRE writes groups with names."""
     try:
         return re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", text), flags)
@@ -130,13 +130,14 @@ def _score(server: Directive, host: str) -> tuple[int, int] | None:
     best: tuple[int, int] | None = None
     for line in (server.block or Block([])).all("server_name"):
         for name in line.args:
-            score = _name_score(name.lower(), host, name)
+            score = name_score(name.lower(), host, name)
             if score is not None and (best is None or score > best):
                 best = score
     return best
 
 
-def _name_score(name: str, host: str, raw: str) -> tuple[int, int] | None:
+def name_score(name: str, host: str, raw: str) -> tuple[int, int] | None:
+    """How well a name in lower case matches a host; None for not at all. ``raw`` is as written."""
     if name == host:
         return 4, 0
     if name.startswith(".") and (host == name[1:] or host.endswith(name)):
@@ -146,7 +147,7 @@ def _name_score(name: str, host: str, raw: str) -> tuple[int, int] | None:
     if name.endswith(".*") and host.startswith(name[:-1]):
         return 2, len(name)
     if name.startswith("~"):
-        pattern = _compiled(raw[1:], re.IGNORECASE)
+        pattern = compiled_pattern(raw[1:], re.IGNORECASE)
         return (1, 0) if pattern is not None and pattern.search(host) else None
     return None
 

@@ -104,6 +104,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """What came back."""
 
     status: int | None = None
+    length_bytes: int | None = None
+    """Of the body, as its header says."""
+    digest: str = ""
+    """Of the body's beginning."""
     fault: str = ""
     """Why nothing came."""
     was_asked: bool = True

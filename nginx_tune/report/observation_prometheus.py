@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.harms import HARMS
+from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.prove.latency import QUANTILES

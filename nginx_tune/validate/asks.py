@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import Scope, scopes
@@ -27,6 +29,7 @@ from nginx_tune.experiment.target import (
     url_prefix,
 )
 from nginx_tune.lab.check import is_below
+from nginx_tune.validate.successors import Successors
 
 _TRIED = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
 """URLs of which one may be what a pattern takes."""
@@ -52,6 +55,16 @@ class Ask(NamedTuple):
     url_prefix: str = ""
     spoken: Spoken = Spoken()
     """Where its server speaks more than HTTP/1.1."""
+    block: Directive | None = None
+    """Its server."""
+
+    def of_host(self, host: str) -> Ask:
+        """The same of a server by this name."""
+        http2, http3 = (
+            None if one is None else msgspec.structs.replace(one, host=host) for one in self.spoken
+        )
+        target = msgspec.structs.replace(self.target, host=host)
+        return self._replace(target=target, spoken=Spoken(http2, http3))
 
     @property
     def label(self) -> str:
@@ -64,6 +77,19 @@ class Asks(NamedTuple):
 
     asks: list[Ask]
     left_out: dict[str, str]
+    at_entry: set[tuple[Directive, str]]
+    """Servers and locations that are asked with the files of the first root."""
+    targets: dict[Directive, Target]
+    """Where each server is asked."""
+
+
+class CommonAsks(NamedTuple):
+    """What is asked of both arms, each by an ask of its own."""
+
+    pairs: list[tuple[Ask, Ask]]
+    alone: list[tuple[Ask, Ask]]
+    """Of places that the candidate alone has, which another place of the baseline may answer."""
+    left_out: dict[str, str]
 
 
 def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
@@ -73,34 +99,79 @@ def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
     asks: list[Ask] = []
     left_out: dict[str, str] = {}
     names = set(_TAKEN)
+    at_entry: set[tuple[Directive, str]] = set()
+    targets: dict[Directive, Target] = {}
     for scope in scopes(tree):
-        if not _answers(scope) or _is_entry(scope, roots.get(scope.own), entry):
+        if scope.kind == "server" and (where := target_of(tree, scope.own)) is not None:
+            targets[scope.own] = where
+        if not _answers(scope):
             continue
-        server = server_name(scope.server)
-        location = " ".join(scope.own.args) if scope.kind == "location" else ""
-        ask = Ask("", server, location, Target(), "", spoken=spoken_at(tree, scope.server))
-        target, url = target_of(tree, scope.server), _url(scope, matcher)
+        location = location_text(scope.own)
+        if _is_entry(scope, roots.get(scope.own), entry):
+            at_entry.add((scope.server, location))
+            continue
+        spoken = spoken_at(tree, scope.server)
+        ask = Ask(
+            "", server_name(scope.server), location, Target(), "", spoken=spoken, block=scope.server
+        )
+        target, url = targets.get(scope.server), _url(scope, matcher)
         if target is None:
             left_out[ask.label] = "its server listens for no HTTP/1.1 on an address or a socket"
         elif url is None:
             left_out[ask.label] = "no URL is known that its pattern takes"
         else:
             asks.append(_placed(ask, roots.get(scope.own), target, url, names))
-    return Asks(asks, left_out)
+    return Asks(asks, left_out, at_entry, targets)
 
 
-def common_asks(baseline: Asks, candidate: Asks) -> tuple[list[tuple[Ask, Ask]], dict[str, str]]:
-    """The asks of both arms, by server and location; why others are left out.
+def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> CommonAsks:
+    """The asks of both arms, by the server that answers the same clients, and the location.
 
-    Where the candidate has no such place, it is asked as the clients of the baseline ask.
+    Where the candidate has no such place, it is asked as the clients of the baseline ask. A server
+    of which nothing is left is not asked: another would answer.
     """
     left_out = {**baseline.left_out, **candidate.left_out}
     pairs = []
-    known = {(one.server, one.location): one for one in candidate.asks}
+    known = {(one.block, one.location): one for one in candidate.asks}
     for one in baseline.asks:
-        other = known.pop((one.server, one.location), None)
-        pairs.append((one, one if other is None else other._replace(name=one.name)))
-    return pairs, left_out | {one.label: "the candidate alone has it" for one in known.values()}
+        block = one.block
+        if block is None or block in successors.gone:
+            continue
+        host = successors.hosts.get(block, one.target.host)
+        one = one.of_host(host)  # noqa: PLW2901
+        there = successors.servers.get(block) or _of_name(candidate, one.server)
+        other = known.pop((there, one.location), None)
+        pairs.append((one, one if other is None else other.of_host(host)._replace(name=one.name)))
+    alone = []
+    before = {after: block for block, after in successors.servers.items()}
+    for other in known.values():
+        own = None if other.block is None else before.get(other.block)
+        is_at_entry = own is not None and (own, other.location) in baseline.at_entry
+        left_out[other.label] = (
+            "the baseline has its files among those of the first root"
+            if is_at_entry
+            else "the candidate alone has it"
+        )
+        target = None if own is None else baseline.targets.get(own)
+        if own is not None and target is not None and _is_plain(other.location):
+            host = successors.hosts.get(own, target.host)
+            asked = other._replace(target=target, spoken=Spoken(), block=own, root=None)
+            alone.append((asked.of_host(host), other.of_host(host)._replace(root=None)))
+    return CommonAsks(pairs, alone, left_out)
+
+
+def _of_name(asks: Asks, name: str) -> Directive | None:
+    return next((one.block for one in asks.asks if one.server == name), None)
+
+
+def _is_plain(location: str) -> bool:
+    """Whether it is a URL that somebody names; whatever a pattern takes may exist nowhere."""
+    return location.removeprefix("= ").removeprefix("^~ ").startswith("/")
+
+
+def location_text(own: Directive) -> str:
+    """A location as it stands in the configuration; empty for a server."""
+    return " ".join(own.args) if own.name == "location" else ""
 
 
 def server_name(server: Directive) -> str:

@@ -7,7 +7,7 @@ to is read from both trees; what a place answers is asked of nginx (``experiment
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.scopes import servers
@@ -17,8 +17,13 @@ from nginx_tune.experiment.operations import Response
 
 _DEFAULT = "80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
+_OK = 200
 _GATEWAY = frozenset({502, 504})
 """What nginx says where nothing, or nothing in time, answers in the place of an upstream."""
+
+
+Kind = Literal["files", "passed", "own"]
+"""What an answer is made of: a file, what another server says, or the configuration itself."""
 
 
 class _Socket(NamedTuple):
@@ -77,10 +82,15 @@ def _reaches(theirs: _Socket, socket: _Socket) -> bool:
         return False
     if theirs.name == socket.name:
         return socket.is_both <= theirs.is_both
-    if not theirs.name.is_wildcard or not theirs.name.meets(socket.name):
+    return is_reached(socket.name, theirs.name, takes_ipv4=theirs.is_both)
+
+
+def is_reached(wanted: SocketName, theirs: SocketName, *, takes_ipv4: bool) -> bool:
+    """Whether ``theirs`` is a wildcard that takes what comes to the address ``wanted``."""
+    if not theirs.is_wildcard or not theirs.meets(wanted):
         return False
-    is_ipv6 = socket.name.family == "inet6"
-    return is_ipv6 == (theirs.name.family == "inet6") or (theirs.is_both and not is_ipv6)
+    is_ipv6 = wanted.family == "inet6"
+    return is_ipv6 == (theirs.family == "inet6") or (takes_ipv4 and not is_ipv6)
 
 
 def lost_answer(baseline: Response, candidate: Response, *, has_silent: bool) -> str:
@@ -99,7 +109,54 @@ def lost_answer(baseline: Response, candidate: Response, *, has_silent: bool) ->
     return f"{baseline.status} with the baseline, {candidate.status} with the candidate"
 
 
-def is_loaded(answers: Sequence[Response]) -> tuple[int | None, str]:
+def lost_content(
+    baseline: Response,
+    candidate: Response,
+    *,
+    before: Kind,
+    after: Kind,
+    has_partner: bool,
+    has_file: bool = True,
+) -> str:
+    """Why an answer that is no error is none in the place of the baseline's; empty where it is.
+
+    Another text of the same kind is a change of the site. What was a file and is now said by the
+    configuration itself is gone, and so is what an application answered: by the configuration, or
+    by files where its location is gone (``has_partner``), a fallback's for one. So is a file where
+    the one that the candidate would send is not there (``has_file``), and a fallback comes.
+    """
+    alike = baseline.digest == candidate.digest and baseline.length_bytes == candidate.length_bytes
+    if baseline.status != _OK or candidate.status != _OK or alike:
+        return ""
+    if before == "files" and after == "own":
+        return f"a file with the baseline, {_bytes(candidate)} of the candidate's own in its place"
+    if before == "files" and after == "files" and not has_file:
+        return "a file with the baseline, a fallback in its place with the candidate"
+    if before == "passed" and (after == "own" or (after == "files" and not has_partner)):
+        what = "an answer of its own" if after == "own" else "a file"
+        return f"passed on with the baseline, {what} with the candidate"
+    return ""
+
+
+def moved_content(baseline: Response, candidate: Response, *, before: Kind, after: Kind) -> str:
+    """Why the arms cannot be compared where only one of them asks another server; empty if so."""
+    if {before, after} != {"files", "passed"} or baseline.status != candidate.status:
+        return ""
+    if baseline.digest == candidate.digest:
+        return ""
+    if before == "files":
+        return (
+            "files with the baseline, passed on with the candidate: a stub answers, so nothing "
+            "tells whether they are there"
+        )
+    return "passed on with the baseline, where a stub answers, files with the candidate"
+
+
+def _bytes(answer: Response) -> str:
+    return "text" if answer.length_bytes is None else f"{answer.length_bytes} bytes"
+
+
+def is_loaded(answers: Sequence[Response], *, are_files: bool = False) -> tuple[int | None, str]:
     """The status that a class expects; None and why not where the arms do not serve it alike."""
     statuses = {one.status for one in answers}
     faults = [one.fault for one in answers if one.fault]
@@ -111,4 +168,7 @@ def is_loaded(answers: Sequence[Response]) -> tuple[int | None, str]:
     status = answers[0].status
     if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
         return None, f"answers {status}"
+    lengths = [one.length_bytes for one in answers]
+    if are_files and len(set(lengths)) > 1 and None not in lengths:
+        return None, f"the arms answer {' and '.join(map(str, lengths))} bytes for the same file"
     return status, ""

@@ -18,6 +18,7 @@ from nginx_tune.prove.objective import parse_objective
 from nginx_tune.validate.asks import Ask, common_asks, plan_asks
 from nginx_tune.validate.lost import lost_listeners
 from nginx_tune.validate.site_load import MOST, class_names, share_of, wanted_protocols, with_rest
+from nginx_tune.validate.successors import Successors, find_successors
 
 MOST_LOOKED_AT = 200
 """Places that are asked once: one that hangs takes seconds."""
@@ -37,6 +38,8 @@ class SitePair(NamedTuple):
     """What is asked once, to see that the candidate serves it too."""
     lost: list[str]
     """Where the baseline is reached and the candidate is not."""
+    successors: Successors
+    """Which server of the candidate answers in the place of each of the baseline's."""
     left_out: dict[str, str]
     """What is not asked, and why."""
     primary_metric: str
@@ -88,7 +91,8 @@ def read_site(
     _same_site(*entries)
     for tree, entry in zip((baseline, candidate), entries, strict=True):
         _require_protocols(tree, entry, wanted)
-    asks, looked_at, left_out = _asks(baseline, candidate, entries, load)
+    successors = find_successors(baseline, candidate)
+    asks, looked_at, left_out = _asks((baseline, candidate), entries, load, successors)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
     classes = [
         item
@@ -117,7 +121,8 @@ def read_site(
         classes,
         asks,
         looked_at,
-        lost_listeners(baseline, candidate),
+        [*lost_listeners(baseline, candidate), *successors.lost],
+        successors,
         left_out,
         metric,
         builds,
@@ -162,18 +167,22 @@ def _can_ask(item: ScenarioClass, entry: EntryPoint) -> bool:
 
 
 def _asks(
-    baseline: ConfTree, candidate: ConfTree, entries: tuple[EntryPoint, EntryPoint], load: SiteLoad
+    trees: tuple[ConfTree, ConfTree],
+    entries: tuple[EntryPoint, EntryPoint],
+    load: SiteLoad,
+    successors: Successors,
 ) -> tuple[list[tuple[Ask, Ask]], list[tuple[Ask, Ask]], dict[str, str]]:
     if load.asks == "files":
         return [], [], {}
-    asks, left_out = common_asks(plan_asks(baseline, entries[0]), plan_asks(candidate, entries[1]))
+    own = [plan_asks(tree, entry) for tree, entry in zip(trees, entries, strict=True)]
+    asks, alone, left_out = common_asks(own[0], own[1], successors)
     if load.asks == "locations":
         told = {(share.server, share.location) for share in load.locations}
         asks = [(one, other) for one, other in asks if (one.server, one.location) in told]
         labels = {" ".join(filter(None, place)) for place in told}
         left_out = {label: why for label, why in left_out.items() if label in labels}
     left_out |= {one.label: f"more than {MOST} others" for one, _ in asks[MOST:]}
-    looked_at = asks[MOST:MOST_LOOKED_AT] if baseline is not candidate else []
+    looked_at = [*asks[MOST:], *alone][:MOST_LOOKED_AT] if trees[0] is not trees[1] else []
     return asks[:MOST], looked_at, left_out
 
 

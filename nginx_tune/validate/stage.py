@@ -11,12 +11,10 @@ import msgspec
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab, Start
-from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment
-from nginx_tune.experiment.operations import Question
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
@@ -39,19 +37,14 @@ from nginx_tune.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.validate.asks import Ask
-from nginx_tune.validate.lost import is_loaded, lost_answer
+from nginx_tune.validate.further import Further, find_further
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.validate.replay_data import Replay, make_replay
 from nginx_tune.validate.replayed_files import Placing, passes_of
 from nginx_tune.validate.site import SitePair
 from nginx_tune.validate.site_load import (
-    MOST_FILES,
     at_listeners,
-    offered,
-    plan_classes,
     protocol_note,
-    share_of,
     with_further,
 )
 from nginx_tune.validate.stage_notes import (
@@ -62,6 +55,7 @@ from nginx_tune.validate.stage_notes import (
     place_notes,
     prefix_notes,
     stub_notes,
+    unseen_log_notes,
     with_codings,
 )
 
@@ -172,8 +166,15 @@ def open_stage(
         echoes=changing is not None,
     )
     has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
-    further, asked, refused, lost = _further(
-        session, arms, site, has_silent=has_silent, asks_both=changing is None
+    further = find_further(
+        session,
+        arms,
+        site,
+        files_of=lambda directory: _on_disk(session, site, own, directory),
+        # A lab's disks hide what the host has in their place.
+        is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
+        has_silent=has_silent,
+        asks_both=changing is None,
     )
     accepted = accepted_codings(site.trees)
     plans = {
@@ -183,23 +184,28 @@ def open_stage(
                     plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
                     entry,
                 ),
-                further[arm.name],
+                further.classes[arm.name],
             ),
             accepted,
         )
         for arm, entry in zip(arms, site.entries, strict=True)
     }
-    if not classes and not any(further.values()):
-        why = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
+    if not classes and not any(further.classes.values()):
+        why = "; ".join(f"{label}: {reason}" for label, reason in further.refused.items())
         raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
         *prefix_notes(prefixes),
         *absent_notes(absent),
         *stub_notes(made, site.trees),
+        *unseen_log_notes(
+            log
+            for log in dict.fromkeys(entry.error_log for entry in site.entries)
+            if log is not None and Path(log).is_char_device()
+        ),
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
-        *asked_notes(asked, {**site.left_out, **refused}),
+        *asked_notes(further.asked, _unloaded(site, further)),
         *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
         *site.load.notes,
@@ -207,7 +213,7 @@ def open_stage(
         *planned.notes,
         *session.notes,
     ]
-    gone = [*site.lost, *(f"{label}: {why}" for label, why in lost.items())]
+    gone = [*site.lost, *(f"{label}: {why}" for label, why in further.lost.items())]
     return Stage(session, Experiment(arms, plans), [*map(shown, notes)], [*map(shown, gone)])
 
 
@@ -273,8 +279,17 @@ def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[
     root = site.entry.root
     if root is None:
         return []
-    found = lab_files(session, root) if session.lab.disks else own
+    found = _on_disk(session, site, own, root)
     return [as_url(file, root=root, url_prefix=site.entry.url_prefix) for file in found]
+
+
+def _on_disk(
+    session: Session, site: SitePair, own: Sequence[ServedFile], directory: str
+) -> Sequence[ServedFile]:
+    """The files below a directory that both arms see; ``own`` are those of the first root."""
+    if directory != site.entry.root:
+        return served_files(directory)
+    return lab_files(session, directory) if session.lab.disks else own
 
 
 def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[ScenarioClass]:
@@ -297,50 +312,10 @@ def _seen(
     }
 
 
-def _further(
-    session: Session, arms: Sequence[Arm], site: SitePair, *, has_silent: bool, asks_both: bool
-) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str], dict[str, str]]:
-    """Each arm's classes for the other places, what these answer, why some are not, some lost."""
-    pairs = [*site.asks, *site.looked_at]
-    files = {ask.name: _files_of(ask) for pair in pairs for ask in pair[1:]}
-    urls = {name: found[0].url if found else "" for name, found in files.items()}
-    answers = [
-        session.survey(
-            arm, [Question(target=ask.target, url=urls[ask.name] or ask.url) for ask in own]
-        )
-        for arm, own in zip(arms[: 2 if asks_both else 1], zip(*pairs, strict=True), strict=False)
-    ]
-    answers = answers if asks_both else answers * 2
-    further: dict[str, list[LoadClass]] = {arm.name: [] for arm in arms}
-    asked: list[tuple[Ask, int]] = []
-    refused: dict[str, str] = {}
-    lost: dict[str, str] = {}
-    for number, (pair, *answered) in enumerate(zip(pairs, *answers, strict=True)):
-        if gone := lost_answer(*answered, has_silent=has_silent):
-            lost[pair[0].label] = gone
-            continue
-        if number >= len(site.asks):
-            continue
-        status, why = is_loaded(answered)
-        if status is None:
-            refused[pair[0].label] = why
-            continue
-        asked.append((pair[1], status))
-        share = share_of(site.load, pair[0].server, pair[0].location)
-        rate = None if share is None else share * (site.load.rate_per_second or 0.0)
-        protocols = offered(pair, site.load.protocols)
-        for arm, ask in zip(arms, pair, strict=True):
-            further[arm.name] += plan_classes(
-                ask, protocols, status=status, files=files[ask.name], rate_per_second=rate
-            )
-    return further, asked, refused, lost
-
-
-def _files_of(ask: Ask) -> list[ServedFile]:
-    if ask.root is None:
-        return []
-    root, prefix = ask.root, ask.url_prefix
-    return [as_url(file, root=root, url_prefix=prefix) for file in served_files(root)[:MOST_FILES]]
+def _unloaded(site: SitePair, further: Further) -> dict[str, str]:
+    """Why places are not loaded, but for those that stand among what is lost."""
+    refused = {**site.left_out, **further.refused}
+    return {label: why for label, why in refused.items() if label not in further.lost}
 
 
 def _holds(place: str, paths: set[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from shlex import quote
 
 import msgspec
@@ -14,7 +14,6 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.experiment.operations import MadeEnvironment
 from nginx_tune.lab.kinds import describe_disk
 from nginx_tune.lab.stub_server import BODY_BYTES, RESOLVED
-from nginx_tune.validate.asks import Ask
 from nginx_tune.validate.outgoing import unspoken
 
 _CODINGS = {"gzip": "gzip", "brotli": "br", "zstd": "zstd"}
@@ -145,6 +144,15 @@ def absent_notes(directories: Sequence[str]) -> list[str]:
     ]
 
 
+def unseen_log_notes(devices: Iterable[str]) -> list[str]:
+    """That nothing is seen of what nginx says to a device."""
+    return [
+        f"error_log {path} is a device, which keeps nothing: error lines are not seen, nor pool "
+        "overflows and refused connections"
+        for path in devices
+    ]
+
+
 def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
     """The network, what answers in it, and what does not."""
     found = ["no network but the loopback link: no request leaves this host"]
@@ -170,14 +178,11 @@ def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
     return found
 
 
-def asked_notes(asked: Sequence[tuple[Ask, int]], left_out: Mapping[str, str]) -> list[str]:
-    """The other places that are asked, and those that are not."""
+def asked_notes(asked: Sequence[tuple[str, str, str]], left_out: Mapping[str, str]) -> list[str]:
+    """The other places that are asked (class, place, what it is), and those that are not."""
     found = []
     if asked:
-        said = [
-            f"{ask.name} ({ask.label}: {'files' if ask.root else ask.url}, {status})"
-            for ask, status in asked
-        ]
+        said = [f"{name} ({label}: {what})" for name, label, what in asked]
         found.append(f"asked beside the first root: {', '.join(said)}")
     return found + [f"not loaded: {label}: {why}" for label, why in left_out.items()]
 

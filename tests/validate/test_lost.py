@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.experiment.operations import Response
 from nginx_tune.host.live import LiveHost
-from nginx_tune.validate.lost import lost_answer, lost_listeners
+from nginx_tune.validate.lost import (
+    Kind,
+    is_loaded,
+    lost_answer,
+    lost_content,
+    lost_listeners,
+    moved_content,
+)
+
+
+class _Kinds(TypedDict):
+    before: Kind
+    after: Kind
 
 
 def tree(tmp_path: Path, *listens: str, name: str = "a") -> ConfTree:
@@ -93,3 +106,41 @@ def test_what_a_place_answers(
     assert bool(why) is is_lost
     not_asked = Response(status=None, was_asked=False)
     assert not lost_answer(Response(status=before), not_asked, has_silent=has_silent)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "has_partner", "is_lost"),
+    [
+        ("files", "own", True, True),
+        ("files", "files", True, False),
+        ("files", "passed", True, False),
+        ("passed", "own", True, True),
+        ("passed", "files", False, True),
+        ("passed", "files", True, False),
+        ("passed", "passed", False, False),
+        ("own", "own", True, False),
+        ("own", "files", False, False),
+    ],
+)
+def test_another_answer_that_is_no_error(
+    before: Kind, after: Kind, has_partner: bool, is_lost: bool
+) -> None:
+    """Only where it is made of something else, and says something else."""
+    one = Response(status=200, length_bytes=9, digest="a")
+    two = Response(status=200, length_bytes=2, digest="b")
+    kinds = _Kinds(before=before, after=after)
+    assert bool(lost_content(one, two, **kinds, has_partner=has_partner)) is is_lost
+    assert not lost_content(one, one, **kinds, has_partner=has_partner)
+    sent_away = Response(status=301, length_bytes=2, digest="b")
+    assert not lost_content(one, sent_away, **kinds, has_partner=has_partner)
+    is_apart = {before, after} == {"files", "passed"}
+    assert bool(moved_content(one, two, **kinds)) is is_apart
+
+
+def test_files_of_other_lengths_are_not_loaded() -> None:
+    one, two = (Response(status=200, length_bytes=length, digest="a") for length in (9, 8))
+    assert is_loaded([one, one], are_files=True) == (200, "")
+    assert is_loaded([one, two]) == (200, "")
+    assert is_loaded([one, two], are_files=True)[0] is None
+    of_parts = Response(status=200, digest="a")
+    assert is_loaded([one, of_parts], are_files=True) == (200, "")

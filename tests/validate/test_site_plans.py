@@ -14,7 +14,7 @@ from nginx_tune.experiment.target import Spoken, plan_entry, spoken_at, target_o
 from nginx_tune.experiment.worker_header import with_worker_header
 from nginx_tune.lab.stub_server import RESOLVED, resolve
 from nginx_tune.load.classes import ServedFile, plan_load
-from nginx_tune.validate.asks import Ask, Asks, common_asks, plan_asks
+from nginx_tune.validate.asks import Ask, Asks, CommonAsks, common_asks, plan_asks
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.validate.site_load import (
     at_listeners,
@@ -26,6 +26,7 @@ from nginx_tune.validate.site_load import (
     protocol_note,
     replay_load,
 )
+from nginx_tune.validate.successors import find_successors
 
 
 class Files:
@@ -81,15 +82,48 @@ def test_names_of_classes_are_their_own() -> None:
     assert [one.name for one in asks.asks] == ["hot-2", "a-b", "a-b-2"]
 
 
+def common_of(baseline: str, candidate: str) -> CommonAsks:
+    trees = [tree_of(http) for http in (baseline, candidate)]
+    own = [plan_asks(tree, plan_entry(tree, default_error_log=None)) for tree in trees]
+    return common_asks(own[0], own[1], find_successors(trees[0], trees[1]))
+
+
 def test_what_the_baseline_alone_has_is_asked_as_its_clients_ask() -> None:
     both = "server { listen 80; location = /a { return 301 /; } %s }"
-    pairs, left = common_asks(
-        asks_of(both % "location = /b { return 301 /; }"),
-        asks_of(both % "location = /c { return 301 /; }"),
+    pairs, alone, left = common_of(
+        both % "location = /b { return 301 /; }", both % "location = /c { return 301 /; }"
     )
     assert [one.location for one, _ in pairs] == ["= /a", "= /b"]
-    assert pairs[1][0] is pairs[1][1]
+    assert pairs[1][0] == pairs[1][1]
     assert left == {"= /c": "the candidate alone has it"}
+    # A client of the baseline that asks for it gets what another place answers.
+    assert [(one.url, other.url) for one, other in alone] == [("/c", "/c")]
+
+
+def test_servers_of_one_name_are_asked_each_by_its_own() -> None:
+    """A redirect on port 80 and the site beside it, as nearly every site has them."""
+    http = (
+        "server { listen 8080; server_name a; return 301 http://a:8081/; }"
+        " server { listen 8081; server_name a; location / { proxy_pass http://b; } }"
+        " server { listen 8082; server_name a; return 301 http://a:8081/; }"
+    )
+    pairs, _, left = common_of(http, http)
+    assert [(one.target.port, other.target.port) for one, other in pairs] == [
+        (8080, 8080), (8081, 8081), (8082, 8082),
+    ]  # fmt: skip
+    assert left == {}
+
+
+def test_a_place_among_the_files_of_the_first_root_is_no_news_of_the_candidate() -> None:
+    http = "server { listen 80; server_name a; root /srv; location /d/ { %s } }"
+    pairs, alone, left = common_of(http % "", http % "return 503;")
+    assert pairs == []
+    assert [one.location for one, _ in alone] == ["/d/"]
+    assert left == {"a /d/": "the baseline has its files among those of the first root"}
+    _, alone, left = common_of(
+        "server { listen 80; server_name a; root /srv; }", http % "deny all;"
+    )
+    assert left == {"a /d/": "the candidate alone has it"}
 
 
 def at(

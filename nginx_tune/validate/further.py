@@ -1,0 +1,178 @@
+"""The places beside the first root: asked once of both arms, then loaded where they serve alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple, TypedDict
+
+from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.operations import Question, Response
+from nginx_tune.experiment.session import Session
+from nginx_tune.experiment.site_files import as_url, shown
+from nginx_tune.load.classes import ServedFile
+from nginx_tune.validate.apart import Kinds, places_apart
+from nginx_tune.validate.asks import Ask
+from nginx_tune.validate.lost import Kind, is_loaded, lost_answer, lost_content, moved_content
+from nginx_tune.validate.site import MOST_LOOKED_AT, SitePair
+from nginx_tune.validate.site_load import MOST_FILES, offered, plan_classes, share_of
+
+ListFiles = Callable[[str], Sequence[ServedFile]]
+
+
+class Further(NamedTuple):
+    """What was found of the other places."""
+
+    classes: dict[str, list[LoadClass]]
+    """By the arm's name."""
+    asked: list[tuple[str, str, str]]
+    """Of what is loaded: the name of its class, the place, and what it is."""
+    refused: dict[str, str]
+    """Why others are not loaded."""
+    lost: dict[str, str]
+    """Why the candidate serves some no longer."""
+
+
+class _Asked(NamedTuple):
+    """A place as each arm is asked for it."""
+
+    asks: tuple[Ask, Ask]
+    files: list[ServedFile]
+    """By their URLs; empty where its own URL is asked."""
+    is_loaded: bool
+    has_partner: bool
+    """Whether the candidate has a place of that name."""
+
+    def url(self, ask: Ask) -> str:
+        return self.files[0].url if self.files else ask.url
+
+
+def find_further(
+    session: Session,
+    arms: Sequence[Arm],
+    site: SitePair,
+    *,
+    files_of: ListFiles,
+    is_there: Callable[[str], bool],
+    has_silent: bool,
+    asks_both: bool,
+) -> Further:
+    """Ask both arms once for each place, or the baseline alone for both.
+
+    ``files_of`` lists the files that the arms see below a directory, ``is_there`` says whether
+    they see one of a path.
+    """
+    files_of = cache(files_of)
+    places = _places(site, files_of, asks_both=asks_both)
+    answers = [
+        session.survey(
+            arm,
+            [Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places],
+        )
+        for n, arm in enumerate(arms[: 2 if asks_both else 1])
+    ]
+    answers = answers if asks_both else answers * 2
+    kinds = [Kinds(tree) for tree in site.trees]
+    found = Further({arm.name: [] for arm in arms}, [], {}, {})
+    for place, *answered in zip(places, *answers, strict=True):
+        own = place.asks[0]
+        made_of = _made_of(place, site, kinds) if asks_both else None
+        gone = lost_answer(*answered, has_silent=has_silent)
+        if not gone and made_of:
+            gone = lost_content(
+                *answered,
+                **made_of,
+                has_partner=place.has_partner,
+                has_file=_has_file(place, site, kinds[1], is_there),
+            )
+        moved = moved_content(*answered, **made_of) if made_of and not gone else ""
+        if gone:
+            where = f" ({shown(place.url(own))})" if place.files else ""
+            found.lost.setdefault(own.label, gone + where)
+        elif moved:
+            found.refused[own.label] = moved
+        elif place.is_loaded:
+            _load(found, place, answered, arms, site)
+    return found
+
+
+def _places(site: SitePair, files_of: ListFiles, *, asks_both: bool) -> list[_Asked]:
+    pairs = [*site.asks, *site.looked_at]
+    places = [
+        _Asked(pair, _files_of(pair, files_of), number < len(site.asks), pair[0] is not pair[1])
+        for number, pair in enumerate(pairs)
+    ]
+    if asks_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":
+        apart = places_apart(site.trees, site.successors, files_of)
+        places += [_Asked((one.ask, one.ask), [one.file], False, True)
+                   for one in apart[:MOST_LOOKED_AT]]  # fmt: skip
+    return places
+
+
+def _files_of(pair: tuple[Ask, Ask], files_of: ListFiles) -> list[ServedFile]:
+    """The baseline's, which its clients ask for; the candidate's where it has none."""
+    for ask in pair:
+        if ask.root is not None and (found := files_of(ask.root)[:MOST_FILES]):
+            return [as_url(file, root=ask.root, url_prefix=ask.url_prefix) for file in found]
+    return []
+
+
+class _MadeOf(TypedDict):
+    before: Kind
+    after: Kind
+
+
+def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
+    """What the answers of both arms are made of, where the same clients get them."""
+    own, other = place.asks
+    there = None if own.block is None else site.successors.servers.get(own.block)
+    if own.block is None or there is None:
+        return None
+    return {
+        "before": kinds[0].of(own.block, place.url(own)),
+        "after": kinds[1].of(there, place.url(other)),
+    }
+
+
+def _has_file(
+    place: _Asked, site: SitePair, candidate: Kinds, is_there: Callable[[str], bool]
+) -> bool:
+    """Whether what the candidate has for a file of the baseline is there, as far as is known."""
+    block = place.asks[0].block
+    there = None if block is None else site.successors.servers.get(block)
+    if not place.files or there is None:
+        return True
+    path = candidate.file_at(there, place.files[0].url)
+    return path is None or is_there(path)
+
+
+def _load(
+    found: Further,
+    place: _Asked,
+    answered: Sequence[Response],
+    arms: Sequence[Arm],
+    site: SitePair,
+) -> None:
+    own = place.asks[0]
+    status, why = is_loaded(answered, are_files=bool(place.files))
+    if status is None:
+        found.refused[own.label] = why
+        return
+    found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
+    share = share_of(site.load, own.server, own.location)
+    rate = None if share is None else share * (site.load.rate_per_second or 0.0)
+    protocols = offered(place.asks, site.load.protocols)
+    for arm, ask in zip(arms, place.asks, strict=True):
+        found.classes[arm.name] += plan_classes(
+            ask, protocols, status=status, files=place.files, rate_per_second=rate
+        )
+
+
+def _said(place: _Asked) -> str:
+    own = place.asks[0]
+    if place.files:
+        return "files"
+    return (
+        own.url if own.root is None else f"{own.url}, as {shown(own.root)} has no files to ask for"
+    )
