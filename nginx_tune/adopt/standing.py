@@ -161,14 +161,8 @@ class Standing:
         """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
         if wanted.directive == "sendfile" and wanted.args == ["on"] and copies_by_choice(scope):
             return False
-        if wanted.directive == "aio" and body_filter(scope) is not None:
-            return not asks_threads(wanted)
-        if wanted.directive == "aio_write" and body_filter(scope) is not None:
-            return asked_pool(scope.effective("aio")) is not None
-        if wanted.directive == "aio" and wanted.args == ["threads"] and self._pools_apart:
-            return asked_pool(scope.effective("aio")) in (None, DEFAULT)
-        if wanted.directive == "aio" and wanted.block and wanted.args == ["off"]:
-            return False  # another location of that name, without a filter
+        if wanted.directive in ("aio", "aio_write"):
+            return self._reads_by(scope, wanted)
         if wanted.directive == "http2":
             return scope.server in self._secure
         if wanted.directive in (FIELD_SIZE, HEADER_SIZE):
@@ -184,6 +178,19 @@ class Standing:
             return False
         is_of_cache = wanted.directive.startswith(("proxy_cache", "proxy_no_cache"))
         return not is_of_cache or self._is_cached(scope, wanted)
+
+    def _reads_by(self, scope: Scope, wanted: Setting) -> bool:
+        """Whether a line of ``aio`` or ``aio_write`` does anything in a scope."""
+        if body_filter(scope) is not None:
+            if wanted.directive == "aio_write":
+                return asked_pool(scope.effective("aio")) is not None
+            return not asks_threads(wanted)
+        if wanted.directive == "aio_write":
+            return True
+        if wanted.args == ["threads"] and self._pools_apart:
+            return asked_pool(scope.effective("aio")) in (None, DEFAULT)
+        # "off" in a block: another location of that name, without a filter.
+        return not (wanted.block and wanted.args == ["off"])
 
     def _is_cached(self, scope: Scope, wanted: Setting) -> bool:
         """Whether a place has a cache, or gets one."""

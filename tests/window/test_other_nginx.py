@@ -65,7 +65,7 @@ def nginx(scratch: Path, *, busy: bool) -> Iterator[int]:
 
 @pytest.mark.needs("root", "nginx")
 def test_those_that_were_not_watched_are_told(
-    run_cli: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+    run_cli: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     file = tmp_path / "observation.json"
     arguments = ("observe", "--duration", "2s", "--tracing", "off", "-f", f"json={file}")
