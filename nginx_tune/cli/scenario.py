@@ -95,7 +95,7 @@ def show_command(name: str) -> None:
     metavar="TIME",
     help="Measured time of a block, e.g. 8s.",
 )
-@click.option("--seed", type=Whole(), help="Order of blocks and requests (scenario's own).")
+@click.option("--seed", type=Whole(0), help="Order of blocks and requests (scenario's own).")
 @nginx_options
 @against_nginx_option
 @weaker_walls_option

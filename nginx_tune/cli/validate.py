@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from nginx_tune.documents.experiment import SiteLoad
 
 
+_SHORTEST_BLOCK_SECONDS = 0.1
+
+
 @click.command()
 @click.argument("conf", required=False)
 @click.option("-c", "conf_option", metavar="CONF", help="The candidate (the same as CONF).")
@@ -131,7 +134,7 @@ if TYPE_CHECKING:
     help="Ask at the rate and popularity of a workload ('learn', JSON).",
 )
 @click.option(
-    "--seed", default=1, show_default=True, type=Whole(), help="Order of blocks and requests."
+    "--seed", default=1, show_default=True, type=Whole(0), help="Order of blocks and requests."
 )
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option(
@@ -206,6 +209,17 @@ def command(
         raise UsageError(
             "--starts goes with --lab", hint="what this machine has in memory is left alone"
         )
+    given = ctx.get_parameter_source("speed")
+    if manifest is None and given is click.core.ParameterSource.COMMANDLINE:
+        raise UsageError(
+            "--speed goes with --manifest", hint="it is the pace of requests that were recorded"
+        )
+    seconds = parse_duration(duration)
+    if seconds < _SHORTEST_BLOCK_SECONDS:
+        raise UsageError(
+            f"--duration {duration} is too short to measure anything",
+            hint="100ms is the shortest; seconds tell more",
+        )
     spec = ExperimentSpec(
         baseline=against or "",
         candidate=candidate,
@@ -221,7 +235,7 @@ def command(
         accept_lost=accept_lost,
         pairs=pairs,
         warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
-        duration_seconds=parse_duration(duration),
+        duration_seconds=seconds,
         max_seconds=parse_duration(max_time) if max_time else None,
         self_check=self_check,
         seed=seed,

@@ -19,7 +19,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.plan import Plan
-from nginx_tune.errors import ExitStatus
+from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host
 from nginx_tune.lab.spec import LabPlan
@@ -71,6 +71,11 @@ def read_sides(
             read_configuration(host, name, prefix, default_prefix=own_prefix(build, *names))
             for name, build in zip(sides, builds, strict=True)
         )
+        if builds[0] is builds[1] and _is_one_file(*names) and after.complete:
+            raise UsageError(
+                f"{sides[1]} is both the candidate and the baseline: nothing would be compared",
+                hint="name another file with --against; for the noise of this host, --self-check",
+            )
         trees = (before, after)
     return Sides(
         baseline=trees[0],
@@ -82,6 +87,14 @@ def read_sides(
         ),
         builds=(read_linked(host, builds[0]), read_linked(host, builds[1])),
         planned=planned,
+    )
+
+
+def _is_one_file(one: str, other: str) -> bool:
+    """Whether both are a name in a directory; a copy and a link may stand beside other files."""
+    return (
+        Path(one).name == Path(other).name
+        and Path(one).parent.resolve() == Path(other).parent.resolve()
     )
 
 

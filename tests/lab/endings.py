@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from seen_groups import groups_named
+from twins import twin
 from unprivileged import AS_NOBODY, NOBODY, interpreter
 
 _GROUPS = Path("/sys/fs/cgroup")
@@ -80,9 +81,9 @@ class Workspace(NamedTuple):
         """A command by its name."""
         conf, lab = str(self.path / "nginx.conf"), str(self.path / f"{command}.toml")
         words = {
-            "validate": ["validate", conf, "--against", conf, *_BLOCKS],
-            "limited": ["validate", conf, "--against", conf, "--lab", lab, *_BLOCKS],
-            "modelled": ["validate", conf, "--against", conf, "--lab", lab, *_BLOCKS],
+            "validate": ["validate", conf, "--against", str(twin(conf)), *_BLOCKS],
+            "limited": ["validate", conf, "--against", str(twin(conf)), "--lab", lab, *_BLOCKS],
+            "modelled": ["validate", conf, "--against", str(twin(conf)), "--lab", lab, *_BLOCKS],
             "audit": ["audit", conf, "--test", "--facts", "none"],
             "scenario": ["scenario", "run", "accept-balance", "--pairs", "1",
                          "--duration", "0.5s", "--no-store"],

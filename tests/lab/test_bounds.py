@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twins import twin
 
 from nginx_tune.cli.options import _WEAKER_WALLS
 from nginx_tune.lab.kills import MemoryKills, count_memory_kills
@@ -130,7 +131,7 @@ def without_cgroups(conf: Path, command: str, *words: str | Path) -> Any:
 def test_a_wall_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
     given: list[str] = []
     wanted = ["memory"] if can_limit_numbers(2048) else ["processes", "memory"]
-    words = (conf, "--against", conf, *SHORT)
+    words = (conf, "--against", twin(conf), *SHORT)
     for wall in wanted:
         run = without_cgroups(conf, "validate", *words, *given)
         assert run.returncode == 4, run.stdout
@@ -164,7 +165,7 @@ def test_what_is_over_in_a_minute_says_what_it_did_without(conf: Path, run_cli: 
 def test_root_without_its_rights_is_told_so(conf: Path) -> None:
     run = subprocess.run(
         ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-m",
-         "nginx_tune", "validate", conf, "--against", conf], capture_output=True, text=True,
+         "nginx_tune", "validate", conf, "--against", twin(conf)], capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert run.returncode == 4
@@ -178,7 +179,7 @@ def test_memory_that_is_used_up_is_named(conf: Path, run_cli: RunCli, tmp_path: 
     lab.write_text('name = "small"\nmemory_bytes = 33554432\n')
     # Each connection takes some 400 bytes of a worker's memory as it starts.
     write(tmp_path, "", events="worker_connections 400000;")
-    run = run_cli("-q", "validate", conf, "--against", conf, "--lab", lab, *SHORT)
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), "--lab", lab, *SHORT)
     assert run.returncode == 4, run.stdout
     assert "ran out of the lab's 32 MiB of memory" in run.stderr
     assert "memory_bytes" in run.stderr
@@ -192,12 +193,12 @@ def test_a_directory_that_nginx_does_not_make(conf: Path, run_cli: RunCli, tmp_p
     (tmp_path / "logs").rmdir()
     assert run.returncode == 3
     assert f"make {missing}: nginx makes only the last directory" in run.stdout
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     assert run.returncode in {0, 4}, run.stderr
     said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
     assert f"nginx does not start before mkdir -p {missing}" in said
     write(tmp_path, f"client_body_temp_path {tmp_path}/temp;")
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
     assert f"mkdir -p {tmp_path}/temp" not in said
     assert f"mkdir -p {tmp_path}/logs" in said, "its error log's directory is not there"

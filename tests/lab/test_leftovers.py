@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from twins import twin
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.keeper import Keeper
@@ -47,7 +48,7 @@ def test_a_full_disk_is_named_and_keeps_nothing(
     conf.write_text(CONF)
     arguments = {
         "audit": ["audit", conf, "--test", "--facts", "none"],
-        "validate": ["validate", conf, "--against", conf, "--pairs", "1", "--no-store"],
+        "validate": ["validate", conf, "--against", twin(conf), "--pairs", "1", "--no-store"],
     }[command]
     said = run_cli(*arguments, env={"TMPDIR": str(full)})
     assert said.returncode == 4, said.stderr

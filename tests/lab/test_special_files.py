@@ -8,6 +8,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from twins import twin
 
 RunCli = Callable[..., "CompletedProcess[str]"]
 
@@ -31,7 +32,7 @@ def test_a_pipe_among_the_files_is_named(
     (root / "file").write_text("x")
     conf = tmp_path / "nginx.conf"
     conf.write_text(line.format(path=pipe, root=root))
-    further = ["--test"] if command == "audit" else ["--against", str(conf), "--pairs", "1"]
+    further = ["--test"] if command == "audit" else ["--against", str(twin(conf)), "--pairs", "1"]
     said = run_cli(command, conf, *further)
     assert said.returncode == 3
     assert f"{pipe}: a FIFO, not a file" in said.stderr
@@ -75,7 +76,7 @@ def test_a_configuration_that_logs_to_them_is_measured(run_cli: RunCli, tmp_path
         "http { access_log /dev/stdout; server { listen 127.0.0.1:8098; return 200 x; } }\n"
     )
     said = run_cli(
-        "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s", "--warmup",
+        "validate", conf, "--against", twin(conf), "--pairs", "1", "--duration", "1s", "--warmup",
         "0.1s", "--no-store", "--accept-inconclusive",
     )  # fmt: skip
     assert said.returncode == 0, said.stderr

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from twins import twin
 
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.host import programs
@@ -97,7 +98,7 @@ def conf(tmp_path: Path) -> Path:
 @pytest.mark.needs("probe")
 def test_validate_does_not_run_it(stranger: Stranger, conf: Path, run_cli: RUN_CLI) -> None:
     said = run_cli(
-        "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
+        "validate", conf, "--against", twin(conf), "--pairs", "1", "--duration", "1s",
         "--warmup", "200ms", "--no-store", "--accept-inconclusive", "-f", "json",
     )  # fmt: skip
     assert set(stranger.ran_as()) == {NOBODY}

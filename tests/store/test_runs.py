@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from twins import twin
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.histogram import Histograms
@@ -294,7 +295,7 @@ def test_validate_stores_what_it_measured(run_cli: RunCli, tmp_path: Path) -> No
     )
     short = ("--pairs", "1", "--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive")
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    command = ("validate", conf, "--against", conf, *short)
+    command = ("validate", conf, "--against", twin(conf), *short)
     run = run_cli(*command, "--no-store", env=state)
     assert "stored" not in run.stderr
     assert not (tmp_path / "state").exists()

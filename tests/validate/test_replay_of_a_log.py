@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from twins import twin
 
 from nginx_tune.documents.manifest import ManifestRequest
 from nginx_tune.errors import UndecidedError
@@ -112,7 +113,7 @@ def test_a_lab_has_files_of_the_sizes_that_were_sent(
     _, manifest = learn(run_cli, server, *paths)
     state = {"XDG_STATE_HOME": str(server.conf.parent / "state")}
     run = run_cli(
-        "-q", "validate", server.conf, "--against", server.conf, "--lab", "memory",
+        "-q", "validate", server.conf, "--against", twin(server.conf), "--lab", "memory",
         "--manifest", manifest, "--pairs", "1", "--duration", "1s", "--warmup", "20ms",
         "--accept-inconclusive", "-f", "json", env=state,
     )  # fmt: skip
@@ -142,7 +143,7 @@ def test_the_server_itself_is_asked_again(run_cli: RunCli, server: Server) -> No
 @pytest.mark.needs("nginx", "probe")
 def test_hashed_paths_need_a_lab(run_cli: RunCli, server: Server) -> None:
     _, manifest = learn(run_cli, server)
-    run = run_cli("validate", server.conf, "--against", server.conf, "--manifest", manifest)
+    run = run_cli("validate", server.conf, "--against", twin(server.conf), "--manifest", manifest)
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
     assert "--lab" in run.stderr
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from twins import twin
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -51,7 +52,7 @@ def validate(run_cli: RunCli, tmp_path: Path) -> Callable[..., Ran]:
         env = {"XDG_STATE_HOME": str(tmp_path / "state")}
         said = tmp_path / "verdict.json"
         done = run_cli(
-            "-q", "validate", conf, "--against", conf, "--lab", lab, *SHORT, *words,
+            "-q", "validate", conf, "--against", twin(conf), "--lab", lab, *SHORT, *words,
             "-f", f"json={said}", "-f", "console", env=env,
         )  # fmt: skip
         assert done.returncode in {0, 4}, done.stderr
@@ -82,6 +83,6 @@ def test_memory_holds_what_it_would_in_the_long_run(validate: Callable[..., Ran]
 def test_this_machines_memory_is_left_as_it_is(run_cli: RunCli, tmp_path: Path) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF)
-    refused = run_cli("validate", conf, "--against", conf, "--starts", "cold")
+    refused = run_cli("validate", conf, "--against", twin(conf), "--starts", "cold")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--starts goes with --lab" in refused.stderr

@@ -153,12 +153,16 @@ def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
         (("missing.conf",), 2, "missing.conf: cannot read: No such file"),
         (("plain.conf", "--against", "gone.conf"), 2, "gone.conf: cannot read: No such file"),
         (("plain.conf", "-c", "plain.conf"), 2, "CONF is given twice"),
-        (("plain.conf", "--against", "plain.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),
-        (("plain.conf", "--against", "plain.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
-        (("plain.conf", "--against", "plain.conf", "--duration", "soon"), 2, "no duration"),
-        (("plain.conf", "--against", "plain.conf", "--accept-worse", "hot.p98"), 2, "hot.p98"),
+        (("plain.conf", "--against", "./plain.conf"), 2, "both the candidate and the baseline"),
+        (("plain.conf", "--against", "twin.conf", "--speed", "5"), 2, "goes with --manifest"),
+        (("plain.conf", "--against", "twin.conf", "--duration", "1ms"), 2, "too short"),
+        (("plain.conf", "--against", "twin.conf", "--seed", "-1"), 2, "--seed"),
+        (("plain.conf", "--against", "twin.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),
+        (("plain.conf", "--against", "twin.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
+        (("plain.conf", "--against", "twin.conf", "--duration", "soon"), 2, "no duration"),
+        (("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.p98"), 2, "hot.p98"),
         (
-            ("plain.conf", "--against", "plain.conf", "--accept-worse", "hot.requests_per_second"),
+            ("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.requests_per_second"),
             2,
             "hot.requests_per_second decides",
         ),
@@ -170,6 +174,7 @@ def test_bad_input_is_one_line(
     run_cli: RunCli, site: Path, arguments: tuple[str, ...], status: int, said: str
 ) -> None:
     write(site, "plain.conf")
+    write(site, "twin.conf")
     (site.parent / "broken.conf").write_text("http { server {")
     (site.parent / "empty.conf").write_text("events {} http { }")
     result = run_cli("-q", "validate", *arguments, cwd=site.parent)

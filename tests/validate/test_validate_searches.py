@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from twins import twin
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
@@ -205,6 +206,6 @@ def test_the_capacity_of_two_real_arms(run_cli: RunCli, conf: Path) -> None:
     [("--objective", "gone.p99 <= 1s"), ("--objective", "hot.p99 <="), ("--max-time", "soon")],
 )
 def test_bad_words_are_one_line(run_cli: RunCli, conf: Path, arguments: tuple[str, ...]) -> None:
-    run = run_cli("validate", conf, "--against", conf, *arguments)
+    run = run_cli("validate", conf, "--against", twin(conf), *arguments)
     assert run.returncode == 2
     assert len(run.stderr.splitlines()) == 1

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from twins import twin
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--pairs", "1", "--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive")
@@ -71,8 +72,9 @@ def test_it_is_loaded_and_nothing_is_written(run_cli: RunCli, root: Path, name: 
     conf = root.parent / "nginx.conf"
     plain = root.rename(root.parent / "site")
     conf.write_text("user root; " + SITES[name].format(root=plain, top=plain.parent))
+    other = twin(conf)
     before = sorted(plain.parent.rglob("*"))
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", conf, "--against", other, *SHORT, "-f", "json")
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
     assert json.loads(run.stdout)["environment"]["differences"]
@@ -85,7 +87,7 @@ def test_a_path_with_a_space(run_cli: RunCli, root: Path, main: str) -> None:
     conf.write_text(
         f'{main} user root; events {{}} http {{ server {{ listen 18081; root "{root}"; }} }}'
     )
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     assert run.returncode in {0, 4}
     assert run.stderr == ""
 
@@ -102,7 +104,7 @@ def test_what_cannot_be_loaded_is_said(
 ) -> None:
     conf = root.parent / "nginx.conf"
     conf.write_text(f'{main} events {{}} http {{ server {{ listen {listen}; root "{root}"; }} }}')
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT)
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT)
     assert run.returncode == 4
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1
@@ -118,7 +120,7 @@ def test_names_that_are_no_utf_8(run_cli: RunCli, root: Path) -> None:
         b'user root; error_log "%s/e.log"; events {} http { server { listen 18081; root "%s"; } }'
         % (written, written)
     )
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
 
@@ -129,7 +131,7 @@ def test_the_prefix_is_nginx_s_too(run_cli: RunCli, root: Path) -> None:
     conf = root.parent / "conf" / "nginx.conf"
     text = 'user root; error_log e.log; events {} http { server { listen 18081; root "a site"; } }'
     conf.write_text(text)
-    arguments = ("-p", ".", conf, "--against", conf, *SHORT, "-f", "json")
+    arguments = ("-p", ".", conf, "--against", twin(conf), *SHORT, "-f", "json")
     run = run_cli("-q", "validate", *arguments, cwd=root.parent)
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
@@ -164,7 +166,7 @@ def test_names_that_were_made_up_are_said(run_cli: RunCli, root: Path) -> None:
         "user root; events {} http { server { listen 18081; "
         f"root {plain}; location /api {{ proxy_pass http://app.internal; }} }} }}"
     )
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     assert run.returncode in {0, 4}, run.stderr
     said = json.loads(run.stdout)["environment"]["differences"]
     assert any("app.internal" in line for line in said)
@@ -194,7 +196,7 @@ def test_recorded_requests_are_replayed(run_cli: RunCli, site: Path) -> None:
     """The second one is not there: its replies are failures of the class."""
     wanted = manifest(site, "kept", [("/a", 700), ("/gone", 10)] * 30)
     run = run_cli(
-        "-q", "validate", site, "--against", site, *SHORT, "--manifest", wanted, "-f", "json",
+        "-q", "validate", site, "--against", twin(site), *SHORT, "--manifest", wanted, "-f", "json",
         "--require", "site.errors.status > 0", "--require", "site.requests > 0",
     )  # fmt: skip
     verdict = json.loads(run.stdout)
@@ -218,7 +220,7 @@ def test_a_workload_is_asked_for(run_cli: RunCli, site: Path) -> None:
         )
     )
     run = run_cli(
-        "-q", "validate", site, "--against", site, *SHORT, "--workload", file, "-f", "json",
+        "-q", "validate", site, "--against", twin(site), *SHORT, "--workload", file, "-f", "json",
         "--require", "site.intended > 0",
     )  # fmt: skip
     verdict = json.loads(run.stdout)
@@ -238,7 +240,7 @@ def test_what_cannot_be_asked_for_is_one_line(run_cli: RunCli, site: Path) -> No
         (("--workload", site), "not JSON"),
         (("--manifest", hashed, "--workload", hashed), "exclude each other"),
     ):
-        run = run_cli("-q", "validate", site, "--against", site, *arguments)
+        run = run_cli("-q", "validate", site, "--against", twin(site), *arguments)
         assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
         assert said in run.stderr
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twins import twin
 
 from nginx_tune.lab.certificate import make_certificate
 from nginx_tune.nginx.matrix import find_series
@@ -45,7 +46,7 @@ def validate(
     """The verdict, and what was measured."""
     env = {"XDG_STATE_HOME": str(conf.parent / "state")}
     run = run_cli(
-        "-q", "validate", conf, "--against", conf, *SHORT, *arguments, "-f", "json", env=env
+        "-q", "validate", conf, "--against", twin(conf), *SHORT, *arguments, "-f", "json", env=env
     )
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
@@ -200,7 +201,7 @@ def test_a_site_is_asked_over_http_2_where_it_speaks_it(run_cli: RunCli, root: P
         spoken = {name: item["http2"] is not None for name, item in block["classes"].items()}
         assert spoken == {"hot": True, "cold": True, "memory": True, "other": False}
     without = write(root, http2.replace(" http2", ""))
-    refused = run_cli("validate", without, "--against", without, "--pairs", 1, "--http2")
+    refused = run_cli("validate", without, "--against", twin(without), "--pairs", 1, "--http2")
     assert (refused.returncode, "does not speak HTTP/2" in refused.stderr) == (4, True)
 
 
@@ -235,7 +236,7 @@ def test_a_site_is_asked_over_http_3_and_over_each_protocol(run_cli: RunCli, roo
         f" server {{ listen 18443 ssl; http2 on; root {root}; }}",
     )
     arguments = ("--pairs", 1, "--http3", "--nginx", newer, "--trust")
-    refused = run_cli("validate", silent, "--against", silent, *arguments)
+    refused = run_cli("validate", silent, "--against", twin(silent), *arguments)
     assert (refused.returncode, "does not speak HTTP/3" in refused.stderr) == (4, True)
 
 
@@ -256,7 +257,7 @@ def test_a_site_writes_and_listens_inside_of_what_it_serves(run_cli: RunCli, roo
     assert_served(blocks, "own")
     assert_served(blocks, "kept")
     assert sorted(path.name for path in place.iterdir() if path.name != "state") == [
-        "cache", "nginx.conf", "site",
+        "cache", "nginx.conf", "site", "twin-of-nginx.conf",
     ]  # fmt: skip
 
 
@@ -295,7 +296,7 @@ def test_a_site_listens_on_a_socket_that_the_host_has_in_use(
 
 def test_nothing_to_ask_is_one_line(run_cli: RunCli, root: Path) -> None:
     conf = write(root, "server { listen 18081; return 403; }")
-    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT)
+    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT)
     assert (run.returncode, len(run.stderr.splitlines())) == (4, 1)
     assert "answers 403" in run.stderr
 
@@ -342,8 +343,8 @@ def test_an_interrupted_run_is_kept_with_its_mark(
     conf = write(site, f"server {{ listen 18081; root {site}; }}")
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "nginx_tune", "-v", "validate", conf, "--against", conf, "--pairs",
-         "20", "--duration", "300ms", "--warmup", "100ms", "-f", "json"],
+        [sys.executable, "-m", "nginx_tune", "-v", "validate", conf, "--against", twin(conf),
+         "--pairs", "20", "--duration", "300ms", "--warmup", "100ms", "-f", "json"],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
