@@ -30,7 +30,8 @@ _SHORTEST_BLOCK_SECONDS = 0.1
     "--against",
     metavar="CONF",
     help="The baseline; default: the configuration that the host's nginx has now, with "
-    "--against-nginx the candidate's.",
+    "--against-nginx the candidate's. A copy shows what is noise; one file is not compared with "
+    "itself.",
 )
 @click.option(
     "--plan",
@@ -63,8 +64,8 @@ _SHORTEST_BLOCK_SECONDS = 0.1
 @click.option(
     "--accept-lost",
     is_flag=True,
-    help="The candidate may serve less: addresses, servers and locations that it answers no longer "
-    "make it worse otherwise.",
+    help="The candidate may serve less: addresses, names, locations and files that it answers no "
+    "longer make it worse otherwise.",
 )
 @click.option(
     "--pairs",
@@ -126,7 +127,7 @@ _SHORTEST_BLOCK_SECONDS = 0.1
     default=1.0,
     show_default=True,
     type=FiniteNumber(0.01, 1000),
-    help="Of the replay: recorded seconds that pass in a second.",
+    help="Of the replay (--manifest): recorded seconds that pass in a second.",
 )
 @click.option(
     "--workload",

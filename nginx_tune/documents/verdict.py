@@ -118,7 +118,7 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     looks: int = 1
     """How often the pairs so far were looked at; each look claims wrongly in its share alone."""
     lost: list[str] = []
-    """What the baseline serves and the candidate does not: addresses, servers and locations."""
+    """What the baseline serves and the candidate does not: addresses, names, locations, files."""
     accept_worse: list[str] = []
     """Metrics that were named before the run as those that may become worse."""
     stopped: Stopped = "pairs"

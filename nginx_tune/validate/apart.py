@@ -7,6 +7,7 @@ arm does with a file is told by asking for one of each pair of locations that fi
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from nginx_tune.load.classes import ServedFile
 from nginx_tune.validate.asks import Ask, location_text, server_name
 from nginx_tune.validate.lost import Kind
 from nginx_tune.validate.successors import Successors
+
+_HIDDEN = re.compile(r"/\.(?!well-known/)")
 
 
 class PlaceApart(NamedTuple):
@@ -100,6 +103,8 @@ def _urls(
 ) -> Iterator[tuple[str, ServedFile]]:
     prefix = url_prefix(served)
     for file in files_of(served.path):
+        if _HIDDEN.search(file.url, len(served.path)):
+            continue  # whoever closes a repository that lies there takes nothing from anybody
         yield file.url, as_url(file, root=served.path, url_prefix=prefix)
 
 

@@ -57,6 +57,8 @@ class Ask(NamedTuple):
     """Where its server speaks more than HTTP/1.1."""
     block: Directive | None = None
     """Its server."""
+    is_news: bool = False
+    """Whether the candidate alone has such a place."""
 
     def of_host(self, host: str) -> Ask:
         """The same of a server by this name."""
@@ -155,7 +157,9 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
         target = None if own is None else baseline.targets.get(own)
         if own is not None and target is not None and _is_plain(other.location):
             host = successors.hosts.get(own, target.host)
-            asked = other._replace(target=target, spoken=Spoken(), block=own, root=None)
+            asked = other._replace(
+                target=target, spoken=Spoken(), block=own, root=None, is_news=True
+            )
             alone.append((asked.of_host(host), other.of_host(host)._replace(root=None)))
     return CommonAsks(pairs, alone, left_out)
 

@@ -78,15 +78,19 @@ def find_further(
     for place, *answered in zip(places, *answers, strict=True):
         own = place.asks[0]
         made_of = _made_of(place, site, kinds) if asks_both else None
+        if own.is_news and (made_of is None or made_of["after"] != "own"):
+            continue  # of a new place for files, or for another server, its own URL tells nothing
         gone = lost_answer(*answered, has_silent=has_silent)
-        if not gone and made_of:
+        if not gone and made_of and not own.is_news:
             gone = lost_content(
                 *answered,
                 **made_of,
                 has_partner=place.has_partner,
                 has_file=_has_file(place, site, kinds[1], is_there),
             )
-        moved = moved_content(*answered, **made_of) if made_of and not gone else ""
+        moved = (
+            moved_content(*answered, **made_of) if made_of and not gone and not own.is_news else ""
+        )
         if gone:
             where = f" ({shown(place.url(own))})" if place.files else ""
             found.lost.setdefault(own.label, gone + where)

@@ -19,10 +19,11 @@ pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
 def root(tmp_path: Path) -> Path:
     """A site with a directory below it, and another site."""
     for name, size in (
-        ("site/index.html", 30), ("site/f", 5000), ("site/downloads/d.zip", 700), ("other/g", 900),
+        ("site/index.html", 30), ("site/f", 5000), ("site/downloads/d.zip", 700),
+        ("site/.git/config", 9), ("other/g", 900),
     ):  # fmt: skip
         file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_bytes(b"x" * size)
     return tmp_path / "site"
 
@@ -99,6 +100,10 @@ def test_what_the_candidate_answers_otherwise_is_lost(
         (X % "alias OTHER/;", "location ^~ /x/ { alias OTHER/; sendfile on; }"),
         (X % "alias OTHER/;", X % "return 301 /f;"),
         ("", "try_files $uri /index.html;"),
+        # News of the candidate, in front of an application of which nothing is known.
+        (PASSED, PASSED + "location = /healthz { return 200 ok; }"),
+        (API, API + "location /api/static/ { alias OTHER/; }"),
+        ("", r"location ~ /\.git { deny all; }"),
         (X % "alias OTHER/; try_files $uri /index.html;", X % "alias OTHER/; try_files $uri =404;"),
         ("", r"location ~ \.(php|env)$ { deny all; }"),
         (API, API + X % "return 403;"),
