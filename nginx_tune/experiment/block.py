@@ -22,12 +22,13 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Progress
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.arm_server import kernel_settings, reloading, start_stand_in
+from nginx_tune.experiment.memory_used_up import check_memory
 from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import BlockRequest
 from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.experiment.room import make_room
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.kills import MemoryKills, count_memory_kills
+from nginx_tune.lab.kills import count_memory_kills
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.lab.written import open_written, written_bytes
@@ -105,7 +106,9 @@ def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measur
     try:
         return _run_block(request, lab, conf_path, resident_before, progress)
     finally:
-        _check_memory(request, kills)
+        check_memory(
+            request.arm.name, request.join_files, kills, has_limit=request.memory_bytes is not None
+        )
 
 
 def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
@@ -122,23 +125,6 @@ def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
         instance.check()
     finally:
         instance.stop()
-
-
-def _check_memory(request: BlockRequest, before: MemoryKills) -> None:
-    """Whatever else went wrong, or seems not to have: say when memory was the reason.
-
-    Errors: UndecidedError when the kernel ended processes of nginx since.
-    """
-    now = count_memory_kills(request.join_files)
-    if now.processes <= before.processes:
-        return
-    of = "the lab's" if request.memory_bytes is not None else "its limit of"
-    limit = "" if now.limit_bytes is None else f" {now.limit_bytes >> 20} MiB"
-    raise UndecidedError(
-        f"{request.arm.name}: nginx ran out of {of}{limit} of memory, and the kernel ended "
-        f"{now.processes - before.processes} of its processes",
-        hint="give the lab more (memory_bytes), or nginx fewer workers, smaller zones and buffers",
-    ) from None
 
 
 def _run_block(

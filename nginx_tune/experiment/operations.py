@@ -98,6 +98,8 @@ class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
     binary: str
     arm: Arm
     questions: list[Question]
+    memory_bytes: int | None = None
+    """Limit of the group."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):

@@ -236,7 +236,12 @@ class Session:
 
     def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Response]:
         """What an arm answers to each, before anything is measured."""
-        request = SurveyRequest(binary=self._program(arm), arm=arm, questions=list(questions))
+        request = SurveyRequest(
+            binary=self._program(arm),
+            arm=arm,
+            questions=list(questions),
+            memory_bytes=self.lab.memory_bytes,
+        )
         with _naming(arm):
             return self._walls.ask(SURVEY, request)
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from nginx_tune.experiment.memory_used_up import check_memory
 from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import Question, Response, SurveyRequest
 from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.lab.kills import count_memory_kills
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.nginx.instance import start_instance
 from nginx_tune.nginx.place import link_to
@@ -26,9 +28,21 @@ _NOT_ASKED = Response(fault="not asked: too many before it gave no answer", was_
 
 
 def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
-    """The answer to each, from an nginx that is started for it."""
+    """The answer to each, from an nginx that is started for it.
+
+    Errors: UndecidedError when nginx does not start, or runs out of memory.
+    """
     if not request.questions:
         return []
+    kills = count_memory_kills(enclosure.join_files)
+    try:
+        return _survey(request, enclosure)
+    finally:
+        has_limit = request.memory_bytes is not None
+        check_memory(request.arm.name, enclosure.join_files, kills, has_limit=has_limit)
+
+
+def _survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
     first = request.questions[0].target
     instance = start_instance(
         request.binary,
