@@ -40,7 +40,7 @@ PURE_FILES = (
 )  # fmt: skip
 EDGES = {
     "subject": {"configuration", "overwriting", "subject"},
-    "turnover": {"asking", "generation", "logs", "process", "workers"},
+    "turnover": {"asking", "generation", "host_refusals", "logs", "process", "workers"},
     "window": {"moment", "observation", "watch"},
     "load": {"asked_paths", "own_servers", "probe", "process", "target", "watched"},
     "inspect": {"disk_files", "disks", "live_facts"},

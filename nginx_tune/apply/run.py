@@ -19,7 +19,7 @@ from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swa
 from nginx_tune.apply.new_caches import refuse_foreign_files
 from nginx_tune.apply.new_places import refuse_taken_places
 from nginx_tune.apply.reading import check_included, read_files
-from nginx_tune.apply.running import check_loaded, check_sockets, remember
+from nginx_tune.apply.running import check_loaded, check_sockets, refuse_taken_ports, remember
 from nginx_tune.apply.server import generations, tell, unheard, uninterrupted
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
@@ -215,6 +215,8 @@ class _Change:
         check_included(contents, after.files)
         refuse_foreign_files(before.reading.tree, after.tree)
         refuse_taken_places(before.reading.tree, after.tree, subject)
+        if subject.master is not None:
+            self._notes += refuse_taken_ports(subject.master, before.reading, after)
 
     def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
         if not self._wish.permissions.trusted:

@@ -26,6 +26,7 @@ from nginx_tune.apply.server import generations
 from nginx_tune.host.door import Host
 from nginx_tune.turnover.address import unheard
 from nginx_tune.turnover.generation import places_of
+from nginx_tune.turnover.host_refusals import taken_here
 from nginx_tune.turnover.process import Process
 
 _LOADED = "loaded"
@@ -102,6 +103,18 @@ def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
             f"nginx listens at {', '.join(lost[:_MOST_NAMED])}{more}, and would no longer",
             hint="--accept-lost if that is meant",
         )
+
+
+def refuse_taken_ports(master: Process, before: FollowedFiles, after: FollowedFiles) -> list[str]:
+    """That no other program holds a port that is new; what could not be seen.
+
+    ``nginx -t`` is content with that, and the reload tries for seconds before it fails.
+    Errors: RefusedError that names the line and who holds the port.
+    """
+    looked = taken_here(before.tree, after.tree, [master.pid])
+    for one in looked.refusals:
+        raise RefusedError(f"{one.place()}{one.text}", hint=one.remedy)
+    return looked.notes
 
 
 def _is_known(

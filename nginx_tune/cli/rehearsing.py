@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -23,7 +24,7 @@ from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.rehearsal import rehearsal_status
-from nginx_tune.rehearse.change import change_between
+from nginx_tune.rehearse.change import change_between, read_name
 from nginx_tune.rehearse.run import OldAndNew, run_rehearsal
 from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
 from nginx_tune.store.runs import Clock
@@ -31,6 +32,7 @@ from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
 from nginx_tune.terminal.output import refuse_results, write_result
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.turnover.host_refusals import Looked, masters_of, refused_here
 
 if TYPE_CHECKING:
     from nginx_tune.rehearse.run import RehearseOptions
@@ -72,7 +74,7 @@ def run_named(
     if named.new_nginx is not None:
         new_nginx, _ = read_nginx(host, binary=named.new_nginx, to_run=True)
     with as_interrupt():
-        sides = _sides(host, named, plan, nginx, new_nginx)
+        sides = _sides(host, named, plan, nginx, new_nginx, emulates=wish.lab is not None)
         rehearsal = run_rehearsal(sides, wish, progress=progress_printer(ctx))
     if not no_store:
         keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
@@ -84,11 +86,17 @@ def run_named(
     write_result(renderers, formats, output)
     if rehearsal.interrupted:
         return ExitStatus.INTERRUPTED
-    return rehearsal_status(rehearsal.turnovers, rehearsal.gates)
+    return rehearsal_status(rehearsal)
 
 
 def _sides(
-    host: LiveHost, named: Named, plan: Plan | None, nginx: Nginx, new_nginx: Nginx | None
+    host: LiveHost,
+    named: Named,
+    plan: Plan | None,
+    nginx: Nginx,
+    new_nginx: Nginx | None,
+    *,
+    emulates: bool,
 ) -> OldAndNew:
     prefix = named.prefix
     meant = [plan.conf_path] if plan else [named.old or "", named.new or named.old or ""]
@@ -105,6 +113,12 @@ def _sides(
             change = change_between(_whole(old), new)
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
     refuse_results((*old.files, *after.files), (*old.asked, *after.asked))
+    new_path = "" if named.new is None else absolute_path(named.new)
+    # An emulated host has other disks, and other places on them.
+    looked = Looked([], [])
+    if not emulates:
+        running = [(one.pid, one.conf_path or nginx.conf_path) for one in nginx.instances]
+        looked = refused_here(old, after, masters_of(running, {old.path, new_path or old.path}))
     return OldAndNew(
         old=_whole(old),
         new=_whole(after),
@@ -112,7 +126,12 @@ def _sides(
         prefix=_started_with(prefix, own, nginx.prefix),
         nginx=nginx,
         new_nginx=new_nginx,
-        new_path="" if named.new is None else absolute_path(named.new),
+        new_path=new_path,
+        refused_here=[
+            one.said_of(partial(read_name, laid=old.path, read=new_path or old.path))
+            for one in looked.refusals
+        ],
+        unseen=looked.notes,
     )
 
 

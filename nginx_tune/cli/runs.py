@@ -100,7 +100,7 @@ def show_command(
     if not again:
         return ExitStatus.OK
     if isinstance(result, Rehearsal):
-        return rehearsal_status(result.turnovers, result.gates)
+        return rehearsal_status(result)
     return verdict_status(result.verdict)
 
 

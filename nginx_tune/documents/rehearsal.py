@@ -135,6 +135,15 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     """What was predicted before."""
     notes: list[str] = []
     """What is not as configured, and which connections could not be held."""
+    refused_here: list[str] = []
+    """What nginx would refuse on this host, though the sandbox took it: places, addresses, ports
+    that are missing here or that others hold."""
+    worse_answers: list[str] = []
+    """What the old configuration serves and the new one, started alone, does not."""
+    other_answers: list[str] = []
+    """What the new one answers with another body or another status."""
+    dropped: list[str] = []
+    """Server names and locations of the old one that the new one has not."""
     turnovers: list[Turnover] = []
     gates: list[GateResult] = []
     interrupted: bool = False

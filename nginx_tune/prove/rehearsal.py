@@ -15,9 +15,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
-from nginx_tune.documents.rehearsal import HeldKind, Phase, PhaseName, Turnover, TurnoverOutcome
+from nginx_tune.documents.rehearsal import (
+    HeldKind,
+    Phase,
+    PhaseName,
+    Rehearsal,
+    Turnover,
+    TurnoverOutcome,
+)
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
@@ -34,6 +41,10 @@ _DIMENSIONS: dict[str, Dimension] = {
 _PLAIN = ("failed", "retried", "lost", *_COUNTERS, "first_answer", "drain", "memory_peak")
 _OF_PHASE = ("p50", "p99", "max", "failed")
 _KIND = re.compile(r"[a-z_]{1,40}")
+_LEAST_LASTING = 3
+_CALM_SECONDS = 1.0
+_LASTING_RATIO = 2.0
+"""How much more often requests fail after a change than before."""
 
 
 def turnover_name(one: Turnover) -> str:
@@ -41,10 +52,12 @@ def turnover_name(one: Turnover) -> str:
     return f"{one.manner}_back" if one.is_back else one.manner
 
 
-def worst_outcome(turnovers: Sequence[Turnover]) -> TurnoverOutcome:
+def worst_outcome(rehearsal: Rehearsal) -> TurnoverOutcome:
     """Of several changes the one that came out worst; of none that nothing was taken."""
     order: list[TurnoverOutcome] = ["down", "refused", "taken"]
-    found = {one.outcome for one in turnovers}
+    found = {one.outcome for one in rehearsal.turnovers}
+    if rehearsal.refused_here:
+        found.add("refused")
     return next((one for one in order if one in found), "refused")
 
 
@@ -145,14 +158,54 @@ def _was_silent(reason: str) -> bool:
     return reason.endswith("as before")
 
 
-def rehearsal_status(turnovers: Sequence[Turnover], gates: Sequence[GateResult]) -> ExitStatus:
+class Lasting(NamedTuple):
+    """Requests that go on failing after a change, when it is long over."""
+
+    failed: int
+    requests: int
+    """In all, failed ones too."""
+    failed_before: int
+    requests_before: int
+
+
+def lasting_failures(one: Turnover) -> Lasting | None:
+    """The failures of what was changed to, apart from those of the change itself; None for none.
+
+    Phases are whole seconds: a few failures may be the change's last ones, and what failed as
+    often before is no matter of the change. Where requests waited long before it, this machine is
+    too busy to tell: those that time out then are nobody's fault.
+    """
+    phases = {phase.name: phase for phase in one.phases}
+    after, before = phases.get("after"), phases.get("before", Phase(name="before"))
+    is_calm = (before.max_seconds or 0.0) < _CALM_SECONDS
+    if one.outcome != "taken" or after is None or after.failed < _LEAST_LASTING or not is_calm:
+        return None
+    found = Lasting(
+        after.failed,
+        after.requests + after.failed,
+        before.failed,
+        before.requests + before.failed,
+    )
+    share_before = found.failed_before / max(1, found.requests_before)
+    return found if found.failed / found.requests > _LASTING_RATIO * share_before else None
+
+
+def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
     """Found (1) where a change was not taken as it is written, or a gate failed.
 
+    So is one that this host would refuse, and one after which requests fail that did not before.
     Undecided (4) where a gate's quantity was not measured, or nothing was rehearsed.
     """
+    turnovers, gates = rehearsal.turnovers, rehearsal.gates
+    if rehearsal.refused_here:
+        return ExitStatus.FOUND
     if not turnovers:
         return ExitStatus.UNDECIDED
-    is_taken = all(one.outcome == "taken" and not one.faults for one in turnovers)
+    is_taken = all(
+        one.outcome == "taken" and not one.faults and lasting_failures(one) is None
+        for one in turnovers
+    )
+    is_taken = is_taken and not rehearsal.worse_answers
     if is_taken and all(one.passed for one in gates):
         return ExitStatus.OK
     unmeasured = [one for one in gates if one.measured is None]

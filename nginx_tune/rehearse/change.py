@@ -36,9 +36,15 @@ def as_read(message: str, *, laid: str, read: str) -> str:
     ended = _PLACE.search(message)
     if ended is None:
         return message
-    home, there = posixpath.dirname(laid), posixpath.dirname(read)
-    own = read if ended["file"] == laid else _moved(ended["file"], home, there)
+    own = read_name(ended["file"], laid=laid, read=read)
     return f"{message[: ended.start('file')]}{own}{message[ended.end('file') :]}"
+
+
+def read_name(file: str, *, laid: str, read: str) -> str:
+    """The name by which a file was read that was laid in another's place."""
+    if file == laid:
+        return read
+    return _moved(file, posixpath.dirname(laid), posixpath.dirname(read))
 
 
 def _files(tree: ConfTree) -> dict[str, bytes]:

@@ -25,9 +25,11 @@ from nginx_tune.lab.walls import Walls
 from nginx_tune.nginx.binary import build_title
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.rehearsal import judge_rehearsal
+from nginx_tune.rehearse.answers import compare_answers
 from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
 from nginx_tune.rehearse.change import as_read
 from nginx_tune.rehearse.clients import ClientsToHold, at_rate, held_clients
+from nginx_tune.rehearse.dropped import dropped_places
 from nginx_tune.turnover.address import Address, addresses_of
 from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.site_load import default_load
@@ -53,6 +55,10 @@ class OldAndNew(NamedTuple):
     new_nginx: Nginx | None
     """Another program; None for the same one."""
     new_path: str = ""
+    refused_here: Sequence[str] = ()
+    """What this host would refuse of the new one, whatever the sandbox takes."""
+    unseen: Sequence[str] = ()
+    """What of the host could not be looked at."""
 
 
 class RehearseOptions(NamedTuple):
@@ -114,6 +120,7 @@ def run_rehearsal(
         warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
         plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
         asks = [pair[0] for pair in site.asks]
+        answers = compare_answers(stage)
         held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
         first = stage.experiment.arms[0]
         arm = msgspec.structs.replace(
@@ -161,7 +168,11 @@ def run_rehearsal(
         rate_per_second=wish.rate_per_second,
         asked={one.name: one.paths.paths[0] for one in plan.classes if one.paths.paths},
         warnings=reload_warnings(sides.old, sides.new),
-        notes=[*stage.notes, *_held_notes(held), *bpf],
+        notes=[*stage.notes, *_held_notes(held), *bpf, *sides.unseen, *answers.notes],
+        refused_here=list(sides.refused_here),
+        worse_answers=answers.worse,
+        other_answers=answers.other,
+        dropped=dropped_places(sides.old, sides.new),
         turnovers=turnovers,
         gates=judge_rehearsal(wish.requires, turnovers),
         lab=stage.session.lab.name,

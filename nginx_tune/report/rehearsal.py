@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.units import plural
-from nginx_tune.prove.rehearsal import last_answer, turnover_name
+from nginx_tune.prove.rehearsal import Lasting, last_answer, lasting_failures, turnover_name
 from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 _NOTHING = "–"
 _MOST_FAULTS = 3
+_MOST_GONE = 12
 _NOTE = "note: "
 _EFFECTS = {"refused": "a reload is refused", "loses": "a reload loses", "needs": "needs"}
 _OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
@@ -20,7 +21,8 @@ _OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
 def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
     """As a change ticket takes it."""
     head, *rest = _head(rehearsal)
-    parts = [f"# {_escaped(head)}", "", *map(_escaped, rest), ""]
+    title = f"Refused on this host: {head}" if rehearsal.refused_here else head
+    parts = [f"# {_escaped(title)}", "", *map(_escaped, rest), ""]
     parts += [f"- {_escaped(line)}" for line in _sentences(rehearsal)]
     rows = _rows(rehearsal.turnovers)
     if rehearsal.turnovers:
@@ -82,24 +84,44 @@ def _head(rehearsal: Rehearsal) -> list[str]:
 
 
 def _sentences(rehearsal: Rehearsal) -> list[str]:
-    lines = [_sentence(one) for one in rehearsal.turnovers]
+    """The answer first: what this host refuses, what no longer is served, what each change cost."""
+    lines = [f"REFUSED ON THIS HOST: {plain(one)}" for one in rehearsal.refused_here]
+    lines += [f"NO LONGER SERVED: {plain(one)}" for one in rehearsal.worse_answers]
+    gone = [
+        *(f"gone: {plain(one)}" for one in rehearsal.dropped),
+        *(f"answers otherwise: {plain(one)}" for one in rehearsal.other_answers),
+    ]
+    is_alike = not (gone or rehearsal.worse_answers)
+    sandbox = "in the sandbox, which has what this host lacks: " if rehearsal.refused_here else ""
+    lines += [sandbox + _sentence(one, is_alike=is_alike) for one in rehearsal.turnovers]
+    lines += gone[:_MOST_GONE]
+    if len(gone) > _MOST_GONE:
+        lines.append(f"and {len(gone) - _MOST_GONE} more that are gone or answer otherwise")
     if rehearsal.interrupted:
         lines.append("interrupted: what follows is of the changes that were whole")
     return lines
 
 
-def _sentence(one: Turnover) -> str:
+def _sentence(one: Turnover, *, is_alike: bool) -> str:
     name = turnover_name(one).replace("_", " ")
     if one.outcome == "refused":
         return f"{name}: REFUSED, the old generation serves on: {plain(one.reason)}"
     if one.outcome == "down":
         return f"{name}: DOWN, nobody serves: {plain(one.reason)}"
-    failed = sum(one.failed.values())
+    lasting = lasting_failures(one)
+    before = next((item for item in one.phases if item.name == "before"), Phase(name="before"))
+    failed = sum(one.failed.values()) - before.failed
+    total = one.requests + failed - (before.requests if before.failed else 0)
+    if lasting is not None:
+        failed, total = failed - lasting.failed, total - lasting.requests
     lost = sum(item.lost for item in one.held)
-    losses = [f"{failed:,} of {failed + one.requests:,} requests failed"] if failed else []
+    losses = [f"{failed:,} of {total:,} requests failed"] if failed else []
     was = "was" if lost == 1 else "were"
     losses += [f"{plural(lost, 'held connection')} {was} lost"] if lost else []
-    said = " and ".join(losses) if losses else "nothing was lost"
+    whole = "nothing was lost" if is_alike and lasting is None else "the change itself lost nothing"
+    said = " and ".join(losses) if losses else whole
+    said += f"; {before.failed:,} failed before it already" if before.failed else ""
+    said += _lasting(lasting)
     left = (
         f"; {plural(one.workers_left, 'old worker')} {'is' if one.workers_left == 1 else 'are'} "
         f"left after {seconds_text(one.watched_seconds)}"
@@ -109,6 +131,16 @@ def _sentence(one: Turnover) -> str:
     if one.faults:
         return f"{name}: taken, NOT AS WRITTEN: {plain(one.faults[0])}; {said}{left}"
     return f"{name}: taken, {said}{left}"
+
+
+def _lasting(found: Lasting | None) -> str:
+    if found is None:
+        return ""
+    before = f"{found.failed_before:,} of {found.requests_before:,} before it"
+    return (
+        f"; and REQUESTS GO ON FAILING: {found.failed:,} of {found.requests:,} when it was over, "
+        f"{before}"
+    )
 
 
 def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:

@@ -227,7 +227,7 @@ def _summary(
             started,
             nginx_version=result.nginx_version or None,
             lab=result.lab,
-            outcome=worst_outcome(result.turnovers),
+            outcome=worst_outcome(result),
             gates=len(result.gates),
             gates_passed=sum(gate.passed for gate in result.gates),
             interrupted=result.interrupted,

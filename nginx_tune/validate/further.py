@@ -32,6 +32,8 @@ class Further(NamedTuple):
     """Why others are not loaded."""
     lost: dict[str, str]
     """Why the candidate serves some no longer."""
+    questions: dict[str, Question]
+    """What the baseline is asked of each place, by its label."""
 
 
 class _Asked(NamedTuple):
@@ -74,7 +76,12 @@ def find_further(
     ]
     answers = answers if asks_both else answers * 2
     kinds = [Kinds(tree) for tree in site.trees]
-    found = Further({arm.name: [] for arm in arms}, [], {}, {})
+    questions = {
+        one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
+        for one in places
+        if not one.asks[0].is_news
+    }
+    found = Further({arm.name: [] for arm in arms}, [], {}, {}, questions)
     for place, *answered in zip(places, *answers, strict=True):
         own = place.asks[0]
         made_of = _made_of(place, site, kinds) if asks_both else None
@@ -99,6 +106,14 @@ def find_further(
         elif place.is_loaded:
             _load(found, place, answered, arms, site)
     return found
+
+
+def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
+    """Of the first server's files, and of its answer from memory."""
+    entry = site.entries[0]
+    urls = [*([files[0].url] if files else []), *([entry.memory_url] if entry.memory_url else [])]
+    host = entry.target.host
+    return {f"{host} {url}": Question(target=entry.target, url=url) for url in urls}
 
 
 def _places(site: SitePair, files_of: ListFiles, *, asks_both: bool) -> list[_Asked]:

@@ -15,6 +15,7 @@ from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment
+from nginx_tune.experiment.operations import Question
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
@@ -37,7 +38,7 @@ from nginx_tune.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.validate.further import Further, find_further
+from nginx_tune.validate.further import Further, entry_questions, find_further
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.validate.replay_data import Replay, make_replay
 from nginx_tune.validate.replayed_files import Placing, passes_of
@@ -70,6 +71,10 @@ class Stage(NamedTuple):
     """What is not as configured."""
     lost: list[str]
     """What the baseline serves and the candidate does not."""
+    questions: Mapping[str, Question]
+    """One for each place that is asked, by its label."""
+    has_silent: bool
+    """Whether some server that nginx asks has no stub, so that 502 says nothing."""
 
 
 class _Run(NamedTuple):
@@ -214,7 +219,14 @@ def open_stage(
         *session.notes,
     ]
     gone = [*site.lost, *(f"{label}: {why}" for label, why in further.lost.items())]
-    return Stage(session, Experiment(arms, plans), [*map(shown, notes)], [*map(shown, gone)])
+    return Stage(
+        session,
+        Experiment(arms, plans),
+        [*map(shown, notes)],
+        [*map(shown, gone)],
+        {**entry_questions(site, files), **further.questions},
+        has_silent,
+    )
 
 
 def _replay(walls: Walls, site: SitePair, *, has_lab: bool, scale: float | None) -> Replay | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -216,3 +217,26 @@ def test_another_user_does_not_take_directories_from_workers_that_run(make_site:
 def test_a_user_who_has_the_directories_already_is_taken(make_site: Make) -> None:
     site = make_site(user="nobody nogroup")
     assert site.apply(with_user(site, "nobody root")).outcome == "kept"
+
+
+# ports
+
+
+def test_a_port_that_another_program_holds_is_refused_before_anything_is_changed(
+    make_site: Make,
+) -> None:
+    """``nginx -t`` takes it; the reload would try for seconds, and then be taken back."""
+    site = make_site()
+    with socket.socket() as theirs:
+        theirs.bind(("127.0.0.1", 0))
+        theirs.listen()
+        port = theirs.getsockname()[1]
+        more = {"conf.d/more.conf": f"server {{ listen {port}; return 204; }}\n"}
+        said = rf"more\.conf:1: bind\(\) to 0\.0\.0\.0:{port} fails .*holds 127\.0\.0\.1:{port}"
+        with pytest.raises(RefusedError, match=said):
+            site.apply(more)
+        assert not (site.tree / "conf.d" / "more.conf").exists()
+    assert site.apply(more).outcome == "kept"
+    # What this nginx holds is no hindrance.
+    again = {"conf.d/more.conf": f"server {{ listen {port}; return 205; }}\n"}
+    assert site.apply(again).outcome == "kept"

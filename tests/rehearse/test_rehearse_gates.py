@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -13,11 +15,18 @@ from nginx_tune.documents.rehearsal import (
     Rehearsal,
     Turnover,
 )
+from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.prove.histogram_log import LogFile
 from nginx_tune.prove.phases import split_phases
-from nginx_tune.prove.rehearsal import check_rehearsal_gates, judge_rehearsal, rehearsal_status
+from nginx_tune.prove.rehearsal import (
+    check_rehearsal_gates,
+    judge_rehearsal,
+    lasting_failures,
+    rehearsal_status,
+    worst_outcome,
+)
 from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
 from nginx_tune.report.screen import plain_text
 
@@ -90,13 +99,90 @@ def test_the_status_says_what_it_came_to() -> None:
     failed, unknown = (
         judge_rehearsal([gate], [TAKEN]) for gate in ("reload.lost == 0", "reload.drain <= 1s")
     )
-    assert rehearsal_status([TAKEN], []) == ExitStatus.OK
-    assert rehearsal_status([TAKEN, refused], []) == ExitStatus.FOUND
-    assert rehearsal_status([odd], []) == ExitStatus.FOUND
-    assert rehearsal_status([TAKEN], failed) == ExitStatus.FOUND
-    assert rehearsal_status([TAKEN], unknown) == ExitStatus.UNDECIDED
-    assert rehearsal_status([TAKEN], [*failed, *unknown]) == ExitStatus.UNDECIDED
-    assert rehearsal_status([], []) == ExitStatus.UNDECIDED
+
+    def status(
+        turnovers: list[Turnover], gates: Sequence[GateResult] = (), **found: list[str]
+    ) -> ExitStatus:
+        return rehearsal_status(
+            Rehearsal(conf_path="/n", turnovers=turnovers, gates=list(gates), **found)  # type: ignore[arg-type]
+        )
+
+    assert status([TAKEN]) == ExitStatus.OK
+    assert status([TAKEN, refused]) == ExitStatus.FOUND
+    assert status([odd]) == ExitStatus.FOUND
+    assert status([TAKEN], failed) == ExitStatus.FOUND
+    assert status([TAKEN], unknown) == ExitStatus.UNDECIDED
+    assert status([TAKEN], [*failed, *unknown]) == ExitStatus.UNDECIDED
+    assert status([]) == ExitStatus.UNDECIDED
+    assert status([TAKEN], unknown, refused_here=["no such directory"]) == ExitStatus.FOUND
+    assert status([TAKEN], worse_answers=["/: OLD answers 200, NEW 503"]) == ExitStatus.FOUND
+    told = {"other_answers": ["/api: 4 bytes from OLD"], "dropped": ["server_name b.test"]}
+    assert status([TAKEN], **told) == ExitStatus.OK, "it may be what is meant"
+    assert status([_with(after=(10, 40))]) == ExitStatus.FOUND
+
+
+def _with(before: tuple[int, int] = (0, 100), after: tuple[int, int] = (0, 100)) -> Turnover:
+    """A change with failures, and requests in order, before it and when it is over."""
+    phases = [
+        Phase(name="before", failed=before[0], requests=before[1]),
+        Phase(name="during", requests=100),
+        Phase(name="after", failed=after[0], requests=after[1]),
+    ]
+    failed = {"status": before[0] + after[0]} if before[0] + after[0] else {}
+    requests = 100 + before[1] + after[1]
+    return Turnover(
+        manner="reload", outcome="taken", failed=failed, requests=requests, phases=phases
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lasts"),
+    [
+        ((0, 100), (50, 50), True),
+        ((0, 100), (3, 97), True),
+        ((0, 100), (2, 98), False),  # the last ones of the change itself
+        ((10, 90), (11, 89), False),  # as before
+        ((10, 90), (40, 60), True),
+        ((50, 50), (0, 100), False),  # the way back
+        ((0, 0), (0, 0), False),
+    ],
+)
+def test_failures_that_last_are_told_apart_from_those_of_the_change(
+    before: tuple[int, int], after: tuple[int, int], lasts: bool
+) -> None:
+    turn = _with(before, after)
+    assert (lasting_failures(turn) is not None) == lasts
+    found = Rehearsal(conf_path="/n", turnovers=[turn])
+    for text in (plain_text(rehearsal_screen(found)), render_rehearsal_markdown(found)):
+        assert ("REQUESTS GO ON FAILING: " in text) == lasts
+        assert ("nothing was lost" in text) == (not lasts and (after[0] == 0))
+        assert (f"; {before[0]} failed before it already" in text) == (before[0] > 0)
+    refused = msgspec.structs.replace(turn, outcome="refused")
+    assert lasting_failures(refused) is None
+    phases = [msgspec.structs.replace(turn.phases[0], max_seconds=3.0), *turn.phases[1:]]
+    assert lasting_failures(msgspec.structs.replace(turn, phases=phases)) is None, "a busy machine"
+
+
+def test_what_the_host_refuses_and_what_is_gone_is_the_answer() -> None:
+    turn = msgspec.structs.replace(TAKEN, failed={}, phases=[], held=[], workers_left=0)
+    quiet = Rehearsal(conf_path="/n", turnovers=[turn])
+    assert plain_text(rehearsal_screen(quiet)).startswith("reload: taken, nothing was lost\n")
+    gone = msgspec.structs.replace(quiet, dropped=["server_name b.test"])
+    worse = msgspec.structs.replace(quiet, worse_answers=["/: OLD answers 200, NEW 503"])
+    here = msgspec.structs.replace(quiet, refused_here=["/n:3: pid \x1b/a/b: mkdir -p /a"])
+    for found, said in (
+        (gone, "gone: server_name b.test"),
+        (worse, "NO LONGER SERVED: /: OLD answers 200"),
+        (here, "REFUSED ON THIS HOST: /n:3: pid \\x1b/a/b: mkdir -p /a"),
+    ):
+        text = plain_text(rehearsal_screen(found))
+        assert said in text
+        assert said in render_rehearsal_markdown(found).replace("\\_", "_")
+        assert ("nothing was lost" in text) == (found is here)
+    assert plain_text(rehearsal_screen(here)).startswith("REFUSED ON THIS HOST: ")
+    assert plain_text(rehearsal_screen(worse)).startswith("NO LONGER SERVED: ")
+    assert render_rehearsal_markdown(here).startswith("# Refused on this host: /n")
+    assert worst_outcome(here) == "refused"
 
 
 def test_the_phases_hold_each_second_once() -> None:

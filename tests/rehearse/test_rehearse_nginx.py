@@ -114,8 +114,43 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
             "program", old, "--nginx", first, "--new-nginx", second, "--idle", "2",
             "--active", "1", "--restart", "--no-back",
         )  # fmt: skip
+    # What the sandbox takes and this host does not, and what the new one no longer serves.
+    away = "access_log {}/none/a.log; server {{ listen 18321; server_name b.test; {} }}"
+    answer = 'location /api/ {{ return 200 "{}"; }}'
+    listen = "listen 18321; server_name a.test;"
+    there = away.format(place, answer.format("it is b")).replace("/none/", "/")
+    old = site(place, "lost-old", listen=listen, http=there)
+    log = f"access_log {place}/none/a.log;"
+    new = site(place, "lost-new", listen=f"{listen} return 503;", http=log)
+    started.start("lost", old, new, "--idle", "0", "--active", "0", "--after", "2500ms",
+                  "--no-back")  # fmt: skip
+    new = site(place, "said", listen=listen, http=there.replace("it is b", "ERROR"))
+    started.start("said", old, new, "--idle", "0", "--active", "0", "--no-back")
     yield started
     started.end()
+
+
+def test_what_this_host_refuses_and_what_is_served_no_longer_fails_it(
+    runs: Runs, place: Path
+) -> None:
+    found = runs.result("lost", status=1)
+    (refused,) = found["refused_here"]
+    assert refused == (
+        f"{place}/lost-new.conf:3: access_log {place}/none/a.log: nginx cannot open it "
+        f"(2: No such file or directory); mkdir -p {place}/none"
+    )
+    (turn,) = found["turnovers"]
+    assert turn["outcome"] == "taken", "in the sandbox, which makes the directory"
+    before, _, after = turn["phases"]
+    assert after["failed"] > before["failed"] == 0
+    assert any(one.endswith("OLD answers 200, NEW 503") for one in found["worse_answers"])
+    assert [one.partition(" (")[0] for one in found["dropped"]] == ["server_name b.test"]
+
+
+def test_another_answer_is_told_and_fails_nothing(runs: Runs) -> None:
+    found = runs.result("said")
+    assert found["other_answers"] == ["b.test /api/: 7 bytes from OLD, 5 from NEW"]
+    assert (found["worse_answers"], found["dropped"], found["refused_here"]) == ([], [], [])
 
 
 def start_few(runs: Runs, place: Path, again: str = "") -> None:
@@ -250,7 +285,7 @@ def test_of_two_programs_the_one_that_rejects_its_side_is_named(
 
 @pytest.mark.needs("loop")
 def test_it_is_rehearsed_on_an_emulated_host_and_kept(run_cli: RunCli, place: Path) -> None:
-    old, new = site(place, "lab-old"), site(place, "lab-new", listen="listen 18325;")
+    old, new = site(place, "lab-old"), site(place, "lab-new", listen="listen 18321; listen 18325;")
     lab = place / "lab.toml"
     lab.write_text(
         'name = "small"\n[[disks]]\nname = "d"\nclass_name = "ssd"\n'

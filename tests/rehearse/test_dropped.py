@@ -1,0 +1,103 @@
+"""What a change takes away though all is answered: names, locations, and other answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.experiment.operations import Response
+from nginx_tune.rehearse.answers import compared
+from nginx_tune.rehearse.dropped import dropped_places
+
+A = "server {{ listen 80; server_name a.test; {} }}"
+B = "server { listen 80; server_name b.test; location /b { } }"
+OLD = A.format("location / { } location /api/ { }") + B
+
+
+class _Text:
+    """One file."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._text.encode()
+
+    def list_dir(self, path: str) -> list[str]:
+        return []
+
+
+def tree_of(text: str) -> ConfTree:
+    return read_tree("/etc/nginx/nginx.conf", _Text(text))
+
+
+def dropped(old: str, new: str) -> list[str]:
+    trees = [tree_of(f"events {{}} http {{ {text} }}") for text in (old, new)]
+    return [one.replace("/etc/nginx/nginx.conf", "N") for one in dropped_places(*trees)]
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (A.format("location / { } location /api/ { }"),
+         ["server_name b.test (N:1): the default server answers"]),
+        (A.format("location / { }") + B, ["location /api/ of a.test (N:1): location / answers"]),
+        (A.format("location = / { }") + B,
+         ["location / of a.test (N:1): the server itself answers",
+          "location /api/ of a.test (N:1): the server itself answers"]),
+    ],
+)  # fmt: skip
+def test_names_and_locations_that_are_gone_are_told(new: str, said: list[str]) -> None:
+    assert dropped(OLD, new) == said
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        OLD,
+        OLD.replace("/api/", "^~ /api/"),
+        OLD.replace("/api/", "~ ^/api/"),
+        OLD.replace("b.test", "*.test"),
+        OLD.replace("b.test", "~^b"),
+        OLD.replace("server_name a.test", "server_name www.a.test"),  # the default by another name
+        OLD.replace("80", "8080"),  # where it listens is told of listeners
+        OLD + "server { listen 81; server_name c.test; }",
+        B + OLD.removesuffix(B),
+    ],
+)
+def test_what_is_there_by_another_word_is_not(new: str) -> None:
+    assert dropped(OLD, new) == []
+
+
+def test_patterns_and_a_name_of_several() -> None:
+    old = "server { listen 80; server_name a.test w.test _; location ~ x$ { } location @f { } }"
+    new = "server { listen 80; server_name a.test; location ~ y$ { } }"
+    assert dropped(old, new) == [
+        "server_name w.test (N:1): the default server answers",
+        "location ~ x$ of a.test (N:1): no location has that pattern",
+    ]
+
+
+def test_answers_are_compared_unless_they_change_by_themselves() -> None:
+    ok = Response(status=200, digest="x", length_bytes=4)
+    other, third = (Response(status=200, digest=name, length_bytes=5) for name in "yz")
+    gone, silent = Response(status=503), Response(fault="reset")
+    found = compared(
+        [
+            ("same", (ok, ok), ok),
+            ("other", (ok, ok), other),
+            ("unsteady", (other, third), ok),
+            ("streamed", (Response(status=200), Response(status=200)), Response(status=200)),
+            ("sent on", (ok, ok), Response(status=301)),
+            ("gone", (ok, ok), gone),
+            ("silent", (ok, ok), silent),
+            ("never served", (gone, gone), gone),
+            ("put right", (gone, gone), ok),
+            ("not asked", (ok, ok), Response(was_asked=False)),
+        ],
+        has_silent=False,
+    )
+    assert found.worse == ["gone: OLD answers 200, NEW 503", "silent: OLD answers 200, NEW reset"]
+    assert found.other == [
+        "other: 4 bytes from OLD, 5 from NEW", "sent on: OLD answers 200, NEW 301",
+    ]  # fmt: skip
