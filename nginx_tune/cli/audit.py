@@ -76,8 +76,7 @@ def command(
     if asked.nginx_version is not None:
         subject = subject._replace(facts=with_nginx_version(subject.facts, asked.nginx_version))
     files = (subject.tree.path, *subject.tree.files)
-    diff = output if options["fix_diff"] else None
-    refuse_results(files, subject.tree.asked, asked.write_baseline, diff)
+    refuse_results(files, subject.tree.asked)
     run = partial(_audit, subject.facts, rules, asked)
     notes: list[str] = []
     findings = _judged(subject, rules, asked, run, notes)

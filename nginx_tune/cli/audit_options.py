@@ -18,6 +18,7 @@ from nginx_tune.cli.options import (
     read_version,
     weaker_walls_option,
 )
+from nginx_tune.terminal.output import RESULT_FILE
 
 _OPTIONS = (
     click.argument("conf", required=False),
@@ -80,7 +81,10 @@ _OPTIONS = (
     ),
     click.option("--baseline", metavar="FILE", help="Leave out what FILE says was there before."),
     click.option(
-        "--write-baseline", metavar="FILE", help="Write what is found to FILE, for --baseline."
+        "--write-baseline",
+        type=RESULT_FILE,
+        metavar="FILE",
+        help="Write what is found to FILE, for --baseline.",
     ),
     click.option(
         "--diff-base", metavar="REV", help="Only what is new since that git revision of the tree."

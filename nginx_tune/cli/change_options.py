@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.errors import NginxTuneError
-from nginx_tune.terminal.output import write_result
+from nginx_tune.errors import NginxTuneError, UsageError
+from nginx_tune.host.parse_mountinfo import is_inside
+from nginx_tune.subject.overwriting import refuse_overwriting
+from nginx_tune.terminal.output import named_results, write_result
 from nginx_tune.terminal.saying import discard, say, shown_line
 from nginx_tune.terminal.writer import text_bytes
 
@@ -44,7 +48,28 @@ def state_of(directory: Path) -> State:
     """The state directory, with its path whole."""
     from nginx_tune.apply.journal import State  # noqa: PLC0415  # heavy imports stay here
 
-    return State(directory.absolute())
+    state = State(directory.absolute())
+    if results := named_results():
+        _refuse_changed(results, state)
+    return state
+
+
+def _refuse_changed(results: Sequence[str], state: State) -> None:
+    """A result in the place of a file that a change is about, or among what is kept of it.
+
+    Errors: UsageError naming the file.
+    """
+    for file in results:
+        if is_inside(os.path.realpath(file), os.path.realpath(state.path)):
+            raise UsageError(
+                f"{file}: lies where changes are kept", hint="name another file for the result"
+            )
+    for journal in state.all():
+        changed: list[str] = []
+        with contextlib.suppress(OSError, NginxTuneError):  # another user's: not to be read
+            begin = journal.read().begin
+            changed = [one.path for one in begin.entries] if begin else []
+        refuse_overwriting(results, changed)
 
 
 def write_changes(

@@ -6,11 +6,11 @@ import click
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.collector import render_collector
-from nginx_tune.terminal.output import write_result
+from nginx_tune.terminal.output import output_options, write_result
 
 
 @click.command()
-@click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output.")
+@output_options("python", has_formats=False)
 def command(*, output: str | None) -> None:
     """Print a program that records a host on which nothing may be installed.
 

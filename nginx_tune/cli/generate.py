@@ -19,7 +19,7 @@ from nginx_tune.emit import emit_decided
 from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
 from nginx_tune.report.text import plain
-from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.output import RESULT_FILE, output_options, write_file, write_result
 from nginx_tune.terminal.saying import say
 
 _STATUS_MODULE = "--with-http_stub_status_module"
@@ -33,7 +33,12 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     metavar="FILE",
     help="Exit 1 with a diff when FILE differs; without --facts, comments apart.",
 )
-@click.option("--save-facts", metavar="FILE", help="Keep the facts that were used there.")
+@click.option(
+    "--save-facts",
+    type=RESULT_FILE,
+    metavar="FILE",
+    help="Keep the facts that were used there.",
+)
 @output_options("nginx", "json")
 @click.pass_context
 def command(

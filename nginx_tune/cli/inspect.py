@@ -21,7 +21,13 @@ from nginx_tune.inspect.disk_run import ReadSize
 from nginx_tune.inspect.inspection import inspect_host, record_host, replay
 from nginx_tune.report.facts import facts_blocks
 from nginx_tune.subject.standing import with_standing
-from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.output import (
+    RESULT_FILE,
+    named_results,
+    output_options,
+    write_file,
+    write_result,
+)
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.writer import screen_bytes
 
@@ -137,7 +143,11 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     help="Put the configuration files into the capture too, secrets redacted.",
 )
 @click.option(
-    "--capture", "capture_path", metavar="FILE", help="Record the host there, secrets redacted."
+    "--capture",
+    "capture_path",
+    type=RESULT_FILE,
+    metavar="FILE",
+    help="Record the host there, secrets redacted.",
 )
 @click.option("--host", "host_path", metavar="FILE", help="Inspect a recorded host instead.")
 @output_options("console", "json")
@@ -196,7 +206,9 @@ def command(
         facts = replay(capture)
     else:
         facts = with_standing(
-            inspect_host(host, request, dataset_budget_seconds=dataset_seconds), host
+            inspect_host(host, request, dataset_budget_seconds=dataset_seconds),
+            host,
+            results=named_results(),
         )
     if disks:
         from nginx_tune.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for

@@ -19,7 +19,7 @@ from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.learn.logs import LogFiles, choose_format, locations_of, read_logs
 from nginx_tune.learn.roots import requests_by_root
 from nginx_tune.report.workload import workload_blocks
-from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.output import RESULT_FILE, output_options, write_file, write_result
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.saying import say
 from nginx_tune.terminal.writer import screen_bytes
@@ -45,7 +45,7 @@ _PLACES = 1 << 16
 )
 @prefix_option
 @click.option("--kind", type=click.Choice(KINDS), help="What nginx serves, where you know.")
-@click.option("--manifest", "manifest_path", metavar="FILE",
+@click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
               help="Write requests to replay there (.gz packs them).")  # fmt: skip
 @click.option(
     "--manifest-requests",

@@ -20,6 +20,7 @@ from nginx_tune.cli.settings import (
     name_variables,
     read_settings,
     refuse_empty,
+    settings_file,
 )
 from nginx_tune.cli.variables import PREFIX, check_variables
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError, name_meant
@@ -148,6 +149,10 @@ def cli(
         called = cli.get_command(ctx, name)
         notes += check_variables(os.environ, COMMANDS, name, called)
     settings, passed_over = read_settings(config_path)
+    if read := settings_file(config_path):
+        from nginx_tune.terminal.output import SETTINGS_FILE  # noqa: PLC0415  # not for --help
+
+        ctx.meta[SETTINGS_FILE] = [str(read)]
     for told in [*notes, *([passed_over] if passed_over else [])]:
         if not quiet:
             say(told)

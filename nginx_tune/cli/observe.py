@@ -8,7 +8,7 @@ from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.output import named_results, output_options, write_result
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.writer import screen_bytes
 
@@ -81,6 +81,7 @@ def command(
         queue_wait=queue_wait,
         objective_seconds=None if objective is None else parse_allowed_seconds(objective),
         stub_status=not no_stub_status,
+        results=named_results(),
     )
     observed = observe(
         LiveHost(show), request, progress=show, tell_choice=lambda nginx: tell_choice(ctx, nginx)

@@ -18,7 +18,7 @@ from nginx_tune.cli.numbers import FiniteNumber
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
-from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.output import RESULT_FILE, output_options, write_result
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.saying import say
 from nginx_tune.terminal.writer import screen_bytes, text_bytes
@@ -49,7 +49,7 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
 @click.option(
     "--hlog",
     "histogram_log",
-    type=click.Path(dir_okay=False),
+    type=RESULT_FILE,
     metavar="FILE",
     help="Write each second's histograms there, tagged CLASS.METRIC (HdrHistogram log).",
 )

@@ -28,7 +28,7 @@ def read_settings(path: Path | None) -> tuple[dict[str, Any], str]:
     files, and root believes nobody else's unasked; nor may somebody who can write beside root's
     working directory stop ``confirm`` or ``rollback``, so it is passed over and told.
     """
-    found = path or _search_upward(FILE_NAME)
+    found = settings_file(path)
     if found is None:
         return {}, ""
     if path is None:
@@ -39,6 +39,11 @@ def read_settings(path: Path | None) -> tuple[dict[str, Any], str]:
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
 
     return read_toml(found), ""
+
+
+def settings_file(path: Path | None) -> Path | None:
+    """The file that is named, else the nearest one upward, whoever wrote it."""
+    return path or _search_upward(FILE_NAME)
 
 
 def _search_upward(name: str) -> Path | None:

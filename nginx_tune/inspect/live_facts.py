@@ -21,6 +21,7 @@ from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.inspect.facts import gather_facts
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.observe.error_log import read_error_log
+from nginx_tune.terminal.output import refuse_results
 
 SCAN_SECONDS = 1.0
 """For all datasets together: an audit must stay quick. A dataset that is not done by then gives
@@ -53,6 +54,7 @@ def gather_live_facts(
         dataset_budget_seconds=SCAN_SECONDS / max(1, len(datasets)),
     )
     logs = main_error_logs(tree, facts.nginx.error_log_path)
+    refuse_results(logs, ())
     return replace(
         facts,
         datasets=[*facts.datasets, *(_nothing(path) for path in served if _is_absent(path))],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from nginx_tune.conf.directive import Directive
@@ -10,6 +12,7 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.site import GZIP_LINE
 from nginx_tune.host.door import Host
+from nginx_tune.subject.overwriting import refuse_in_tree
 from nginx_tune.subject.subject import ConfigurationFiles
 
 STANDING = ("user", "mime_types_path", "gzip", "tcp_nopush")
@@ -18,18 +21,20 @@ _PATTERNS = frozenset("*?[")
 """What makes nginx take the name of an include for a pattern. Source: ngx_conf_include()."""
 
 
-def with_standing(facts: Facts, host: Host) -> Facts:
+def with_standing(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> Facts:
     """The facts with the user, media types and compression of the standing configuration.
 
     The build's own user is often ``nobody``, who may not read what is served; its types and its
     compression are none. Unchanged where there is no configuration, or only another mount
-    namespace sees it.
+    namespace sees it. ``results`` are files that will be written.
+    Errors: UsageError for a result that is a file of it.
     """
     running = facts.nginx.running
     path = (running.conf_path if running else None) or facts.nginx.conf_path
     if path is None or (running is not None and running.other_mount_namespace):
         return facts
     tree = read_tree(path, ConfigurationFiles(host), prefix=facts.nginx.prefix)
+    refuse_in_tree(results, tree.files, tree.asked)
     if not tree.main.all("http"):
         return facts
     nginx = standing_in(tree, facts.nginx)

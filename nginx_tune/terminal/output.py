@@ -30,30 +30,59 @@ READER_SECONDS = 10.0
 """How long a pipe may stay without anybody who reads from it."""
 _RESULTS = "nginx_tune.results"
 """Where a call keeps the names of its results."""
+SETTINGS_FILE = "nginx_tune.settings_file"
+"""Where a call keeps the name of the settings file that it read."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def output_options(*formats: str, owner: str = "") -> Callable[[F], F]:
+class ResultFile(click.types.StringParamType):
+    """The type of every option, but ``-o`` and ``-f``, whose value is a file that is written.
+
+    `output_options` finds them by it, and refuses what would be lost: a file that the command
+    reads, or that two results share.
+    """
+
+
+RESULT_FILE = ResultFile()
+
+
+def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> Callable[[F], F]:
     """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
 
     Both are checked before the command begins: what takes minutes is not lost to a typo.
-    ``owner`` is the flag with which ``-o`` is for a result of its own.
+    ``owner`` is the flag with which ``-o`` is for a result of its own; without ``has_formats``
+    there is no ``-f``.
     """
 
     def add(function: F) -> F:
         @functools.wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
-            output = None if options.get(owner) else options["output"]
-            named = output_files(options["formats"], output, formats)
+            call = click.get_current_context()
+            owned = options["output"] if options.get(owner) else None
+            own = {
+                one.name: options[one.name]
+                for one in call.command.params
+                if isinstance(one.type, ResultFile) and one.name not in {"output", None}
+            }
+            further = [file for file in (owned, *own.values()) if file is not None]
+            output = None if owned is not None else options["output"]
+            named = output_files(options.get("formats", ()), output, formats, further)
             for file in named:
                 _check_directory(Path(file))
-            refuse_overwriting(named, _read_files(options))
-            click.get_current_context().meta[_RESULTS] = named
+            read = {name: value for name, value in options.items() if name not in own}
+            refuse_overwriting(named, [*_read_files(read), *call.meta.get(SETTINGS_FILE, ())])
+            call.meta[_RESULTS] = named
             return function(*args, **options)
 
         command = click.option(
-            "-o", "--output", metavar="FILE", help="Write there instead of standard output."
+            "-o",
+            "--output",
+            type=RESULT_FILE,
+            metavar="FILE",
+            help="Write there instead of standard output.",
         )(checked)
+        if not has_formats:
+            return cast("F", command)
         return click.option(
             "-f",
             "--format",
@@ -66,10 +95,16 @@ def output_options(*formats: str, owner: str = "") -> Callable[[F], F]:
     return add
 
 
-def output_files(wanted: Sequence[str], output: str | None, known: Sequence[str]) -> list[str]:
-    """The files that results go to, each once. Errors: UsageError where two results share one."""
+def output_files(
+    wanted: Sequence[str], output: str | None, known: Sequence[str], further: Iterable[str] = ()
+) -> list[str]:
+    """The files that results go to, ``further`` ones of other options too, each once.
+
+    Errors: UsageError where two results share one.
+    """
     places = _places(wanted or known[:1], output, known)
-    files = [file for _, file in places if file is not None and file not in {"", "-"}]
+    named = [*(file for _, file in places), *further]
+    files = [_in_directory(file) for file in named if file is not None and file not in {"", "-"}]
     for number, file in enumerate(files):
         is_special = Path(file).exists() and not Path(file).is_file()
         if not is_special and any(is_same(file, other) for other in files[:number]):
@@ -77,18 +112,23 @@ def output_files(wanted: Sequence[str], output: str | None, known: Sequence[str]
     return files
 
 
-def refuse_results(read: Iterable[str], asked: Iterable[str], *more: str | None) -> None:
+def _in_directory(file: str) -> str:
+    """What a directory that is named for a result stands for, as ``generate -o`` takes one."""
+    return os.path.join(file, "nginx.conf") if os.path.isdir(file) else file  # noqa: PTH112, PTH118
+
+
+def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
     """Refuse the results of this call that are files of a configuration, or would become some.
 
     Asked by each command as soon as it has read a tree: what its formats name is known from its
-    call, ``more`` are further results of its own, if any.
+    call.
     Errors: UsageError naming the file.
     """
-    refuse_in_tree([*named_results(), *(one for one in more if one)], read, asked)
+    refuse_in_tree(named_results(), read, asked)
 
 
 def named_results() -> list[str]:
-    """The files that this call's ``-f`` and ``-o`` name; none outside of a command."""
+    """The files that this call's options have it write; none outside of a command."""
     call = click.get_current_context(silent=True)
     return [] if call is None else list(call.meta.get(_RESULTS, ()))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.written_paths import written_paths
 from nginx_tune.causes.naming import find_causes
 from nginx_tune.causes.parts import ALLOWED_SECONDS
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.error_log import error_logs
 from nginx_tune.conf.log_levels import hidden_counts
 from nginx_tune.conf.served import served_paths
@@ -31,6 +32,7 @@ from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.processes import find_masters
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.status_page import StatusPage
+from nginx_tune.subject.overwriting import refuse_in_tree
 from nginx_tune.subject.subject import MOST_BYTES
 from nginx_tune.window.disks import watched_disks
 from nginx_tune.window.moment import Subjects
@@ -57,6 +59,8 @@ class WatchRequest(NamedTuple):
     stub_status: bool = True
     objective_seconds: float | None = None
     """What a request may take; None where nobody said."""
+    results: Sequence[str] = ()
+    """Files that what is seen will be written to."""
 
 
 class Observed(NamedTuple):
@@ -167,6 +171,9 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
     files = _Files(host, running.pid, view if isinstance(view, View) else None)
     tree = read_tree(running.conf_path or "", files, prefix=running.prefix)
     logs = error_logs(tree, nginx.error_log_path) if tree.files else []
+    if view is None:
+        written = [tree.full_path(one.value) for one in tree.main.walk() if _is_log(one)]
+        refuse_in_tree(request.results, [*tree.files, *logs, *filter(None, written)], tree.asked)
     listening, _ = read_listeners(host, ask_listening(host, running.pid), running.pid)
     disks, below = _disks(host, nginx, running, tree)
     return Subjects(
@@ -178,7 +185,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
         access_logs=frozenset(
             files.log(path)
             for line in tree.main.walk()
-            if line.name == "access_log" and line.args and "$" not in line.value
+            if _is_log(line)
             if (path := tree.full_path(line.value)) is not None
         ),
         worker_connections=_worker_connections(tree) if tree.files else None,
@@ -200,6 +207,10 @@ def _disks(
     wanted = [path for path in dict.fromkeys(paths) if path != "/"][:MOST_PATHS]
     foreign = running.pid if running.other_mount_namespace else None
     return watched_disks(host, wanted, nginx_pid=foreign)
+
+
+def _is_log(line: Directive) -> bool:
+    return line.name == "access_log" and bool(line.args) and "$" not in line.value
 
 
 def _worker_connections(tree: ConfTree) -> int:

@@ -46,3 +46,25 @@ def test_a_result_beside_the_tree_is_written(make_site: Make, run_cli: Run) -> N
     run = _apply(site, run_cli, "-f", f"json={site.tree}/result.json")
     assert (run.returncode, site.ask()) == (0, "new\n"), run.stderr
     assert '"kept"' in (site.tree / "result.json").read_text()
+
+
+def test_no_result_takes_the_place_of_a_file_that_was_changed(
+    make_site: Make, run_cli: Run
+) -> None:
+    """``rollback -o nginx.conf`` would put the file back, and then write over it."""
+    site = make_site()
+    text = site.server('return 200 "new\\n";')
+    assert site.apply({"conf.d/site.conf": text}).outcome == "kept"
+    changed = site.tree / "conf.d" / "site.conf"
+    state = site.root / "state"
+    for command in ("rollback", "confirm", "history"):
+        for file, said in ((changed, "would be overwritten"), (state / "x", "changes are kept")):
+            run = run_cli(command, "--state-dir", state, "-f", f"json={file}")
+            assert (run.returncode, said in run.stderr) == (2, True), run.stderr
+    assert (changed.read_text(), site.ask()) == (text, "new\n")
+    assert not (state / "x").exists()
+    assert run_cli("history", "--state-dir", state, "-o", site.root / "h").returncode == 0
+    for file in (site.conf, changed):
+        run = run_cli("observe", "--pid", str(site.pid), "--duration", "1s", "-o", file)
+        assert (run.returncode, "overwritten" in run.stderr) == (2, True), run.stderr
+    assert changed.read_text() == text

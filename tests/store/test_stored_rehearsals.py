@@ -35,8 +35,8 @@ def test_its_outcome_is_that_of_its_worst_change(run_id: str) -> None:
     (summary,) = (one for one in list_runs().runs if one.id == run_id)
     assert (summary.kind, summary.outcome, summary.name) == ("rehearse", "refused", "/new.conf")
     assert (summary.nginx_version, summary.lab, summary.primary_metric) == ("1.22.1", "none", "")
-    assert worst_outcome([THERE]) == "taken"
-    assert worst_outcome([]) == "refused"
+    assert worst_outcome(Rehearsal(conf_path="/n", turnovers=[THERE])) == "taken"
+    assert worst_outcome(Rehearsal(conf_path="/n")) == "refused"
 
 
 def test_it_is_listed_shown_and_reported(run_id: str, run_cli: RunCli) -> None:

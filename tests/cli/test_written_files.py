@@ -1,0 +1,171 @@
+"""No command writes its result over what it reads, nor two results to one file: every option.
+
+The options come from click's own tree. One that names a file is either written, and of the type
+that the guard knows, or it is named here as read: a new one fails until somebody has decided.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from nginx_tune.cli.main import cli, main
+from nginx_tune.terminal.output import ResultFile
+
+PACKAGE = Path(__file__).resolve().parents[2] / "nginx_tune"
+READ = {
+    "facts_path", "facts_source", "workload_path", "site_path", "observation_path", "check_path",
+    "host_path", "conf", "conf_option", "conf_path", "against", "plan_path", "manifest",
+    "workload", "baseline", "overlays", "paths_from", "ca_file", "certificate_file", "key_file",
+    "files", "name", "run_id", "logs", "plan", "config_path", "old", "new", "before", "after",
+    "measurement", "control", "what",
+}  # fmt: skip
+"""Parameters whose values name files that are read."""
+NO_FILES = {
+    "formats", "datasets", "paths", "cache_dirs", "roots", "maps", "state_dir", "document_root",
+    "unix_path", "id", "change", "schema", "topic", "item",
+}  # fmt: skip
+"""Directories, sockets, and words; ``-f`` names its files itself."""
+WORDS = ("FILE", "DIR", "PATH", "CONF", "PLAN", "LOG", "OUT")
+NOT_TRIED = {"name", "run_id", "overlays", "maps"}
+"""What names a file only in another form than the bare one."""
+
+
+def commands(group: click.Group, name: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        one = group.get_command(context, word)
+        assert one is not None
+        if isinstance(one, click.Group):
+            yield from commands(one, (*name, word))
+        else:
+            yield " ".join((*name, word)), one
+
+
+COMMANDS = dict(commands(cli))
+
+
+def written(command: click.Command) -> list[click.Parameter]:
+    return [one for one in command.params if isinstance(one.type, ResultFile)]
+
+
+def flag(option: click.Parameter) -> str:
+    return max(option.opts, key=len)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_that_names_a_file_is_known_as_read_or_written(name: str) -> None:
+    unknown = [
+        f"{flag(one)} ({one.name})"
+        for one in COMMANDS[name].params
+        if any(word in str(getattr(one, "metavar", "") or "").upper() for word in WORDS)
+        and not isinstance(one.type, ResultFile)
+        and one.name not in READ | NO_FILES
+    ]
+    assert not unknown, "of the type RESULT_FILE if it is written, else in READ or NO_FILES here"
+
+
+def test_what_writes_a_file_names_it_by_an_option_of_that_type() -> None:
+    """Each call of ``write_file`` in a command: with a parameter that the guard knows."""
+    known = {one.name for command in COMMANDS.values() for one in written(command)}
+    found = set()
+    for path in (PACKAGE / "cli").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "write_file":
+                words = {one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)}
+                words |= {one.attr for one in ast.walk(node.args[0])
+                          if isinstance(one, ast.Attribute)}  # fmt: skip
+                assert words & known, f"{path.name}:{node.lineno}: {ast.unparse(node)}"
+                found |= words & known
+    assert {"capture_path", "manifest_path", "save_facts", "write_baseline"} <= found
+    assert {"output", "histogram_log"} <= known
+
+
+def fill(command: click.Command, chosen: click.Parameter | None, file: Path) -> list[str]:
+    """Values for what must be given, and the file for the parameter that is tried."""
+    words: list[str] = []
+    for one in command.params:
+        is_argument = isinstance(one, click.Argument)
+        if one is chosen:
+            words += [str(file)] if is_argument else [flag(one), str(file)]
+            words += [str(file)] * (max(1, one.nargs) - 1)
+        elif is_argument and one.required:
+            words += ["nothing"] * max(1, one.nargs)
+    return words
+
+
+PAIRS = [
+    (name, out.name, read.name)
+    for name, command in COMMANDS.items()
+    for out in written(command)
+    for read in command.params
+    if read.name in READ - NOT_TRIED
+    and isinstance(read.type, (click.types.StringParamType, click.Path))
+]
+
+
+@pytest.mark.parametrize(("name", "out", "read"), PAIRS)
+def test_a_result_in_the_place_of_what_is_read_is_refused(
+    name: str, out: str, read: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = COMMANDS[name]
+    options = {one.name: one for one in command.params}
+    (tmp_path / "data").write_text("{}")
+    (tmp_path / "link").symlink_to("data")
+    words = [*name.split(), *fill(command, options[read], tmp_path / "data")]
+    assert main([*words, flag(options[out]), str(tmp_path / "link")]) == 2
+    assert "is read by this command and would be overwritten" in capsys.readouterr().err
+    assert (tmp_path / "data").read_text() == "{}"
+
+
+TWO = [
+    (name, one.name)
+    for name, command in COMMANDS.items()
+    for one in written(command)
+    if one.name != "output" and any(other.name == "formats" for other in command.params)
+]
+
+
+@pytest.mark.parametrize(("name", "out"), TWO)
+def test_two_results_in_one_file_are_refused(
+    name: str, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = COMMANDS[name]
+    option = next(one for one in command.params if one.name == out)
+    file = tmp_path / "result"
+    words = [*name.split(), *fill(command, None, file), flag(option), str(file)]
+    for further in (["-o", str(file)], ["-f", f"json={tmp_path}/./result"]):
+        assert main([*words, *further]) == 2
+        assert "two results for one file" in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_a_directory_stands_for_the_file_in_it(tmp_path: Path) -> None:
+    """As ``generate -o DIR`` takes it."""
+    both = ("--save-facts", str(tmp_path / "nginx.conf"), "-o", str(tmp_path))
+    assert main(["generate", *both]) == 2
+    assert not (tmp_path / "nginx.conf").exists()
+
+
+def test_the_settings_file_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nginx-tune.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert main(["schema", "facts", "-o", "nginx-tune.toml"]) == 2
+    assert "is read by this command" in capsys.readouterr().err
+    assert main(["schema", "facts", "-o", "other.json"]) == 0
+
+
+def test_results_apart_are_written(tmp_path: Path) -> None:
+    line = '127.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"\n'
+    (tmp_path / "a.log").write_text(line * 20)
+    (tmp_path / "old.json").write_text("old")
+    results = ("--manifest", str(tmp_path / "m"), "-f", "json", "-o", str(tmp_path / "old.json"))
+    assert main(["-q", "learn", str(tmp_path / "a.log"), *results]) == 0
+    assert (tmp_path / "m").stat().st_size > 0
+    assert (tmp_path / "old.json").read_text().startswith("{")
