@@ -1,4 +1,4 @@
-"""``python -m nginx_tune``."""
+"""``python -m nginx_tune``, and the program ``nginx-tune``."""
 
 import os
 import sys
@@ -15,10 +15,19 @@ def _leave_the_working_directory() -> None:
         del sys.path[0]
 
 
+def main() -> int:
+    """Run the command line; the exit status, 130 for Ctrl-C at any time."""
+    try:
+        from nginx_tune.cli.early import ended_at_once  # noqa: PLC0415  # Ctrl-C may come already
+
+        with ended_at_once():
+            from nginx_tune.cli.main import main as run  # noqa: PLC0415
+        return run()
+    except KeyboardInterrupt:
+        os.write(2, b"nginx-tune: interrupted\n")
+        return 130
+
+
 if __name__ == "__main__":
     _leave_the_working_directory()
-
-from nginx_tune.cli.main import main  # noqa: E402  # only now
-
-if __name__ == "__main__":
     raise SystemExit(main())

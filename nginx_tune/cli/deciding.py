@@ -14,7 +14,7 @@ from nginx_tune.adopt.kind_in import KindFound
 from nginx_tune.audit.storage import outermost
 from nginx_tune.cli.inputs import read_document, read_toml, read_workload
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
-from nginx_tune.cli.options import nginx_version_option, option_group
+from nginx_tune.cli.options import data_directories, nginx_version_option, option_group
 from nginx_tune.cli.piped_logs import with_piped_logs
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
@@ -60,6 +60,7 @@ _OPTIONS = (
         "datasets",
         multiple=True,
         metavar="DIR",
+        callback=data_directories,
         help="Scan this tree of served files (without --facts); default: the roots.",
     ),
     nginx_version_option,

@@ -10,6 +10,7 @@ import msgspec
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.numbers import FiniteNumber, Whole
+from nginx_tune.cli.options import data_directories
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
@@ -49,13 +50,17 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     return [absolute_path(value) for value in values]
 
 
+def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    return _absolute(ctx, option, data_directories(ctx, option, values))
+
+
 @click.command()
 @click.option(
     "--dataset",
     "datasets",
     multiple=True,
     metavar="DIR",
-    callback=_absolute,
+    callback=_datasets,
     help="Scan this tree of served files; may repeat.",
 )
 @click.option(

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from nginx_tune import __version__
+from nginx_tune.cli.early import ended_at_once
 from nginx_tune.cli.examples import add_examples, show_wholly
 from nginx_tune.cli.settings import (
     SITE_TABLE,
@@ -95,7 +96,8 @@ class LazyGroup(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
+        with ended_at_once():
+            command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
         name_variables(command, f"NGINX_TUNE_{cmd_name}")
         refuse_empty(command)
         add_examples(command, cmd_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from nginx_tune.errors import UsageError
+from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.terminal.saying import say
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,6 +109,27 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|)")
 _LONGEST_SECONDS = 366 * 86400.0
 _LONGEST_TEXT = 60
+
+
+_NO_DATA = ("/proc", "/sys", "/dev")
+_MEMORY = "/dev/shm"  # noqa: S108  # where files lie in memory
+
+
+def data_directories(
+    _: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Directories of files: no kernel's own, whose "files" have no size and no end."""
+    for value in values:
+        real = os.path.realpath(value)
+        if is_inside(real, _MEMORY):
+            continue
+        for place in _NO_DATA:
+            if is_inside(real, place):
+                raise UsageError(
+                    f"{option.opts[0]} {value}: {place} holds no files that nginx serves",
+                    hint="name the directory of the site's files",
+                )
+    return values
 
 
 def parse_duration(text: str) -> float:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _LEAST_PERCENT = 0.01
 _WHOLE = 100
+_LEAST_ERROR = 1e-6
+"""Of a percentage; a smaller one is not told."""
 _NGINX_STEPS = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
@@ -47,8 +51,8 @@ def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = 
     if ratio is None:
         return "?"
     percent = 100 * ratio
-    if error:
-        return f"{_percent_number(percent, digits)} ± {100 * error:.1g} %"
+    if error and 100 * error >= _LEAST_ERROR:
+        return f"{_with_error(percent, 100 * error)} %"
     if 0 < abs(percent) < _LEAST_PERCENT:
         return f"< {_LEAST_PERCENT:g} %"
     text = _percent_number(percent, digits)
@@ -56,6 +60,14 @@ def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = 
         # One step below it, at as many digits.
         return f"> {_WHOLE - 10.0 ** (2 - digits):g} %"
     return f"{text} %"
+
+
+def _with_error(value: float, error: float) -> str:
+    """A number to the first digit of its error, which is told without an exponent."""
+    first = math.floor(math.log10(abs(error)))
+    first = math.floor(math.log10(round(abs(error), -first)))  # 0.96 is 1
+    places = max(0, -first)
+    return f"{value:.{places}f} ± {round(abs(error), -first):.{places}f}"
 
 
 def _percent_number(percent: float, digits: int) -> str:

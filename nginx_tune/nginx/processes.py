@@ -226,15 +226,36 @@ def _binary(host: Host, pid: int) -> str | Missing:
 def same_mounts(host: Host, pid: int) -> bool | Missing:
     """Whether a process sees the files that this one sees: it lives in no container and no chroot.
 
-    A link of /proc to a root shows it as a path from our own: ``/`` is the same root alone. An
-    older capture does not tell it. Source: proc_pid_root(5).
+    A mount namespace of its own (``unshare -m``) with the same mounts in the same places shows the
+    same files. A link of /proc to a root shows it as a path from our own: ``/`` is the same root
+    alone. An older capture does not tell it. Source: proc_pid_root(5), proc_pid_mountinfo(5).
     """
     same = _same_namespace(host, pid, "mnt")
-    if same is not True:
+    if isinstance(same, Missing):
         return same
+    if not same and not _same_tree(host, pid):
+        return False
     theirs = attempt(host.read_link, f"/proc/{pid}/root")
     ours = attempt(host.read_link, "/proc/self/root")
     return isinstance(theirs, Missing) or isinstance(ours, Missing) or theirs == ours
+
+
+def _same_tree(host: Host, pid: int) -> bool:
+    """Whether two mount namespaces have the same file systems, from the same directory, mounted."""
+    theirs, ours = (attempt(host.read_text, f"/proc/{who}/mountinfo") for who in (pid, "self"))
+    if isinstance(theirs, Missing) or isinstance(ours, Missing):
+        return False
+    return bool(ours) and _mounts(theirs) == _mounts(ours)
+
+
+def _mounts(text: str) -> list[tuple[list[str], list[str]]]:
+    """Device, root and place of each, and of what it lies on: of two in one place one is on top.
+
+    Numbers and order differ from namespace to namespace.
+    """
+    lines = [line.split(" ", 5) for line in text.splitlines()]
+    places = {words[0]: words[2:5] for words in lines}
+    return sorted((words[2:5], places.get(words[1], [])) for words in lines if len(words) > 1)
 
 
 def _same_namespace(host: Host, pid: int, kind: str) -> bool | Missing:

@@ -68,3 +68,23 @@ def test_an_nginx_that_sees_our_root_is_none(root: Path) -> None:
         assert same_mounts(LiveHost(), pid) is True
     finally:
         site.stop(pid)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    ("inside", "is_same"),
+    [("true", True), ("mount --bind /var/tmp /mnt", False), ("mount -t tmpfs none /mnt", False)],
+)
+def test_a_mount_namespace_of_its_own_with_the_same_mounts_has_our_files(
+    inside: str, *, is_same: bool
+) -> None:
+    """As under ``unshare -n -m``: the number of the namespace alone says nothing of files."""
+    script = f"{inside} && echo ready && exec sleep 60"
+    command = ["unshare", "-n", "-m", "sh", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            assert same_mounts(LiveHost(), process.pid) is is_same
+        finally:
+            process.terminate()

@@ -67,6 +67,17 @@ def test_what_is_predicted_is_said_as_what_is_measured(
 def test_a_share_with_its_error() -> None:
     assert percent_text(0.125, error=0.0031) == "12.5 ± 0.3 %"
     assert percent_text(0.125, error=0.0) == "12.5 %"
+    assert percent_text(0.125, error=1e-12) == "12.5 %"
+    assert percent_text(0.578, error=0.2) == "58 ± 20 %"
+    assert percent_text(0.0, error=1.0) == "0 ± 100 %"
+    assert percent_text(0.5, error=0.0096) == "50 ± 1 %"
+    assert percent_text(0.5, error=0.96) == "50 ± 100 %"
+    assert percent_text(0.97246, error=0.00031) == "97.25 ± 0.03 %"
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_an_error_is_told_without_an_exponent(ratio: float, error: float) -> None:
+    assert "e" not in percent_text(ratio, error=error)
 
 
 @given(st.floats(0, 1), st.sampled_from([2, 3]))

@@ -58,6 +58,10 @@ class LineReader:
             line.decode()
         except UnicodeDecodeError:
             line = line.decode(errors="replace").encode()
+        before, brace, _ = line.partition(b"{")
+        if not brace or b'"' in before:
+            return None
+        line = line[len(before) :]  # what syslog writes before it
         try:
             whole = _JSON.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

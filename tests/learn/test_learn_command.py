@@ -239,3 +239,19 @@ def test_a_log_by_two_names_is_refused(run_cli, tmp_path: Path, name: str) -> No
     run = run_cli("learn", log, f"{tmp_path}/{name}", "--log-format", FULL)
     assert run.returncode == 2
     assert "its requests count once" in run.stderr
+
+
+def test_json_lines_behind_what_syslog_writes_are_read(run_cli, tmp_path: Path) -> None:
+    """As those of other formats are; a line of JSON that is cut off at its beginning is not."""
+    entry = '{"time_iso8601":"2026-01-0%dT00:00:00+00:00","request_uri":"/a","status":"200"}\n'
+    plain, prefixed = tmp_path / "plain.log", tmp_path / "prefixed.log"
+    plain.write_text("".join(entry % (1 + at % 3) for at in range(30)))
+    lines = [f"Nov 27 10:00:0{at % 9} host nginx: {entry % (1 + at % 3)}" for at in range(30)]
+    prefixed.write_text("".join(lines))
+    found = [
+        json.loads(run_cli("learn", path, "--log-format", "json", "-f", "json").stdout)
+        for path in (plain, prefixed)
+    ]
+    assert found[0]["log"]["requests"] == found[1]["log"]["requests"] == 30
+    (tmp_path / "cut.log").write_text('"x":"y", "z": {"request_uri":"/a","status":"200"}\n' * 30)
+    assert run_cli("learn", tmp_path / "cut.log", "--log-format", "json").returncode != 0

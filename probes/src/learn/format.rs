@@ -105,7 +105,14 @@ impl Format {
     }
 
     /// The fields of a line that is a JSON object; none when it is no such thing.
+    ///
+    /// What syslog or a container's log writes before the object is passed over.
     pub(crate) fn read_json<'a>(&self, line: &'a str) -> Option<Fields<'a>> {
+        let (before, _) = line.split_once('{')?;
+        if before.contains('"') {
+            return None;
+        }
+        let line = &line[before.len()..];
         let brackets = line.bytes().filter(|byte| matches!(byte, b'[' | b'{'));
         if brackets.count() > MOST_BRACKETS || !has_whole_characters(line.as_bytes()) {
             return None;
