@@ -11,7 +11,7 @@ from nginx_tune.audit.directives import Kind, kinds_of
 from nginx_tune.audit.rule import MissingFacts, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import ListenAddress, listeners
+from nginx_tune.conf.listeners import ListenAddress, default_servers, listeners
 from nginx_tune.conf.location_words import path_of
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
@@ -95,6 +95,15 @@ class Context:
     def listeners(self) -> list[ListenAddress]:
         """Every http address that is listened on."""
         return listeners(self.tree)
+
+    @cached_property
+    def _default_blocks(self) -> dict[int, str]:
+        found = default_servers(self.tree, self.listeners)
+        return {id(server.block): address for server, address in found.items()}
+
+    def default_address(self, server: Directive) -> str | None:
+        """An address on which this server answers for hosts that no server names, if it does."""
+        return self._default_blocks.get(id(server.block))
 
     @cached_property
     def tls_listeners(self) -> list[TlsListener]:

@@ -17,6 +17,7 @@ from nginx_tune.conf.tree import ConfTree
 
 _UNSAID_PORTS = (80, 8000)
 """Where a server without ``listen`` listens: started by root, and by others."""
+_DEFAULT_WORDS = frozenset({"default_server", "default"})
 _FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
 _PARAMETERS = frozenset({
     "accept_filter", "backlog", "fastopen", "ipv6only", "rcvbuf", "setfib", "sndbuf",
@@ -45,6 +46,14 @@ class ListenAddress:
     def address(self) -> str:
         """``HOST:PORT`` with ``*`` for every IPv4 address, ``[::]:PORT``, or ``unix:PATH``."""
         return str(self.socket)
+
+    @property
+    def default_server(self) -> Directive:
+        """The server that answers on it for hosts that no server names."""
+        for line, server in zip(self.lines, self.servers, strict=True):
+            if names_default(line):
+                return server
+        return self.servers[0]
 
     @property
     def reuseport(self) -> Directive | None:
@@ -88,6 +97,29 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
     return listeners_of(lines, [socket_name(f"{one}") for one in _UNSAID_PORTS if unsaid])
 
 
+def default_servers(tree: ConfTree, found: Iterable[ListenAddress]) -> dict[Directive, str]:
+    """The servers that answer for hosts that no server names, each with an address of it.
+
+    ``found``: the listeners of ``tree``. A server without ``listen`` is on ``*:80``, which holds
+    where root starts nginx. Source: ngx_http_add_addresses, ngx_http_add_server.
+    """
+    defaults: dict[Directive, str] = {}
+    unsaid = [one for _, one in servers(tree) if not (one.block or Block([])).all("listen")]
+    usual = socket_name(f"{_UNSAID_PORTS[0]}")
+    for listener in found:
+        server = listener.default_server
+        if unsaid and not listener.is_quic and listener.socket == usual:
+            is_said = any(map(names_default, listener.lines))
+            both = {*unsaid, server}
+            if not is_said:
+                server = next(one for _, one in servers(tree) if one in both)
+            unsaid = []
+        defaults.setdefault(server, listener.address)
+    for server in unsaid[:1]:
+        defaults.setdefault(server, str(usual))
+    return defaults
+
+
 def listeners_of(
     lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
 ) -> list[ListenAddress]:
@@ -128,6 +160,16 @@ def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) 
             if other is one:
                 other = next(each for each in beside if each is not one)
             one.maybe = None if other is None else other.lines[0]
+
+
+def names_default(listen: Directive) -> bool:
+    """Whether a ``listen`` says whose address it is, wherever the server stands."""
+    return not _DEFAULT_WORDS.isdisjoint(listen.args[1:])
+
+
+def is_named_default(server: Directive) -> bool:
+    """Whether a ``listen`` of the server says that it is the default of an address."""
+    return any(map(names_default, (server.block or Block([])).all("listen")))
 
 
 def gives_options(listen: Directive) -> bool:

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import is_named_default
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree
 
@@ -33,15 +34,20 @@ class LocationMatcher:
         return len(self._servers)
 
     def server_of(self, host: str) -> Directive | None:
-        """The server that answers for a host; the first one when none names it."""
+        """The server that answers for a host.
+
+        When none names it, the first that is some address's default server by name, else the first.
+        """
         if not self._servers:
             return None
         host = host.lower().partition(":")[0].rstrip(".")
         found = max(
             ((score, -at) for at, s in enumerate(self._servers) if (score := _score(s, host))),
-            default=((0, 0), 0),
+            default=None,
         )
-        return self._servers[-found[1]]
+        if found is not None:
+            return self._servers[-found[1]]
+        return next(filter(is_named_default, self._servers), self._servers[0])
 
     def names(self, host: str) -> bool:
         """Whether some server names a host; else the default one answers for it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.conf.scopes import Scope
 
@@ -28,7 +27,7 @@ def tls_listeners(listeners: list[ListenAddress], scopes: list[Scope]) -> Iterat
     """The TLS listeners among ``listeners``; the servers' scopes are found in ``scopes``."""
     by_block = {id(scope.own.block): scope for scope in scopes if scope.kind == "server"}
     for listener in listeners:
-        default = by_block[id(_default_server(listener).block)]
+        default = by_block[id(listener.default_server.block)]
         if listener.is_quic or _speaks_tls(listener, default):
             servers = [by_block[id(server.block)] for server in listener.servers]
             yield TlsListener(listener, default, servers)
@@ -37,10 +36,3 @@ def tls_listeners(listeners: list[ListenAddress], scopes: list[Scope]) -> Iterat
 def _speaks_tls(listener: ListenAddress, default: Scope) -> bool:
     # "ssl on;" is the older form, gone in 1.25.1.
     return any("ssl" in line.args[1:] for line in listener.lines) or default.value("ssl") == "on"
-
-
-def _default_server(listener: ListenAddress) -> Directive:
-    for line, server in zip(listener.lines, listener.servers, strict=True):
-        if "default_server" in line.args or "default" in line.args:
-            return server
-    return listener.servers[0]

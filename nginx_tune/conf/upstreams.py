@@ -109,6 +109,11 @@ def is_unix(address: str) -> bool:
     return address.lower().startswith("unix:")
 
 
+def is_ipv4(host: str) -> bool:
+    """Whether a host is an IPv4 address."""
+    return _IPV4.fullmatch(host) is not None
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this one."""
     return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))

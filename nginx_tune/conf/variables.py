@@ -7,7 +7,7 @@ else (a request header, a capture) is open: the known values are then not all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, product
 from typing import NamedTuple
@@ -48,6 +48,7 @@ class Values:
 
 
 OPEN = Values(complete=False)
+NOTHING_GIVEN: Mapping[str, Sequence[str]] = {}
 
 
 class _Map(NamedTuple):
@@ -64,6 +65,7 @@ class Variables:
 
     def __init__(self, tree: ConfTree) -> None:
         self._steps = 0
+        self._given = NOTHING_GIVEN
         self._maps: dict[Directive, _Map] = {}
         self._tables: dict[str, list[Directive]] = {}
         for http in http_blocks(tree):
@@ -72,11 +74,17 @@ class Variables:
                     if len(table.args) > 1 and table.block is not None:
                         self._tables.setdefault(table.args[1].lstrip("$").lower(), []).append(table)
 
-    def possible(self, text: str, scope: Scope) -> Values:
-        """What ``text`` can become in a scope."""
+    def possible(
+        self, text: str, scope: Scope, given: Mapping[str, Sequence[str]] = NOTHING_GIVEN
+    ) -> Values:
+        """What ``text`` can become in a scope.
+
+        ``given``: what variables of nginx's own can be, where the caller knows more.
+        """
         if "$" not in text:
             return Values({text: None})
         self._steps = 0
+        self._given = given
         return self._text(text, scope, ())
 
     def _text(self, text: str, scope: Scope, seen: tuple[str, ...]) -> Values:
@@ -109,7 +117,7 @@ class Variables:
             for table in tables
         )
         if not tables:
-            start = OPEN
+            start = Values(dict.fromkeys(self._given[name])) if name in self._given else OPEN
         return self._after_set(start, name, scope, seen)
 
     def _after_set(self, values: Values, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:

@@ -11,6 +11,7 @@ CACHE = "proxy_cache_path /c keys_zone=c:10m max_size=1g;"
 PASSED = "location / { proxy_pass http://10.0.0.1; proxy_set_header Host $host; proxy_cache c; %s }"
 TWO = "listen 80; server_name a.example.com b.example.com;"
 ONE = "listen 80; server_name a.example.com;"
+UNSAID = "server_name a.example.com;"
 FIRST = "server { listen 80 default_server; return 444; }"
 
 
@@ -22,6 +23,15 @@ FIRST = "server { listen 80 default_server; return 444; }"
         (f"server {{ listen 80; {PASSED % ''} }}", 1),
         (f"server {{ {ONE} {PASSED % ''} }}", 1),
         (f"{FIRST} server {{ {ONE} {PASSED % ''} }}", 0),
+        (f"server {{ {ONE} {PASSED % ''} }} {FIRST}", 0),
+        (f"server {{ {ONE} {PASSED % ''} }} {FIRST.replace('80', '0.0.0.0:080')}", 0),
+        (f"server {{ {ONE} {PASSED % ''} }} {FIRST.replace('_server', '')}", 0),
+        (f"server {{ {ONE} {PASSED % ''} }} {FIRST.replace('80', '127.0.0.1:80')}", 1),
+        (f"server {{ {ONE} {PASSED % ''} }} {FIRST.replace('80', '[::]:80')}", 1),
+        (f"server {{ {ONE} listen 8080; {PASSED % ''} }} {FIRST}", 1),
+        (f"server {{ {UNSAID} {PASSED % ''} }} {FIRST}", 0),
+        (f"server {{ {UNSAID} {PASSED % ''} }} {FIRST.replace('default_server', '')}", 1),
+        (f"{FIRST.replace('default_server', '')} server {{ {UNSAID} {PASSED % ''} }}", 0),
         (f"server {{ {TWO} {PASSED % 'proxy_cache_key $host$uri;'} }}", 0),
         (f"server {{ {TWO} {PASSED % 'proxy_cache_key $scheme$http_host$uri;'} }}", 0),
         (f"server {{ {TWO} {PASSED % 'proxy_cache_key $scheme$request_uri;'} }}", 1),

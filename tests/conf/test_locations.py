@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.tree import read_tree
+from nginx_tune.conf.tree import parse_text, read_tree
 
 LOCATIONS = r"""
 location = / { return 200 "root"; }
@@ -114,3 +114,15 @@ def test_nginx_chooses_the_same(server) -> None:
         answer = location.block.all("return")[0].args[-1]
         assert answer == ask(port, host, path), (host, path)
     assert not matcher.unreadable
+
+
+def test_a_host_that_nobody_names_comes_to_the_named_default() -> None:
+    conf = (
+        "events {} http { server { listen 80; server_name a; } "
+        "server { listen 80%s; server_name b; } }"
+    )
+    for word, wanted in (("", "a"), (" default_server", "b"), (" default", "b")):
+        chosen = LocationMatcher(parse_text(conf % word)).server_of("nobody.example")
+        assert chosen is not None
+        assert chosen.block is not None
+        assert chosen.block.all("server_name")[0].value == wanted

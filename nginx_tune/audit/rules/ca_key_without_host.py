@@ -32,12 +32,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if host is None or not variables_of(host.args[1]) & _HOSTS or _is_in_key(one):
             continue
         several = _several_hosts(context, one)
-        if several is None and _is_first(context, one):
+        own = context.default_address(one.passed.scope.server)
+        if several is None and own is not None:
             if context.tree.is_part:  # of which another file may have the first server
                 yield MissingFacts((WHOLE_TREE,))
                 continue
             several = (
-                "its server takes requests for unknown names as well (the first of its address)"
+                f"its server takes requests for unknown names as well (the default server of {own})"
             )
         if several is None:
             continue
@@ -94,12 +95,6 @@ def _several_hosts(context: Context, one: Caching) -> str | None:
     if len(used) > 1:
         return f"{len(used)} servers share it"
     return None
-
-
-def _is_first(context: Context, one: Caching) -> bool:
-    server = one.passed.scope.server
-    firsts = [listener.servers[0] for listener in context.listeners]
-    return server in firsts or (server.block is not None and not server.block.all("listen"))
 
 
 def _names(scope: Scope) -> list[str]:

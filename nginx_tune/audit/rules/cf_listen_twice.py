@@ -8,12 +8,11 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import listeners, names_default
 from nginx_tune.conf.templates import is_open
 
 _EARLIER_QUIC = "http3"
 """The word of patched builds before 1.25.0 for what is a socket of UDP."""
-_DEFAULT = frozenset({"default_server", "default"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -37,7 +36,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 place = f"{before.file}:{before.line}"
                 what = f"the server listens on {listener.address} already: {place}"
                 yield Hit(line, what, [written(before)])
-            elif not _DEFAULT.isdisjoint(line.args[1:]):
+            elif names_default(line):
                 if default is not None:
                     told.add(line)
                     place = f"{default.file}:{default.line}"

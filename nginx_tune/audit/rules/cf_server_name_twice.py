@@ -8,13 +8,14 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import names_default
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Names that an earlier server of the same address answers for."""
     told: set[tuple[Directive, str]] = set()
     for listener in context.listeners if not context.tree.is_template else ():
-        if sum(not _DEFAULT.isdisjoint(line.args) for line in listener.lines) > 1:
+        if sum(map(names_default, listener.lines)) > 1:
             continue  # nginx refuses two default servers
         first: dict[str, tuple[Directive, Directive]] = {}
         for server in dict.fromkeys(listener.servers):
@@ -28,9 +29,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                         f"{shown} on {listener.address}: an earlier server answers, this one never",
                         [written(line)],
                     )
-
-
-_DEFAULT = frozenset({"default_server", "default"})
 
 
 def _names(server: Directive) -> Iterator[tuple[str, Directive]]:

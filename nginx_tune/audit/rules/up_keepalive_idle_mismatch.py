@@ -57,7 +57,7 @@ def _own_servers(context: Context) -> dict[str, Scope]:
         name = listener.socket
         if name.is_wildcard or is_loopback(name.host):
             for port in {name.first, name.last} - {0}:
-                found.setdefault(f"{port}", by_block[id(listener.servers[0].block)])
+                found.setdefault(f"{port}", by_block[id(listener.default_server.block)])
     return found
 
 
