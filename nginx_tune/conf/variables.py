@@ -74,6 +74,10 @@ class Variables:
                     if len(table.args) > 1 and table.block is not None:
                         self._tables.setdefault(table.args[1].lstrip("$").lower(), []).append(table)
 
+    def tables(self, name: str) -> list[Directive]:
+        """The blocks of ``map`` and ``split_clients`` that make a variable."""
+        return self._tables.get(name.lower(), [])
+
     def possible(
         self, text: str, scope: Scope, given: Mapping[str, Sequence[str]] = NOTHING_GIVEN
     ) -> Values:

@@ -264,6 +264,68 @@ def test_ca_set_cookie_cached_gives_the_cookie_to_all(
 
 @every_version
 @pytest.mark.parametrize(
+    ("lines", "is_shared"),
+    [
+        ("proxy_no_cache $upstream_http_set_cookie;", False),
+        ("proxy_no_cache $sent_http_set_cookie;", False),
+        ("proxy_no_cache $arg_a; proxy_no_cache $arg_b x$upstream_http_set_cookie;", False),
+        (("proxy_no_cache $upstream_http_set_cookie; "
+         "proxy_cache_bypass $upstream_http_set_cookie;"), False),
+        ("proxy_no_cache $upstream_cookie_session;", False),
+        ("proxy_no_cache $of;", False),
+        ("proxy_no_cache $of_sent;", False),
+        ("proxy_no_cache $of_of;", False),
+        ("proxy_no_cache $fresh; proxy_cache_bypass $fresh;", False),
+        ("proxy_no_cache 1;", False),
+        ("proxy_no_cache $sent_http_set_cookie; proxy_cache_bypass $sent_http_set_cookie;", True),
+        ("proxy_no_cache $of; proxy_cache_bypass $of;", True),
+        ("proxy_no_cache $of; if ($of) { return 403; }", True),
+        ("proxy_no_cache $of_sent; proxy_set_header X-A $of_sent;", True),
+        ("set $early $upstream_http_set_cookie; proxy_no_cache $early;", True),
+        ("proxy_no_cache $inverted;", True),
+        ("proxy_no_cache $http_cookie $http_authorization;", True),
+        ("proxy_cache_bypass $upstream_http_set_cookie;", True),
+        ("proxy_no_cache 0;", True),
+    ],
+)  # fmt: skip
+def test_ca_set_cookie_cached_knows_what_is_not_kept(
+    serve: Serve, nginx: Nginx, lines: str, *, is_shared: bool
+) -> None:
+    seen: list[Request] = []
+
+    def answer(request: Request, _: socket.socket) -> bytes:
+        seen.append(request)
+        return ok(b"a", f"Set-Cookie: session={len(seen)}")
+
+    maps = (
+        "map $upstream_http_set_cookie $of { '' 0; default 1; }"
+        "map $sent_http_set_cookie $of_sent { '' ''; ~. yes; }"
+        "map $of $of_of { default 0; 1 1; }"
+        "map $upstream_http_set_cookie $fresh { volatile; '' 0; default 1; }"
+        "map $upstream_http_set_cookie $inverted { '' 1; default 0; }"
+    )
+    with run_origin(answer) as origin:
+        conf = _cached(origin.port, f"proxy_ignore_headers Set-Cookie; {lines}")
+        server = serve(conf.replace("http {", f"http {{ {maps}", 1))
+        cookies = [ask(server, "/")[1].get("set-cookie") for _ in range(2)]
+    assert (cookies[0] == cookies[1] == "session=1") is is_shared
+    assert fires("ca-set-cookie-cached", server.conf) is is_shared
+
+
+@pytest.mark.parametrize("module", ["fastcgi", "uwsgi", "scgi"])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_ca_set_cookie_cached_of_other_modules(module: str, *, is_refused: bool) -> None:
+    line = f"{module}_no_cache $upstream_http_set_cookie;" if is_refused else ""
+    conf = (
+        f"events {{}} http {{ {module}_cache_path /c keys_zone=c:1m max_size=1g; server {{ "
+        f"listen 80; location / {{ {module}_pass 127.0.0.1:9000; {module}_cache c; {line} "
+        f"{module}_cache_key $request_uri; {module}_ignore_headers Set-Cookie; }} }} }}"
+    )
+    assert outcome("ca-set-cookie-cached", conf, None) == (not is_refused)
+
+
+@every_version
+@pytest.mark.parametrize(
     ("lines", "is_leaked"),
     [("", True), ("proxy_cache_bypass $http_authorization;", True),
      ("proxy_no_cache $http_authorization; proxy_cache_bypass $http_authorization;", False),
