@@ -20,7 +20,10 @@ from origin import Request, ok, run_origin
 from proving import fires, severity
 from scratch_nginx import Server, config_test
 
+from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
+from nginx_tune.conf.tree import read_tree
+from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
@@ -524,6 +527,19 @@ def test_up_map_no_default_is_answered_with_500(serve: Serve, nginx: Nginx, line
         ("/a/b", "/a//b", True),
         ("= /a", "/a?b=1", True),
         ("~ /c { return 200; } location ~ /c", "/c", False),
+        ("//a", "//a", False),
+        ("/./a", "/./a", False),
+        ("/a/../b", "/a/../b", False),
+        ("^~ /a/./b", "/a/%2e/b", False),
+        ("= /a/.", "/a/.", False),
+        ("= /a/..", "/a/..", False),
+        ("/a/.", "/a/.b", True),
+        ("/a/..", "/a/..b", True),
+        ("/a/...", "/a/...", True),
+        ("/.well-known/", "/.well-known/", True),
+        ("/z { rewrite ^ //dbl last; } location //dbl", "/z", True),
+        ("/z { rewrite ^ /./dot last; } location /./dot", "/z", True),
+        ("/z { root /nonexistent; try_files $uri //dbl; } location //dbl", "/z", True),
     ],
 )
 def test_cn_location_unreachable_answers_nothing(
@@ -534,6 +550,34 @@ def test_cn_location_unreachable_answers_nothing(
     )
     assert (ask(server, asked)[0] == 205) is is_reached
     assert fires("cn-location-unreachable", server.conf) is not is_reached
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("location", "asked", "word"), [("/g?x=1", "/g%3Fx=1", "%3F"), ("/%20x", "/%2520x", "%25")]
+)
+def test_cn_location_unreachable_says_what_reaches_it(
+    serve: Serve, nginx: Nginx, location: str, asked: str, word: str
+) -> None:
+    lines = f"location / {{ return 204; }} location {location} {{ return 205; }}"
+    server = serve(CONF % ("", lines))
+    assert ask(server, asked)[0] == 205
+    found = audit(read_tree(str(server.conf), LiveHost()), None).findings
+    (said,) = (one.message for one in found if one.rule == "cn-location-unreachable")
+    assert said.startswith(f"only a path with {word} reaches")
+
+
+@every_version
+def test_cn_location_unreachable_knows_who_merges_slashes(serve: Serve, nginx: Nginx) -> None:
+    server = serve(
+        "events {} http { server { listen PORT; server_name b; location //x { return 205; } "
+        "location / { return 204; } } "
+        "server { listen PORT default_server; merge_slashes off; return 403; } }"
+    )
+    with server.connect() as peer:
+        peer.sendall(b"GET //x HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
+        assert peer.recv(65536).split()[1] == b"205"
+    assert not fires("cn-location-unreachable", server.conf)
 
 
 @every_version

@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             is_version_needed = True
         elif fault is not None:
             told.add(one.place)
-            yield Hit(upgrade, f"a WebSocket cannot be opened here: {fault[0]}", fault[1])
+            yield Hit(upgrade, fault[0], fault[1])
     if is_version_needed:
         yield MissingFacts(("nginx.nginx_version",))
 
@@ -41,15 +41,17 @@ def _may_ask(context: Context, one: Pass, upgrade: Directive) -> bool:
 def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
     http = one.scope.effective("proxy_http_version")
     header = sent_header(one.scope, "proxy", "connection")
-    if http is None and context.version is None:
+    if http is None and header is not None and context.version is None:
         return MissingFacts(("nginx.nginx_version",))
     is_newer = context.version is not None and context.version >= REUSES_SINCE
-    if http is not None and http.value == "1.0":
-        return "the request is HTTP/1.0", [written(http)]
-    if http is None and not is_newer:
-        return "the request is HTTP/1.0", [default("proxy_http_version", "1.0")]
     if header is None:
-        return "Connection does not name Upgrade", [default("Connection header", "close")]
+        closing = default("Connection header", "close")
+        return "no WebSocket is opened here: Connection does not name Upgrade", [closing]
+    old = "many servers open no WebSocket here: the request is HTTP/1.0"
+    if http is not None and http.value == "1.0":
+        return old, [written(http)]
+    if http is None and not is_newer:
+        return old, [default("proxy_http_version", "1.0")]
     return None
 
 
@@ -69,10 +71,11 @@ http { server {
 RULE = Rule(
     id="px-upgrade-http10",
     severity="warning",
-    title="WebSockets are passed on in a request that cannot be upgraded",
+    title="WebSockets are passed on in a request that servers do not upgrade",
     why="Before nginx 1.29.7 requests are passed on as HTTP/1.0 with Connection: close. A server "
-    "ignores Upgrade in HTTP/1.0, and where Connection does not name it, so the handshake is "
-    "answered as an ordinary request or refused.",
+    "has to ignore Upgrade in HTTP/1.0 (RFC 9110, 7.8), and many answer the handshake as an "
+    "ordinary request or refuse it; some, such as Node's, do not look at the version and open the "
+    "WebSocket. Where Connection does not name Upgrade, none is asked to.",
     fix="proxy_http_version 1.1; beside the Upgrade header, and proxy_set_header Connection "
     "$connection_upgrade; with a map of $http_upgrade.",
     sources=(
