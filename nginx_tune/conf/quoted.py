@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.secret_places import directive_name, is_closed, shown_arguments
-from nginx_tune.conf.secret_values import is_harmless, plain_value
+from nginx_tune.conf.secret_values import is_harmless, is_ordinary, plain_value
 from nginx_tune.conf.secrets import defined_names
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.host.secret_texts import REDACTED, redact_text
@@ -61,7 +62,9 @@ class TreeSecrets:
     def _literals(self) -> dict[str, list[str]]:
         """Texts that are left out of the directives, by the first word in each."""
         found: dict[str, list[str]] = {}
-        names = defined_names([one for file in self._tree.parsed for one in file.block.directives])
+        lines = [one for file in self._tree.parsed for one in file.block.directives]
+        names = defined_names(lines)
+        shown = {*names, *_served_names(self._tree)}
         for file in self._tree.parsed:
             todo = list(file.block.directives)
             while todo:
@@ -69,10 +72,23 @@ class TreeSecrets:
                 if one.block is not None:
                     todo += one.block.directives
                 for literal in left_out(one, names):
+                    if literal in shown or is_ordinary(literal) or rows_of(literal):
+                        continue  # left out where it stands, but elsewhere a name or a word
                     word = _WORD.search(literal)
                     if word is not None and len(literal) >= _LEAST_CHARACTERS:
                         found.setdefault(word[0], []).append(literal)
         return found
+
+
+def _served_names(tree: ConfTree) -> Iterator[str]:
+    """Names of servers, locations and variables, which are shown wherever they stand."""
+    for one in tree.main.walk():
+        if one.name in {"server_name", "location"}:
+            yield from one.args
+        elif one.name in {"map", "geo", "split_clients"} and one.args:
+            yield one.args[-1].lstrip("$")
+        elif one.name == "set" and one.args:
+            yield one.args[0].lstrip("$")
 
 
 def left_out(directive: Directive, names: Collection[str] = ()) -> Iterator[str]:

@@ -60,6 +60,11 @@ _OPTION = re.compile(r"(?:keys_zone|zone|shared|levels|timeout|interval|state)[=
 _PIN = re.compile(r"((?:pin-value|pin-source|pin|passphrase)=)[^;&\s]+", re.IGNORECASE)
 
 
+def is_ordinary(value: str) -> bool:
+    """Whether a value is a word of nginx, HTTP and the trade."""
+    return value.lower() in _WORDS
+
+
 def is_harmless(value: str, names: Collection[str] = ()) -> bool:
     """Whether a value of free text is surely no secret.
 
@@ -157,6 +162,6 @@ def _is_plain_path(value: str) -> bool:
 
 
 __all__ = [
-    "environment_value", "free_value", "is_harmless", "key_value", "named_value", "plain_value",
-    "stream_url", "strict_value", "url_value",
+    "environment_value", "free_value", "is_harmless", "is_ordinary", "key_value", "named_value",
+    "plain_value", "stream_url", "strict_value", "url_value",
 ]  # fmt: skip

@@ -263,3 +263,34 @@ def test_the_fingerprint_tells_nothing_of_a_secret() -> None:
         assert findings
         prints.add(tuple(one.fingerprint for one in findings))
     assert len(prints) == 1
+
+
+OWN_NAMES = """
+events {}
+http {
+    upstream backend { server 10.0.0.1; }
+    upstream my_own_pool { server 10.0.0.2; }
+    map $uri $kind_of_page { default 1; }
+    server {
+        listen 80;
+        server_name shop_of_mine;
+        location /a { rewrite ^ /conf?upstream=backend&p=my_own_pool&k=%s last; }
+        location /b { return 302 /c?v=kind_of_page&s=shop_of_mine&d=proxy_pass&t=%s; }
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["backend", "my_own_pool", "kind_of_page", "shop_of_mine", "proxy_pass"]
+)
+def test_a_value_that_is_also_a_name_is_shown_where_it_is_the_name(name: str) -> None:
+    tree = parse_text(OWN_NAMES % ("hunter2_x9", "bahnhofstrasse"))
+    secrets = TreeSecrets(tree)
+    assert secrets.hide(f'upstream "{name}" has none, and {name} neither') == (
+        f'upstream "{name}" has none, and {name} neither'
+    )
+    for secret in ("hunter2_x9", "bahnhofstrasse"):
+        assert secret not in secrets.hide(f'"{secret}" and {secret} of "{name}"')
+    rewrite = next(one for one in tree.main.walk() if one.name == "rewrite")
+    assert name not in str(rewrite), "at its place it is left out all the same"
