@@ -17,9 +17,9 @@ from nginx_tune.adopt.own_connections import (
     is_inherited,
     leaves,
     own_connection,
-    unrepeated,
     why_none_is_kept,
 )
+from nginx_tune.conf.compressed_answers import unrepeated
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.running import workers_in

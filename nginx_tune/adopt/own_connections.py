@@ -7,15 +7,13 @@ connection may be closed by the server as a request arrives.
 
 from __future__ import annotations
 
-from nginx_tune.conf.body_filters import PAGES_OF_PARTS, is_on, text_filter
-from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.body_readers import SCRIPTS
+from nginx_tune.conf.compressed_answers import KEEPS, UNBUFFERED, stays_at_1_0, unrepeated
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.upstreams import sent_header
 from nginx_tune.documents.decisions import Decisions, Evidence
 
-_UNBUFFERED = "proxy_request_buffering"
 _REPEATING = "proxy_next_upstream"
-_KEEPS = ("proxy_cache", "proxy_store")
 _OWN_WAY = frozenset({"proxy_http_version", "proxy_set_header"})
 _NO_SECOND_TRY = (
     "a request whose body is gone cannot be sent again where a kept connection turns out closed"
@@ -32,32 +30,18 @@ def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive
     """The line for which a location's requests to upstreams stay as they are; null for none.
 
     ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them. A body
-    that is passed on as it comes has its length before 1.1, and is chunked with it (see
-    ngx_http_proxy_create_request()); nor can it be sent again where a kept connection is closed.
+    that is passed on as it comes cannot be sent again where a kept connection is closed.
     ``closes_by_default`` is what nginx does before 1.29.7; since then nothing changes by a plan.
     """
     version = scope.effective("proxy_http_version")
     if version is not None and version.value != "1.1":
         return version
-    if closes_by_default and version is None:
-        if scope.value(_UNBUFFERED) == "off":
-            return scope.effective(_UNBUFFERED)
-        if line := _spoilt_by_gzip(scope):
-            return line
+    if closes_by_default and (line := stays_at_1_0(scope)):
+        return line
     for line in scope.effective_all("proxy_set_header"):
         if line.value.lower() == "connection" and line.args[1:] != ("",):
             return line
     return unrepeated(scope, "proxy") if closes_by_default else None
-
-
-def unrepeated(scope: Scope, module: str) -> Directive | None:
-    """The line by which an error of a connection is not tried again; null where it is.
-
-    Source: ngx_http_upstream_next(): a connection that was kept has a try more (``peer.cached``),
-    unless ``proxy_next_upstream`` lacks ``error``.
-    """
-    line = scope.effective(f"{module}_next_upstream")
-    return line if line is not None and "error" not in line.args else None
 
 
 def leaves(scope: Scope) -> bool:
@@ -74,7 +58,7 @@ def is_inherited(line: Directive) -> bool:
 
 def how_it_stays(line: Directive) -> str:
     """What becomes of a location with such a line."""
-    if line.name == _UNBUFFERED:
+    if line.name == UNBUFFERED:
         return (
             f"{_at(line)} stays without proxy_http_version 1.1, by which bodies would come to the "
             f"server chunked; and {_NO_SECOND_TRY}"
@@ -86,15 +70,17 @@ def how_it_stays(line: Directive) -> str:
 
 def why_none_is_kept(line: Directive) -> str:
     """The reason for a group that only places with such lines ask."""
-    if line.name == _UNBUFFERED:
+    if line.name == UNBUFFERED:
         return f"{_at(line)}: {_NO_SECOND_TRY}"
     if line.name in _OWN_WAY:
         return f"{_at(line)} stays, so that no request would leave a connection"
     if line.name.endswith("_next_upstream"):
         return f"{_at(line)}: {_NOT_REPEATED}"
     wrong = "it cannot read gzip"
-    if line.name in _KEEPS:
+    if line.name in KEEPS:
         wrong = "clients that asked for none would get gzip of it"
+    if line.name in SCRIPTS:
+        wrong = "a script that asks this place by a subrequest would get gzip"
     return (
         f"{_at(line)} stays without proxy_http_version 1.1, {_COMPRESSED}: {wrong} "
         '(proxy_set_header Accept-Encoding ""; would have none sent)'
@@ -113,49 +99,6 @@ def version_in(evidence: list[Evidence]) -> tuple[int, ...] | None:
     value = next((str(one.value) for one in evidence if one.fact == "nginx.version"), "")
     numbers = value.split(".")
     return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else None
-
-
-def _spoilt_by_gzip(scope: Scope) -> Directive | None:
-    """The line that holds in a place for which an answer must not come compressed; null for none.
-
-    A filter of bodies, a page that the answer becomes a part of, and what is kept for all: nginx
-    keeps one answer for who takes gzip and who does not, unless the server sends ``Vary``.
-    """
-    if _asks_for_none(scope):
-        return None
-    if line := text_filter(scope) or _page_around(scope):
-        return line
-    for name in _KEEPS:
-        line = scope.effective(name)
-        if line is not None and is_on(line) and not (name == "proxy_cache" and _is_apart(scope)):
-            return line
-    return None
-
-
-def _asks_for_none(scope: Scope) -> bool:
-    """Whether a server is never told that a client takes compressed answers.
-
-    A constant that names a coding is no help: before 1.1 nginx does not answer to it either.
-    """
-    own = sent_header(scope, "proxy", "accept-encoding")
-    if own is not None:
-        return own.args[1].strip().lower() in ("", "identity")
-    return scope.value("proxy_pass_request_headers") == "off"
-
-
-def _is_apart(scope: Scope) -> bool:
-    """Whether a cache gives nobody what is compressed who did not ask for it."""
-    key = scope.effective("proxy_cache_key")
-    is_of_key = key is not None and "accept_encoding" in str(key).lower()
-    return is_of_key or scope.value("gunzip") == "on"
-
-
-def _page_around(scope: Scope) -> Directive | None:
-    """The line of a server by which its pages may have an answer of this place as a part."""
-    if scope.tree.names.isdisjoint(PAGES_OF_PARTS):
-        return None
-    lines = (scope.server.block or Block([])).walk()
-    return next((line for line in lines if line.name in PAGES_OF_PARTS and is_on(line)), None)
 
 
 def _at(line: Directive) -> str:

@@ -8,6 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.compressed_answers import stays_at_1_0, unrepeated
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.status_pages import is_for_monitors
 from nginx_tune.conf.upstream_identity import identity_that_differs
@@ -41,7 +42,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             fault = faults[one.place]
             if fault is None or one.place in told or (_upgrades(one) and not is_never_used):
                 continue
-            if is_for_monitors(one.scope):
+            if is_for_monitors(one.scope) or _is_better_left(one):
                 continue
             told.add(one.place)
             if isinstance(fault, MissingFacts):
@@ -60,6 +61,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _has_pool(upstream: UpstreamBlock) -> bool:
     return upstream.keepalive is not None and upstream.keepalive.value != "0"
+
+
+def _is_better_left(one: Pass) -> bool:
+    """Whether the advice would change what clients are answered: plan leaves such places too."""
+    return stays_at_1_0(one.scope) is not None or unrepeated(one.scope, "proxy") is not None
 
 
 def _upgrades(one: Pass) -> bool:
@@ -131,7 +137,10 @@ RULE = Rule(
     about="A map that turns an absent Upgrade header into close does the same to all ordinary "
     "requests: an empty string in its place keeps WebSockets working and connections alive. A "
     "location that passes Upgrade on is passed over while another one uses the pool, and one that "
-    "is named as a health check or for metrics always.",
+    "is named as a health check or for metrics always. So is one that is better left at HTTP/1.0: "
+    "with a filter of bodies, a cache or a script that asks it by a subrequest, since a server may "
+    'compress for HTTP/1.1 (proxy_set_header Accept-Encoding ""; has it not do so); with '
+    "proxy_request_buffering off; or where proxy_next_upstream lacks error.",
     by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % 'proxy_http_version 1.1; proxy_set_header Connection ""; ', linux()),
