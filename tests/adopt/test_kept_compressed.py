@@ -18,6 +18,12 @@ HARMED = [
     "body_filter_by_lua_block { ngx.arg[1] = 1 }",
     "js_body_filter main.text;",
     "override_charset on;",
+    "source_charset koi8-r; charset utf-8;",
+    "source_charset $from; charset $from;",
+    "source_charset koi8-r;",
+    "length_hiding on;",
+    "srcache_store POST /store;",
+    "xss_get on;",
     "proxy_cache c;",
     "proxy_store on;",
     'proxy_cache c; proxy_set_header Accept-Encoding "gzip";',
@@ -30,6 +36,11 @@ UNHARMED = [
     "image_filter off;",
     "proxy_cache off;",
     "proxy_store off;",
+    "charset utf-8;",
+    "source_charset UTF-8; charset utf-8;",
+    "source_charset koi8-r; charset off;",
+    "source_charset off; charset utf-8;",
+    'source_charset koi8-r; charset utf-8; proxy_set_header Accept-Encoding "";',
     'sub_filter a b; proxy_set_header Accept-Encoding "";',
     "ssi on; proxy_set_header Accept-Encoding identity;",
     'proxy_cache c; proxy_set_header Accept-Encoding "";',
@@ -82,7 +93,7 @@ def test_a_place_that_would_not_be_harmed_is_changed(line: str) -> None:
     assert not any("not kept" in risk for risk in decision.risks)
 
 
-@pytest.mark.parametrize("line", [*HARMED[:8], *HARMED[10:11], *FINAL])
+@pytest.mark.parametrize("line", [*HARMED[:8], *HARMED[10:12], *FINAL])
 def test_since_1_29_7_nothing_changes_in_such_places(line: str) -> None:
     decision = kept(conf(at(line)), "measured", "1.30.0")
     assert [one.directive for one in lines(decision)] == ["keepalive"]
@@ -97,6 +108,49 @@ def test_a_place_whose_answers_become_parts_of_pages_stays(line: str) -> None:
     assert first(line) in said(decision)
     apart = kept(conf(f"{page}\n}} server {{ listen 81; {PLAIN}"))
     assert changed(apart) == {"location /"}
+
+
+def test_a_line_around_all_servers_counts_too() -> None:
+    """A place that turns it off for itself may be a part of another's page."""
+    own = "location / { ssi off; proxy_pass http://app; }"
+    decision = kept(conf(f"{own}\nlocation /page {{ root /srv; }}", more="ssi on;"))
+    assert changed(decision) == set()
+
+
+ASKING = [
+    "content_by_lua_block { ngx.say(ngx.location.capture('/').body) }",
+    "access_by_lua_block { require('guard').check() }",
+    "rewrite_by_lua_file /srv/a.lua;",
+    "content_by_lua 'ngx.location.capture_multi({})';",
+    "js_content join.pages;",
+    "echo_location_async /;",
+]
+ALONE = [
+    "access_by_lua_block { if ngx.var.arg_x then return ngx.exit(403) end }",
+    "header_filter_by_lua_block { ngx.header.x = require('y') }",
+    "auth_request /auth;",
+    "mirror /auth;",
+    "perl main::f;",
+    "js_header_filter main.f;",
+]
+
+
+@pytest.mark.parametrize("line", ASKING)
+def test_a_place_that_a_script_may_ask_stays(line: str) -> None:
+    """A subrequest carries the client's Accept-Encoding, and the script would read gzip."""
+    decision = kept(conf(f"location /page {{ {line} }}\n{PLAIN}"))
+    assert changed(decision) == set()
+    assert "a script that asks this place" in said(decision) or "cannot read gzip" in said(decision)
+    plain = PLAIN.replace("{", '{ proxy_set_header Accept-Encoding "";')
+    for other in (plain, f"}} server {{ listen 81; {PLAIN}"):
+        assert changed(kept(conf(f"location /page {{ {line} }}\n{other}"))) == {"location /"}
+    if "by_lua" in line:
+        assert changed(kept(conf(PLAIN, more=line))) == set()
+
+
+@pytest.mark.parametrize("line", ALONE)
+def test_a_place_beside_what_reads_no_body_is_changed(line: str) -> None:
+    assert changed(kept(conf(f"location /page {{ {line} }}\n{PLAIN}"))) == {"location /"}
 
 
 @pytest.mark.parametrize("line", ["sub_filter a b;", "proxy_next_upstream off;"])

@@ -104,6 +104,24 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "a pool and HTTP/2": (
         "up-keepalive-http10", proxy("proxy_http_version 2;", "server a; keepalive 9;"), NEW, 0,
     ),
+    "a pool and a filter of bodies": (
+        "up-keepalive-http10", proxy("sub_filter a b;", "server 10.0.0.1; keepalive 9;"), linux(), 0,
+    ),
+    "a pool and a filter with plain answers": (
+        "up-keepalive-http10", proxy("sub_filter a b; proxy_set_header Accept-Encoding '';", "server 10.0.0.1; keepalive 9;"), linux(), 1,
+    ),
+    "a pool and uploads as they come": (
+        "up-keepalive-http10", proxy("proxy_request_buffering off;", "server 10.0.0.1; keepalive 9;"), linux(), 0,
+    ),
+    "a pool and a cache that is off": (
+        "up-keepalive-http10", proxy("proxy_cache off;", "server 10.0.0.1; keepalive 9;"), linux(), 1,
+    ),
+    "a pool and errors that are final": (
+        "up-keepalive-http10", proxy("proxy_next_upstream off;", "server 10.0.0.1; keepalive 9;"), linux(), 0,
+    ),
+    "a pool and a filter at HTTP/1.1": (
+        "up-keepalive-http10", proxy("sub_filter a b; proxy_http_version 1.1;", "server 10.0.0.1; keepalive 9;"), linux(), 1,
+    ),
     "HTTP/1.0 that asks to be kept alive": (
         "up-keepalive-http10",
         proxy("proxy_set_header Connection keep-alive;", "server a; keepalive 9;"), linux(), 0,

@@ -149,6 +149,7 @@ events {{}}
 http {{
     access_log off;
     proxy_cache_path {folder}/cache keys_zone=kept:1m;
+    charset_map koi8-r utf-8 {{ C1 D0B0; }}
     upstream app {{ server 0.0.0.0:{origin}; server 0.0.0.0:{origin} backup; }}
     server {{
         listen 127.0.0.1:{origin}; root {folder};
@@ -160,6 +161,8 @@ http {{
         location = /filter {{ sub_filter word WORD; proxy_pass http://app/page; }}
         location = /own {{ sub_filter word WORD; proxy_set_header Accept-Encoding "";
             proxy_pass http://app/page; }}
+        location = /charset {{ charset utf-8; source_charset koi8-r;
+            proxy_pass http://app/koi8; }}
         location = /cache {{ proxy_cache kept; proxy_cache_valid 1h; proxy_pass http://app/page; }}
     }}
 }}
@@ -181,6 +184,7 @@ def test_a_planned_place_with_a_filter_or_a_cache_gets_nothing_compressed(
     """An origin of nginx compresses for HTTP/1.1 alone, which the plan writes for what is kept."""
     given = {"folder": tmp_path, "port": free_port, "origin": origin_port}
     (tmp_path / "page").write_text("a word " * 50, encoding="utf-8")
+    (tmp_path / "koi8").write_bytes(b"\xc1" * 50)
     conf = tmp_path / "nginx.conf"
     text = planned(tmp_path, COMPRESSING.format(**given))
     conf.write_text(text, encoding="utf-8")
@@ -188,6 +192,7 @@ def test_a_planned_place_with_a_filter_or_a_cache_gets_nothing_compressed(
         assert body(free_port, "/plain", takes_gzip=True)[:2] == b"\x1f\x8b", "it is changed"
         assert b"a WORD" in body(free_port, "/filter", takes_gzip=True)
         assert b"a WORD" in body(free_port, "/own", takes_gzip=True)
+        assert body(free_port, "/charset", takes_gzip=True) == b"\xd0\xb0" * 50
         assert b"a word" in body(free_port, "/cache", takes_gzip=True)
         assert b"a word" in body(free_port, "/cache", takes_gzip=False)
     assert text.count("proxy_http_version 1.1") == len(["/plain", "/own"])
@@ -196,6 +201,6 @@ def test_a_planned_place_with_a_filter_or_a_cache_gets_nothing_compressed(
     )
     conf.write_text(everywhere.replace("/cache keys", "/second keys"), encoding="utf-8")
     with serving(["nginx", "-c", str(conf)], free_port):
-        for path in ("/filter", "/cache"):
+        for path in ("/filter", "/charset", "/cache"):
             assert body(free_port, path, takes_gzip=True)[:2] == b"\x1f\x8b"
         assert body(free_port, "/cache", takes_gzip=False)[:2] == b"\x1f\x8b", "not asked for"
