@@ -37,6 +37,7 @@ from nginx_tune.decide.upstream_keepalive import addresses_of
 from nginx_tune.documents.decisions import Decision, Setting
 
 _REUSING = frozenset({"proxy", "grpc"})
+_MOST_NAMED = 3
 _NOTHING = "nothing to share"
 _CONCURRENCY = "workload.concurrency"
 _ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
@@ -104,6 +105,21 @@ class KeptConnections:
         if line is None or not self._known.get(line):
             return False
         return self._led_to(line) <= self.allowed
+
+    def told_shares(self) -> list[str]:
+        """Of each group whose connections only some places can keep: which ones do."""
+        found = []
+        for name in sorted(self.allowed):
+            users = [one for one in self._users[name] if not self._never_leaves(one)]
+            if 0 < len(users) < len(self._users[name]):
+                named = ", ".join(_at(one.place) for one in users[:_MOST_NAMED])
+                more = f" and {len(users) - _MOST_NAMED} more" * (len(users) > _MOST_NAMED)
+                every = len(self._users[name])
+                found.append(
+                    f'keepalive in upstream "{name}" is for {len(users)} of {every} places that '
+                    f"ask it: {named}{more}"
+                )
+        return found
 
     def _note_what_stays(self, scope: Scope) -> None:
         line = own_connection(scope, closes_by_default=self._closes_by_default)
@@ -254,6 +270,7 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     reasons += [why for why in unshared.values() if why != _NOTHING]
     settings = [_unless_own(one, decision, kept) for one in decision.settings]
     if kept.allowed:
+        reasons += kept.told_shares()
         return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
     settings = [one for one in settings if one.directive == "zone"]
     said = "; ".join(reasons) or "no place is known to pass requests to an upstream"

@@ -137,7 +137,11 @@ class Standing:
     def _chosen(self, wanted: Setting) -> list[UpstreamBlock]:
         """The groups that a setting is for."""
         chosen = [u for u in self.kept.groups if not wanted.block or u.name == wanted.block.lower()]
-        if wanted.directive != "keepalive":
+        if wanted.directive == "keepalive_timeout":
+            # Only beside the line that is written with it: what stands is its operator's.
+            own = ("keepalive", wanted.directive)
+            chosen = [u for u in chosen if not any(map(u.block.first, own))]
+        elif wanted.directive != "keepalive":
             return chosen
         return [u for u in chosen if u.name in self.kept.allowed]
 

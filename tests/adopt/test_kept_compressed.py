@@ -185,3 +185,31 @@ def test_what_a_post_meets_on_a_closing_connection_is_said() -> None:
     decision = kept(conf(PLAIN))
     assert {one.directive for one in lines(decision)} == {*KEPT}
     assert any("a POST on one that it is closing gets 502" in risk for risk in decision.risks)
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "written"),
+    [
+        ("", "1.26.3", ["1s"]),
+        ("", "1.15.2", []),
+        ("", "1.30.0", []),
+        ("keepalive 300;", "1.26.3", []),
+        ("keepalive_timeout 30s;", "1.26.3", []),
+    ],
+)
+def test_idle_connections_end_before_a_server_ends_them(
+    group: str, version: str, written: list[str]
+) -> None:
+    """What stands is its operator's, and says so."""
+    decision = kept(conf(PLAIN, group), "measured", version)
+    found = [one for one in decision.settings if one.directive == "keepalive_timeout"]
+    assert [one.args[0] for one in found] == written
+    assert ("Tomcat 20 s" in said(decision)) is (version != "1.30.0")
+    assert ("before 1.15.3" in said(decision)) is (version == "1.15.2")
+
+
+def test_it_is_said_which_places_a_pool_is_for() -> None:
+    filtered = at("sub_filter a b;")
+    some = kept(conf(f"{filtered}\n{PLAIN}"))
+    assert 'upstream "app" is for 1 of 2 places that ask it: /n.conf:8' in said(some)
+    assert " places that ask it" not in said(kept(conf(f"{PLAIN}\n{PLAIN.replace('/', '/b', 1)}")))
