@@ -15,12 +15,12 @@ from nginx_tune.audit.storage import outermost
 from nginx_tune.cli.inputs import read_document, read_toml, read_workload
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.options import data_directories, nginx_version_option, option_group
-from nginx_tune.cli.piped_logs import with_piped_logs
+from nginx_tune.cli.piped_logs import with_seen_logs
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
 from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Facts, Nginx, with_nginx_version
+from nginx_tune.documents.facts import AccessLog, Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
@@ -108,7 +108,7 @@ def read_inputs(
     observation_path: str | None = None,
     nginx_version: str | None = None,
     conf_path: str | None = None,
-    standing: Callable[[Site, Nginx], Standing] | None = None,
+    standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], Standing] | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to.
 
@@ -131,7 +131,8 @@ def read_inputs(
     facts = None if facts_path is None else read_document(Facts, facts_path)
     found: KindFound | None = None
     if standing is not None:
-        site, found = standing(site, facts.nginx if facts else _live_nginx(nginx_binary, conf_path))
+        nginx = facts.nginx if facts else _live_nginx(nginx_binary, conf_path)
+        site, found = standing(site, nginx, facts.access_logs if facts else None)
     shown = None if kind or is_known else found
     if facts is None:
         assumed = kind or (shown.kind if shown else assumed)
@@ -143,8 +144,9 @@ def read_inputs(
     site = complete_site(site, facts, chosen or assumed)
     workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
-    if standing is None and facts_path is None:
-        site = with_piped_logs(site, facts.nginx)
+    if standing is None:
+        recorded = None if facts_path is None else facts.access_logs
+        site = with_seen_logs(site, facts.nginx, recorded)
 
     def made(stays: Staying) -> Decisions:
         found = decide(facts, workload, site=site, observation=observation, stays=stays)

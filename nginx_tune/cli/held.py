@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -13,13 +13,13 @@ from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.adopt.settling import FittedDecisions, Settling
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
-from nginx_tune.cli.piped_logs import with_piped_logs
+from nginx_tune.cli.piped_logs import with_seen_logs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.site_defaults import log_of_build
 from nginx_tune.decide.staying import Staying
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.facts import AccessLog, Nginx
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import ConfigurationError
 
@@ -51,13 +51,12 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     """
     tree: ConfTree | None = None
 
-    def standing(site: Site, nginx: Nginx) -> Standing:
+    def standing(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> Standing:
         nonlocal tree
         tree = _configuration(conf_path, prefix, nginx)
         site = site_in(tree, site)
         site = replace(site, access_log=site.access_log or log_of_build(nginx))
-        if named.get("facts_path") is None:
-            site = with_piped_logs(site, nginx, tree.opened_name)
+        site = with_seen_logs(site, nginx, recorded, tree.opened_name)
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
         return site, kind_in(tree)

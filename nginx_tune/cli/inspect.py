@@ -17,6 +17,7 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.network import parse_speed
+from nginx_tune.inspect.access_logs import with_access_logs
 from nginx_tune.inspect.disk_facts import with_disk_probes
 from nginx_tune.inspect.disk_run import ReadSize
 from nginx_tune.inspect.inspection import inspect_host, record_host, replay
@@ -215,6 +216,7 @@ def command(
             host,
             results=named_results(),
         )
+        facts = with_access_logs(facts, host)
     if disks:
         from nginx_tune.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for
 

@@ -11,7 +11,7 @@ one, since each takes 64 KiB in every worker.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from nginx_tune.decide.answer import setting
@@ -26,6 +26,9 @@ FORMAT = "nginx_tune"
 BUSY_PER_SECOND = 100.0
 """Below this rate a write for each request is nothing."""
 BUFFER = ("buffer=64k", "flush=1s")
+_IN_A_CONTAINER: Final = (
+    "nginx runs in a container, in whose image it can be a link to a pipe, and was not looked at"
+)
 MOST_BUFFERED = 64
 """Logs: 4 MiB of buffers in each worker."""
 
@@ -52,6 +55,11 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         )
     logs = [path, *(log for log in s.site.other_access_logs if log not in (path, "off"))]
     hindered = {log: why for log in logs if (why := _no_buffer(log, s.site.piped_logs))}
+    unseen = [one for one in logs if one not in hindered and one not in s.site.plain_logs]
+    running = s.facts.nginx.running
+    if running is not None and running.other_mount_namespace:
+        hindered |= dict.fromkeys(unseen, _IN_A_CONTAINER)
+        unseen = []
     if len(hindered) == len(logs):
         return Decision(
             id=ID,
@@ -80,6 +88,8 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
             "worker: buffer=64k flush=1s for those that are written most"
         )
         hindered |= dict.fromkeys(files[1:], "")
+    if unseen:
+        risks.append(_must_be_files(unseen))
     reason = "one write() for many requests, at most a second late"
     return Decision(
         id=ID,
@@ -97,6 +107,14 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         if rate.value is None
         else [],
         risks=risks,
+    )
+
+
+def _must_be_files(logs: Sequence[str]) -> str:
+    named = logs[0] if len(logs) == 1 else f"{logs[0]} and {len(logs) - 1} more"
+    return (
+        f"{named} must be a plain file: that was not seen, and through a pipe, or a link to one "
+        "(/dev/stdout in the official images), buffers of several workers tear lines"
     )
 
 

@@ -23,6 +23,7 @@ from nginx_tune.documents.facts_network import (
     Tcp,
 )
 from nginx_tune.documents.facts_nginx import (
+    AccessLog,
     ErrorLog,
     Instance,
     Nginx,
@@ -34,6 +35,7 @@ from nginx_tune.documents.facts_storage import Array, Disk, DiskClass, Layer, Pa
 from nginx_tune.documents.listening import Listener
 
 __all__ = [
+    "AccessLog",
     "Array",
     "Cpu",
     "Dataset",
@@ -81,6 +83,8 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     listeners: list[Listener] = []
     """Listening TCP addresses of the network namespace of the running nginx, else the reader's."""
     error_logs: list[ErrorLog] = []
+    access_logs: list[AccessLog] = []
+    """What the access logs are that could be looked at; empty where none was."""
     unknown: list[Unknown] = []
 
 

@@ -125,6 +125,16 @@ class Nginx(Part, frozen=True, kw_only=True):
     """Whether the program may be run; one of somebody else's or in a container is only read."""
 
 
+class AccessLog(Part, frozen=True, kw_only=True):
+    """An access log of the configuration that the host's nginx has."""
+
+    path: str
+    """As nginx opens it."""
+    is_file: bool
+    """Whether it is a plain file, or not there yet; false for a pipe, a terminal, a device or a
+    link to one, as ``/var/log/nginx/access.log`` is in the official images."""
+
+
 class ErrorLog(Part, frozen=True, kw_only=True):
     """What an nginx error log says about what workers ran out of."""
 

@@ -89,6 +89,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     piped_logs: list[str] = []
     """Logs that are no files: a pipe, a terminal, a device or a link to one. They get no buffer.
     Without ``--facts`` it is seen on this host what the access logs are."""
+    plain_logs: list[str] = []
+    """Access logs that are known to be files; of any other that gets a buffer it is said that it
+    must be one. Without ``--facts`` it is seen on this host."""
     log_files: Count | None = None
     """Log files that nginx has open, those of virtual hosts too, each of which takes a descriptor
     in every worker; null counts the two above. ``plan`` counts those of the configuration."""

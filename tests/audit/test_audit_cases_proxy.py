@@ -39,6 +39,9 @@ def http(text: str, main: str = "") -> str:
     return f"{main} events {{}} http {{ {text} }}"
 
 
+POOLED = "server 10.0.0.1; keepalive 9;"
+
+
 def proxy(location: str, upstream: str = "server 10.0.0.1;", outer: str = "") -> str:
     return http(
         f"upstream app {{ {upstream} }} {outer} server {{ listen 80;"
@@ -105,22 +108,28 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "up-keepalive-http10", proxy("proxy_http_version 2;", "server a; keepalive 9;"), NEW, 0,
     ),
     "a pool and a filter of bodies": (
-        "up-keepalive-http10", proxy("sub_filter a b;", "server 10.0.0.1; keepalive 9;"), linux(), 0,
+        "up-keepalive-http10",
+        proxy("sub_filter a b;", POOLED), linux(), 0,
     ),
     "a pool and a filter with plain answers": (
-        "up-keepalive-http10", proxy("sub_filter a b; proxy_set_header Accept-Encoding '';", "server 10.0.0.1; keepalive 9;"), linux(), 1,
+        "up-keepalive-http10",
+        proxy("sub_filter a b; proxy_set_header Accept-Encoding '';", POOLED), linux(), 1,
     ),
     "a pool and uploads as they come": (
-        "up-keepalive-http10", proxy("proxy_request_buffering off;", "server 10.0.0.1; keepalive 9;"), linux(), 0,
+        "up-keepalive-http10",
+        proxy("proxy_request_buffering off;", POOLED), linux(), 0,
     ),
     "a pool and a cache that is off": (
-        "up-keepalive-http10", proxy("proxy_cache off;", "server 10.0.0.1; keepalive 9;"), linux(), 1,
+        "up-keepalive-http10",
+        proxy("proxy_cache off;", POOLED), linux(), 1,
     ),
     "a pool and errors that are final": (
-        "up-keepalive-http10", proxy("proxy_next_upstream off;", "server 10.0.0.1; keepalive 9;"), linux(), 0,
+        "up-keepalive-http10",
+        proxy("proxy_next_upstream off;", POOLED), linux(), 0,
     ),
     "a pool and a filter at HTTP/1.1": (
-        "up-keepalive-http10", proxy("sub_filter a b; proxy_http_version 1.1;", "server 10.0.0.1; keepalive 9;"), linux(), 1,
+        "up-keepalive-http10",
+        proxy("sub_filter a b; proxy_http_version 1.1;", POOLED), linux(), 1,
     ),
     "HTTP/1.0 that asks to be kept alive": (
         "up-keepalive-http10",

@@ -270,8 +270,33 @@ def test_a_log_that_is_a_pipe_takes_no_buffer(
     run = run_cli(*plan)
     assert run.returncode == 0, run.stderr
     assert "buffer=" not in run.stdout
-    # The pipe is of this host, not of the one whose facts they are.
-    assert "buffer=" in run_cli(*plan, "--facts", FACTS).stdout
+    # With the facts of a file too, unless they say what the log is there.
+    assert "buffer=" not in run_cli(*plan, "--facts", FACTS).stdout
+    facts = json.loads(FACTS.read_text())
+    for is_file in (True, False):
+        facts["access_logs"] = [{"path": f"{tmp_path}/a.log", "is_file": is_file}]
+        (tmp_path / "facts.json").write_text(json.dumps(facts))
+        run = run_cli(*plan, "--facts", tmp_path / "facts.json")
+        assert ("buffer=" in run.stdout) is is_file
+        assert "must be a plain file" not in run.stdout
+
+
+def test_a_log_that_nobody_looked_at_is_named_as_one_that_must_be_a_file(
+    run_cli: RunCli, conf: Path, tmp_path: Path
+) -> None:
+    """In the official images it is a link to /dev/stdout, where a buffer tears lines."""
+    conf.write_text(CONF.replace("access_log off", f"access_log {tmp_path}/a.log"))
+    risk = f"{tmp_path}/a.log must be a plain file"
+    elsewhere = run_cli("plan", conf, "--facts", FACTS).stdout
+    assert "buffer=" in elsewhere
+    assert elsewhere.count(risk) == 1
+    assert risk not in run_cli("plan", conf).stdout
+    facts = json.loads(FACTS.read_text())
+    facts["nginx"]["running"] = {"pid": 9, "other_mount_namespace": True}
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    in_container = run_cli("plan", conf, "--facts", tmp_path / "facts.json")
+    assert in_container.returncode == 0, in_container.stderr
+    assert "buffer=" not in in_container.stdout
 
 
 @pytest.mark.parametrize(
