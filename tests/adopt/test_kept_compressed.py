@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 
+from nginx_tune.conf.body_readers import ROWS, BodyReader
 from nginx_tune.documents.decisions import Decision
 
 HARMED = [
@@ -213,3 +214,11 @@ def test_it_is_said_which_places_a_pool_is_for() -> None:
     some = kept(conf(f"{filtered}\n{PLAIN}"))
     assert 'upstream "app" is for 1 of 2 places that ask it: /n.conf:8' in said(some)
     assert " places that ask it" not in said(kept(conf(f"{PLAIN}\n{PLAIN.replace('/', '/b', 1)}")))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.directive)
+def test_each_row_of_the_table_keeps_a_place_at_1_0(row: BodyReader) -> None:
+    words = "{ x }" if row.directive.endswith(("_block", "_code")) else "on;"
+    assert changed(kept(conf(at(f"{row.directive} {words}")))) == set()
+    assert row.what
+    assert row.module
