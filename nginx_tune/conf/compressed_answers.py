@@ -13,7 +13,7 @@ from nginx_tune.conf.body_filters import is_on, text_filter
 from nginx_tune.conf.body_readers import PARTS, SCRIPTS
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.upstreams import sent_header
+from nginx_tune.conf.upstreams import Pass, sent_header
 
 UNBUFFERED = "proxy_request_buffering"
 KEEPS = ("proxy_cache", "proxy_store")
@@ -61,6 +61,12 @@ def unrepeated(scope: Scope, module: str) -> Directive | None:
     """
     line = scope.effective(f"{module}_next_upstream")
     return line if line is not None and "error" not in line.args else None
+
+
+def is_better_left(one: Pass) -> bool:
+    """Whether kept connections would change what clients of a place are answered."""
+    is_plain = one.module == "proxy" and stays_at_1_0(one.scope) is not None
+    return is_plain or unrepeated(one.scope, one.module) is not None
 
 
 def _asks_for_none(scope: Scope) -> bool:

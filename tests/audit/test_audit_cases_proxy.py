@@ -107,6 +107,13 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "a pool and HTTP/2": (
         "up-keepalive-http10", proxy("proxy_http_version 2;", "server a; keepalive 9;"), NEW, 0,
     ),
+    "no pool and a filter of bodies": (
+        "up-keepalive-missing", proxy("sub_filter a b;"), linux(), 0,
+    ),
+    "no pool and a filter of one place": (
+        "up-keepalive-missing",
+        proxy("sub_filter a b; } location /b { proxy_pass http://app;"), linux(), 1,
+    ),
     "a pool and a filter of bodies": (
         "up-keepalive-http10",
         proxy("sub_filter a b;", POOLED), linux(), 0,

@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.compressed_answers import stays_at_1_0, unrepeated
+from nginx_tune.conf.compressed_answers import is_better_left
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.status_pages import is_for_monitors
 from nginx_tune.conf.upstream_identity import identity_that_differs
@@ -42,7 +42,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             fault = faults[one.place]
             if fault is None or one.place in told or (_upgrades(one) and not is_never_used):
                 continue
-            if is_for_monitors(one.scope) or _is_better_left(one):
+            if is_for_monitors(one.scope) or is_better_left(one):
                 continue
             told.add(one.place)
             if isinstance(fault, MissingFacts):
@@ -61,11 +61,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _has_pool(upstream: UpstreamBlock) -> bool:
     return upstream.keepalive is not None and upstream.keepalive.value != "0"
-
-
-def _is_better_left(one: Pass) -> bool:
-    """Whether the advice would change what clients are answered: plan leaves such places too."""
-    return stays_at_1_0(one.scope) is not None or unrepeated(one.scope, "proxy") is not None
 
 
 def _upgrades(one: Pass) -> bool:

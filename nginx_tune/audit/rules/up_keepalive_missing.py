@@ -8,6 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.compressed_answers import is_better_left
 from nginx_tune.conf.upstream_identity import identity_that_differs
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, sent_header
 
@@ -23,6 +24,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         and not (upstream.is_loopback and context.profile != "strict")
         and (users := _reusing(context.passes_by_upstream[name]))
         and identity_that_differs(users, context.variables, name) is None
+        and not all(map(is_better_left, users))
     ]
     if bare and context.version is None:
         yield MissingFacts(("nginx.nginx_version",))

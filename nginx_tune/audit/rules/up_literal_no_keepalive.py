@@ -8,6 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.compressed_answers import is_better_left
 from nginx_tune.conf.status_pages import is_for_monitors
 from nginx_tune.conf.upstream_identity import identity_that_differs
 from nginx_tune.conf.upstreams import (
@@ -35,6 +36,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         address: users
         for address, users in found.items()
         if identity_that_differs(users, context.variables, address) is None
+        and not all(map(is_better_left, users))
     }
     for address, users in shareable.items():
         host = host_of(address)
