@@ -614,7 +614,7 @@ def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
     assert (d.verdict, d.next_command) == ("keep", "sysctl net.core.somaxconn=3000")
 
 
-@pytest.mark.parametrize(("version", "count"), [("1.26.3", 4), ("1.29.7", 2)])
+@pytest.mark.parametrize(("version", "count"), [("1.15.2", 4), ("1.26.3", 5), ("1.29.7", 2)])
 def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     """NGINX-FACTS 14: since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
     facts = host(nginx=nginx(version))
