@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -162,6 +163,25 @@ def test_lim_workers_one_is_the_default(serve: Serve, main: str, count: int) -> 
     server = serve(_slow(main, 512))
     assert until(lambda: len(server.workers()) == count)
     assert fires("lim-workers-one", server.conf, linux(cpus=8)) is (count == 1)
+
+
+@every_version
+def test_lim_workers_none_connects_and_never_answers(serve: Serve, nginx: Nginx) -> None:
+    server = serve(_slow("worker_processes 0;", 512))
+    assert config_test(server.conf, nginx.program, under=("unshare", "--net")).returncode == 0
+    with server.connect() as client:
+        client.settimeout(0.5)
+        client.sendall(b"GET /here HTTP/1.0\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+    server.process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.process.wait(0.5)
+    server.process.kill()
+    assert "[emerg]" not in server.log()
+    assert fires("lim-workers-none", server.conf)
+    server.conf.write_text(f"master_process off;\n{server.conf.read_text()}")
+    assert not fires("lim-workers-none", server.conf)
 
 
 @every_version

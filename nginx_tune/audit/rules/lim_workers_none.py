@@ -1,0 +1,42 @@
+"""``lim-workers-none``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.processes import worker_count
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+
+
+def check(context: Context) -> Iterator[Hit]:
+    """No worker at all, which ``nginx -t`` takes."""
+    workers = worker_count(context)
+    if isinstance(workers, MissingFacts) or workers.place is None or workers.value != 0:
+        return
+    yield Hit(
+        workers.place,
+        "nginx starts no worker: clients are connected and nobody answers them",
+        [workers.evidence],
+        fix="worker_processes auto;",
+    )
+
+
+_CONF = "worker_processes %s; events { } http { server { listen 80; root /srv/www; } }"
+
+RULE = Rule(
+    id="lim-workers-none",
+    severity="error",
+    title="no worker at all",
+    why="nginx -t takes worker_processes 0, and nginx starts: its master listens, so that the "
+    "kernel connects clients, and no process accepts them. Nothing is logged. Such a master "
+    "answers no TERM or QUIT either, since it waits for workers to end that are not there.",
+    fix="worker_processes auto; in the main context.",
+    sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_processes",),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    whole_tree=True,
+    bad=Example(_CONF % "0"),
+    good=Example(_CONF % "auto"),
+    check=check,
+)
