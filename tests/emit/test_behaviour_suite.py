@@ -27,8 +27,8 @@ NO_SWITCH = {
     "ssl_certificate", "ssl_certificate_key", "add_header", "http2",
     # Where it writes.
     "access_log", "error_log", "log_format", "pid",
-    # Capacity: nothing that a single request could tell.
-    "worker_connections", "zone", "keepalive",
+    # Capacity: nothing that a single request could tell. The time is of upstreams' idle connections.
+    "worker_connections", "zone", "keepalive", "keepalive_timeout",
     # A cache's identity: the suite's caches have keys of their own.
     "proxy_cache_key",
     # Whom an answer is for: no request of the suite that is cached has a name and password.

@@ -143,6 +143,7 @@ def test_a_module_that_a_full_disk_cut_short_is_named(tmp_path: Path) -> None:
     )
     argv = [sys.executable, "-m", "nginx_tune", "runs", "--help"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    env.pop("PYTHONPYCACHEPREFIX", None)
     assert subprocess.run(argv, env=env, cwd=tmp_path, check=False).returncode == 0
     (compiled,) = (tmp_path / "nginx_tune/cli/__pycache__").glob("runs.*.pyc")
     with compiled.open("r+b") as file:

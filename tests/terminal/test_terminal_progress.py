@@ -159,7 +159,7 @@ def test_logs_are_read_by_their_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     line = b'1.2.3.4 - - [10/Oct/2026:13:55:36 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"\n'
     plain, packed = tmp_path / "a.log", tmp_path / "b.log.gz"
     plain.write_bytes(line * 40_000)
-    packed.write_bytes(gzip.compress(line * 40_000))
+    packed.write_bytes(gzip.compress(line.replace(b"1.2.3.4", b"5.6.7.8") * 40_000))
     monkeypatch.setattr("nginx_tune.learn.logs._TOLD_EVERY_SECONDS", 0.0)
     names = [str(plain), str(packed)]
     form = choose_format(None, None, names)
