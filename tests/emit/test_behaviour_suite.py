@@ -27,7 +27,7 @@ NO_SWITCH = {
     "ssl_certificate", "ssl_certificate_key", "add_header", "http2",
     # Where it writes.
     "access_log", "error_log", "log_format", "pid",
-    # Capacity: nothing that a single request could tell. The time is of upstreams' idle connections.
+    # Capacity: nothing that a single request could tell. The time is of idle connections.
     "worker_connections", "zone", "keepalive", "keepalive_timeout",
     # A cache's identity: the suite's caches have keys of their own.
     "proxy_cache_key",
