@@ -40,7 +40,7 @@ test:
 pytest: $(READY_DEV)
 	@failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || failed=1; }; \
 	run -m 'not alone and not waiting' --numprocesses=auto --dist=worksteal; \
-	run -m waiting --numprocesses=4 --dist=loadfile --reruns=1; \
+	run -m waiting --numprocesses=4 --dist=loadfile --no-loadscope-reorder --reruns=1; \
 	run -m alone --durations=40 --reruns=1; \
 	exit $$failed
 
