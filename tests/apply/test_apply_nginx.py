@@ -20,6 +20,7 @@ from nginx_tune.apply.model_journal import Answered
 from nginx_tune.apply.undo import leave, roll_back
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.turnover.host_refusals import Looked
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
@@ -69,9 +70,10 @@ def test_a_changed_zone_key_is_taken_back_though_reload_was_content(make_site: M
     assert site.ask() == "old\n"
 
 
-def test_a_port_of_somebody_else_is_taken_back_and_the_pid_file_stays(
-    make_site: Make, root: Path
+def test_a_port_that_somebody_took_meanwhile_is_taken_back_and_the_pid_file_stays(
+    make_site: Make, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nginx_tune.apply.running.taken_here", lambda *_: Looked([], []))
     site = make_site()
     pid, before = site.pid, snapshot(site.tree)
     held = _listening(port := free_port())
@@ -188,13 +190,13 @@ def test_a_plan_is_applied_put_back_and_out_of_date(
     site = make_site()
     before = snapshot(site.tree)
     plan = site.root / "plan.json"
-    asked = ("--facts", FACTS, "--only", "connections", "-f", "json", "-o", plan)
+    asked = ("--facts", FACTS, "--only", "sendfile", "-f", "json", "-o", plan)
     made = run_cli("plan", site.conf, *asked)
     assert made.returncode == 0, made.stderr
     state = ("--state-dir", site.state.path)
     kept = run_cli("apply", plan, *state, "--watch", "200ms")
     assert kept.returncode == 0, kept.stderr
-    assert "worker_connections 64;" not in site.conf.read_text()
+    assert "sendfile on;" in site.conf.read_text()
     assert site.ask() == "old\n"
     again = run_cli("apply", plan, *state)
     assert again.returncode == 2

@@ -14,6 +14,7 @@ from matrix_program import own_executable
 from nginx_tune.apply.errors import RejectedError
 from nginx_tune.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
+from nginx_tune.turnover.host_refusals import Looked
 
 pytestmark = [
     pytest.mark.needs("root", "matrix", "patchelf"),
@@ -118,7 +119,11 @@ def test_a_changed_zone_key_is_taken_back(make_site: Make, program: str) -> None
     _refused_by_a_reload(site, changed, 'limit_req "one" uses the "$remote_addr" key')
 
 
-def test_a_port_of_somebody_else_is_taken_back(make_site: Make, program: str, root: Path) -> None:
+def test_a_port_that_somebody_took_meanwhile_is_taken_back(
+    make_site: Make, program: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is taken before is refused before any file is changed."""
+    monkeypatch.setattr("nginx_tune.apply.running.taken_here", lambda *_: Looked([], []))
     site = make_site(binary=program)
     with socket.create_server(("127.0.0.1", port := free_port())):
         changed = {

@@ -165,9 +165,9 @@ def test_a_host_whose_change_is_taken_back_stops_the_deploy(fleet: Fleet) -> Non
 
 def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: Fleet) -> None:
     old = [host.conf.read_bytes() for host in fleet.hosts]
-    given = {"plan_with": {"only": ["connections"], "facts": json.loads(FACTS.read_text())}}
+    given = {"plan_with": {"only": ["sendfile"], "facts": json.loads(FACTS.read_text())}}
     assert fleet.play(None, "--check", "--limit", "web1", **given) == 0, fleet.said
-    assert re.search(r"^-events \{ worker_connections 64", fleet.said, re.MULTILINE), fleet.said
+    assert re.search(r"^\+\s+sendfile on;", fleet.said, re.MULTILINE), fleet.said
     assert fleet.recap["web1"]["changed"] == 1
     assert [host.conf.read_bytes() for host in fleet.hosts] == old
     # From this machine the second one cannot be asked, so it has its old files again at once.
@@ -176,7 +176,7 @@ def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: F
     assert set(fleet.recap) == {"web1", "web2"}
     assert fleet.states(0)[-1] == "kept"
     assert fleet.states(1)[-1] == "rolled_back"
-    assert b"worker_connections 64" not in fleet.hosts[0].conf.read_bytes()
+    assert b"sendfile on;" in fleet.hosts[0].conf.read_bytes()
     assert [host.conf.read_bytes() for host in fleet.hosts[1:]] == old[1:]
     # Put right it goes on where it stopped.
     fleet.ask_at.clear()
