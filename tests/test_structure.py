@@ -234,3 +234,11 @@ def test_every_way_to_start_one_is_known(text: str) -> None:
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     assert _starts_a_program(call.value)
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest takes two of one name for one module, and ends before the first test."""
+    names = [
+        path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"
+    ]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
