@@ -11,6 +11,8 @@ RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/C
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 UNTESTED := $(abspath $(VENV))/.untested
+# One more than CPUs: tests that start an nginx wait for it a quarter of their time.
+SIDE_BY_SIDE := $(shell expr $$(nproc) + 1)
 # Tests start Python thousands of times: what it compiled is kept, whatever the environment says,
 # apart from the sources, whose trees some tests compare. It halves their time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,7 +41,7 @@ test:
 # machine that others share may be too busy for the first; the last lines name who needed it.
 pytest: $(READY_DEV)
 	@failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || failed=1; }; \
-	run -m 'not alone and not waiting' --numprocesses=auto --dist=worksteal; \
+	run -m 'not alone and not waiting' --numprocesses=$(SIDE_BY_SIDE) --dist=worksteal; \
 	run -m waiting --numprocesses=4 --dist=loadfile --no-loadscope-reorder --reruns=1; \
 	run -m alone --durations=40 --reruns=1; \
 	exit $$failed

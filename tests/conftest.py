@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 SIDE_BY_SIDE = {
-    "audit", "cli", "conf", "emit", "learn", "page", "report", "secrets", "terminal",
+    "adopt", "audit", "cli", "conf", "emit", "learn", "page", "report", "secrets", "terminal",
     "bench/test_copied_advice.py", "bench/test_version_table.py", "experiment/test_trials.py",
     "nginx/test_split_clients.py", "probe/test_probe_packets.py", "sandbox/test_plan_filter.py",
     "scenario/test_scenario_files.py", "test_packaging.py",
@@ -40,8 +40,9 @@ WAITING = {
     "apply", "examples", "store", "walls", "experiment/test_tls_lab.py", "host/test_trust.py",
     "lab/test_bounds.py", "lab/test_images.py", "lab/test_other_users_directories.py",
     "lab/test_special_files.py",
-    "nginx/test_nginx_instance.py", "probe/test_probe_command.py", "probe/test_probe_fits.py",
-    "probe/test_probe_http2.py", "probe/test_probe_http3.py", "probe/test_probe_migration.py",
+    "nginx/test_nginx_instance.py", "probe/test_conformance.py", "probe/test_probe_command.py",
+    "probe/test_probe_fits.py", "probe/test_probe_http2.py", "probe/test_probe_http3.py",
+    "probe/test_probe_migration.py",
     "probe/test_probe_plans.py", "probe/test_probe_tls.py", "probe/test_probe_transport.py",
     "probe/test_probe_upload_guard.py", "probe/test_probe_uploads.py", "probe/test_probe_waits.py",
     "probe/test_probe_websockets.py", "scenario/test_scenario_arms.py",
