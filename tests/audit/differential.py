@@ -229,8 +229,10 @@ def _judge(
             for one in blind.findings
             if one.rule in REFUSES and one.rule not in refused
         ]
+        # A word with a zero byte is refused here, whatever nginx makes of it (``parse_block``).
+        why = [one.reason for one in tree.unparsed if "a zero byte" not in one.reason]
         if not tree.complete:
-            faults += [f"not parsed: {one.reason}" for one in tree.unparsed]
+            faults += [f"not parsed: {reason}" for reason in why]
         faults += [f"{rule} says that nginx does not start" for rule in refused]
     else:
         kind = _kind(words)
