@@ -11,7 +11,7 @@ from nginx_tune.audit.directives import Kind, kinds_of
 from nginx_tune.audit.rule import MissingFacts, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import ListenAddress, default_servers, listeners
+from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.conf.location_words import path_of
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
@@ -20,6 +20,7 @@ from nginx_tune.conf.tls import TlsListener, tls_listeners
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, passes, upstreams
 from nginx_tune.conf.variables import Variables
+from nginx_tune.conf.virtual_servers import default_servers
 from nginx_tune.documents.facts import Facts
 
 Version = tuple[int, ...]
@@ -98,7 +99,7 @@ class Context:
 
     @cached_property
     def _default_blocks(self) -> dict[int, str]:
-        found = default_servers(self.tree, self.listeners)
+        found = default_servers(self.tree)
         return {id(server.block): address for server, address in found.items()}
 
     def default_address(self, server: Directive) -> str | None:

@@ -97,29 +97,6 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
     return listeners_of(lines, [socket_name(f"{one}") for one in _UNSAID_PORTS if unsaid])
 
 
-def default_servers(tree: ConfTree, found: Iterable[ListenAddress]) -> dict[Directive, str]:
-    """The servers that answer for hosts that no server names, each with an address of it.
-
-    ``found``: the listeners of ``tree``. A server without ``listen`` is on ``*:80``, which holds
-    where root starts nginx. Source: ngx_http_add_addresses, ngx_http_add_server.
-    """
-    defaults: dict[Directive, str] = {}
-    unsaid = [one for _, one in servers(tree) if not (one.block or Block([])).all("listen")]
-    usual = socket_name(f"{_UNSAID_PORTS[0]}")
-    for listener in found:
-        server = listener.default_server
-        if unsaid and not listener.is_quic and listener.socket == usual:
-            is_said = any(map(names_default, listener.lines))
-            both = {*unsaid, server}
-            if not is_said:
-                server = next(one for _, one in servers(tree) if one in both)
-            unsaid = []
-        defaults.setdefault(server, listener.address)
-    for server in unsaid[:1]:
-        defaults.setdefault(server, str(usual))
-    return defaults
-
-
 def listeners_of(
     lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
 ) -> list[ListenAddress]:

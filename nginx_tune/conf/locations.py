@@ -49,11 +49,6 @@ class LocationMatcher:
             return self._servers[-found[1]]
         return next(filter(is_named_default, self._servers), self._servers[0])
 
-    def names(self, host: str) -> bool:
-        """Whether some server names a host; else the default one answers for it."""
-        host = host.lower().rstrip(".")
-        return any(_score(server, host) is not None for server in self._servers)
-
     def location_of(self, server: Directive, path: str) -> Directive | None:
         """The location that answers for a path as it was asked for; None when none matches."""
         return self._find(server, normalised(path[:_LONGEST_PATH]))[1]

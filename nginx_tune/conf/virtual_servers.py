@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import names_default
 from nginx_tune.conf.locations import compiled_pattern, name_score
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.sockets import PortCuts, SocketName, socket_name
@@ -22,7 +23,6 @@ UNSAID = "80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
 NOBODY = "nobody-names-this.invalid"
 _ANY_LABEL = "any-other"
-_DEFAULTS = frozenset({"default_server", "default"})
 
 
 class Answering(NamedTuple):
@@ -117,27 +117,40 @@ def _is_pattern(name: str) -> bool:
 def virtual_servers(tree: ConfTree) -> list[VirtualServers]:
     """The addresses of a tree with their servers, those of servers without ``listen`` too."""
     said = [
-        (server, socket_name(args[0]), args[1:])
+        (server, line, socket_name(line.value if line else UNSAID))
         for _, server in servers(tree)
-        for args in _listens(server)
+        for line in _listens(server)
     ]
-    cuts = PortCuts([name for _, name, _ in said])
+    cuts = PortCuts([name for _, _, name in said])
     found: dict[tuple[SocketName, bool], VirtualServers] = {}
-    for server, name, options in said:
+    for server, line, name in said:
+        options = line.args[1:] if line else ()
         for piece in cuts.pieces(name):
             key = (piece, "quic" in options)
             one = found.setdefault(key, VirtualServers(*key))
             if server not in one.servers[-1:]:
                 one.servers.append(server)
             one.takes_ipv4 |= "ipv6only=off" in options
-            if not _DEFAULTS.isdisjoint(options):
+            if line and names_default(line) and one.named_default is None:
                 one.named_default = server
     return list(found.values())
 
 
-def _listens(server: Directive) -> list[Sequence[str]]:
+def default_servers(tree: ConfTree) -> dict[Directive, str]:
+    """The servers that answer for hosts that no server names, each with an address of it.
+
+    Source: ngx_http_add_addresses, ngx_http_add_server.
+    """
+    found: dict[Directive, str] = {}
+    for one in virtual_servers(tree):
+        found.setdefault(one.default, one.address)
+    return found
+
+
+def _listens(server: Directive) -> Sequence[Directive | None]:
+    """Its lines; none of them is one without words."""
     lines = (server.block or Block([])).all("listen")
-    return [line.args for line in lines if line.args] or [(UNSAID,)]
+    return [line for line in lines if line.args] or [None]
 
 
 def names_of(server: Directive) -> list[str]:

@@ -22,7 +22,6 @@ from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioRun
-from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
 from nginx_tune.prove.blocks import Blocks, failure_warnings, flag_warnings, pair_blocks
@@ -36,6 +35,7 @@ from nginx_tune.prove.comparison import (
     p_value_of,
 )
 from nginx_tune.prove.cost import COST, CostComparison
+from nginx_tune.prove.failing import failing_both, failing_class
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
 from nginx_tune.prove.statistics import (
@@ -78,12 +78,6 @@ def _told(blocks: Sequence[Measurement]) -> str:
 def _disk_failed(block: Measurement) -> bool:
     return bool(block.server.read_errors or sum(block.server.disk_read_errors.values()))
 
-
-_MORE_FAILURES = 0.001
-"""Failed requests in a thousand that the candidate may have more than the baseline."""
-
-_MOST = 0.5
-"""Of the requests: where more than that fail in both arms, what is left tells nothing."""
 
 _EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
 """Shown and not judged: what many threads wait for disks rises where all that clients see gets
@@ -319,11 +313,11 @@ def _overall(
         first = _first_flag(blocks)
         planned = counted + primary.discarded_pairs
         return "invalid", f"{primary.discarded_pairs} of {planned} pairs discarded{first}"
-    if failing := _failing_both(blocks, primary.name):
+    if failing := failing_both(blocks, primary.name):
         return "invalid", failing
     if not primary.pairs:
         return "invalid", f"{primary.name}: {primary.reason}"
-    if primary.outcome != "worse" and (failing := _failing_class(blocks)):
+    if primary.outcome != "worse" and (failing := failing_class(blocks)):
         return "worse", failing
     if primary.outcome == "worse":
         return primary.outcome, primary.reason
@@ -364,46 +358,3 @@ def _first_flag(blocks: Blocks) -> str:
         return f"; {blocks.discarded[0].reason}"
     spoilt = next((pair for pair in blocks.pairs if pair.spoilt), None)
     return f"; the probe was late for {', '.join(sorted(spoilt.spoilt))}" if spoilt else ""
-
-
-def _failing_class(blocks: Blocks) -> str:
-    """What fails more often with the candidate in every pair; empty for nothing."""
-    for name in blocks.classes:
-        shares = [
-            (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in blocks.pairs
-        ]
-        if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
-            low = percent_text(min(candidate for _, candidate in shares))
-            return f"{name}: at least {low} of the candidate's requests failed in every block"
-    return ""
-
-
-def _failing_both(blocks: Blocks, metric: str) -> str:
-    """Why nothing can be said of what a metric is of, where most of it failed in either arm."""
-    own = metric.partition(".")[0]
-    names = [own] if own in blocks.classes else list(blocks.classes)
-    said = []
-    for name in names:
-        least = [
-            min((_failed(block, name) for block in arm), default=0.0)
-            for arm in (
-                [pair.baseline for pair in blocks.pairs],
-                [pair.candidate for pair in blocks.pairs],
-            )
-        ]
-        if min(least) <= _MOST:
-            return ""
-        shares = [percent_text(share) for share in least]
-        said.append(
-            f"{name}: requests failed in both arms ({shares[0]} with the baseline and {shares[1]} "
-            "with the candidate, or more, in every block), so nothing can be said of it"
-        )
-    return "; ".join(said)
-
-
-def _failed(block: Measurement, name: str) -> float:
-    part = block.classes.get(name)
-    if part is None:
-        return 0.0
-    failed = sum(part.errors.values())
-    return failed / max(part.requests + failed, 1)

@@ -1,4 +1,4 @@
-"""Server names and locations that a change takes away; pure.
+"""Names and locations that a change takes away; pure.
 
 Their requests are answered all the same, by the default server or by another location, so no load
 shows it. Source: ngx_http_find_virtual_server, ngx_http_core_find_location.
@@ -6,87 +6,34 @@ shows it. Source: ngx_http_find_virtual_server, ngx_http_core_find_location.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.scopes import scopes, servers
-from nginx_tune.conf.sockets import SocketName, socket_name
+from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.virtual_servers import names_of
+from nginx_tune.validate.successors import find_successors
 
 _MODIFIERS = ("=", "^~")
-_UNSAID = socket_name("80")
 
 
 def dropped_places(old: ConfTree, new: ConfTree) -> list[str]:
     """Each with where its requests go now."""
     if old is new:
         return []
+    successors = find_successors(old, new)
     before, after = LocationMatcher(old), LocationMatcher(new)
-    gone: dict[Directive, list[str]] = {}
-    heir: dict[Directive, Directive | None] = {}
-    for _, server in servers(old):
-        names = _names(server)
-        lost = [one for one in names if _is_plain(one) and not after.names(one)]
-        kept = [one for one in names if _is_plain(one) and one not in lost]
-        answers = after.server_of(kept[0]) if kept else _default_instead(server, old, new)
-        if lost and (kept or answers is None):
-            gone[server] = lost
-        heir[server] = answers
-    found = [
-        f"server_name {' '.join(lost)} ({server.file}:{server.line}): the default server answers"
-        for server, lost in gone.items()
-    ]
+    found = list(successors.lost)
     for scope in scopes(old):
-        own, now = scope.own, heir.get(scope.server)
+        own, now = scope.own, successors.servers.get(scope.server)
         if scope.kind != "location" or now is None:
             continue
         uri = _uri(own)
         is_asked = uri is None or before.location_of(scope.server, uri) is own
         if is_asked and (said := _gone(own, now, after)):
-            name = (_names(scope.server) or ["the server"])[0]
+            name = names_of(scope.server)[0] or "the server"
             text = f"location {' '.join(own.args)} of {name} ({own.file}:{own.line}): {said}"
             found.append(text)
     return found
-
-
-def _names(server: Directive) -> list[str]:
-    lines = (server.block or Block([])).all("server_name")
-    return [name.lower() for line in lines for name in line.args if name]
-
-
-def _is_plain(name: str) -> bool:
-    """Whether it is a host's name: no pattern, and not the ``_`` that is none."""
-    return name != "_" and not name.startswith("~") and "*" not in name and name[0] != "."
-
-
-def _default_instead(server: Directive, old: ConfTree, new: ConfTree) -> Directive | None:
-    """The server that takes the place of a default one, by another name; None for no such thing."""
-    others = {name for _, one in servers(old) if one is not server for name in _names(one)}
-    for address in _addresses(server):
-        if _default_at(address, old) is server:
-            now = _default_at(address, new)
-            if now is not None and not others & set(_names(now)):
-                return now
-    return None
-
-
-def _default_at(address: SocketName, tree: ConfTree) -> Directive | None:
-    found = None
-    for _, server in servers(tree):
-        for line in (server.block or Block([])).all("listen"):
-            if line.args and socket_name(line.value) == address:
-                found = found or server
-                if {"default_server", "default"} & set(line.args[1:]):
-                    return server
-        if address == _UNSAID and not (server.block or Block([])).all("listen"):
-            found = found or server
-    return found
-
-
-def _addresses(server: Directive) -> Iterator[SocketName]:
-    lines = [one for one in (server.block or Block([])).all("listen") if one.args]
-    yield from (socket_name(one.value) for one in lines) if lines else (_UNSAID,)
 
 
 def _uri(location: Directive) -> str | None:

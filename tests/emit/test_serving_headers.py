@@ -12,12 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from nginx_versions import Nginx, find_nginx, versions
-from real_nginx import serving
-from situations import host, load
-from situations import nginx as program
-from test_plan_changes import contents, write
-from test_serving_http2 import (
+from generated_sites import generated
+from http2_frames import (
     END_HEADERS,
     END_STREAM,
     GOAWAY,
@@ -29,15 +25,19 @@ from test_serving_http2 import (
     frame,
     frames,
 )
+from nginx_versions import Nginx, find_nginx, versions
+from real_nginx import serving
+from situations import host, load
+from situations import nginx as program
+from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.header_sizes import ONE_LIMIT_SINCE
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.site import Site, SiteTls
-from nginx_tune.emit import emit_decided
+from nginx_tune.documents.site import Site
 from nginx_tune.emit.changes import plan_changes
 from nginx_tune.lab.certificate import make_certificate
 
@@ -200,32 +200,8 @@ def test_it_stays_off_where_it_would_refuse_headers(
 
 @versions("1.18", "1.22")
 def test_headers_pass_over_a_generated_http2(nginx: Nginx, tmp_path: Path, free_port: int) -> None:
-    made = make_certificate(tmp_path, names=["localhost"])
     (tmp_path / "index.html").write_text("a page", encoding="utf-8")
-    facts = facts_of(nginx)
-    given = complete_site(
-        Site(
-            listen=[f"127.0.0.1:{free_port} ssl"],
-            tls=SiteTls(certificate=str(made.certificate), certificate_key=str(made.key)),
-            roots=[str(tmp_path)],
-            user="root",
-            error_log=f"{tmp_path}/error.log",
-            access_log=f"{tmp_path}/access.log",
-        ),
-        facts,
-        "static",
-    )
-    text = emit_decided(
-        decide(facts, load(), site=given),
-        given,
-        forced=[
-            Setting(context="main", directive="daemon", args=["off"]),
-            Setting(context="main", directive="pid", args=[f"{tmp_path}/pid"]),
-            Setting(context="main", directive="worker_processes", args=["1"]),
-            Setting(context="main", directive="worker_rlimit_nofile", args=["4096"]),
-            Setting(context="events", directive="worker_connections", args=["512"]),
-        ],
-    )
+    text = generated(tmp_path, facts_of(nginx), f"127.0.0.1:{free_port} ssl")
     assert ("http2_max_field_size 8k;" in text) is (nginx.number < ONE_LIMIT_SINCE)
     conf = tmp_path / "nginx.conf"
     conf.write_text(text, encoding="utf-8")

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from generated_sites import generated
+from http2_frames import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    connection,
+    frame,
+    frames,
+)
 from real_nginx import serving
 from situations import host, load, nginx
 from test_plan_changes import contents, write
@@ -16,9 +30,8 @@ from test_plan_changes import contents, write
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.documents.decisions import Decision, Setting
-from nginx_tune.documents.site import Site, SiteTls
-from nginx_tune.emit import emit_decided
+from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.site import Site
 from nginx_tune.emit.changes import plan_changes
 from nginx_tune.lab.certificate import make_certificate
 
@@ -35,32 +48,10 @@ http {{
     }}
 }}
 """
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS, HEADERS, PING, WINDOW_UPDATE, RST_STREAM, GOAWAY = 4, 1, 6, 8, 3, 7
 INITIAL_WINDOW_SIZE = 4
-ACK = END_STREAM = 1
-END_HEADERS = 4
 WITHOUT_END = 2**31 - 1
 NAMES = (b"\x87\x21\xea\xa8\xa4\x49\x8f\x57", b"\x85\xb6\xb9\xac\x1c\x85")
 """connection and upgrade as nginx writes them, which no table has: RFC 7541, appendix B."""
-
-
-def connection(port: int, protocol: str) -> ssl.SSLSocket:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols([protocol])
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), 10))
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def frames(client: ssl.SSLSocket) -> Iterator[tuple[int, int, int, bytes]]:
-    file = client.makefile("rb")
-    while head := file.read(9):
-        kind, flags, stream = struct.unpack(">BBI", head[3:])
-        yield kind, flags, stream, file.read(int.from_bytes(head[:3], "big"))
 
 
 def window_of_an_upload(port: int) -> int:
@@ -161,34 +152,11 @@ def test_a_port_of_http_answers_http_beside_one_of_tls(
     tmp_path: Path, free_port: int, *, is_said: bool
 ) -> None:
     """Under ``ssl`` it would say 400; where no address says which is for TLS, all are."""
-    made = make_certificate(tmp_path, names=["localhost"])
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     (tmp_path / "page").write_text("a page", encoding="utf-8")
     plain, secure = f"127.0.0.1:{free_port}", f"127.0.0.1:{port}"
-    given = complete_site(
-        Site(
-            listen=[plain, f"{secure} ssl" if is_said else secure],
-            tls=SiteTls(certificate=str(made.certificate), certificate_key=str(made.key)),
-            roots=[str(tmp_path)],
-            user="root",
-            error_log=f"{tmp_path}/error.log",
-            access_log=f"{tmp_path}/access.log",
-        ),
-        FACTS,
-        "static",
-    )
-    text = emit_decided(
-        decide(FACTS, load(), site=given),
-        given,
-        forced=[
-            Setting(context="main", directive="daemon", args=["off"]),
-            Setting(context="main", directive="pid", args=[f"{tmp_path}/pid"]),
-            Setting(context="main", directive="worker_processes", args=["1"]),
-            Setting(context="main", directive="worker_rlimit_nofile", args=["4096"]),
-            Setting(context="events", directive="worker_connections", args=["512"]),
-        ],
-    )
+    text = generated(tmp_path, FACTS, plain, f"{secure} ssl" if is_said else secure)
     conf = tmp_path / "nginx.conf"
     conf.write_text(text, encoding="utf-8")
     with serving(["nginx", "-c", str(conf)], free_port):

@@ -40,7 +40,7 @@ def dropped(old: str, new: str) -> list[str]:
     ("new", "said"),
     [
         (A.format("location / { } location /api/ { }"),
-         ["server_name b.test (N:1): the default server answers"]),
+         ["*:80, b.test: no server names it any more, and that of a.test answers"]),
         (A.format("location / { }") + B, ["location /api/ of a.test (N:1): location / answers"]),
         (A.format("location = / { }") + B,
          ["location / of a.test (N:1): the server itself answers",
@@ -72,8 +72,11 @@ def test_what_is_there_by_another_word_is_not(new: str) -> None:
 def test_patterns_and_a_name_of_several() -> None:
     old = "server { listen 80; server_name a.test w.test _; location ~ x$ { } location @f { } }"
     new = "server { listen 80; server_name a.test; location ~ y$ { } }"
-    assert dropped(old, new) == [
-        "server_name w.test (N:1): the default server answers",
+    # The server that has lost a name is the default one, and goes on answering it.
+    assert dropped(old, new) == ["location ~ x$ of a.test (N:1): no location has that pattern"]
+    beside = "server { listen 80 default_server; server_name z.test; }"
+    assert dropped(beside + old, beside + new) == [
+        "*:80, w.test: no server names it any more, and that of z.test answers",
         "location ~ x$ of a.test (N:1): no location has that pattern",
     ]
 

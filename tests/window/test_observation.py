@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from slow_upstreams import SlowUpstream
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
@@ -443,31 +444,6 @@ def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_
     assert turns.arrival_wait_by["computing"] < turns.arrival_wait_by["asleep"]
     assert "write" in found.causes[0].summary
     assert "whose reader lags" in found.causes[0].summary
-
-
-class SlowUpstream:
-    """Takes every connection and answers a while after it was asked."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = int(self._server.getsockname()[1])
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._server.accept()
-                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
-
-    def _answer(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            client.recv(4096)
-            time.sleep(self._seconds)
-            client.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    def close(self) -> None:
-        self._server.close()
 
 
 @pytest.mark.needs("root", "nginx", "tracefs")

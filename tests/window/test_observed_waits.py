@@ -7,11 +7,11 @@ import http.client
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from slow_upstreams import SlowUpstream
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
@@ -46,32 +46,6 @@ http {{
     }}
 }}
 """
-
-
-class KeptUpstream:
-    """Keeps its connections, and answers a while after it was asked."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = int(self._server.getsockname()[1])
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._server.accept()
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
-
-    def _answer(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            while client.recv(4096):
-                time.sleep(self._seconds)
-                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    def close(self) -> None:
-        self._server.close()
 
 
 @contextlib.contextmanager
@@ -114,7 +88,7 @@ class Case:
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             port = int(one.getsockname()[1])
-        behind = KeptUpstream(upstream)
+        behind = SlowUpstream(upstream, keeps=True)
         conf = self.scratch / "nginx.conf"
         conf.write_text(
             CONF.format(scratch=self.scratch, port=port, upstream=behind.port, level=level)
