@@ -11,7 +11,7 @@ from nginx_tune.conf.quantities import parameter, parse_count
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.descriptors import PER_CONNECTION
-from nginx_tune.decide.file_limits import NEEDED
+from nginx_tune.decide.file_limits import NEEDED, NO_FEWER
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 
 _DIRECTIVE = "worker_rlimit_nofile"
@@ -78,8 +78,10 @@ def _fitted(
         value = max(value, needed + extra)
     if value == decided:
         return one
-    reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
-    return replace(one, args=[str(value)], reason=reason if extra else one.reason)
+    reason = one.reason.partition(NO_FEWER)[0]
+    if extra:
+        reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
+    return replace(one, args=[str(value)], reason=reason)
 
 
 def _what(connections: int, held: int) -> str:

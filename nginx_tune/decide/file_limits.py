@@ -41,6 +41,8 @@ _PLENTY = 1 << 20
 """The kernel's own bound (fs.nr_open): where a hard limit is higher nobody has need of it."""
 NEEDED = "descriptors a worker needs"
 """The name of that number in the evidence."""
+NO_FEWER = "; no fewer than the "
+"""What follows in the reason speaks of an nginx without a line of its own."""
 _STEP = 1024
 
 
@@ -75,7 +77,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
         if needed > d.ceiling or d.bound_by == BOUND_BY_LIMIT:
             return _left(d, reason, wanted, evidence)
         nofile, short = min(d.ceiling, max(wanted, _PLENTY)), False
-        reason += f"; no fewer than the {nofile} that it may have now"
+        reason += f"{NO_FEWER}{nofile} that it may have now"
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
     return Decision(
         id=ID,

@@ -183,7 +183,9 @@ def _warnings(windows: Windows, traffic: ComparedMetric | None) -> list[str]:
             warnings.append(f"the request rate cannot be compared: {traffic.reason}")
         elif not _is_same(traffic):
             change = f"{traffic.ratio or 0:.3g}× [{traffic.low:.3g}–{traffic.high:.3g}]"
-            warnings.append(f"traffic is not the same: {change} the requests a second")
+            is_told = traffic.low > 1 or traffic.high < 1
+            what = "is not the same" if is_told else "may not be the same"
+            warnings.append(f"traffic {what}: {change} the requests a second")
     return warnings
 
 

@@ -136,6 +136,10 @@ def test_a_line_that_stands_says_what_workers_have() -> None:
     assert limited(conf(1, "worker_rlimit_nofile 30720;"), limits).verdict == "keep"
     assert number(limited(conf(1, "worker_rlimit_nofile 2048;"), limits)) == USUAL
     assert limited(conf(4700, "worker_rlimit_nofile 30720;"), limits).settings != []
+    [raised] = limited(conf(1, "worker_rlimit_nofile 2048;"), limits).settings
+    assert "may have now" not in raised.reason, "the line says what they have"
+    [new] = limited(conf(1), limits).settings
+    assert "no fewer than the 524288 that it may have now" in new.reason
 
 
 def test_more_connections_that_stand_have_room_beside_a_shells_limit() -> None:

@@ -156,6 +156,12 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         linux(),
         "datasets[/srv/media].bytes",
     ),
+    "directio over files that are not there yet": (
+        "io-directio-dataset-fits",
+        site("directio 1m;"),
+        linux(datasets={"/srv/media": (0, 0.0)}),
+        0,
+    ),
     "use epoll": (
         "io-pool-event-method",
         site("aio threads;").replace("{}", "{ use epoll; }"),
@@ -251,6 +257,24 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ),
         None,
         0,
+    ),
+    "the path and its arguments are the cache key": (
+        "io-split-key-args",
+        site(
+            "proxy_pass http://b; proxy_cache c$disk; proxy_cache_key $host$uri$is_args$args;",
+            CACHES + "split_clients $request_uri $disk { 50% 1; * 2; }",
+        ),
+        None,
+        0,
+    ),
+    "the path alone is the cache key": (
+        "io-split-key-args",
+        site(
+            "proxy_pass http://b; proxy_cache c$disk; proxy_cache_key $host$uri;",
+            CACHES + "split_clients $request_uri $disk { 50% 1; * 2; }",
+        ),
+        None,
+        1,
     ),
     "the path follows from the default cache key": (
         "io-split-key-args",

@@ -89,6 +89,13 @@ def test_a_gain_that_less_traffic_explains_is_none() -> None:
     assert comparison_status(found, accept_inconclusive=True) is ExitStatus.OK
 
 
+def test_traffic_that_varies_is_not_called_another() -> None:
+    few = compare(observation(0.6, rate=0.5), observation(0.6, rate=0.5, seed=2))
+    assert any("traffic may not be the same" in warning for warning in few.warnings)
+    less = compare(observation(0.6), observation(0.6, rate=20.0, seed=2))
+    assert any("traffic is not the same" in warning for warning in less.warnings)
+
+
 def test_a_gain_under_more_traffic_is_one() -> None:
     assert compare(observation(0.6), observation(0.1, rate=300.0, seed=2)).outcome == "better"
 

@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if limit is None or total.size.high is None:
         unknown = () if limit is not None else ("memory.page_cache_limit_bytes",)
         yield MissingFacts((*unknown, *total.missing))
-    elif total.size.high <= limit:
+    elif 0 < total.size.high <= limit:  # what is not there yet may be of any size
         for line in lines:
             yield Hit(
                 line,

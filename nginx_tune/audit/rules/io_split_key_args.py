@@ -56,6 +56,8 @@ def _of_cache(split: Split, scope: Scope) -> Hit | None:
         given |= _OF_REQUEST_URI
     if given & {"uri", "document_uri"}:
         given |= {"uri", "document_uri"}
+        if given & {"args", "query_string"}:  # but for the ways to encode the same URI
+            given |= {"request_uri", "is_args"}
     wrong = sorted(
         name
         for name in variables_of(split.key) - given
