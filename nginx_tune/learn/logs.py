@@ -47,14 +47,13 @@ _TOLD_EVERY_SECONDS = 0.2
 def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]) -> LineFormat:
     """The format of the logs: as wanted (a name, a string), else as the configuration says.
 
-    Errors: UsageError for a name that neither nginx nor the configuration knows.
+    Errors: UsageError for a name that neither nginx nor the configuration knows, and for logs that
+    the configuration has in several formats: what is read as another would count as broken lines.
     """
     defined = {} if tree is None else log_formats(tree)
     name = wanted
     if name is None and tree is not None:
-        told = {format_of_log(tree, absolute_path(log)) for log in logs if log != "-"}
-        name = told.pop() if len(told) == 1 else None
-        name = name or only_format(tree)
+        name = _told_format(tree, logs) or only_format(tree)
     if name is None:
         name = "combined"
     if name in defined:
@@ -73,6 +72,19 @@ def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]
         f"no log format '{name}'" + ("" if tree is not None else " without a configuration"),
         hint=f"known are {known}; -c CONF reads those of a configuration",
     )
+
+
+def _told_format(tree: ConfTree, logs: Sequence[str]) -> str | None:
+    """The one format that the configuration has the logs in; null where it names none of them."""
+    told = {format_of_log(tree, absolute_path(log)): log for log in logs if log != "-"}
+    told.pop(None, None)
+    if len(told) > 1:
+        (one, log), (other, another) = list(told.items())[:2]
+        raise UsageError(
+            f"{log} is written in the format '{one}', {another} in '{other}'",
+            hint="learn from the logs of one format at a time, or name one with --log-format",
+        )
+    return next(iter(told), None)
 
 
 def _given_format(text: str) -> LineFormat:

@@ -91,6 +91,25 @@ def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: 
     assert found["dataset"]["bytes"] == 7
 
 
+def test_logs_of_two_formats_are_told_apart(run_cli, tmp_path: Path, log: Path) -> None:
+    conf, other = tmp_path / "nginx.conf", tmp_path / "other.log"
+    lines = "access_log full.log full; access_log other.log combined;"
+    conf.write_text(CONF.replace("http {", f"http {{ server {{ listen 81; {lines} }}", 1))
+    other.write_text("".join(LINES))
+    refused = run_cli("learn", log, other, "-c", conf)
+    assert refused.returncode == 2
+    said = f"{log} is written in the format 'full', {other} in 'combined'"
+    assert said in refused.stderr
+    assert "--log-format" in refused.stderr
+    named = learn(run_cli, log, "-c", conf, "--log-format", "full")
+    # What no line names is read as what stands beside it is.
+    unnamed = tmp_path / "yesterday"
+    unnamed.write_text(log.read_text().replace("/files/", "/other/"))
+    both = learn(run_cli, log, unnamed, "-c", conf)
+    assert both["log"]["format"] == "full"
+    assert both["log"]["requests"] == 2 * named["log"]["requests"]
+
+
 ROOTS = """
 events {}
 http {
