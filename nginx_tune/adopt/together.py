@@ -50,7 +50,7 @@ _DESCRIPTORS: frozenset[DecisionId] = frozenset({"connections", "file-limits", "
 RESTS_ON: dict[str, frozenset[DecisionId]] = {
     "workers": _READS
     | _DESCRIPTORS
-    | {"backlog", "reuseport", "upstream-keepalive", "http3", "sendfile"},
+    | {"accept", "backlog", "reuseport", "upstream-keepalive", "http3", "sendfile"},
     "no_pools": _READS | {"reuseport", "sendfile", "workers"},
     "connections": _DESCRIPTORS,
     "descriptors": _DESCRIPTORS,

@@ -5,15 +5,16 @@ time, ``multi_accept`` by emptying the whole queue at once - and since 1.21.6 al
 off the turn-taking of the workers. Measured with four workers, the busiest takes 40 to 100 % of
 the connections with either, a quarter without. Both off is nginx's default since 1.11.3.
 
-An uneven spread on a host with little to do is no fault by itself: the worker that was busy last
-has warm caches.
+Neither matters to one worker, which takes all connections and uses no mutex
+(ngx_event_process_init). An uneven spread on a host with little to do is no fault by itself: the
+worker that was busy last has warm caches.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import setting
+from nginx_tune.decide.answer import not_applicable, setting
 from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
@@ -25,6 +26,10 @@ ID: Final = "accept"
 
 def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
     """The decision: both off, which is the default since 1.11.3."""
+    if s.workers == 1 and s.workers_are_known:
+        return not_applicable(
+            ID, "One worker takes all connections either way.", flips="more workers"
+        )
     evidence = [
         version_evidence(s.build),
         Evidence(fact="EPOLLEXCLUSIVE", value=s.facts.kernel.features.get("epollexclusive")),

@@ -286,7 +286,7 @@ def drawn(dice: random.Random, folder: Path) -> str:
 
 
 def chosen_ids(dice: random.Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    known = sorted({*RESTS_ON["workers"], *RESTS_ON["no_pools"], "workers", "cache-key", "accept"})
+    known = sorted({*RESTS_ON["workers"], *RESTS_ON["no_pools"], "workers", "cache-key"})
     some = tuple(dice.sample(known, dice.randint(1, 6)))
     return (some, ()) if dice.random() < 0.4 else ((), some)
 

@@ -538,6 +538,9 @@ def test_accept_by_version(version: str, verdict: str, lines: list[str]) -> None
     """B7, NGINX-FACTS 3.1."""
     d = one(decide(host(nginx=nginx(version)), load(), site=site()), "accept")
     assert (d.verdict, settings(d)) == (verdict, lines)
+    alone = decide(host(nginx=nginx(version), cpus=1), load(), site=site())
+    d = one(alone, "accept")
+    assert (d.verdict, settings(d)) == ("not_applicable", [])
 
 
 def busy(rate: float, per_connection: float = 1.0) -> Workload:
