@@ -27,6 +27,7 @@ from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import BlockRequest
 from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.experiment.room import make_room
+from nginx_tune.experiment.unserved import may_come_from
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.kills import count_memory_kills
 from nginx_tune.lab.mounts import STATE
@@ -357,13 +358,15 @@ def _prime(target: Target, urls: list[str]) -> None:
     for url in urls:
         connection = TargetConnection(target, timeout=_PRIME_SECONDS)
         try:
-            connection.request("GET", url, headers={"Host": target.host})
-            response = connection.getresponse()
+            response = connection.get(url)
             response.read()
             if response.status != http.client.OK:
+                cause = may_come_from(response.status)
                 raise UndecidedError(
                     f"GET {url} answers {response.status}, not 200, before any load",
-                    hint="check root and permissions of the configuration under test",
+                    hint=f"it may come from {cause}"
+                    if cause
+                    else "check root and permissions of the configuration under test",
                 )
         except (OSError, http.client.HTTPException) as error:
             raise UndecidedError(f"GET {url} fails before any load: {error}") from None

@@ -14,7 +14,7 @@ import msgspec
 
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldKind
-from nginx_tune.experiment.one_request import client_line
+from nginx_tune.experiment.one_request import client_line, request_headers
 from nginx_tune.experiment.operations import HeldClient
 
 _PERIOD_SECONDS = 0.25
@@ -121,8 +121,8 @@ async def _connect(target: Target) -> _Streams:
 
 
 def _head(client: HeldClient, method: str = "GET", *lines: str) -> bytes:
-    words = [f"{method} {client.url} HTTP/1.1", f"Host: {client.target.host}", *lines]
-    return ("\r\n".join([*words, "User-Agent: nginx-tune", "", ""])).encode()
+    own = [f"{name}: {value}" for name, value in request_headers(client.target)]
+    return "\r\n".join([f"{method} {client.url} HTTP/1.1", *own, *lines, "", ""]).encode()
 
 
 class _Answer(msgspec.Struct, frozen=True):

@@ -6,7 +6,12 @@ import http.client
 import socket
 import ssl
 
+from nginx_tune import __version__
 from nginx_tune.documents.loadplan import Target
+
+AGENT = f"nginx-tune-probe/{__version__}"
+"""What the load says too (``probes/src/request.rs``): a site may refuse a client without a name,
+and must not answer a single request otherwise than the load."""
 
 _LOCAL = ("127.0.0.1", 0)
 """What is said of a unix socket's ends, which have no address."""
@@ -50,3 +55,16 @@ class TargetConnection(http.client.HTTPConnection):
             self.sock = context.wrap_socket(
                 self.sock, server_hostname=self._target.host.partition(":")[0]
             )
+
+    def get(self, url: str) -> http.client.HTTPResponse:
+        """The answer to the request that a class of the load makes by default."""
+        self.putrequest("GET", url, skip_host=True, skip_accept_encoding=True)
+        for name, value in request_headers(self._target):
+            self.putheader(name, value)
+        self.endheaders()
+        return self.getresponse()
+
+
+def request_headers(target: Target) -> list[tuple[str, str]]:
+    """What the load says of itself by default, in its order."""
+    return [("Host", target.host), ("User-Agent", AGENT), ("Accept", "*/*")]

@@ -71,8 +71,7 @@ def _answer(one: Question, pid: int) -> Response:
         target = msgspec.structs.replace(target, unix=link)
     connection = TargetConnection(target, timeout=_SECONDS)
     try:
-        connection.request("GET", one.url, headers={"Host": target.host})
-        response = connection.getresponse()
+        response = connection.get(one.url)
         length = response.length
         digest = hashlib.sha256(response.read(_COMPARED_BYTES)).hexdigest()
         return Response(status=response.status, length_bytes=length, digest=digest)

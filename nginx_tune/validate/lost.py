@@ -14,6 +14,7 @@ from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.sockets import PortCuts, SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.experiment.operations import Response
+from nginx_tune.experiment.unserved import may_come_from
 
 _DEFAULT = "80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
@@ -156,8 +157,13 @@ def _bytes(answer: Response) -> str:
     return "text" if answer.length_bytes is None else f"{answer.length_bytes} bytes"
 
 
-def is_loaded(answers: Sequence[Response], *, are_files: bool = False) -> tuple[int | None, str]:
-    """The status that a class expects; None and why not where the arms do not serve it alike."""
+def is_loaded(
+    answers: Sequence[Response], *, are_files: bool = False, is_empty: bool = False
+) -> tuple[int | None, str]:
+    """The status that a class expects; None and why not where the arms do not serve it alike.
+
+    Of a directory without files (``is_empty``) it is no wonder that nothing is served.
+    """
     statuses = {one.status for one in answers}
     faults = [one.fault for one in answers if one.fault]
     if faults:
@@ -167,7 +173,8 @@ def is_loaded(answers: Sequence[Response], *, are_files: bool = False) -> tuple[
         return None, f"the arms answer {found}"
     status = answers[0].status
     if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
-        return None, f"answers {status}"
+        cause = "" if is_empty else may_come_from(status)
+        return None, f"answers {status}{f' (it may come from {cause})' if cause else ''}"
     lengths = [one.length_bytes for one in answers]
     if are_files and len(set(lengths)) > 1 and None not in lengths:
         return None, f"the arms answer {' and '.join(map(str, lengths))} bytes for the same file"

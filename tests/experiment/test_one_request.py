@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
+from nginx_tune import __version__
 from nginx_tune.documents.loadplan import ProxyProtocol, Target
-from nginx_tune.experiment.one_request import TargetConnection, client_line
+from nginx_tune.experiment.one_request import TargetConnection, client_line, request_headers
 
 
 @pytest.mark.parametrize(
@@ -44,10 +46,23 @@ def test_the_line_goes_first_where_the_listener_wants_it(proxied: bool) -> None:
         spoken = ProxyProtocol(version=1) if proxied else None
         target = Target(address="127.0.0.1", port=port, host="a.example", proxy_protocol=spoken)
         connection = TargetConnection(target, timeout=5.0)
-        connection.request("GET", "/x", headers={"Host": "a.example"})
+        connection.connect()
         own = connection.sock.getsockname()
-        assert connection.getresponse().status == 200
+        assert connection.get("/x").status == 200
         connection.close()
         thread.join()
     line = f"PROXY TCP4 127.0.0.1 127.0.0.1 {own[1]} {port}\r\n".encode() if proxied else b""
-    assert got[0].startswith(line + b"GET /x HTTP/1.1\r\n")
+    agent = f"User-Agent: nginx-tune-probe/{__version__}".encode()
+    said = [b"GET /x HTTP/1.1", b"Host: a.example", agent, b"Accept: */*", b"", b""]
+    assert got[0] == line + b"\r\n".join(said)
+
+
+def test_a_single_request_says_what_the_load_says() -> None:
+    """A site that answers by these headers answers both alike."""
+    probes = Path(__file__).parents[2] / "probes"
+    assert f'version = "{__version__}"' in (probes / "Cargo.toml").read_text()
+    said = (probes / "src" / "request.rs").read_text()
+    own = [name for name, _ in request_headers(Target())]
+    places = [said.index(f'("{name}", ') for name in own]
+    assert places == sorted(places)
+    assert 'concat!("nginx-tune-probe/", env!("CARGO_PKG_VERSION"))' in said
