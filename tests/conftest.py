@@ -46,9 +46,11 @@ WAITING = {
     "probe/test_probe_plans.py", "probe/test_probe_tls.py", "probe/test_probe_transport.py",
     "probe/test_probe_upload_guard.py", "probe/test_probe_upload_link.py",
     "probe/test_probe_uploads.py", "probe/test_probe_waits.py", "probe/test_probe_websockets.py",
-    "rehearse/test_rehearse_nginx.py", "scenario/test_scenario_arms.py",
-    "validate/test_lost_places.py", "validate/test_validate_searches.py",
-    "validate/test_validate_sites.py", "validate/test_validate_whole_sites.py",
+    "rehearse/test_rehearse_nginx.py", "rehearse/test_rehearse_sites.py",
+    "scenario/test_scenario_arms.py",
+    "validate/test_asked_sites.py", "validate/test_lost_places.py",
+    "validate/test_validate_searches.py", "validate/test_validate_sites.py",
+    "validate/test_validate_whole_sites.py",
 }  # fmt: skip
 """Those whose tests wait more than they compute and compare no times: four files at a time."""
 

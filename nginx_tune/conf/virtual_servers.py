@@ -176,6 +176,23 @@ def sample_hosts(name: str) -> Iterator[str]:
         yield name
 
 
+_NOT_ASKED_FOR = frozenset({"", "_"})
+"""What stands in the place of a name."""
+
+
+def host_of(server: Directive, reached: Sequence[VirtualServers]) -> str | None:
+    """A host by which a client of these addresses comes to a server, a name before a pattern's.
+
+    None where none is known: whatever were asked, another server would answer.
+    """
+    names = sorted(names_of(server), key=lambda name: name.startswith("~"))
+    own = (host for name in names if name not in _NOT_ASKED_FOR for host in sample_hosts(name))
+    for host in (*own, "localhost", NOBODY):
+        if any(one.choose(host).server is server for one in reached):
+            return host
+    return None
+
+
 _SIMPLER = (
     (re.compile(r"\[\\?([.-])[^\]\w]*\][+*]?"), r"\\\1"),
     (re.compile(r"\(\?(?:P?<\w+>|:|i\))"), "("),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
@@ -18,12 +19,28 @@ _MOST_FILES = 20_000
 def served_files(root: str) -> list[ServedFile]:
     """Files below a root, the largest of the most common kind first; paths on disk."""
     found: list[ServedFile] = []
+    for files in _by_directory(root):
+        found += files
+        if len(found) >= _MOST_FILES:
+            break
+    # The hot file is a typical one, so that the hot load is not the easiest of all.
+    typical = sorted(found, key=lambda file: file.bytes)[len(found) // 2] if found else None
+    return [typical, *(f for f in found if f != typical)] if typical else []
+
+
+def has_files(root: str) -> bool:
+    """Whether there are any."""
+    return any(_by_directory(root))
+
+
+def _by_directory(root: str) -> Iterator[list[ServedFile]]:
     pending = [Path(root)]
-    while pending and len(found) < _MOST_FILES:
+    while pending:
         try:
             entries = sorted(os.scandir(pending.pop()), key=lambda entry: entry.name)
         except OSError:
             continue
+        found = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 pending.append(Path(entry.path))
@@ -31,9 +48,7 @@ def served_files(root: str) -> list[ServedFile]:
                 size = entry.stat().st_size
                 if size and entry.stat().st_mode & 0o004:
                     found.append(ServedFile(entry.path, size))
-    # The hot file is a typical one, so that the hot load is not the easiest of all.
-    typical = sorted(found, key=lambda file: file.bytes)[len(found) // 2] if found else None
-    return [typical, *(f for f in found if f != typical)] if typical else []
+        yield found
 
 
 def lab_files(session: Session, root: str) -> list[ServedFile]:

@@ -1,4 +1,4 @@
-"""What of an operator's configuration is put under load: a listener, a root, a memory URL; pure."""
+"""Where a server of an operator's configuration is asked, and by which host and URL; pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import ListenAddress, listeners, switched_to_http2
 from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
-from nginx_tune.conf.served import Served, served_paths
+from nginx_tune.conf.served import Served
+from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.virtual_servers import UNSAID, VirtualServers, host_of, virtual_servers
 from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
-from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.environment import LOOPBACK
-from nginx_tune.lab.refused import is_own_stream
 
 _WRITTEN = {
     "access_log": 0,
@@ -35,7 +35,7 @@ _WRITTEN = {
     "scgi_cache_path": 0,
 }
 _NOT_FILES = ("off", "stderr")
-_INDEX = "index.html"
+_OTHER_LOOPBACK = "127.0.0.2"
 
 
 class Spoken(NamedTuple):
@@ -50,83 +50,6 @@ class Spoken(NamedTuple):
         return self.http2 if protocol == "2" else self.http3
 
 
-class EntryPoint(NamedTuple):
-    """Where the load enters a configuration."""
-
-    target: Target
-    server: Directive
-    root: str | None
-    """Directory on disk behind ``url_prefix``; none where no server serves files."""
-    url_prefix: str
-    index_file: str
-    """The file that stands for a directory."""
-    memory_url: str | None
-    """A URL answered by ``return 200`` or ``204``, that is without a file."""
-    error_log: str | None
-    """The main context's error log; null for the build's default."""
-    written: list[str]
-    """Files and directories that the configuration writes."""
-    spoken: Spoken = Spoken()
-
-
-def plan_entry(
-    tree: ConfTree, *, default_error_log: str | None, protocols: Sequence[Protocol] = ()
-) -> EntryPoint:
-    """The first server that serves files, one without TLS before one with; else the first one.
-
-    One that speaks all of ``protocols`` goes before those that do not.
-    Errors: UndecidedError when none can be asked.
-    """
-    root: str | None
-    static = [
-        (target, served)
-        for served in served_paths(tree)
-        if can_load(served) and (target := target_of(tree, served.scope.server)) is not None
-    ]
-    if static:
-        target, served = min(
-            static,
-            key=lambda item: (
-                _lacks(tree, item[1].scope.server, protocols),
-                *_last_choice(item[0])[:2],
-            ),
-        )
-        server, root, prefix = served.scope.server, served.path, url_prefix(served)
-        index = _index(served.scope)
-    else:
-        targets = [(target_of(tree, server), server) for _, server in servers(tree)]
-        asked = [(target, server) for target, server in targets if target is not None]
-        if not asked:
-            raise UndecidedError(
-                f"{tree.path}: no server with a plain-HTTP listener or one with TLS",
-                hint="listen on an IP address or a unix socket, http2 only beside ssl",
-            )
-        target, server = min(asked, key=lambda item: _lacks(tree, item[1], protocols))
-        root, prefix, index = None, "", _INDEX
-    return EntryPoint(
-        target=target,
-        server=server,
-        root=root,
-        url_prefix=prefix,
-        index_file=index,
-        memory_url=_memory_url(tree, server),
-        error_log=_error_log(tree, default_error_log),
-        written=written_files(tree),
-        spoken=spoken_at(tree, server),
-    )
-
-
-def _lacks(tree: ConfTree, server: Directive, protocols: Sequence[Protocol]) -> bool:
-    spoken = spoken_at(tree, server) if protocols else Spoken()
-    return any(spoken.at(one) is None for one in protocols)
-
-
-def _index(scope: Scope) -> str:
-    names = scope.effective("index")
-    plain = [name for name in (names.args if names else ()) if "$" not in name and "/" not in name]
-    return plain[0] if plain else _INDEX
-
-
 def can_load(served: Served) -> bool:
     """Whether the files of a directory have URLs that are known."""
     if not served.is_whole or served.via == "cache":
@@ -138,39 +61,96 @@ def can_load(served: Served) -> bool:
 
 
 def target_of(tree: ConfTree, server: Directive) -> Target | None:
-    """The server's first listener that takes HTTP/1.1.
+    """The server's first listener that takes HTTP/1.1, and a host by which it answers there.
 
     A port goes before a unix socket, then one without TLS before one with, and of these one
-    without the PROXY protocol.
+    without the PROXY protocol. None where there is no such listener, or no such host.
     """
+    return next(iter(_named(tree, server, spoken_plainly(tree, server), is_quic=False)), None)
+
+
+def why_not_asked(tree: ConfTree, server: Directive) -> str:
+    """Why a server has no target."""
+    if not spoken_plainly(tree, server):
+        return "its server listens for no HTTP/1.1 on an address or a socket"
+    names = (server.block or Block([])).first("server_name")
+    named = f"by {names}, and no host is known that this takes" if names else "by no name"
+    return f"its server is reached {named}: another server would answer"
+
+
+def spoken_plainly(tree: ConfTree, server: Directive) -> list[tuple[SocketName, Target]]:
+    """Its listeners that take HTTP/1.1; hosts are left out."""
     places = [
-        place
+        (listener.socket, place)
         for listener, place in _places(tree, server)
         if not listener.is_quic and (listener.is_tls or not listener.is_http2)
     ]
     if not places and not any(True for _ in (server.block or Block([])).all("listen")):
-        places = [Target(address=LOOPBACK, port=80)]
-    best = min(places, key=_last_choice, default=None)
-    return None if best is None else msgspec.structs.replace(best, host=_host(server))
+        places = [(socket_name(UNSAID), Target(address=LOOPBACK, port=80))]
+    return places
+
+
+def _named(
+    tree: ConfTree,
+    server: Directive,
+    places: Sequence[tuple[SocketName, Target]],
+    *,
+    is_quic: bool,
+) -> Iterator[Target]:
+    """The places by the order of choice with a host each; without those that have none."""
+    every = [one for one in virtual_servers(tree) if one.is_quic == is_quic] if places else []
+    for socket, first in sorted(places, key=lambda one: last_choice(one[1])):
+        for place in (first, *_beside(socket, first)):
+            host = host_of(server, _reached(every, socket, place))
+            if host is not None:
+                yield msgspec.structs.replace(place, host=host)
+
+
+def _beside(socket: SocketName, place: Target) -> list[Target]:
+    """Another address of this host that a wildcard takes, where 127.0.0.1 is other servers'."""
+    is_every = socket.is_wildcard and place.address == LOOPBACK
+    return [msgspec.structs.replace(place, address=_OTHER_LOOPBACK)] if is_every else []
+
+
+def _reached(
+    every: Sequence[VirtualServers], socket: SocketName, place: Target
+) -> list[VirtualServers]:
+    """Whose servers a client of a place comes to: an address's own, else a wildcard's.
+
+    Source: ngx_http_init_connection, which looks for the local address among those of the port.
+    """
+    if place.unix is not None:
+        return [one for one in every if one.socket == socket]
+    own = [
+        one
+        for one in every
+        if one.socket.first <= place.port <= one.socket.last
+        and (
+            _reached_at(one.socket.host) == place.address
+            or (one.socket.host == "*" and place.address == _OTHER_LOOPBACK)
+        )
+    ]
+    return [one for one in own if not one.socket.is_wildcard] or own
 
 
 def spoken_at(tree: ConfTree, server: Directive) -> Spoken:
     """Where it speaks HTTP/2 over TLS, and HTTP/3; HTTP/1.1's order of choice."""
     switched = server in switched_to_http2(scopes(tree))
+    found = [(listener, place) for listener, place in _places(tree, server)]
     http2 = [
-        place
-        for listener, place in _places(tree, server)
+        (listener.socket, place)
+        for listener, place in found
         if listener.is_tls and not listener.is_quic and (switched or listener.is_http2)
     ]
-    http3 = [place for listener, place in _places(tree, server) if listener.is_quic]
-    best = [min(found, key=_last_choice, default=None) for found in (http2, http3)]
-    host = _host(server)
+    http3 = [(listener.socket, place) for listener, place in found if listener.is_quic]
     return Spoken(
-        *(None if one is None else msgspec.structs.replace(one, host=host) for one in best)
+        next(iter(_named(tree, server, http2, is_quic=False)), None),
+        next(iter(_named(tree, server, http3, is_quic=True)), None),
     )
 
 
-def _last_choice(target: Target) -> tuple[bool, bool, bool]:
+def last_choice(target: Target) -> tuple[bool, bool, bool]:
+    """What makes a listener one that is asked after others; to be ordered by."""
     return (
         target.unix is not None,
         target.tls is not None,
@@ -236,17 +216,6 @@ def listen_addresses(tree: ConfTree) -> list[str]:
     return sorted(one for one in known if not ipaddress.ip_address(one).is_loopback)
 
 
-def _host(server: Directive) -> str:
-    names = (server.block or Block([])).first("server_name")
-    for name in names.args if names else ():
-        if name.startswith("*."):
-            name = f"www{name[1:]}"  # noqa: PLW2901  # any name that it matches
-        name = name.removeprefix(".")  # noqa: PLW2901
-        if name not in {"", "_"} and not name.startswith("~") and "*" not in name:
-            return name
-    return "localhost"
-
-
 def url_prefix(served: Served) -> str:
     """URL of the served directory (an alias replaces its location's URI, a root keeps it)."""
     location = served.scope.own
@@ -256,33 +225,12 @@ def url_prefix(served: Served) -> str:
     return uri.rstrip("/") if uri.endswith("/") else uri.rpartition("/")[0]
 
 
-def _memory_url(tree: ConfTree, server: Directive) -> str | None:
-    for scope in scopes(tree):
-        answer = scope.sets("return")
-        if scope.kind == "location" and scope.server is server and answer is not None:
-            uri = uri_of(scope)
-            if uri and answer.args[:1] in (("200",), ("204",)):
-                return uri
-    return None
-
-
 def uri_of(scope: Scope) -> str | None:
     """A URI that a location takes; None for a pattern or a named one."""
     args = scope.own.args
     if len(args) == 2 and args[0] in {"=", "^~"}:  # noqa: PLR2004  # a modifier and a URI
         return args[1]
     return args[0] if len(args) == 1 and args[0].startswith("/") else None
-
-
-def _error_log(tree: ConfTree, default: str | None) -> str | None:
-    names = [line.value for line in tree.main.all("error_log")]
-    # Of several that take the same lines a device keeps none.
-    own = next((name for name in names if not name.startswith("/dev/")), names[0] if names else "")
-    name = own or default
-    if name is None or name == "stderr" or name.startswith(("syslog:", "memory:")):
-        return None
-    full = tree.full_path(name)
-    return None if full is None or is_own_stream(full) else full
 
 
 def written_files(tree: ConfTree) -> list[str]:

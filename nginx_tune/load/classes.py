@@ -30,7 +30,7 @@ HELD_CONNECTIONS = 32
 512 ``worker_connections``."""
 
 
-_STATUSES_OF_MEMORY = [200, 204]
+STATUSES_OF_MEMORY = [200, 204]
 """What a location answers that is taken for one without a file (``return 200`` or ``204``)."""
 
 
@@ -123,7 +123,7 @@ def plan_load(
             LoadClass(
                 **{name: getattr(item, name) for name in RequestClass.__struct_fields__},
                 paths=paths,
-                status=_STATUSES_OF_MEMORY if item.source == "memory" else [200],
+                status=STATUSES_OF_MEMORY if item.source == "memory" else [200],
                 method="POST" if item.source == "uploads" else "GET",
                 event_stream=_STAMPED if item.source == "events" else None,
             )

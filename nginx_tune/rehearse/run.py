@@ -18,6 +18,7 @@ from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ConfigurationError
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.operations import RehearseRequest, Side
+from nginx_tune.experiment.site_files import has_files
 from nginx_tune.experiment.target import written_files
 from nginx_tune.lab.refused import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan
@@ -31,6 +32,7 @@ from nginx_tune.rehearse.change import as_read
 from nginx_tune.rehearse.clients import ClientsToHold, at_rate, held_clients
 from nginx_tune.rehearse.dropped import dropped_places
 from nginx_tune.turnover.address import Address, addresses_of
+from nginx_tune.validate.entries import SiteFiles
 from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.site_load import default_load
 from nginx_tune.validate.stage import Stage, open_stage
@@ -93,7 +95,7 @@ def run_rehearsal(
     binary = runnable_program(sides.nginx)
     new_binary = binary if sides.new_nginx is None else runnable_program(sides.new_nginx)
     refuse_foreign_code(new_binary, [])
-    site = _site(sides)
+    site = _site(sides, makes_files=wish.lab is not None)
     bpf = [BPF_NOTE] if wants_bpf(sides.old) or wants_bpf(sides.new) else []
     laid, changed = without_bpf(sides.old, sides.new, sides.change)
     turnovers: list[Turnover] = []
@@ -180,12 +182,13 @@ def run_rehearsal(
     )
 
 
-def _site(sides: OldAndNew) -> SitePair:
+def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
     """What the clients of the old configuration ask, in the place of both."""
     site = read_site(
         sides.old,
         sides.old,
         default_load(),
+        files=SiteFiles(has_files, makes_files=makes_files),
         builds=(sides.nginx, sides.new_nginx or sides.nginx),
         primary_metric=None,
         requires=(),

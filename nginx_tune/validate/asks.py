@@ -19,14 +19,15 @@ from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.loadplan import Target
+from nginx_tune.experiment.entry import EntryPoint
 from nginx_tune.experiment.target import (
-    EntryPoint,
     Spoken,
     can_load,
     spoken_at,
     target_of,
     uri_of,
     url_prefix,
+    why_not_asked,
 )
 from nginx_tune.lab.check import is_below
 from nginx_tune.validate.successors import Successors
@@ -118,7 +119,7 @@ def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
         )
         target, url = targets.get(scope.server), _url(scope, matcher)
         if target is None:
-            left_out[ask.label] = "its server listens for no HTTP/1.1 on an address or a socket"
+            left_out[ask.label] = why_not_asked(tree, scope.server)
         elif url is None:
             left_out[ask.label] = "no URL is known that its pattern takes"
         else:

@@ -8,10 +8,11 @@ from typing import NamedTuple, TypedDict
 
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.entry import EntryPoint
 from nginx_tune.experiment.operations import Question, Response
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, shown
-from nginx_tune.load.classes import ServedFile
+from nginx_tune.load.classes import STATUSES_OF_MEMORY, ServedFile
 from nginx_tune.validate.apart import Kinds, places_apart
 from nginx_tune.validate.asks import Ask
 from nginx_tune.validate.lost import Kind, is_loaded, lost_answer, lost_content, moved_content
@@ -34,6 +35,8 @@ class Further(NamedTuple):
     """Why the candidate serves some no longer."""
     questions: dict[str, Question]
     """What the baseline is asked of each place, by its label."""
+    has_memory: bool
+    """Whether the URL without a file is answered as it says, by all that are asked."""
 
 
 class _Asked(NamedTuple):
@@ -67,21 +70,29 @@ def find_further(
     """
     files_of = cache(files_of)
     places = _places(site, files_of, asks_both=asks_both)
-    answers = [
+    memory = [_memory(entry) for entry in site.entries]
+    surveyed = [
         session.survey(
             arm,
-            [Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places],
+            [
+                *memory[n],
+                *(Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places),
+            ],
         )
         for n, arm in enumerate(arms[: 2 if asks_both else 1])
     ]
-    answers = answers if asks_both else answers * 2
+    surveyed = surveyed if asks_both else surveyed * 2
+    of_memory = [found[: len(asked)] for found, asked in zip(surveyed, memory, strict=True)]
+    answers = [found[len(asked) :] for found, asked in zip(surveyed, memory, strict=True)]
     kinds = [Kinds(tree) for tree in site.trees]
     questions = {
         one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
         for one in places
         if not one.asks[0].is_news
     }
-    found = Further({arm.name: [] for arm in arms}, [], {}, {}, questions)
+    found = Further({arm.name: [] for arm in arms}, [], {}, {}, questions, all(of_memory))
+    if found.has_memory:
+        found = found._replace(has_memory=_answers_from_memory(found, site, of_memory))
     for place, *answered in zip(places, *answers, strict=True):
         own = place.asks[0]
         made_of = _made_of(place, site, kinds) if asks_both else None
@@ -108,10 +119,32 @@ def find_further(
     return found
 
 
+def _memory(entry: EntryPoint) -> list[Question]:
+    return [Question(target=entry.target, url=entry.memory_url)] if entry.memory_url else []
+
+
+def _answers_from_memory(
+    found: Further, site: SitePair, answered: Sequence[Sequence[Response]]
+) -> bool:
+    """Whether its class can be loaded; else why not is told beside the other places."""
+    baseline, candidate = (one for own in answered for one in own)
+    statuses = [one.status for one in (baseline, candidate)]
+    if all(status in STATUSES_OF_MEMORY for status in statuses):
+        return True
+    label = f"{site.entry.target.host} {site.entry.memory_url}"
+    if baseline.status in STATUSES_OF_MEMORY and (
+        gone := lost_answer(baseline, candidate, has_silent=False)
+    ):
+        found.lost[label] = gone
+    status, why = is_loaded((baseline, candidate))
+    found.refused[label] = why or f"answers {status}, and its line says 200 or 204"
+    return False
+
+
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
     """Of the first server's files, and of its answer from memory."""
     entry = site.entries[0]
-    urls = [*([files[0].url] if files else []), *([entry.memory_url] if entry.memory_url else [])]
+    urls = [*([files[0].url] if files else []), *(one.url for one in _memory(entry))]
     host = entry.target.host
     return {f"{host} {url}": Question(target=entry.target, url=url) for url in urls}
 
@@ -174,9 +207,10 @@ def _load(
     site: SitePair,
 ) -> None:
     own = place.asks[0]
-    status, why = is_loaded(answered, are_files=bool(place.files))
+    is_empty = own.root is not None and not place.files
+    status, why = is_loaded(answered, are_files=bool(place.files), is_empty=is_empty)
     if status is None:
-        found.refused[own.label] = why
+        found.refused[own.label] = f"{why}{_of_no_files(own) if is_empty else ''}"
         return
     found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
     share = share_of(site.load, own.server, own.location)
@@ -192,6 +226,8 @@ def _said(place: _Asked) -> str:
     own = place.asks[0]
     if place.files:
         return "files"
-    return (
-        own.url if own.root is None else f"{own.url}, as {shown(own.root)} has no files to ask for"
-    )
+    return f"{own.url}{_of_no_files(own)}"
+
+
+def _of_no_files(own: Ask) -> str:
+    return "" if own.root is None else f", as {shown(own.root)} has no files to ask for"

@@ -11,17 +11,21 @@ from nginx_tune.documents.experiment import Protocol, SiteLoad
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
+from nginx_tune.experiment.entry import EntryPoint
 from nginx_tune.experiment.site_files import shown
-from nginx_tune.experiment.target import EntryPoint, plan_entry
 from nginx_tune.prove.gates import check_expressions
 from nginx_tune.prove.objective import parse_objective
 from nginx_tune.validate.asks import Ask, common_asks, plan_asks
+from nginx_tune.validate.entries import NO_FILES_HINT, SiteFiles, plan_entries
 from nginx_tune.validate.lost import lost_listeners
 from nginx_tune.validate.site_load import MOST, class_names, share_of, wanted_protocols, with_rest
 from nginx_tune.validate.successors import Successors, find_successors
 
 MOST_LOOKED_AT = 200
 """Places that are asked once: one that hangs takes seconds."""
+
+_NO_CLASSES = frozenset({"server", "generator", "total"})
+"""What metrics begin with that are of no class."""
 
 
 class SitePair(NamedTuple):
@@ -43,10 +47,14 @@ class SitePair(NamedTuple):
     left_out: dict[str, str]
     """What is not asked, and why."""
     primary_metric: str
+    is_primary_given: bool
+    """Whether it was asked for."""
     builds: tuple[Nginx, Nginx]
     """What each is run by."""
     planned: Mapping[str, bytes]
     """Files of the candidate that are the baseline's with other bytes, by their paths."""
+    without_files: list[str]
+    """The baseline's directories, where none of them has a file to ask for."""
 
     @property
     def entry(self) -> EntryPoint:
@@ -74,6 +82,7 @@ def read_site(
     candidate: ConfTree,
     load: SiteLoad,
     *,
+    files: SiteFiles,
     builds: tuple[Nginx, Nginx],
     primary_metric: str | None,
     requires: Sequence[str],
@@ -87,11 +96,21 @@ def read_site(
             nothing to ask, UsageError for a gate that names an unknown metric.
     """
     wanted = wanted_protocols(load)
-    entries = _alike(_entry(baseline, builds[0], wanted), _entry(candidate, builds[1], wanted))
-    _same_site(*entries)
+    for tree in (baseline, candidate):
+        _require_whole(tree)
+    successors = find_successors(baseline, candidate)
+    found = plan_entries(
+        (baseline, candidate),
+        successors,
+        files,
+        error_logs=(builds[0].error_log_path, builds[1].error_log_path),
+        protocols=wanted,
+    )
+    entries = found.pair
     for tree, entry in zip((baseline, candidate), entries, strict=True):
         _require_protocols(tree, entry, wanted)
-    successors = find_successors(baseline, candidate)
+    if found.without_files and load.asks == "files":
+        raise without_files(found.without_files)
     asks, looked_at, left_out = _asks((baseline, candidate), entries, load, successors)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
     classes = [
@@ -101,6 +120,8 @@ def read_site(
     ]
     named = (name for pair in asks for name in class_names(pair, load.protocols))
     names = [*(item.name for item in classes), *named]
+    if not names and found.without_files:
+        raise without_files(found.without_files)
     if not names:
         raise UndecidedError(f"{candidate.path}: {_why_nothing(left_out)}")
     metric = primary_metric or load.primary_metric or f"{names[0]}.mean"
@@ -125,12 +146,38 @@ def read_site(
         successors,
         left_out,
         metric,
+        primary_metric is not None,
         builds,
         planned or {},
+        found.without_files,
     )
 
 
-def _entry(tree: ConfTree, nginx: Nginx, wanted: Sequence[Protocol]) -> EntryPoint:
+def primary_of(site: SitePair, loaded: Sequence[str]) -> str:
+    """The metric that decides, of the classes that are loaded after all.
+
+    Errors: UndecidedError where another was asked for.
+    """
+    head = site.primary_metric.partition(".")[0]
+    if head in loaded or head in _NO_CLASSES:
+        return site.primary_metric
+    if site.is_primary_given:
+        raise UndecidedError(
+            f"{head} is not loaded, so {site.primary_metric} decides nothing",
+            hint=f"name a metric of {', '.join(loaded)} with --primary",
+        )
+    return f"{loaded[0]}.mean"
+
+
+def without_files(roots: Sequence[str]) -> UndecidedError:
+    """That nothing lies in the directories of a site that serves files alone."""
+    return UndecidedError(
+        f"{', '.join(map(shown, roots))}: no readable files to ask for", hint=NO_FILES_HINT
+    )
+
+
+def _require_whole(tree: ConfTree) -> None:
+    """Errors: ConfigurationError for a tree of which something is missing."""
     if not tree.complete:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
@@ -139,27 +186,6 @@ def _entry(tree: ConfTree, nginx: Nginx, wanted: Sequence[Protocol]) -> EntryPoi
         raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
     if tree.main.first("events") is None:
         raise ConfigurationError('it has no "events" section', file=tree.path, line=1)
-    return plan_entry(tree, default_error_log=nginx.error_log_path, protocols=wanted)
-
-
-def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
-    """Both arms' entries, with a URL without a file where it is the same one.
-
-    Else each arm's is asked as any other place is.
-    """
-    if baseline.memory_url == candidate.memory_url:
-        return baseline, candidate
-    return baseline._replace(memory_url=None), candidate._replace(memory_url=None)
-
-
-def _same_site(baseline: EntryPoint, candidate: EntryPoint) -> None:
-    sites = [(entry.url_prefix, entry.root) for entry in (baseline, candidate)]
-    if sites[0] != sites[1]:
-        said = [f"{shown(root or 'no files')} at {prefix or '/'}" for prefix, root in sites]
-        raise UndecidedError(
-            f"the two configurations serve different sites: {said[0]} and {said[1]}",
-            hint="compare two configurations of one site",
-        )
 
 
 def _can_ask(item: ScenarioClass, entry: EntryPoint) -> bool:

@@ -25,7 +25,7 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.target import EntryPoint
+from nginx_tune.experiment.entry import EntryPoint
 from nginx_tune.load.classes import HELD_CONNECTIONS, THINK_SECONDS, ServedFile, default_classes
 from nginx_tune.validate.asks import Ask
 

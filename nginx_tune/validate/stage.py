@@ -38,11 +38,12 @@ from nginx_tune.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.validate.entries import NO_FILES_HINT
 from nginx_tune.validate.further import Further, entry_questions, find_further
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.validate.replay_data import Replay, make_replay
 from nginx_tune.validate.replayed_files import Placing, passes_of
-from nginx_tune.validate.site import SitePair
+from nginx_tune.validate.site import SitePair, primary_of, without_files
 from nginx_tune.validate.site_load import (
     at_listeners,
     protocol_note,
@@ -75,6 +76,8 @@ class Stage(NamedTuple):
     """One for each place that is asked, by its label."""
     has_silent: bool
     """Whether some server that nginx asks has no stub, so that 502 says nothing."""
+    primary_metric: str
+    """What decides, of what is loaded."""
 
 
 class _Run(NamedTuple):
@@ -181,6 +184,8 @@ def open_stage(
         has_silent=has_silent,
         asks_both=changing is None,
     )
+    if not further.has_memory:
+        classes = [item for item in classes if item.source != "memory"]
     accepted = accepted_codings(site.trees)
     plans = {
         arm.name: with_codings(
@@ -196,8 +201,8 @@ def open_stage(
         for arm, entry in zip(arms, site.entries, strict=True)
     }
     if not classes and not any(further.classes.values()):
-        why = "; ".join(f"{label}: {reason}" for label, reason in further.refused.items())
-        raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
+        raise _nothing_loaded(site, further)
+    names = [item.name for item in plans["candidate"].classes]
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
         *prefix_notes(prefixes),
@@ -226,6 +231,7 @@ def open_stage(
         [*map(shown, gone)],
         {**entry_questions(site, files), **further.questions},
         has_silent,
+        primary_of(site, names),
     )
 
 
@@ -265,10 +271,7 @@ def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
             )
         return planned
     if site.entry.root is not None and not shape.sizes:
-        raise UndecidedError(
-            f"{shown(site.entry.root)}: no readable files to ask for",
-            hint="put the site's files there, or use --lab to make some",
-        )
+        raise without_files([site.entry.root])
     return PlannedLab(Lab(name="none"))
 
 
@@ -279,6 +282,16 @@ def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
     ):  # names of files that were read are warm
         return "cold"
     return "warm" if lab.memory_bytes is None else "full"
+
+
+def _nothing_loaded(site: SitePair, further: Further) -> UndecidedError:
+    refused = {**site.left_out, **further.refused, **further.lost}
+    empty = dict.fromkeys(map(shown, site.without_files), "no readable files to ask for")
+    why = "; ".join(f"{label}: {reason}" for label, reason in {**empty, **refused}.items())
+    return UndecidedError(
+        f"{site.trees[1].path}: nothing of it can be asked: {why}",
+        hint=NO_FILES_HINT if empty else "",
+    )
 
 
 def _outgoing(site: SitePair) -> list[Outgoing]:

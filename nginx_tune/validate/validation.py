@@ -23,13 +23,14 @@ from nginx_tune.experiment.experiment import find_warmup, run_pairs
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.objective import search_arms
 from nginx_tune.experiment.sequential import Deadline, Looking
-from nginx_tune.experiment.site_files import shown
+from nginx_tune.experiment.site_files import has_files, shown
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.nginx.binary import LinkedBuild, build_differences
 from nginx_tune.prove.interim import FIRST_ALPHA
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
+from nginx_tune.validate.entries import SiteFiles
 from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.stage import Stage, open_stage
 from nginx_tune.validate.stage_notes import packet_warnings
@@ -39,7 +40,7 @@ from nginx_tune.validate.stage_notes import packet_warnings
 class Measured:
     """What there is so far: an interruption leaves it as it is."""
 
-    looking: Looking | None
+    looking: Looking | None = None
     """Where pairs are added until it is settled."""
     blocks: list[Measurement] = field(default_factory=list)
     checked: list[Measurement] = field(default_factory=list)
@@ -166,11 +167,15 @@ def run_validation(
     site = _read_site(spec, sides)
     # A search for the capacity has the other half of the time.
     share = _SHARE_OF_PAIRS if spec.objectives else 1.0
-    looking = Looking(site.primary_metric, deadline, first_pairs=spec.pairs, share=share)
-    measured = Measured(looking=looking if spec.max_seconds is not None else None)
+    metric = site.primary_metric
+    measured = Measured()
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
             stage = _open_stage(walls, site, spec, sides)
+            metric = stage.primary_metric
+            if spec.max_seconds is not None:
+                looking = Looking(metric, deadline, first_pairs=spec.pairs, share=share)
+                measured.looking = looking
             measured.notes = stage.notes
             if spec.accept_lost:
                 measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
@@ -189,7 +194,7 @@ def run_validation(
     return conclude(
         measured,
         trees=site.trees,
-        primary_metric=site.primary_metric,
+        primary_metric=metric,
         requires=spec.requires,
         accept_worse=spec.accept_worse,
         builds=sides.builds,
@@ -213,7 +218,7 @@ def look_at(
     return msgspec.structs.replace(
         spec,
         lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
-        primary_metric=site.primary_metric,
+        primary_metric=stage.primary_metric,
         found=[*build_differences(*sides.builds), *stage.notes],
         lost=stage.lost,
     )
@@ -224,6 +229,7 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
         sides.baseline,
         sides.candidate,
         spec.load,
+        files=SiteFiles(has_files, makes_files=sides.lab is not None),
         builds=(sides.builds[0].nginx, sides.builds[1].nginx),
         primary_metric=spec.primary_metric,
         requires=spec.requires,

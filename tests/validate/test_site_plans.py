@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import Http2, Http3, ProxyProtocol, Target, Tls
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.target import Spoken, plan_entry, spoken_at, target_of
+from nginx_tune.experiment.entry import EntryPoint, file_places, plan_entry
+from nginx_tune.experiment.target import (
+    Spoken,
+    spoken_at,
+    target_of,
+    why_not_asked,
+)
 from nginx_tune.experiment.worker_header import with_worker_header
 from nginx_tune.lab.stub_server import RESOLVED, resolve
 from nginx_tune.load.classes import ServedFile, plan_load
@@ -48,9 +56,15 @@ def tree_of(http: str, *, main: str = "", name: str = "/nginx.conf", **more: str
     return read_tree(name, Files(texts))
 
 
+def entry_of(tree: ConfTree, protocols: Sequence[Protocol] = ()) -> EntryPoint:
+    """At the first place, as if every directory had files."""
+    first = next(iter(file_places(tree, protocols=protocols)), None)
+    return plan_entry(tree, first, default_error_log=None, protocols=protocols)
+
+
 def asks_of(http: str) -> Asks:
     tree = tree_of(http)
-    return plan_asks(tree, plan_entry(tree, default_error_log=None))
+    return plan_asks(tree, entry_of(tree))
 
 
 def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
@@ -84,7 +98,7 @@ def test_names_of_classes_are_their_own() -> None:
 
 def common_of(baseline: str, candidate: str) -> CommonAsks:
     trees = [tree_of(http) for http in (baseline, candidate)]
-    own = [plan_asks(tree, plan_entry(tree, default_error_log=None)) for tree in trees]
+    own = [plan_asks(tree, entry_of(tree)) for tree in trees]
     return common_asks(own[0], own[1], find_successors(trees[0], trees[1]))
 
 
@@ -176,6 +190,63 @@ def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, target: Target 
     assert target_of(tree, block.all("server")[0]) == target
 
 
+OTHER = "server { listen 80 default_server; server_name _; return 444; }"
+
+
+@pytest.mark.parametrize(
+    ("server", "around", "asked"),
+    [
+        (r"server_name ~^[abc]\.x\.test$;", OTHER, ("127.0.0.1", "a.x.test")),
+        (r"server_name ~^(?<who>\w+)\.x$;", OTHER, ("127.0.0.1", "any.x")),
+        ("server_name mail.*;", OTHER, ("127.0.0.1", "mail.com")),
+        (r"server_name ~^b$ a;", OTHER, ("127.0.0.1", "a")),
+        # Another server has the pattern's first host.
+        ("server_name *.x;", OTHER + "server { listen 80; server_name www.x; }",
+         ("127.0.0.1", "any-other.x")),
+        # No host is known, or none can be said.
+        ("server_name ~^(?=x)y$;", OTHER, None),
+        ("server_name $hostname;", OTHER, None),
+        ("", OTHER, None),
+        ("server_name ~^(?=x)y$;", "", ("127.0.0.1", "localhost")),
+        ("server_name a;", "server { listen 80; server_name a; }", None),
+        # Whom 127.0.0.1 belongs to, not everybody comes to.
+        ("server_name a;", "server { listen 127.0.0.1:80; server_name s; }", ("127.0.0.2", "a")),
+    ],
+)  # fmt: skip
+def test_a_server_is_asked_by_a_host_that_comes_to_it(
+    server: str, around: str, asked: tuple[str, str] | None
+) -> None:
+    tree = tree_of(f"{around} server {{ listen 80; {server} }}")
+    block = tree.main.all("http")[0].block
+    assert block is not None
+    own = block.all("server")[-1]
+    target = target_of(tree, own)
+    assert (None if target is None else (target.address, target.host)) == asked
+    if asked is None:
+        assert "another server would answer" in why_not_asked(tree, own)
+    secure = tree_of(f"{around} server {{ listen 80; {server} }}".replace("80", "443 ssl http2"))
+    block = secure.main.all("http")[0].block
+    assert block is not None
+    spoken = spoken_at(secure, block.all("server")[-1]).http2
+    assert (None if spoken is None else (spoken.address, spoken.host)) == asked
+
+
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        ("location = /e { return 200 ok; }", "/e"),
+        ("location = /e { return 404; } location = /f { return 204; }", "/f"),
+        ("location = /e { internal; return 204; } location = /f { return 200; }", "/f"),
+        ("location /i/ { internal; location /i/e { return 204; } }", None),
+        ("location = /e { if ($arg_k = '') { return 403; } return 200; }", "/e"),
+        ("location = /e { deny all; return 200; } location = /f { return 200; }", "/f"),
+        ("return 301 /; location = /e { return 200 ok; }", None),
+    ],
+)  # fmt: skip
+def test_what_answers_without_a_file_answers_who_asks(server: str, url: str | None) -> None:
+    assert entry_of(tree_of(f"server {{ listen 80; {server} }}")).memory_url == url
+
+
 @pytest.mark.parametrize(
     ("server", "http2", "http3"),
     [
@@ -210,7 +281,7 @@ def test_a_server_that_speaks_what_is_wanted_is_asked_before_one_in_cleartext() 
     )
 
     def port(*protocols: Literal["2", "3"]) -> int:
-        return plan_entry(tree, default_error_log=None, protocols=protocols).target.port
+        return entry_of(tree, protocols).target.port
 
     assert [port(), port("2"), port("3"), port("2", "3")] == [80, 444, 444, 444]
 
@@ -256,7 +327,7 @@ def test_a_place_is_asked_over_what_both_arms_offer() -> None:
 
 def test_classes_go_to_the_listener_that_speaks_their_protocol() -> None:
     tree = tree_of("server { listen 80; listen 443 ssl; listen 8443 quic; http2 on; root /srv; }")
-    entry = plan_entry(tree, default_error_log=None, protocols=("2", "3"))
+    entry = entry_of(tree, ("2", "3"))
     classes = over_protocols(default_load(), ["2", "3"]).classes[2:4]
     files = [ServedFile("/a", 1), ServedFile("/b", 1)]
     plan = plan_load(classes, files, target=entry.target, memory_url=None)

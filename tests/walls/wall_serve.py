@@ -16,9 +16,11 @@ import msgspec
 from nginx_tune.cli.trees import read_configuration
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Question
+from nginx_tune.experiment.site_files import has_files
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
 from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.validate.entries import SiteFiles
 from nginx_tune.validate.site import read_site
 from nginx_tune.validate.site_load import default_load
 from nginx_tune.validate.stage import open_stage
@@ -29,7 +31,7 @@ def main(conf: str, binary: str, *urls: str) -> int:
     nginx, _ = read_nginx(host, binary=binary)
     tree = read_configuration(host, conf, nginx.prefix)
     site = read_site(
-        tree, tree, default_load(),
+        tree, tree, default_load(), files=SiteFiles(has_files, makes_files=False),
         builds=(nginx, nginx), primary_metric=None, requires=(), objectives=(),
     )  # fmt: skip
     try:

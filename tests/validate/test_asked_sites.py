@@ -1,0 +1,182 @@
+"""Which places of a site are asked, on a real nginx: those that answer who asks from outside."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
+
+Asked = Callable[..., dict[str, Any]]
+
+OWN = "location / { root TOP/www; }"
+CHALLENGE = "location /.well-known/acme-challenge/ { root TOP/acme; }"
+PASSED = "location / { proxy_pass http://127.0.0.1:9193; %s }"
+DEFAULT = "server { listen 18195 default_server; server_name _; root TOP/other; }"
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """Two roots with files, and one of challenges without."""
+    for name in ("www/a.html", "www/b.html", "other/c.html"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x" * 3000)
+    (tmp_path / "acme/.well-known/acme-challenge").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(run_cli: RunCli, top: Path) -> Asked:
+    """What a validation of two bodies of one server would ask; or what keeps it from any."""
+
+    def found(before: str, after: str = "", *, beside: str = "", name: str = "a.test") -> Any:
+        for file, body in (("old", before), ("new", after or before)):
+            text = (
+                "user root; events {} http { access_log off; server { listen 18195; "
+                f"server_name {name}; {body} }} {beside} }}"
+            )
+            (top / f"{file}.conf").write_text(text.replace("TOP", str(top)))
+        run = run_cli("-q", "validate", "new.conf", "--against", "old.conf", "--dry-run", cwd=top)
+        if run.returncode:
+            assert run.returncode == 4
+            return {"refused": run.stderr}
+        assert run.stderr == ""
+        return tomllib.loads(run.stdout)
+
+    return found
+
+
+def notes(found: dict[str, Any], beginning: str) -> list[str]:
+    return [one for one in found["found"] if one.startswith(beginning)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "primary"),
+    [
+        (CHALLENGE + OWN, "", "hot.requests_per_second"),
+        ("location /x/ { root TOP/none; }" + OWN, "", "hot.requests_per_second"),
+        (OWN, CHALLENGE + OWN, "hot.requests_per_second"),
+        (CHALLENGE + OWN, OWN, "hot.requests_per_second"),
+        (CHALLENGE + PASSED % "", CHALLENGE + PASSED % "proxy_buffering off;", "a-test.mean"),
+        (PASSED % "", CHALLENGE + PASSED % "", "a-test.mean"),
+    ],
+)
+def test_a_directory_without_files_stands_in_nobody_s_way(
+    asked: Asked, before: str, after: str, primary: str
+) -> None:
+    found = asked(before, after)
+    assert found.get("refused") is None
+    assert found["primary_metric"] == primary
+    assert found.get("lost", []) == []
+    if CHALLENGE in before and CHALLENGE in (after or before):
+        (said,) = notes(found, "not loaded: a.test /.well-known")
+        assert said.endswith("/acme/.well-known/acme-challenge has no files to ask for")
+
+
+def test_a_site_of_files_that_has_none_is_refused_by_what_is_missing(asked: Asked) -> None:
+    said = asked("root TOP/acme;")["refused"]
+    assert "/acme: no readable files to ask for" in said
+    assert "(put the site's files there, or use --lab to make some)" in said
+
+
+def test_a_server_named_by_a_pattern_is_asked_and_not_the_default_one(asked: Asked) -> None:
+    pattern = r"~^[abc]\.x\.test$"
+    gone = asked("root TOP/www;", "root TOP/www; return 503;", beside=DEFAULT, name=pattern)
+    assert [one for one in gone["lost"] if "503 with the candidate" in one]
+    same = asked("root TOP/www;", beside=DEFAULT, name=pattern)
+    assert same.get("lost", []) == []
+    assert notes(same, "asked beside the first root: other (_: files, 200)")
+
+
+def test_a_server_that_no_known_host_comes_to_is_not_asked(asked: Asked) -> None:
+    pattern = "~^(?=x)y$"
+    found = asked("root TOP/www;", beside=DEFAULT, name=pattern)
+    (said,) = notes(found, f"not loaded: {pattern}")
+    assert "another server would answer" in said
+    assert notes(found, "asked beside") == []
+    refusing = DEFAULT.replace("root TOP/other", "return 444")
+    assert (
+        "another server would answer"
+        in asked("root TOP/www;", beside=refusing, name=pattern)["refused"]
+    )
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "if ($arg_k = '') { return 403; } return 200 ok;",
+        "limit_except POST { deny all; } return 200 ok;",
+        "valid_referers a.test; if ($invalid_referer) { return 403; } return 200 ok;",
+    ],
+)
+def test_a_text_that_is_refused_to_who_asks_is_no_class(asked: Asked, inner: str) -> None:
+    found = asked(f"root TOP/www; location = /e {{ {inner} }}")
+    (said,) = notes(found, "not loaded: a.test /e: answers 403 (it may come from deny")
+    assert said
+    assert found.get("lost", []) == []
+
+
+def test_a_text_that_the_candidate_refuses_is_lost(asked: Asked) -> None:
+    text = "root TOP/www; location = /e { %s return 200 ok; }"
+    found = asked(text % "", text % "if ($arg_k = '') { return 403; }")
+    assert found["lost"] == ["a.test /e: 200 with the baseline, 403 with the candidate"]
+
+
+@pytest.mark.parametrize(
+    "inner", ["return 200 ok;", "return 204;", "if ($arg_k) { return 403; } return 200 ok;"]
+)
+def test_a_text_that_is_answered_is_loaded(asked: Asked, inner: str) -> None:
+    found = asked(f"root TOP/www; location = /e {{ {inner} }}")
+    assert notes(found, "not loaded") == []
+
+
+def test_a_metric_of_what_is_not_loaded_decides_nothing(run_cli: RunCli, top: Path) -> None:
+    text = "server { listen 18195; root TOP/www; location = /e { if ($arg_k = '') { return 403; }"
+    conf = f"user root; events {{}} http {{ {text} return 200 ok; }} }} }}"
+    for name in ("old", "new"):
+        (top / f"{name}.conf").write_text(conf.replace("TOP", str(top)))
+    run = run_cli(
+        *("-q", "validate", "new.conf", "--against", "old.conf", "--dry-run"),
+        *("--primary", "memory.mean"),
+        cwd=top,
+    )
+    assert run.returncode == 4
+    assert "memory is not loaded, so memory.mean decides nothing" in run.stderr
+
+
+def test_rules_on_programs_take_the_probe_for_a_client_with_a_name(
+    run_cli: RunCli, top: Path
+) -> None:
+    rule = "if ($http_user_agent ~* (curl|wget|^$)) { return 403; }"
+    for name, sendfile in (("old", "off"), ("new", "on")):
+        conf = (
+            f"user root; events {{}} http {{ access_log off; server {{ listen 18195; {rule} "
+            f"root {top}/www; sendfile {sendfile}; location = /e {{ return 200 ok; }} }} }}"
+        )
+        (top / f"{name}.conf").write_text(conf)
+    run = run_cli(
+        *("-q", "validate", "new.conf", "--against", "old.conf", "--no-store", "--pairs", "1"),
+        *("--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive", "-f", "console"),
+        cwd=top,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "memory.mean" in run.stdout
+    assert "not loaded" not in run.stdout
+    (top / "new.conf").write_text((top / "new.conf").read_text().replace("curl", "probe"))
+    (top / "old.conf").write_text((top / "old.conf").read_text().replace("curl", "probe"))
+    run = run_cli(
+        *("-q", "validate", "new.conf", "--against", "old.conf", "--no-store", "--pairs", "1"),
+        *("--duration", "300ms", "--warmup", "100ms"),
+        cwd=top,
+    )
+    assert run.returncode == 4
+    assert "answers 403" in run.stderr
+    assert "a rule on headers or addresses" in run.stderr
