@@ -364,10 +364,12 @@ def _accepts(address: tuple[str, int]) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += [int(child) for child in task.read_text().split()]
+    found: list[int] = []
+    # It may end while its threads are listed, and a thread before it is read.
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += [int(child) for child in task.read_text().split()]
     return sorted(found)
 
 

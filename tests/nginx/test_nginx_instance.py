@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,23 @@ def test_a_start_returns_when_all_workers_are_there(
         workers = instance.workers()
         instance.stop()
         assert len(workers) == wanted
+
+
+def test_a_process_that_ends_while_its_threads_are_listed_has_no_children(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = start_instance(NGINX, write(tmp_path, port), stderr_path=tmp_path / "stderr",
+                              address=("127.0.0.1", port))  # fmt: skip
+
+    def gone(*_: object) -> Iterator[Path]:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "glob", gone)
+            assert instance.workers() == []
+    finally:
+        instance.stop()
 
 
 def test_a_taken_port_is_named(tmp_path: Path, port: int) -> None:
