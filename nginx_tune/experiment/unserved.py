@@ -15,3 +15,9 @@ def may_come_from(status: int | None) -> str:
     Who asks is this host, with no cookie, no referer and no password, by the probe's own name.
     """
     return _COMES_FROM.get(status or 0, "")
+
+
+def said_of(status: int | None) -> str:
+    """That a place answers so, and what it may come from."""
+    cause = may_come_from(status)
+    return f"answers {status}{f' (it may come from {cause})' if cause else ''}"

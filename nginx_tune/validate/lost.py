@@ -14,7 +14,7 @@ from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.sockets import PortCuts, SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.experiment.operations import Response
-from nginx_tune.experiment.unserved import may_come_from
+from nginx_tune.experiment.unserved import said_of
 
 _DEFAULT = "80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
@@ -173,8 +173,7 @@ def is_loaded(
         return None, f"the arms answer {found}"
     status = answers[0].status
     if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
-        cause = "" if is_empty else may_come_from(status)
-        return None, f"answers {status}{f' (it may come from {cause})' if cause else ''}"
+        return None, f"answers {status}" if is_empty else said_of(status)
     lengths = [one.length_bytes for one in answers]
     if are_files and len(set(lengths)) > 1 and None not in lengths:
         return None, f"the arms answer {' and '.join(map(str, lengths))} bytes for the same file"

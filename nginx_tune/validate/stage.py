@@ -19,6 +19,7 @@ from nginx_tune.experiment.operations import Question
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
+from nginx_tune.experiment.unserved import said_of
 from nginx_tune.experiment.view import (
     build_prefix,
     merge_views,
@@ -214,6 +215,7 @@ def open_stage(
             if log is not None and Path(log).is_char_device()
         ),
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
+        *(_failing(session, arms[0], site, files) if changing is not None and classes else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
         *asked_notes(further.asked, _unloaded(site, further)),
         *protocol_note(plans["candidate"], site.load.protocols),
@@ -282,6 +284,17 @@ def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
     ):  # names of files that were read are warm
         return "cold"
     return "warm" if lab.memory_bytes is None else "full"
+
+
+def _failing(session: Session, arm: Arm, site: SitePair, files: Sequence[ServedFile]) -> list[str]:
+    """That the files of the first root are refused to who asks, before any change."""
+    if not files:
+        return []
+    question = Question(target=site.entries[0].target, url=files[0].url)
+    (answer,) = session.survey(arm, [question])
+    if answer.status in (None, 200):
+        return []
+    return [f"{question.url} {said_of(answer.status)}: requests for files fail before any change"]
 
 
 def _nothing_loaded(site: SitePair, further: Further) -> UndecidedError:
