@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -60,6 +61,33 @@ def can_load(served: Served) -> bool:
     )
 
 
+class _Tree:
+    """A tree by its identity: to hash one by what is in it is to walk through all of it."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self.tree = tree
+
+    def __hash__(self) -> int:
+        return id(self.tree)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tree) and other.tree is self.tree
+
+
+class _Listening(NamedTuple):
+    addresses: list[ListenAddress]
+    hosts: list[VirtualServers]
+    switched: set[Directive]
+    """Servers that say ``http2 on``."""
+
+
+@lru_cache(maxsize=4)
+def _listening(known: _Tree) -> _Listening:
+    """Asked for of each server: of a thousand of them this is a thousand times the whole tree."""
+    tree = known.tree
+    return _Listening(listeners(tree), virtual_servers(tree), switched_to_http2(scopes(tree)))
+
+
 def target_of(tree: ConfTree, server: Directive) -> Target | None:
     """The server's first listener that takes HTTP/1.1, and a host by which it answers there.
 
@@ -98,7 +126,7 @@ def _named(
     is_quic: bool,
 ) -> Iterator[Target]:
     """The places by the order of choice with a host each; without those that have none."""
-    every = [one for one in virtual_servers(tree) if one.is_quic == is_quic] if places else []
+    every = [one for one in _listening(_Tree(tree)).hosts if one.is_quic == is_quic]
     for socket, first in sorted(places, key=lambda one: last_choice(one[1])):
         for place in (first, *_beside(socket, first)):
             host = host_of(server, _reached(every, socket, place))
@@ -135,7 +163,7 @@ def _reached(
 
 def spoken_at(tree: ConfTree, server: Directive) -> Spoken:
     """Where it speaks HTTP/2 over TLS, and HTTP/3; HTTP/1.1's order of choice."""
-    switched = server in switched_to_http2(scopes(tree))
+    switched = server in _listening(_Tree(tree)).switched
     found = [(listener, place) for listener, place in _places(tree, server)]
     http2 = [
         (listener.socket, place)
@@ -160,7 +188,7 @@ def last_choice(target: Target) -> tuple[bool, bool, bool]:
 
 def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, Target]]:
     """Where it listens; hosts are left out."""
-    for listener in listeners(tree):
+    for listener in _listening(_Tree(tree)).addresses:
         own = [
             line
             for line, owner in zip(listener.lines, listener.servers, strict=True)

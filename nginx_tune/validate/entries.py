@@ -80,21 +80,25 @@ def _in_common(
     places: Sequence[Sequence[FilePlace]], successors: Successors
 ) -> tuple[FilePlace, FilePlace] | None:
     """By the baseline's order, of the server that answers in its place before another's."""
+    there: dict[tuple[str, str], list[FilePlace]] = {}
+    for other in places[1]:
+        there.setdefault((other.url_prefix, other.root), []).append(other)
     pairs = [
-        (one, other)
-        for one in places[0]
-        for other in places[1]
-        if (one.url_prefix, one.root) == (other.url_prefix, other.root)
+        (number, one, other)
+        for number, one in enumerate(places[0])
+        for other in there.get((one.url_prefix, one.root), ())
     ]
-    return min(
+    if not pairs:
+        return None
+    _, one, other = min(
         pairs,
         key=lambda pair: (
-            pair[0].lacks or pair[1].lacks,
-            places[0].index(pair[0]),
-            successors.servers.get(pair[0].server) is not pair[1].server,
+            pair[1].lacks or pair[2].lacks,
+            pair[0],
+            successors.servers.get(pair[1].server) is not pair[2].server,
         ),
-        default=None,
     )
+    return one, other
 
 
 def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
