@@ -14,7 +14,7 @@ from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Target
 from nginx_tune.documents.rehearsal import HeldKind
 from nginx_tune.experiment.operations import HeldClient
-from nginx_tune.validate.asks import Ask, server_name
+from nginx_tune.validate.asks import Ask
 
 _CONNECTIONS = 256
 """Of a class: arrivals are not to wait for the probe."""
@@ -128,12 +128,13 @@ def _is_upgraded(one: Pass) -> bool:
 
 
 def _asks_of(asks: Sequence[Ask], found: Sequence[Pass]) -> list[Ask]:
+    # By the server and not by its name: that on port 80 has it too, and sends all away.
     places = {
-        (server_name(one.scope.server), " ".join(one.scope.own.args))
+        (one.scope.server, " ".join(one.scope.own.args))
         for one in found
         if one.scope.kind == "location"
     }
-    return [ask for ask in asks if (ask.server, ask.location) in places]
+    return [ask for ask in asks if (ask.block, ask.location) in places]
 
 
 def _spread(kind: HeldKind, asks: Sequence[Ask], count: int, size: int = 0) -> list[HeldClient]:
