@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.locations import name_score
 from nginx_tune.conf.sockets import SocketName
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.virtual_servers import (
     NOBODY,
+    Answering,
     VirtualServers,
     names_of,
     sample_hosts,
@@ -90,18 +92,32 @@ class _Place:
         """Why a host of a server is lost; empty where it is not."""
         choice = self._after.choose(host)
         other = choice.server
-        is_named = choice.name is not None and not choice.name.startswith(("*", ".", "~"))
-        is_named = is_named or (choice.name or "").removeprefix(".").lower() == host
+        if self.continues(server, other) or self._is_named_anew(choice, host):
+            return ""
         was_named = self._before.choose(host).name
-        if is_named or (choice.name is not None and choice.name == was_named):
-            return ""
-        if self.continues(server, other):
-            return ""
         if not any(self.continues(one, other) for one in self._before.servers):
             return ""  # no other stood there before: it may be this one with another name
         if was_named is None:
             return f"another default server, {_called(other)}, answers"
         return f"no server names it any more, and {_called(other)} answers"
+
+    def _is_named_anew(self, choice: Answering, host: str) -> bool:
+        """Whether the name that takes a host takes it more closely than those its server had.
+
+        A page for all the rest takes the hosts that others give up, and is for none of them;
+        the same page by another spelling of its wildcard is no more.
+        """
+        if choice.name is None:
+            return False
+        had = [
+            score
+            for one in self._before.servers
+            if self.continues(one, choice.server)
+            for name in names_of(one)
+            if (score := name_score(name.lower(), host, name)) is not None
+        ]
+        now = name_score(choice.name.lower(), host, choice.name)
+        return now is not None and now > max(had, default=(0, 0))
 
 
 def _samples(before: VirtualServers) -> Iterator[tuple[Directive, str, str]]:

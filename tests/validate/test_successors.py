@@ -10,6 +10,8 @@ from nginx_tune.validate.successors import find_successors
 A = "server { listen 80; server_name a.test; root /a; }"
 B = "server { listen 80; server_name b.test; location / { proxy_pass http://b; } }"
 
+LAST = "server { listen 80 default_server; server_name _; return 444; }"
+
 
 def server(names: str, body: str = "root /x;", listen: str = "80") -> str:
     named = f"server_name {names};" if names else ""
@@ -28,6 +30,12 @@ def server(names: str, body: str = "root /x;", listen: str = "80") -> str:
         (A + server("b.test") + server("*.test", "return 301 /;"),
          A + server("*.test", "return 301 /;"),
          "*:80, b.test: no server names it any more, and that of *.test answers"),
+        # A page for the rest that took such names before, by another spelling of its wildcard too.
+        (A + server("b.test") + server("*.test", "return 301 /;"),
+         A + server(".test", "return 301 /;"),
+         "*:80, b.test: no server names it any more, and that of .test answers"),
+        (server("b.test") + server("~."), server("~.", "aio threads; root /x;"),
+         "*:80, b.test: no server names it any more, and that of ~. answers"),
         (server("a.test", "root /a;", "80 default_server") + server("b.test"),
          server("a.test", "root /a;") + server("b.test", "root /x;", "80 default_server"),
          "*:80, any other name: another default server, that of b.test, answers"),
@@ -59,6 +67,16 @@ def test_a_name_that_falls_to_another_server_is_lost(before: str, after: str, sa
         (A + server("b.test"), A + server("*.test", "root /x; sendfile on;")),
         (A + server("b.test www.b.test"), A + server(".b.test", "root /x; aio threads;")),
         (A + server("b.test"), A + server("B.TEST")),
+        # A wildcard or a pattern that is new names what it takes.
+        (LAST + A + server("b.test", "access_log /b; root /a;"),
+         LAST + server("a.test *.test", "root /a;")),
+        (LAST + server("a.test") + server("www.a.test", "return 301 http://a.test;"),
+         LAST + server(".a.test")),
+        (LAST + server("a.test") + server("www.a.test", "root /w;"),
+         LAST + server(r"~^(www\.)?a\.test$")),
+        (LAST + server("a.test") + server("a.com", "root /w;"), LAST + server("a.*")),
+        (LAST + server("b.c.test") + server("*.test", "root /w;"),
+         LAST + server("*.test *.c.test", "root /w;")),
         (A + server("b.test"), A + server(r"~^b\.test$")),
         (A + server(r"~^x\d\.test$"), A + server(r"~^x\d\.test$", "root /x; aio threads;")),
         # The only server answers whatever it is called.
