@@ -1,4 +1,4 @@
-"""The long connections that a site can hold, and the load at a fixed rate; pure."""
+"""The long connections that a site can hold, and the load on a change; pure."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ FRESH = "fresh"
 _LEAST_DOWNLOAD_BYTES = 1 << 20
 """A smaller one may fit into the buffers of the kernel: nginx is done with it at once."""
 _UPLOAD_BYTES = 512 << 10
+_ANSWERED = list(range(200, 400))
+"""Statuses of what is served, or sent elsewhere."""
 
 
 class ClientsToHold(NamedTuple):
@@ -61,6 +63,25 @@ def _paced(one: LoadClass, rate_per_second: float) -> LoadClass:
         connection_use="turns",
         held_connections=_HELD,
         timeout_seconds=_TIMEOUT_SECONDS,
+    )
+
+
+def answered_by_either(plan: LoadPlan) -> LoadPlan:
+    """The plan with each class content with what either configuration may answer.
+
+    Served otherwise, by another redirect or with another file, is no failure of the change: what
+    NEW answers is compared by itself. A body that breaks off still fails.
+    """
+    return msgspec.structs.replace(
+        plan,
+        classes=[
+            msgspec.structs.replace(
+                one,
+                status=_ANSWERED,
+                paths=msgspec.structs.replace(one.paths, bytes=None, files=None),
+            )
+            for one in plan.classes
+        ],
     )
 
 

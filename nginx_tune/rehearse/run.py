@@ -29,7 +29,12 @@ from nginx_tune.prove.rehearsal import judge_rehearsal
 from nginx_tune.rehearse.answers import compare_answers
 from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
 from nginx_tune.rehearse.change import as_read
-from nginx_tune.rehearse.clients import ClientsToHold, at_rate, held_clients
+from nginx_tune.rehearse.clients import (
+    ClientsToHold,
+    answered_by_either,
+    at_rate,
+    held_clients,
+)
 from nginx_tune.rehearse.dropped import dropped_places
 from nginx_tune.turnover.address import Address, addresses_of
 from nginx_tune.validate.entries import SiteFiles
@@ -142,7 +147,7 @@ def run_rehearsal(
                     old=old,
                     new=to,
                     goes_back=wish.goes_back,
-                    plan=plan,
+                    plan=answered_by_either(plan),
                     held=held.clients,
                     error_logs=_logs(sides),
                     before_seconds=wish.before_seconds,

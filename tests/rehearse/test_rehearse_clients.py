@@ -5,7 +5,7 @@ from __future__ import annotations
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target, Tls
-from nginx_tune.rehearse.clients import FRESH, at_rate, held_clients
+from nginx_tune.rehearse.clients import FRESH, answered_by_either, at_rate, held_clients
 from nginx_tune.validate.asks import Ask
 
 CONF = b"""events {} http { proxy_set_header Upgrade $http_upgrade; server { listen 443 ssl;
@@ -82,3 +82,10 @@ def test_the_rate_is_shared_and_one_class_opens_connections() -> None:
     assert rates == {"c": None, "a": 30.0, "b": 30.0, FRESH: 30.0}
     fresh = next(one for one in plan.classes if one.name == FRESH)
     assert (fresh.keepalive, fresh.connection_use) == (False, "latest")
+
+
+def test_an_answer_of_either_configuration_is_no_failure_and_an_error_is() -> None:
+    (one,) = answered_by_either(plan_of(of_class("a", bytes=[5], files=["/a"]))).classes
+    assert {200, 204, 301, 302, 307, 308} <= set(one.status)
+    assert not {400, 404, 499, 500, 503} & set(one.status)
+    assert (one.paths.bytes, one.paths.files) == (None, None), "a redirect has a body of its own"

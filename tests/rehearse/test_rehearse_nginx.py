@@ -126,6 +126,14 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
                   "--no-back")  # fmt: skip
     new = site(place, "said", listen=listen, http=there.replace("it is b", "ERROR"))
     started.start("said", old, new, "--idle", "0", "--active", "0", "--no-back")
+    # Each request is answered, by another redirect or by one in the place of files.
+    moved = 'location = /old {{ return {} /new; }} location /api {{ return 200 "{}"; }}'
+    old = site(place, "moved-old", listen=f"{listen} {moved.format(301, 'it is')}")
+    new = site(place, "moved-new", listen="listen 18321; server_name www.a.test;",
+               http=f"server {{ {listen} {moved.format(308, 'was')}"
+                    " location / { return 301 http://www.a.test$request_uri; } }")  # fmt: skip
+    started.start("moved", old, new, "--idle", "0", "--active", "0", "--after", "2500ms",
+                  "--no-back")  # fmt: skip
     yield started
     started.end()
 
@@ -152,6 +160,14 @@ def test_another_answer_is_told_and_fails_nothing(runs: Runs) -> None:
     found = runs.result("said")
     assert found["other_answers"] == ["b.test /api/: 7 bytes from OLD, 5 from NEW"]
     assert (found["worse_answers"], found["dropped"], found["refused_here"]) == ([], [], [])
+
+
+def test_what_is_sent_elsewhere_is_answered(runs: Runs) -> None:
+    found = runs.result("moved")
+    assert "a.test = /old: OLD answers 301, NEW 308" in found["other_answers"]
+    assert any("OLD answers 200, NEW 301" in one for one in found["other_answers"])
+    (turn,) = found["turnovers"]
+    assert (turn["outcome"], turn["failed"]) == ("taken", {})
 
 
 def start_few(runs: Runs, place: Path, again: str = "") -> None:
