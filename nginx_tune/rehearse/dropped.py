@@ -6,14 +6,26 @@ shows it. Source: ngx_http_find_virtual_server, ngx_http_core_find_location.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.scopes import scopes
+from nginx_tune.conf.sample_uris import sample_uris
+from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.virtual_servers import names_of
 from nginx_tune.validate.successors import find_successors
 
-_MODIFIERS = ("=", "^~")
+_MODIFIERS = ("=", "^~", "~*", "~")
+
+
+class _Name(NamedTuple):
+    """What a location is known by, however it is written."""
+
+    kind: str
+    """``=``, ``~`` or ``~*``; empty for a beginning, with ``^~`` or without."""
+    text: str
 
 
 def dropped_places(old: ConfTree, new: ConfTree) -> list[str]:
@@ -27,39 +39,56 @@ def dropped_places(old: ConfTree, new: ConfTree) -> list[str]:
         own, now = scope.own, successors.servers.get(scope.server)
         if scope.kind != "location" or now is None:
             continue
-        uri = _uri(own)
-        is_asked = uri is None or before.location_of(scope.server, uri) is own
-        if is_asked and (said := _gone(own, now, after)):
+        if said := _gone(scope, now, (before, after)):
             name = names_of(scope.server)[0] or "the server"
             text = f"location {' '.join(own.args)} of {name} ({own.file}:{own.line}): {said}"
             found.append(text)
     return found
 
 
-def _uri(location: Directive) -> str | None:
-    """What a location takes by its beginning or as a whole; None for a pattern."""
-    args = location.args
-    if len(args) == 2 and args[0] in _MODIFIERS:  # noqa: PLR2004  # a modifier and a URI
-        return args[1]
-    if len(args) == 1 and not args[0].startswith(("~", "@")):
-        return args[0].removeprefix("^~").removeprefix("=")
-    return None
+def _gone(
+    scope: Scope, server: Directive, matchers: tuple[LocationMatcher, LocationMatcher]
+) -> str:
+    """Where requests go that a location answered; empty where it, or a new one, answers them.
+
+    A location that is new is in the place of what it takes. One that was there before stood for
+    something else.
+    """
+    name = _name(scope.own)
+    known = {_name(one) for one in _locations(scope.server)}
+    for uri in _asked(name, _around(scope)):
+        if matchers[0].location_of(scope.server, uri) is not scope.own:
+            continue
+        now = matchers[1].location_of(server, uri)
+        if now is not None and (_name(now) == name or _name(now) not in known):
+            continue
+        who = "the server itself" if now is None else f"location {' '.join(now.args)}"
+        return f"{who} answers{f' {uri}' if name.kind.startswith('~') else ''}"
+    return ""
 
 
-def _gone(old: Directive, server: Directive, after: LocationMatcher) -> str:
-    """Where its requests go, where no location of the new server is like it; empty for one."""
-    uri = _uri(old)
-    if uri is None:
-        if old.args and old.args[0].startswith("@"):
-            return ""
-        same = any(one.args == old.args for one in (server.block or Block([])).walk())
-        return "" if same else "no location has that pattern"
-    now = after.location_of(server, uri)
-    if now is not None and now.args[0].startswith("=") and not old.args[0].startswith("="):
-        now = after.location_of(server, f"{uri}-")  # what begins so is another matter
-    if now is None:
-        return "the server itself answers"
-    taken = _uri(now)
-    if taken is None or taken == uri:
-        return ""
-    return f"location {' '.join(now.args)} answers"
+def _locations(server: Directive) -> Iterator[Directive]:
+    return (one for one in (server.block or Block([])).walk() if one.name == "location")
+
+
+def _name(location: Directive) -> _Name:
+    words = " ".join(location.args)
+    kind = next((one for one in _MODIFIERS if words.startswith(one)), "")
+    return _Name(kind if kind != "^~" else "", words.removeprefix(kind).lstrip(" "))
+
+
+def _around(scope: Scope) -> str:
+    """What the URIs of a location inside another begin with."""
+    outer = [_name(one) for one in scope.chain if one.name == "location" and one is not scope.own]
+    return next((one.text for one in reversed(outer) if one.text.startswith("/")), "/")
+
+
+def _asked(name: _Name, around: str) -> list[str]:
+    """What the clients of a location may ask; none where that is not known."""
+    if name.kind.startswith("~"):
+        return sample_uris(name.text, ignores_case=name.kind == "~*", beneath=around)
+    if name.kind == "=":
+        return [name.text]
+    if name.text.startswith("@"):
+        return []
+    return [name.text, f"{name.text.removesuffix('/')}/any"]

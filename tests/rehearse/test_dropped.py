@@ -73,12 +73,63 @@ def test_patterns_and_a_name_of_several() -> None:
     old = "server { listen 80; server_name a.test w.test _; location ~ x$ { } location @f { } }"
     new = "server { listen 80; server_name a.test; location ~ y$ { } }"
     # The server that has lost a name is the default one, and goes on answering it.
-    assert dropped(old, new) == ["location ~ x$ of a.test (N:1): no location has that pattern"]
+    assert dropped(old, new) == ["location ~ x$ of a.test (N:1): the server itself answers /anyx"]
     beside = "server { listen 80 default_server; server_name z.test; }"
     assert dropped(beside + old, beside + new) == [
         "*:80, w.test: no server names it any more, and that of z.test answers",
-        "location ~ x$ of a.test (N:1): no location has that pattern",
+        "location ~ x$ of a.test (N:1): the server itself answers /anyx",
     ]
+
+
+IMAGES = r"location ~* \.(jpg|png)$ { expires 1d; }"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (IMAGES, r"location ~* \.(jpg|png|webp)$ { expires 1d; }"),
+        (IMAGES, r"location ~* \.jpg$ { } location ~* \.png$ { }"),
+        (IMAGES, r"location ~* ^.+\.(?:jpe?g|png)$ { }"),
+        ("location ~ ^/img/ { }", "location /img/ { }"),
+        ("location ~ ^/(img|sub)/ { }", "location ^~ /img/ { } location ^~ /sub/ { }"),
+        (r"location ~ ^/v[0-9]+/(?<id>\d{4})/?$ { }", "location ~ ^/v { }"),
+        ("location /api { }", "location = /api { return 301 /api/; } location /api/ { }"),
+        ("location /api/ { }", "location ~ ^/api(/|$) { }"),
+        ("location /api/ { }", "location /api { }"),
+        # Of which no sample is known.
+        (r"location ~ \p{L}$ { }", ""),
+        (r"location ~ ^/(?=x)y { }", ""),
+        # What another took before it.
+        ("location ^~ /a/ { } location ~ ^/a/x { }", "location ^~ /a/ { }"),
+    ],
+)
+def test_a_location_that_is_written_anew_is_not_gone(old: str, new: str) -> None:
+    around = "location / {{ }} {}"
+    assert dropped(A.format(around.format(old)), A.format(around.format(new))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (IMAGES, "", r"location ~* \.(jpg|png)$ of a.test (N:1): location / answers /any.jpg"),
+        (IMAGES, r"location ~* \.jpg$ { }",
+         r"location ~* \.(jpg|png)$ of a.test (N:1): location / answers /any.png"),
+        (r"location ~ ^/(api|v[12])/\w+\.php$ { }", "location /api/ { }",
+         r"location ~ ^/(api|v[12])/\w+\.php$ of a.test (N:1): location / answers /v1/any.php"),
+        ("location ~ /\\.ht { deny all; }", "",
+         r"location ~ /\.ht of a.test (N:1): location / answers /.ht"),
+        ("location /api { }", "location = /api { return 301 /api/; }",
+         "location /api of a.test (N:1): location / answers"),
+        ("location = /x { }", "", "location = /x of a.test (N:1): location / answers"),
+        ("location /a/ { location ~ b$ { } }", "location /a/ { }",
+         "location ~ b$ of a.test (N:1): location /a/ answers /a/anyb"),
+    ],
+)  # fmt: skip
+def test_a_location_is_gone_where_one_that_was_there_before_answers(
+    old: str, new: str, said: str
+) -> None:
+    around = "location / {{ }} {}"
+    assert dropped(A.format(around.format(old)), A.format(around.format(new))) == [said]
 
 
 def test_answers_are_compared_unless_they_change_by_themselves() -> None:
