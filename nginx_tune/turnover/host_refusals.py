@@ -29,6 +29,7 @@ from nginx_tune.host.bound_sockets import (
     read_bound,
     why_not_here,
 )
+from nginx_tune.host.parse_listeners import parse_unix_listeners
 from nginx_tune.turnover.bindings import (
     Binding,
     bindings_of,
@@ -72,7 +73,7 @@ def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> L
 
     ``masters`` are the processes that run either of them: what they hold is theirs.
     """
-    files = [*_files(before, after), *_socket_files(before, after)]
+    files = [*_files(before, after), *_socket_files(before, after, masters)]
     sockets = taken_here(before, after, masters)
     return Looked([*files, *_addresses(before, after, masters), *sockets.refusals], sockets.notes)
 
@@ -208,11 +209,11 @@ def _why_not(path: str, *, makes: bool) -> list[tuple[str, str]]:
     return []
 
 
-def _socket_files(before: ConfTree, after: ConfTree) -> list[HostRefusal]:
+def _socket_files(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> list[HostRefusal]:
     known = socket_files_of(before)
     found = []
     for path, line in socket_files_of(after).items():
-        if path in known:
+        if path in known or any(_listens(pid, path) for pid in masters):
             continue
         parent = os.path.dirname(path)  # noqa: PTH120
         number = errno.EADDRINUSE if os.path.lexists(path) else 0
@@ -223,6 +224,15 @@ def _socket_files(before: ConfTree, after: ConfTree) -> list[HostRefusal]:
             text = f"bind() to unix:{path} fails ({_words(number)})"
             found.append(HostRefusal(line, text, remedy))
     return found
+
+
+def _listens(pid: int, path: str) -> bool:
+    """Whether a process listens at a socket file, so that a reload of it takes the socket over."""
+    try:
+        text = Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape")
+    except OSError:
+        return False
+    return not held_sockets(pid).isdisjoint(parse_unix_listeners(text, path))
 
 
 def _status(path: str) -> os.stat_result | None:

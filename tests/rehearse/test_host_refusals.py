@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -218,6 +219,49 @@ def test_what_the_nginx_itself_holds_is_no_hindrance(tmp_path: Path, port_of_our
     assert len(taken_here(tree(old), tree(new), []).refusals) == 1
     assert not taken_here(tree(old), tree(new), [os.getpid()]).refusals
     assert not taken_here(tree(new), tree(new), []).refusals
+
+
+def test_a_socket_file_that_the_nginx_itself_listens_at_is_no_hindrance(tmp_path: Path) -> None:
+    """What lies there and has no listener, or one of somebody else, is."""
+    paths = [tmp_path / name for name in ("own", "closed", "deaf")]
+    listen = " ".join(f"listen unix:{path};" for path in paths)
+    old, new = conf(tmp_path, "old"), conf(tmp_path, "new", listen=listen)
+    with ExitStack() as stack:
+        own, closed, deaf = (
+            stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(len(paths))
+        )
+        for one, path in zip((own, closed, deaf), paths, strict=True):
+            one.bind(str(path))
+        own.listen()
+        closed.listen()
+        closed.close()
+        for masters, refused in (([os.getpid()], paths[1:]), ([os.getppid()], paths), ([], paths)):
+            found = refused_here(tree(old), tree(new), masters).refusals
+            assert [one.text.split()[2] for one in found] == [f"unix:{path}" for path in refused]
+
+
+@pytest.mark.needs("root", "nginx", "matrix")
+def test_nginx_takes_a_socket_file_over_that_it_listens_at(tmp_path: Path) -> None:
+    old, new = conf(tmp_path, "old"), conf(tmp_path, "new", listen=f"listen unix:{tmp_path}/s;")
+    run = start(tmp_path, new).run
+    try:
+        pid = tmp_path / "new.pid"
+        for _ in range(500):
+            if pid.exists() and pid.read_text().strip():
+                break
+            time.sleep(0.01)
+        master = int(pid.read_text())
+        assert [one.text.split()[2] for one in refused_here(tree(old), tree(new), []).refusals] == [
+            f"unix:{tmp_path}/new.own", f"unix:{tmp_path}/s",
+        ]  # fmt: skip
+        assert refused_here(tree(old), tree(new), [master]).refusals == []
+        run.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert "emerg" not in (tmp_path / "new.log").read_text()
+        assert run.poll() is None
+    finally:
+        run.terminate()
+        run.communicate()
 
 
 def test_masters_are_known_by_their_main_file(tmp_path: Path) -> None:
