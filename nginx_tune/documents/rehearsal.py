@@ -96,6 +96,8 @@ class Turnover(Part, frozen=True, kw_only=True):
     """Of the load, complete and correct, over all phases."""
     failed: dict[str, int] = {}
     """Failed requests of the load by kind, over all phases."""
+    limited: dict[str, int] = {}
+    """By class, requests of the load that a limit for each client answered with its status."""
     unanswered: int = 0
     """Requests of the load that were under way when it ended."""
     retried: int = 0
@@ -142,6 +144,8 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     """What the old configuration serves and the new one, started alone, does not."""
     other_answers: list[str] = []
     """What the new one answers with another body or another status."""
+    limited: list[str] = []
+    """Limits for each client that the load, which comes from one address, met."""
     dropped: list[str] = []
     """Server names and locations of the old one that the new one has not."""
     turnovers: list[Turnover] = []

@@ -190,6 +190,8 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float
     join_files: list[str] = []
     nginx_cpus: list[int] = []
+    limited: dict[str, list[int]] = {}
+    """By class the statuses that are counted as a limit's."""
 
     @property
     def turn_seconds(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +89,16 @@ def rehearse(
             server.stop()
 
 
+def _limited(measurement: Measurement, statuses: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """By class, how many answers had one of its statuses; without classes that had none."""
+    found = {
+        name: sum(measurement.classes[name].statuses.get(str(status), 0) for status in expected)
+        for name, expected in statuses.items()
+        if name in measurement.classes
+    }
+    return {name: count for name, count in found.items() if count}
+
+
 class _Turn:
     """One change of the server, to one of its sides."""
 
@@ -131,6 +141,7 @@ class _Turn:
             turned,
             requests=sum(item.requests for item in classes),
             failed={kind: count for kind, count in failed.items() if count},
+            limited=_limited(measurement, request.limited),
             unanswered=sum(item.censored for item in classes),
             retried=sum(item.retried for item in classes),
             phases=phases,

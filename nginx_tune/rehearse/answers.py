@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Response
+from nginx_tune.rehearse.client_limits import ClientLimits
 from nginx_tune.validate.lost import lost_answer
 from nginx_tune.validate.stage import Stage
+
+_MOST_AGAIN = 12
 
 
 class ComparedAnswers(NamedTuple):
@@ -19,13 +22,23 @@ class ComparedAnswers(NamedTuple):
     notes: list[str]
 
 
-def compare_answers(stage: Stage) -> ComparedAnswers:
-    """Ask each place of both: of the old one twice, since some answer otherwise each time."""
+def compare_answers(stage: Stage, limits: ClientLimits) -> ComparedAnswers:
+    """Ask each place of both: of the old one twice, since some answer otherwise each time.
+
+    What a limit for each client refused is asked again of a new one that has nothing counted.
+    """
     questions = list(stage.questions.values())
     old, new = stage.experiment.arms
     try:
         first = stage.session.survey(old, [*questions, *questions])
         after = stage.session.survey(new, questions)
+        refused = [
+            at
+            for at, question in enumerate(questions)
+            if after[at].status in limits.statuses(question.target)
+        ]
+        for at in refused[:_MOST_AGAIN]:
+            after[at] = stage.session.survey(new, [questions[at]])[0]
     except NginxTuneError as error:  # what keeps NEW from starting is told by the change itself
         return ComparedAnswers([], [], [f"NEW's answers were not compared: {error.message}"])
     twice = zip(first[: len(questions)], first[len(questions) :], strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -66,8 +66,10 @@ def _paced(one: LoadClass, rate_per_second: float) -> LoadClass:
     )
 
 
-def answered_by_either(plan: LoadPlan) -> LoadPlan:
+def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> LoadPlan:
     """The plan with each class content with what either configuration may answer.
+
+    ``limited`` are by class the statuses of limits for each client: the load is no crowd.
 
     Served otherwise, by another redirect or with another file, is no failure of the change: what
     NEW answers is compared by itself. A body that breaks off still fails.
@@ -77,7 +79,7 @@ def answered_by_either(plan: LoadPlan) -> LoadPlan:
         classes=[
             msgspec.structs.replace(
                 one,
-                status=_ANSWERED,
+                status=[*_ANSWERED, *limited.get(one.name, ())],
                 paths=msgspec.structs.replace(one.paths, bytes=None, files=None),
             )
             for one in plan.classes

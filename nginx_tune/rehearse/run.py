@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ from nginx_tune.prove.rehearsal import judge_rehearsal
 from nginx_tune.rehearse.answers import compare_answers
 from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
 from nginx_tune.rehearse.change import as_read
+from nginx_tune.rehearse.client_limits import ClientLimits
 from nginx_tune.rehearse.clients import (
     ClientsToHold,
     answered_by_either,
@@ -127,7 +129,9 @@ def run_rehearsal(
         warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
         plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
         asks = [pair[0] for pair in site.asks]
-        answers = compare_answers(stage)
+        limits = ClientLimits((sides.old, sides.new))
+        limited = limits.statuses_of(plan)
+        answers = compare_answers(stage, limits)
         held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
         first = stage.experiment.arms[0]
         arm = msgspec.structs.replace(
@@ -147,7 +151,8 @@ def run_rehearsal(
                     old=old,
                     new=to,
                     goes_back=wish.goes_back,
-                    plan=answered_by_either(plan),
+                    plan=answered_by_either(plan, limited),
+                    limited=limited,
                     held=held.clients,
                     error_logs=_logs(sides),
                     before_seconds=wish.before_seconds,
@@ -179,6 +184,7 @@ def run_rehearsal(
         refused_here=list(sides.refused_here),
         worse_answers=answers.worse,
         other_answers=answers.other,
+        limited=limits.met(plan, _summed(one.limited for one in turnovers)),
         dropped=dropped_places(sides.old, sides.new),
         turnovers=turnovers,
         gates=judge_rehearsal(wish.requires, turnovers),
@@ -240,6 +246,13 @@ def _logs(sides: OldAndNew) -> list[str]:
     trees = zip((sides.old, sides.new), programs, strict=True)
     found = [path for tree, nginx in trees for path in error_logs(tree, nginx.error_log_path)]
     return [path for path in dict.fromkeys(found) if path != "/dev/stderr"]
+
+
+def _summed(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for one in found:
+        counts.update(one)
+    return counts
 
 
 def _held_notes(held: ClientsToHold) -> list[str]:

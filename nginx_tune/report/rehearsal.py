@@ -91,9 +91,10 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
         *(f"gone: {plain(one)}" for one in rehearsal.dropped),
         *(f"answers otherwise: {plain(one)}" for one in rehearsal.other_answers),
     ]
-    is_alike = not (gone or rehearsal.worse_answers)
+    is_alike = not (gone or rehearsal.worse_answers or rehearsal.limited)
     sandbox = "in the sandbox, which has what this host lacks: " if rehearsal.refused_here else ""
     lines += [sandbox + _sentence(one, is_alike=is_alike) for one in rehearsal.turnovers]
+    lines += [f"limited: {plain(one)}" for one in rehearsal.limited]
     lines += gone[:_MOST_GONE]
     if len(gone) > _MOST_GONE:
         lines.append(f"and {len(gone) - _MOST_GONE} more that are gone or answer otherwise")

@@ -85,7 +85,7 @@ def test_the_rate_is_shared_and_one_class_opens_connections() -> None:
 
 
 def test_an_answer_of_either_configuration_is_no_failure_and_an_error_is() -> None:
-    (one,) = answered_by_either(plan_of(of_class("a", bytes=[5], files=["/a"]))).classes
+    (one,) = answered_by_either(plan_of(of_class("a", bytes=[5], files=["/a"])), {}).classes
     assert {200, 204, 301, 302, 307, 308} <= set(one.status)
     assert not {400, 404, 499, 500, 503} & set(one.status)
     assert (one.paths.bytes, one.paths.files) == (None, None), "a redirect has a body of its own"

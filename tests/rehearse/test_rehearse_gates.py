@@ -167,10 +167,13 @@ def test_what_the_host_refuses_and_what_is_gone_is_the_answer() -> None:
     turn = msgspec.structs.replace(TAKEN, failed={}, phases=[], held=[], workers_left=0)
     quiet = Rehearsal(conf_path="/n", turnovers=[turn])
     assert plain_text(rehearsal_screen(quiet)).startswith("reload: taken, nothing was lost\n")
+    limited = msgspec.structs.replace(quiet, limited=["9 requests were answered 503"])
+    assert rehearsal_status(limited) == 0, "the load is no crowd"
     gone = msgspec.structs.replace(quiet, dropped=["server_name b.test"])
     worse = msgspec.structs.replace(quiet, worse_answers=["/: OLD answers 200, NEW 503"])
     here = msgspec.structs.replace(quiet, refused_here=["/n:3: pid \x1b/a/b: mkdir -p /a"])
     for found, said in (
+        (limited, "limited: 9 requests were answered 503"),
         (gone, "gone: server_name b.test"),
         (worse, "NO LONGER SERVED: /: OLD answers 200"),
         (here, "REFUSED ON THIS HOST: /n:3: pid \\x1b/a/b: mkdir -p /a"),

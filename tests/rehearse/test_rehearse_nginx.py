@@ -126,6 +126,15 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
                   "--no-back")  # fmt: skip
     new = site(place, "said", listen=listen, http=there.replace("it is b", "ERROR"))
     started.start("said", old, new, "--idle", "0", "--active", "0", "--no-back")
+    # A limit for each client is met by a load from one address; an error with its status is one.
+    each = "limit_req_zone $binary_remote_addr zone=each:1m rate=1r/s;"
+    limited = f"{listen} limit_req zone=each;"
+    few = ("--idle", "0", "--active", "0", "--after", "2500ms", "--no-back")
+    started.start("limited", site(place, "limited-old", listen=listen, http=each),
+                  site(place, "limited-new", listen=limited, http=each), *few)  # fmt: skip
+    failing = site(place, "limited-lost", listen=f"{limited} location / {{ return 503; }}",
+                   http=each)  # fmt: skip
+    started.start("failing", place / "limited-old.conf", failing, *few)
     # Each request is answered, by another redirect or by one in the place of files.
     moved = 'location = /old {{ return {} /new; }} location /api {{ return 200 "{}"; }}'
     old = site(place, "moved-old", listen=f"{listen} {moved.format(301, 'it is')}")
@@ -168,6 +177,19 @@ def test_what_is_sent_elsewhere_is_answered(runs: Runs) -> None:
     assert any("OLD answers 200, NEW 301" in one for one in found["other_answers"])
     (turn,) = found["turnovers"]
     assert (turn["outcome"], turn["failed"]) == ("taken", {})
+
+
+def test_a_limit_for_each_client_is_told_and_fails_nothing_that_it_alone_refuses(
+    runs: Runs,
+) -> None:
+    found = runs.result("limited")
+    (turn,) = found["turnovers"]
+    assert (turn["outcome"], turn["failed"], found["worse_answers"]) == ("taken", {}, [])
+    assert sum(turn["limited"].values()) > 10
+    (said,) = found["limited"]
+    assert "limit_req zone=each (1r/s for each $binary_remote_addr) of a.test" in said
+    lost = runs.result("failing", status=1)
+    assert any("OLD answers 200, NEW 503" in one for one in lost["worse_answers"])
 
 
 def start_few(runs: Runs, place: Path, again: str = "") -> None:

@@ -1,0 +1,95 @@
+"""Which limits for each client a load from one address meets."""
+
+from __future__ import annotations
+
+import pytest
+from test_dropped import tree_of
+
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
+from nginx_tune.rehearse.client_limits import ClientLimits
+
+ZONE = "limit_req_zone $binary_remote_addr zone=r:1m rate=10r/s;"
+AT = Target(address="127.0.0.1", port=80, host="a.test")
+
+
+def limits(http: str) -> ClientLimits:
+    return ClientLimits([tree_of("events {} http { }"), tree_of(f"events {{}} http {{ {http} }}")])
+
+
+def server(body: str, listen: str = "80", name: str = "a.test") -> str:
+    return f"server {{ listen {listen}; server_name {name}; {body} }}"
+
+
+@pytest.mark.parametrize(
+    ("http", "said", "statuses"),
+    [
+        (ZONE + server("limit_req zone=r burst=20;"),
+         "limit_req zone=r (10r/s for each $binary_remote_addr)", {503}),
+        (ZONE + "limit_req zone=r; limit_req_status 429;" + server("location / { }"),
+         "limit_req zone=r (10r/s for each $binary_remote_addr)", {429}),
+        ("limit_conn_zone $remote_addr$host zone=c:1m;" + server("location /d { limit_conn c 3; }"),
+         "limit_conn c (3 for each $remote_addr$host)", {503}),
+        # Some clients are left out.
+        ('geo $own { default 1; 10.0.0.0/8 0; } map $own $key { 0 ""; 1 $binary_remote_addr; }'
+         "limit_req_zone $key zone=r:1m rate=5r/m;" + server("limit_req zone=r;"),
+         "limit_req zone=r (5r/m for each $key)", {503}),
+    ],
+)  # fmt: skip
+def test_a_limit_by_the_address_of_the_client_is_met(
+    http: str, said: str, statuses: set[int]
+) -> None:
+    found = limits(http)
+    assert [(one.text, name) for one, name in found.at(AT).items()] == [(said, "a.test")]
+    assert found.statuses(AT) == statuses
+
+
+@pytest.mark.parametrize(
+    "http",
+    [
+        server("location / { }"),
+        ZONE + server("location / { }"),
+        ZONE + server("limit_req zone=r; limit_req_dry_run on;"),
+        ZONE + server("limit_req zone=other;"),
+        # Of all clients together, or of others.
+        "limit_req_zone $server_name zone=r:1m rate=10r/s;" + server("limit_req zone=r;"),
+        "limit_req_zone $http_x_key zone=r:1m rate=10r/s;" + server("limit_req zone=r;"),
+        "map $a $b { default $c; } map $b $a { default $b; }"
+        "limit_req_zone $a zone=r:1m rate=10r/s;" + server("limit_req zone=r;"),
+        # At another place.
+        ZONE + server("limit_req zone=r;", "81") + server("location / { }"),
+        ZONE + server("limit_req zone=r;", name="b.test") + server("location / { }"),
+        ZONE + server("limit_req zone=r;", "unix:/s"),
+    ],
+)
+def test_another_limit_is_not(http: str) -> None:
+    assert limits(http).statuses(AT) == set()
+
+
+def test_what_it_refused_is_told_with_its_rate_where_it_refused_something() -> None:
+    found = limits(ZONE + server("limit_req zone=r;", "[::1]:80") + server("limit_req zone=r;"))
+    plan = LoadPlan(
+        target=AT,
+        classes=[
+            LoadClass(
+                name=name,
+                arrivals=Arrivals(kind="closed", users=1),
+                paths=Paths(kind="fixed", paths=["/"]),
+                connections=1,
+                target=target,
+            )
+            for name, target in (
+                ("a", None),
+                ("b", AT),
+                ("six", Target(address="::1", port=80, host="a.test")),
+                ("other", Target(unix="/s")),
+            )
+        ],
+        duration_seconds=1.0,
+    )
+    assert found.statuses_of(plan) == {"a": [503], "b": [503], "six": [503]}
+    (line,) = found.met(plan, {"a": 1200, "b": 34})
+    assert line.startswith(
+        "1,234 requests were answered 503 by limit_req zone=r (10r/s for each $binary_remote_addr)"
+        " of a.test: all load comes from one address"
+    )
+    assert found.met(plan, {}) == []
