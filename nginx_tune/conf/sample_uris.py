@@ -25,8 +25,8 @@ _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]")
 _PLAIN = re.compile(r"/[\w./~+,:@-]*", re.ASCII)
 
 
-def sample_uris(text: str, *, ignores_case: bool, beneath: str = "/") -> list[str]:
-    """Paths that a pattern takes; none where no sample of it is known.
+def sample_uris(text: str, *, ignores_case: bool, beneath: str = "/") -> list[list[str]]:
+    """Paths that a pattern takes, of each of its alternatives all forms; none where none is known.
 
     ``beneath`` is what they begin with where the pattern leaves it open.
     """
@@ -38,13 +38,17 @@ def sample_uris(text: str, *, ignores_case: bool, beneath: str = "/") -> list[st
         made = reader.alternatives()
     except (_UnreadableError, RecursionError):
         return []
-    found: dict[str, None] = {}
-    for one in made if reader.is_at_end else []:
-        for uri in (one, f"{beneath}{_WORD}{one}", f"{beneath}{one}"):
-            if _PLAIN.fullmatch(uri) and normalised(uri) == uri and pattern.search(uri):
-                found[uri] = None
-                break
-    return list(found)
+    found = []
+    for one in dict.fromkeys(made) if reader.is_at_end else ():
+        forms = (one, f"{beneath}{_WORD}{one}", f"{beneath}{one}")
+        taken = [uri for uri in forms if _is_plain(uri) and pattern.search(uri)]
+        if taken:
+            found.append(list(dict.fromkeys(taken)))
+    return found
+
+
+def _is_plain(uri: str) -> bool:
+    return _PLAIN.fullmatch(uri) is not None and normalised(uri) == uri
 
 
 class _UnreadableError(Exception):

@@ -56,14 +56,13 @@ def _gone(
     """
     name = _name(scope.own)
     known = {_name(one) for one in _locations(scope.server)}
-    for uri in _asked(name, _around(scope)):
-        if matchers[0].location_of(scope.server, uri) is not scope.own:
+    for forms in _asked(name, _around(scope)):
+        own = [u for u in forms if matchers[0].location_of(scope.server, u) is scope.own]
+        taken = [matchers[1].location_of(server, uri) for uri in own]
+        if not own or any(one and (_name(one) == name or _name(one) not in known) for one in taken):
             continue
-        now = matchers[1].location_of(server, uri)
-        if now is not None and (_name(now) == name or _name(now) not in known):
-            continue
-        who = "the server itself" if now is None else f"location {' '.join(now.args)}"
-        return f"{who} answers{f' {uri}' if name.kind.startswith('~') else ''}"
+        who = "the server itself" if taken[0] is None else f"location {' '.join(taken[0].args)}"
+        return f"{who} answers{f' {own[0]}' if name.kind.startswith('~') else ''}"
     return ""
 
 
@@ -83,12 +82,14 @@ def _around(scope: Scope) -> str:
     return next((one.text for one in reversed(outer) if one.text.startswith("/")), "/")
 
 
-def _asked(name: _Name, around: str) -> list[str]:
-    """What the clients of a location may ask; none where that is not known."""
+def _asked(name: _Name, around: str) -> list[list[str]]:
+    """What the clients of a location may ask, each in all its forms; none where it is not known."""
     if name.kind.startswith("~"):
         return sample_uris(name.text, ignores_case=name.kind == "~*", beneath=around)
     if name.kind == "=":
-        return [name.text]
+        return [[name.text]]
     if name.text.startswith("@"):
         return []
-    return [name.text, f"{name.text.removesuffix('/')}/any"]
+    if name.text.endswith("/"):
+        return [[f"{name.text}any"]]
+    return [[name.text, f"{name.text}/any"]]

@@ -32,12 +32,18 @@ from nginx_tune.conf.sample_uris import sample_uris
     ],
 )
 def test_each_alternative_has_a_sample(pattern: str, found: list[str]) -> None:
-    assert sample_uris(pattern, ignores_case=False) == found
+    assert [one[0] for one in sample_uris(pattern, ignores_case=False)] == found
 
 
 def test_what_would_be_many_is_bounded() -> None:
     text = "^/" + "(a|b|c|d)" * 12 + "$"
     found = sample_uris(text, ignores_case=True)
     assert 0 < len(found) <= 64
-    assert all(re.search(text, one) for one in found)
+    assert all(re.search(text, uri) for forms in found for uri in forms)
     assert sample_uris("(" * 3000, ignores_case=False) == []
+
+
+def test_what_a_pattern_leaves_open_is_tried_with_and_without_a_name() -> None:
+    found = sample_uris(r"\.ht", ignores_case=False)
+    assert found == [["/any.ht", "/.ht"]]
+    assert sample_uris("b$", ignores_case=False, beneath="/a/") == [["/a/anyb", "/a/b"]]
