@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Response
-from nginx_tune.rehearse.client_limits import ClientLimits
+from nginx_tune.validate.client_limits import ClientLimits
 from nginx_tune.validate.lost import lost_answer
 from nginx_tune.validate.stage import Stage
 

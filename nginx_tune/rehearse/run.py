@@ -30,7 +30,6 @@ from nginx_tune.prove.rehearsal import judge_rehearsal
 from nginx_tune.rehearse.answers import compare_answers
 from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
 from nginx_tune.rehearse.change import as_read
-from nginx_tune.rehearse.client_limits import ClientLimits
 from nginx_tune.rehearse.clients import (
     ClientsToHold,
     answered_by_either,
@@ -39,6 +38,7 @@ from nginx_tune.rehearse.clients import (
 )
 from nginx_tune.rehearse.dropped import dropped_places
 from nginx_tune.turnover.address import Address, addresses_of
+from nginx_tune.validate.client_limits import ClientLimits
 from nginx_tune.validate.entries import SiteFiles
 from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.site_load import default_load

@@ -39,6 +39,7 @@ from nginx_tune.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.validate.client_limits import ClientLimits
 from nginx_tune.validate.entries import NO_FILES_HINT
 from nginx_tune.validate.further import Further, entry_questions, find_further
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
@@ -220,6 +221,7 @@ def open_stage(
         *asked_notes(further.asked, _unloaded(site, further)),
         *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
+        *(ClientLimits(site.trees).notes(plans["candidate"]) if changing is None else []),
         *site.load.notes,
         *(replay.notes if replay else []),
         *planned.notes,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from test_dropped import tree_of
 
+from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
-from nginx_tune.rehearse.client_limits import ClientLimits
+from nginx_tune.validate.client_limits import ClientLimits
 
 ZONE = "limit_req_zone $binary_remote_addr zone=r:1m rate=10r/s;"
 AT = Target(address="127.0.0.1", port=80, host="a.test")
 
 
 def limits(http: str) -> ClientLimits:
-    return ClientLimits([tree_of("events {} http { }"), tree_of(f"events {{}} http {{ {http} }}")])
+    texts = ("events {} http { }", f"events {{}} http {{ {http} }}")
+    return ClientLimits([parse_text(text, file="/n/nginx.conf") for text in texts])
 
 
 def server(body: str, listen: str = "80", name: str = "a.test") -> str:
@@ -93,3 +94,9 @@ def test_what_it_refused_is_told_with_its_rate_where_it_refused_something() -> N
         " of a.test: all load comes from one address"
     )
     assert found.met(plan, {}) == []
+    (note,) = found.notes(plan)
+    assert note == (
+        "limits for each client (limit_req zone=r (10r/s for each $binary_remote_addr) of a.test): "
+        "all load comes from one address, which they meet as one client"
+    )
+    assert limits(server("location / { }")).notes(plan) == []

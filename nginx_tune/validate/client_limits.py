@@ -70,6 +70,16 @@ class ClientLimits:
         found = {one.name: self.statuses(one.target or plan.target) for one in plan.classes}
         return {name: sorted(statuses) for name, statuses in found.items() if statuses}
 
+    def notes(self, plan: LoadPlan) -> list[str]:
+        """For people: those that a load may meet, before it is made."""
+        lines = dict.fromkeys(
+            f"{limit.text} of {name}"
+            for one in plan.classes
+            for limit, name in self.at(one.target or plan.target).items()
+        )
+        said = "all load comes from one address, which they meet as one client"
+        return [f"limits for each client ({', '.join(lines)}): {said}"] if lines else []
+
     def met(self, plan: LoadPlan, limited: Mapping[str, int]) -> list[str]:
         """For people: the limits that the load met; ``limited`` are by class what they refused."""
         counts: dict[tuple[tuple[ClientLimit, str], ...], int] = {}
