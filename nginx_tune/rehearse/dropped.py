@@ -6,7 +6,7 @@ shows it. Source: ngx_http_find_virtual_server, ngx_http_core_find_location.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
@@ -26,6 +26,11 @@ class _Name(NamedTuple):
     kind: str
     """``=``, ``~`` or ``~*``; empty for a beginning, with ``^~`` or without."""
     text: str
+
+
+_REST = _Name("", "/")
+"""What answers all that no other does, as a server does without it."""
+_ANSWERS = ("root", "return", "rewrite")
 
 
 def dropped_places(old: ConfTree, new: ConfTree) -> list[str]:
@@ -59,11 +64,22 @@ def _gone(
     for forms in _asked(name, _around(scope)):
         own = [u for u in forms if matchers[0].location_of(scope.server, u) is scope.own]
         taken = [matchers[1].location_of(server, uri) for uri in own]
-        if not own or any(one and (_name(one) == name or _name(one) not in known) for one in taken):
+        if not own or any(_is_in_place(one, server, name, known) for one in taken):
             continue
         who = "the server itself" if taken[0] is None else f"location {' '.join(taken[0].args)}"
         return f"{who} answers{f' {own[0]}' if name.kind.startswith('~') else ''}"
     return ""
+
+
+def _is_in_place(
+    location: Directive | None, server: Directive, of: _Name, known: Collection[_Name]
+) -> bool:
+    """Whether a location of NEW, or the server itself by its own lines, stands for one of OLD's."""
+    if location is None:
+        own = server.block or Block([])
+        return of == _REST and any(own.first(line) for line in _ANSWERS)
+    name = _name(location)
+    return name == of or name not in known
 
 
 def _locations(server: Directive) -> Iterator[Directive]:

@@ -111,6 +111,14 @@ def test_a_location_that_is_written_anew_is_not_gone(old: str, new: str) -> None
     assert dropped(A.format(around.format(old)), A.format(around.format(new))) == []
 
 
+def test_a_server_answers_what_its_last_location_did() -> None:
+    old = A.format("location / { root /srv; } location /api/ { }")
+    assert dropped(old, A.format("root /srv; location /api/ { }")) == []
+    assert dropped(old, A.format("root /srv;")) == [
+        "location /api/ of a.test (N:1): the server itself answers"
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
