@@ -52,8 +52,8 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
     | _DESCRIPTORS
     | {"accept", "backlog", "reuseport", "upstream-keepalive", "http3", "sendfile"},
     "no_pools": _READS | {"reuseport", "sendfile", "workers"},
-    "connections": _DESCRIPTORS,
-    "descriptors": _DESCRIPTORS,
+    "connections": _DESCRIPTORS | {"upstream-keepalive"},
+    "descriptors": _DESCRIPTORS | {"upstream-keepalive"},
     "open_files": frozenset({"file-limits"}),
     "no_sendfile": _READS | {"reuseport"},
 }

@@ -17,7 +17,7 @@ from nginx_tune.decide.hindrances import THROTTLED_RATIO, throttled_share
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.usable_cpus import effective_cpus, wanted_workers
+from nginx_tune.decide.usable_cpus import MAX_WORKERS, effective_cpus, wanted_workers
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Cpu
 from nginx_tune.documents.units import percent_text
@@ -40,6 +40,8 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
     if cpu.effective is not None and cpu.online is not None and wanted < cpu.online:
         which = "quota" if cpu.quota_cpus is not None else "cpuset"
         reason = f"{cpu.effective:g} of {cpu.online} CPUs are usable ({which}); auto counts all"
+        if wanted == MAX_WORKERS < cpu.effective:
+            reason = f"more are of no use, for {cpu.effective:g} usable CPUs; auto counts all"
         return Decision(
             id=ID,
             verdict="set",

@@ -203,7 +203,9 @@ def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
 def _site_settings(site: Site) -> list[Setting]:
     settings = []
     if site.user is not None:
-        settings.append(Setting(context="main", directive="user", args=site.user.split()))
+        words = site.user.split()
+        reason = "whoever breaks into a worker is root" if words[:1] == ["root"] else ""
+        settings.append(Setting(context="main", directive="user", args=words, reason=reason))
     if site.error_log is not None:
         reason = "warn shows what the default level hides: reused connections, spilled bodies"
         args = [site.error_log, "warn"]

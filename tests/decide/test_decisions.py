@@ -39,6 +39,7 @@ from nginx_tune.documents.facts import (
     Throttled,
 )
 from nginx_tune.documents.workload import (
+    Concurrency,
     CpuPerRequest,
     HttpVersion,
     ObjectSizes,
@@ -505,6 +506,11 @@ def test_quota_counts_and_online_does_not() -> None:
     ]
 
 
+def test_more_workers_than_are_of_use_are_not_set() -> None:
+    d = one(decide(host(cpus=4096), load(), site=site()), "workers")
+    assert (settings(d), "more are of no use" in d.summary) == (["worker_processes 512"], True)
+
+
 def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:
     """NGINX-FACTS 12.1-12.5."""
     tight = host(limits=Limits(nofile_soft=256, nofile_hard=1024, nr_open=1048576))
@@ -617,7 +623,7 @@ def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
     assert (d.verdict, d.next_command) == ("keep", "sysctl net.core.somaxconn=3000")
 
 
-@pytest.mark.parametrize(("version", "count"), [("1.15.2", 4), ("1.26.3", 5), ("1.29.7", 2)])
+@pytest.mark.parametrize(("version", "count"), [("1.15.2", 4), ("1.26.3", 5), ("1.29.7", 3)])
 def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     """NGINX-FACTS 14: since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
     facts = host(nginx=nginx(version))
@@ -626,13 +632,28 @@ def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     assert d.settings[1].directive == "keepalive"
 
 
-def test_connections_are_kept_where_requests_at_once_are_known() -> None:
+@pytest.mark.parametrize("version", ["1.22.1", "1.29.6", "1.29.7", "1.30.0"])
+def test_connections_are_kept_where_requests_at_once_are_known(version: str) -> None:
     """An idle connection holds a thread of servers that have one for each (of eight, say)."""
-    facts = host(nginx=nginx("1.22.1"))
+    facts = host(nginx=nginx(version))
     d = one(decide(facts, Workload(kind="proxy"), site=site()), "upstream-keepalive")
     assert (d.verdict, d.settings) == ("not_enough_evidence", [])
-    assert "keepalive" in {one.directive for one in d.proposed}
+    assert {"keepalive", "keepalive_timeout"} <= {one.directive for one in d.proposed}
     assert "a thread or process for each connection" in d.summary
+    measured = one(decide(facts, load("proxy"), site=site()), "upstream-keepalive")
+    assert {"keepalive", "keepalive_timeout"} <= {one.directive for one in measured.settings}
+
+
+@pytest.mark.parametrize(("limit", "most"), [(524_288, 256), (1024, 120), (64, 16)])
+def test_kept_connections_leave_slots_to_others(limit: int, most: int) -> None:
+    few = Limits(nofile_soft=limit, nofile_hard=limit, nr_open=1 << 20, nofile_of="nginx")
+    many = msgspec.structs.replace(
+        load("proxy"), concurrency=Concurrency(peak=20_000, provenance="measured")
+    )
+    d = one(decide(host(limits=few), many, site=site()), "upstream-keepalive")
+    (kept,) = [one for one in d.settings if one.directive == "keepalive"]
+    assert kept.args == [str(most)]
+    assert ("a quarter of its slots" in kept.reason) is (most < 256)
 
 
 def test_open_files_are_cached_within_the_descriptors() -> None:
