@@ -57,7 +57,10 @@ _RESIDENT_RATIO = 0.995
 """Hits from which on the disk does not count."""
 _MOSTLY_RESIDENT_RATIO = 0.9
 """The same where threads wait for it. With fewer hits than 0.55 a small chunk wastes the disk
-(drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); between the two nothing was measured."""
+(drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); between the two nothing was measured. On
+fast flash with fewer hits 128k had small answers 0.06 of 0.29 ms sooner for as many bytes
+(drawn-8842-011), and large hot files a fifth to three fifths later (drawn-4201-002, -024 and -033,
+-6151-007): the latter weighs more."""
 _WAIT_FACTOR = 3.0
 """The model's error in the ratio of two times of a request that others hold up."""
 
