@@ -5,6 +5,7 @@ Whether it starts ``nginx -t`` does not say: there an address that is in use is 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 from pathlib import Path
 
@@ -44,11 +45,15 @@ def with_options(folder: Path, text: str, *options: str) -> str:
 
 
 def status(address: str, port: int) -> int:
-    connection = http.client.HTTPConnection(address, port, timeout=20)
-    connection.request("GET", "/")
-    found = connection.getresponse().status
-    connection.close()
-    return found
+    """With reuseport nginx shares a port with that of a test beside it, which may end just then."""
+    for _ in range(5):
+        with contextlib.suppress(ConnectionResetError):
+            connection = http.client.HTTPConnection(address, port, timeout=20)
+            connection.request("GET", "/")
+            found = connection.getresponse().status
+            connection.close()
+            return found
+    raise AssertionError(f"{address}:{port} resets each connection")
 
 
 @pytest.mark.needs("nginx", "root")
