@@ -16,7 +16,8 @@ from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.learn.logs import LogFiles, choose_format, locations_of, read_logs
+from nginx_tune.learn.formats import choose_format
+from nginx_tune.learn.logs import LogFiles, locations_of, read_logs
 from nginx_tune.learn.roots import requests_by_root
 from nginx_tune.report.workload import workload_blocks
 from nginx_tune.terminal.output import RESULT_FILE, output_options, write_file, write_result

@@ -14,6 +14,8 @@ from nginx_tune.conf.locations import compiled_pattern, normalised
 
 _MOST = 64
 """Samples of a pattern; the alternatives of several groups multiply."""
+_LONGEST = 200
+"""Characters of a sample: nested repeats multiply as well."""
 _WORD = "any"
 _CANDIDATES = "a0-_/.A%~+ ,:@"
 """Of which a class of characters takes one, as a rule."""
@@ -93,7 +95,8 @@ class _Reader:
             return [*atom, ""]
         if found[1] is not None:
             return [_WORD] if is_many else atom
-        return [one * int(found[2]) for one in atom] if len(found[2]) < 3 else []  # noqa: PLR2004
+        count = int(found[2][:4])
+        return [one * count for one in atom if len(one) * count <= _LONGEST]
 
     def _atom(self) -> list[str]:
         char = self._text[self._at]
@@ -149,4 +152,5 @@ class _Reader:
 
 
 def _joined(heads: Iterable[str], tails: Iterable[str]) -> list[str]:
-    return list(islice((a + b for a, b in product(heads, tails)), _MOST))
+    both = (a + b for a, b in product(heads, tails))
+    return list(islice((one for one in both if len(one) <= _LONGEST), _MOST))

@@ -165,8 +165,8 @@ def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
     if busy is not None and busy < _BUSY_RATIO:
         size = nginx_size(buffer_bytes)
         said = (
-            f"{size}: the loop encrypts one output buffer in a turn of {seconds_text(whole)}, "
-            f"which takes {percent_text(busy, 2)} of its time."
+            f"{size}: the loop encrypts one output buffer in a turn of {seconds_text(whole)}; "
+            f"all encryption takes {percent_text(busy, 2)} of its time (model)."
         )
         reason = f"an output buffer in a turn of {seconds_text(whole)}; less takes more turns"
         flip = f"encryption takes more than {percent_text(_BUSY_RATIO, 2)} of the loop's time"

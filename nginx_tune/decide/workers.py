@@ -41,7 +41,9 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         which = "quota" if cpu.quota_cpus is not None else "cpuset"
         reason = f"{cpu.effective:g} of {cpu.online} CPUs are usable ({which}); auto counts all"
         if wanted == MAX_WORKERS < cpu.effective:
-            reason = f"more are of no use, for {cpu.effective:g} usable CPUs; auto counts all"
+            reason = (
+                f"the most that is set here, for {cpu.effective:g} usable CPUs; auto counts all"
+            )
         return Decision(
             id=ID,
             verdict="set",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Response
 from nginx_tune.validate.client_limits import ClientLimits
@@ -12,6 +13,7 @@ from nginx_tune.validate.lost import lost_answer
 from nginx_tune.validate.stage import Stage
 
 _MOST_AGAIN = 12
+"""Places that a limit refused and that are asked again: each needs a start of nginx."""
 
 
 class ComparedAnswers(NamedTuple):
@@ -41,8 +43,16 @@ def compare_answers(stage: Stage, limits: ClientLimits) -> ComparedAnswers:
             after[at] = stage.session.survey(new, [questions[at]])[0]
     except NginxTuneError as error:  # what keeps NEW from starting is told by the change itself
         return ComparedAnswers([], [], [f"NEW's answers were not compared: {error.message}"])
+    unknown = set(refused[_MOST_AGAIN:])
     twice = zip(first[: len(questions)], first[len(questions) :], strict=True)
-    return compared(zip(stage.questions, twice, after, strict=True), has_silent=stage.has_silent)
+    rows = enumerate(zip(stage.questions, twice, after, strict=True))
+    found = compared((row for at, row in rows if at not in unknown), has_silent=stage.has_silent)
+    if unknown:
+        found.notes.append(
+            f"{plural(len(unknown), 'place')} more that a limit for each client refused in NEW: "
+            "not asked again, so whether they are served is not known"
+        )
+    return found
 
 
 def compared(

@@ -88,10 +88,10 @@ class ClientLimits:
                 limits = tuple(self.at(one.target or plan.target).items())
                 counts[limits] = counts.get(limits, 0) + limited[one.name]
         return [
-            f"{count:,} requests were answered {_words(str(one.status) for one, _ in limits)} by "
-            f"{_words(f'{one.text} of {name}' for one, name in limits)}: all load comes from one "
-            "address, and meets a limit for each client as one client with its rate would; they "
-            "are no failures of the change"
+            f"{count:,} requests were answered {_words(str(one.status) for one, _ in limits)}, as "
+            f"{_words(f'{one.text} of {name}' for one, name in limits)} does: all load comes from "
+            "one address, and meets a limit for each client as one client with its rate would; "
+            "they are not counted as failures"
             for limits, count in counts.items()
         ]
 

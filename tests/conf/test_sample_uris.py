@@ -35,6 +35,12 @@ def test_each_alternative_has_a_sample(pattern: str, found: list[str]) -> None:
     assert [one[0] for one in sample_uris(pattern, ignores_case=False)] == found
 
 
+def test_what_would_be_long_is_bounded() -> None:
+    """A billion characters, as a hostile configuration may ask for."""
+    assert sample_uris("^/((((a{99}){99}){99}){99}){99}$", ignores_case=False) == []
+    assert sample_uris("^/" + "(a{99})" * 99, ignores_case=False) == []
+
+
 def test_what_would_be_many_is_bounded() -> None:
     text = "^/" + "(a|b|c|d)" * 12 + "$"
     found = sample_uris(text, ignores_case=True)

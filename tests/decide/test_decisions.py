@@ -506,9 +506,12 @@ def test_quota_counts_and_online_does_not() -> None:
     ]
 
 
-def test_more_workers_than_are_of_use_are_not_set() -> None:
+def test_workers_beyond_the_bound_have_their_own_reason() -> None:
     d = one(decide(host(cpus=4096), load(), site=site()), "workers")
-    assert (settings(d), "more are of no use" in d.summary) == (["worker_processes 512"], True)
+    assert (settings(d), "the most that is set here" in d.summary) == (
+        ["worker_processes 512"],
+        True,
+    )
 
 
 def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.experiment.operations import Response
-from nginx_tune.rehearse.answers import compared
+from nginx_tune.rehearse.answers import compare_answers, compared
 from nginx_tune.rehearse.dropped import dropped_places
 
 A = "server {{ listen 80; server_name a.test; {} }}"
@@ -14,21 +17,8 @@ B = "server { listen 80; server_name b.test; location /b { } }"
 OLD = A.format("location / { } location /api/ { }") + B
 
 
-class _Text:
-    """One file."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def read_bytes(self, path: str) -> bytes:
-        return self._text.encode()
-
-    def list_dir(self, path: str) -> list[str]:
-        return []
-
-
 def tree_of(text: str) -> ConfTree:
-    return read_tree("/etc/nginx/nginx.conf", _Text(text))
+    return parse_text(text, file="/etc/nginx/nginx.conf")
 
 
 def dropped(old: str, new: str) -> list[str]:
@@ -167,3 +157,25 @@ def test_answers_are_compared_unless_they_change_by_themselves() -> None:
     assert found.other == [
         "other: 4 bytes from OLD, 5 from NEW", "sent on: OLD answers 200, NEW 301",
     ]  # fmt: skip
+
+
+def test_of_places_that_a_limit_refused_and_nobody_asked_again_nothing_is_said() -> None:
+    """Each is served by an nginx that has counted nothing yet; they are asked one by one."""
+
+    def survey(arm: str, questions: list[Any]) -> list[Response]:
+        refused = arm == "new" and len(questions) > 1
+        return [Response(status=503 if refused else 200)] * len(questions)
+
+    stage: Any = SimpleNamespace(
+        questions={f"place {n}": SimpleNamespace(target=None) for n in range(20)},
+        experiment=SimpleNamespace(arms=("old", "new")),
+        session=SimpleNamespace(survey=survey),
+        has_silent=False,
+    )
+    limits: Any = SimpleNamespace(statuses=lambda _: {503})
+    found = compare_answers(stage, limits)
+    assert (found.worse, found.other) == ([], [])
+    (said,) = found.notes
+    assert said.startswith("8 places more that a limit for each client refused in NEW")
+    limits = SimpleNamespace(statuses=lambda _: set())
+    assert len(compare_answers(stage, limits).worse) == 20

@@ -255,8 +255,18 @@ def test_nginx_takes_a_socket_file_over_that_it_listens_at(tmp_path: Path) -> No
             f"unix:{tmp_path}/new.own", f"unix:{tmp_path}/s",
         ]  # fmt: skip
         assert refused_here(tree(old), tree(new), [master]).refusals == []
-        run.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
+        children = Path(f"/proc/{master}/task/{master}/children")
+        before = set(children.read_text().split())
+        os.kill(master, signal.SIGHUP)
+        for _ in range(500):  # until there is a new generation, or the log says why not
+            if (
+                set(children.read_text().split()) - before
+                or "emerg" in (tmp_path / "new.log").read_text()
+            ):
+                break
+            time.sleep(0.01)
+        assert before
+        assert set(children.read_text().split()) - before
         assert "emerg" not in (tmp_path / "new.log").read_text()
         assert run.poll() is None
     finally:

@@ -16,7 +16,8 @@ from rich.console import Console
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
-from nginx_tune.learn.logs import LogFiles, choose_format, read_logs
+from nginx_tune.learn.formats import choose_format
+from nginx_tune.learn.logs import LogFiles, read_logs
 from nginx_tune.report.probe_steps import block_step, run_step
 from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
 from nginx_tune.terminal.live_view import LiveView

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.errors import UndecidedError
 from nginx_tune.validate.entries import Entries, SiteFiles, plan_entries
 from nginx_tune.validate.successors import find_successors
@@ -19,19 +19,8 @@ SENT_ON = "location / { return 301 https://a$request_uri; }"
 TLS = "server { listen 443 ssl; server_name a; root /www; }"
 
 
-class Texts:
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def read_bytes(self, _: str) -> bytes:
-        return self._text.encode()
-
-    def list_dir(self, _: str) -> list[str]:
-        return []
-
-
 def tree_of(http: str) -> ConfTree:
-    return read_tree("/nginx.conf", Texts(f"events {{}} http {{ {http} }}"))
+    return parse_text(f"events {{}} http {{ {http} }}", file="/nginx.conf")
 
 
 def entries_of(
