@@ -38,6 +38,8 @@ _TAKEN = frozenset({"cold", "hot", "memory", "site", "total", "server", "generat
 """Names that mean something else in a metric."""
 _STATUS_PAGES = ("stub_status", "status", "api")
 _LONGEST_NAME = 40
+_NO_ONES = "nginx-tune"
+"""What stands for whatever a location has below its own URL."""
 
 
 class Ask(NamedTuple):
@@ -60,6 +62,8 @@ class Ask(NamedTuple):
     """Its server."""
     is_news: bool = False
     """Whether the candidate alone has such a place."""
+    is_below: bool = False
+    """Whether it stands for what lies below the URL of its location."""
 
     def of_host(self, host: str) -> Ask:
         """The same of a server by this name."""
@@ -72,7 +76,8 @@ class Ask(NamedTuple):
     @property
     def label(self) -> str:
         """As people know it."""
-        return " ".join(word for word in (self.server, self.location) if word) or "the server"
+        where = f"({self.url})" if self.is_below else ""
+        return " ".join(filter(None, (self.server, self.location, where))) or "the server"
 
 
 class Asks(NamedTuple):
@@ -84,6 +89,7 @@ class Asks(NamedTuple):
     """Servers and locations that are asked with the files of the first root."""
     targets: dict[Directive, Target]
     """Where each server is asked."""
+    matcher: LocationMatcher
 
 
 class CommonAsks(NamedTuple):
@@ -91,7 +97,8 @@ class CommonAsks(NamedTuple):
 
     pairs: list[tuple[Ask, Ask]]
     alone: list[tuple[Ask, Ask]]
-    """Of places that the candidate alone has, which another place of the baseline may answer."""
+    """Of places that the candidate alone has, which another place of the baseline may answer, and
+    of what lies below one of the baseline's and elsewhere with the candidate."""
     left_out: dict[str, str]
 
 
@@ -124,7 +131,7 @@ def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
             left_out[ask.label] = "no URL is known that its pattern takes"
         else:
             asks.append(_placed(ask, roots.get(scope.own), target, url, names))
-    return Asks(asks, left_out, at_entry, targets)
+    return Asks(asks, left_out, at_entry, targets, matcher)
 
 
 def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> CommonAsks:
@@ -135,6 +142,7 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
     """
     left_out = {**baseline.left_out, **candidate.left_out}
     pairs = []
+    alone = []
     known = {(one.block, one.location): one for one in candidate.asks}
     for one in baseline.asks:
         block = one.block
@@ -144,8 +152,11 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
         one = one.of_host(host)  # noqa: PLW2901
         there = successors.servers.get(block) or _of_name(candidate, one.server)
         other = known.pop((there, one.location), None)
-        pairs.append((one, one if other is None else other.of_host(host)._replace(name=one.name)))
-    alone = []
+        pair = (one, one if other is None else other.of_host(host)._replace(name=one.name))
+        pairs.append(pair)
+        if there is not None and _is_split(block, there, pair, baseline, candidate):
+            below = [ask._replace(url=_below(ask), is_below=True) for ask in pair]
+            alone.append((below[0], below[0] if other is None else below[1]))
     before = {after: block for block, after in successors.servers.items()}
     for other in known.values():
         own = None if other.block is None else before.get(other.block)
@@ -163,6 +174,31 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
             )
             alone.append((asked.of_host(host), other.of_host(host)._replace(root=None)))
     return CommonAsks(pairs, alone, left_out)
+
+
+def _is_split(
+    block: Directive,
+    there: Directive,
+    pair: tuple[Ask, Ask],
+    baseline: Asks,
+    candidate: Asks,
+) -> bool:
+    """Whether what lies below a location falls to another one with the candidate alone.
+
+    So it is where ``= /api`` stands in the place of ``/api``. Files are asked one by one.
+    """
+    one, other = pair
+    if one.root is not None or not one.location.removeprefix("^~ ").startswith("/"):
+        return False
+    kept, falls = (
+        asks.matcher.location_of(server, _below(ask)) is asks.matcher.location_of(server, ask.url)
+        for asks, server, ask in ((baseline, block, one), (candidate, there, other))
+    )
+    return kept and not falls
+
+
+def _below(ask: Ask) -> str:
+    return f"{ask.url.rstrip('/')}/{_NO_ONES}"
 
 
 def _of_name(asks: Asks, name: str) -> Directive | None:

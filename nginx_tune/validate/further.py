@@ -8,13 +8,18 @@ from typing import NamedTuple, TypedDict
 
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.experiment.arm import Arm
-from nginx_tune.experiment.entry import EntryPoint
 from nginx_tune.experiment.operations import Question, Response
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, shown
-from nginx_tune.load.classes import STATUSES_OF_MEMORY, ServedFile
+from nginx_tune.load.classes import ServedFile
 from nginx_tune.validate.apart import Kinds, places_apart
 from nginx_tune.validate.asks import Ask
+from nginx_tune.validate.entry_answers import (
+    judge_own,
+    label_of,
+    own_questions,
+    served_elsewhere,
+)
 from nginx_tune.validate.lost import Kind, is_loaded, lost_answer, lost_content, moved_content
 from nginx_tune.validate.site import MOST_LOOKED_AT, SitePair
 from nginx_tune.validate.site_load import MOST_FILES, offered, plan_classes, share_of
@@ -35,6 +40,8 @@ class Further(NamedTuple):
     """Why the candidate serves some no longer."""
     questions: dict[str, Question]
     """What the baseline is asked of each place, by its label."""
+    files: Sequence[ServedFile]
+    """The first root's, but for those that are refused to who asks."""
     has_memory: bool
     """Whether the URL without a file is answered as it says, by all that are asked."""
 
@@ -58,6 +65,7 @@ def find_further(
     arms: Sequence[Arm],
     site: SitePair,
     *,
+    files: Sequence[ServedFile],
     files_of: ListFiles,
     is_there: Callable[[str], bool],
     has_silent: bool,
@@ -65,34 +73,42 @@ def find_further(
 ) -> Further:
     """Ask both arms once for each place, or the baseline alone for both.
 
-    ``files_of`` lists the files that the arms see below a directory, ``is_there`` says whether
-    they see one of a path.
+    ``files`` are the first root's, by their URLs; ``files_of`` lists those that the arms see below
+    a directory, ``is_there`` says whether they see one of a path.
     """
     files_of = cache(files_of)
     places = _places(site, files_of, asks_both=asks_both)
-    memory = [_memory(entry) for entry in site.entries]
+    asked_first = [own_questions(entry, files) for entry in site.entries]
     surveyed = [
         session.survey(
             arm,
             [
-                *memory[n],
+                *asked_first[n].values(),
                 *(Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places),
             ],
         )
         for n, arm in enumerate(arms[: 2 if asks_both else 1])
     ]
     surveyed = surveyed if asks_both else surveyed * 2
-    of_memory = [found[: len(asked)] for found, asked in zip(surveyed, memory, strict=True)]
-    answers = [found[len(asked) :] for found, asked in zip(surveyed, memory, strict=True)]
+    answers = [found[len(asked) :] for found, asked in zip(surveyed, asked_first, strict=True)]
+    baseline, candidate = (
+        dict(zip(asked, found, strict=False))
+        for found, asked in zip(surveyed, asked_first, strict=True)
+    )
+    at_entry = judge_own(
+        asked_first[1],
+        (baseline, candidate),
+        files,
+        # A configuration that is changed while it runs has its requests judged one by one.
+        lambda: served_elsewhere(session, arms, site, files) if asks_both else files,
+    )
     kinds = [Kinds(tree) for tree in site.trees]
     questions = {
         one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
         for one in places
         if not one.asks[0].is_news
     }
-    found = Further({arm.name: [] for arm in arms}, [], {}, {}, questions, all(of_memory))
-    if found.has_memory:
-        found = found._replace(has_memory=_answers_from_memory(found, site, of_memory))
+    found = Further({arm.name: [] for arm in arms}, [], questions=questions, **at_entry._asdict())
     for place, *answered in zip(places, *answers, strict=True):
         own = place.asks[0]
         made_of = _made_of(place, site, kinds) if asks_both else None
@@ -119,34 +135,9 @@ def find_further(
     return found
 
 
-def _memory(entry: EntryPoint) -> list[Question]:
-    return [Question(target=entry.target, url=entry.memory_url)] if entry.memory_url else []
-
-
-def _answers_from_memory(
-    found: Further, site: SitePair, answered: Sequence[Sequence[Response]]
-) -> bool:
-    """Whether its class can be loaded; else why not is told beside the other places."""
-    baseline, candidate = (one for own in answered for one in own)
-    statuses = [one.status for one in (baseline, candidate)]
-    if all(status in STATUSES_OF_MEMORY for status in statuses):
-        return True
-    label = f"{site.entry.target.host} {site.entry.memory_url}"
-    if baseline.status in STATUSES_OF_MEMORY and (
-        gone := lost_answer(baseline, candidate, has_silent=False)
-    ):
-        found.lost[label] = gone
-    status, why = is_loaded((baseline, candidate))
-    found.refused[label] = why or f"answers {status}, and its line says 200 or 204"
-    return False
-
-
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
-    """Of the first server's files, and of its answer from memory."""
-    entry = site.entries[0]
-    urls = [*([files[0].url] if files else []), *(one.url for one in _memory(entry))]
-    host = entry.target.host
-    return {f"{host} {url}": Question(target=entry.target, url=url) for url in urls}
+    """Of the baseline's first server, by labels: its files, and its answer from memory."""
+    return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
 
 
 def _places(site: SitePair, files_of: ListFiles, *, asks_both: bool) -> list[_Asked]:

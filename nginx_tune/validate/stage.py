@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab, Start
@@ -180,14 +180,17 @@ def open_stage(
         session,
         arms,
         site,
+        files=files,
         files_of=lambda directory: _on_disk(session, site, own, directory),
         # A lab's disks hide what the host has in their place.
         is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
         has_silent=has_silent,
         asks_both=changing is None,
     )
-    if not further.has_memory:
-        classes = [item for item in classes if item.source != "memory"]
+    if further.files[:1] != files[:1]:
+        files = list(further.files)
+        arms = [replace(arm, prime=hot_urls(classes, files)) for arm in arms]
+    classes = [item for item in classes if _is_served(item, further)]
     accepted = accepted_codings(site.trees)
     plans = {
         arm.name: with_codings(
@@ -279,6 +282,13 @@ def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
     return PlannedLab(Lab(name="none"))
 
 
+def _is_served(item: ScenarioClass, further: Further) -> bool:
+    """Whether what a class asks for is served; what was recorded has refusals among it."""
+    if item.manifest:
+        return True
+    return further.has_memory if item.source == "memory" else bool(further.files)
+
+
 def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
     """What is in memory as a block starts, where no limit of memory leaves anything out."""
     if (
@@ -334,9 +344,7 @@ def _on_disk(
 
 def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[ScenarioClass]:
     return [
-        msgspec.structs.replace(item, manifest=replay.manifest)
-        if replay and item.manifest
-        else item
+        replace(item, manifest=replay.manifest) if replay and item.manifest else item
         for item in classes
     ]
 

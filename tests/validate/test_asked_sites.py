@@ -138,6 +138,65 @@ def test_a_text_that_is_answered_is_loaded(asked: Asked, inner: str) -> None:
     assert notes(found, "not loaded") == []
 
 
+LOCKED = "auth_basic x; auth_basic_user_file /dev/null;"
+API = "location /api { proxy_pass http://127.0.0.1:9193; }"
+
+
+@pytest.mark.parametrize(
+    ("files", "answer"),
+    [
+        (f"location / {{ root TOP/www; {LOCKED} }}", "401 (it may come from auth_basic"),
+        ("location / { root TOP/www; allow 192.0.2.1; deny all; }", "403 (it may come from deny"),
+        ("location / { root TOP/www; } location ~ ^/.[.]html { return 302 /api; }", "302"),
+    ],
+)
+def test_files_that_are_refused_to_who_asks_keep_nothing_else_from_being_compared(
+    asked: Asked, files: str, answer: str
+) -> None:
+    found = asked(files + API)
+    assert found.get("refused") is None
+    assert found["primary_metric"] == "a-test-api.mean"
+    (said,) = notes(found, "not loaded: a.test /b.html")
+    assert f"answers {answer}" in said
+    assert found.get("lost", []) == []
+    beside = asked(files + "location /open/ { alias TOP/other/; }")
+    assert beside["primary_metric"].startswith("a-test-open")
+    assert notes(beside, "asked beside the first root: a-test-open (a.test /open/: files, 200)")
+
+
+def test_of_files_some_of_which_are_refused_the_others_are_asked_for(
+    run_cli: RunCli, top: Path
+) -> None:
+    """The one that would be asked for most is among those that are refused."""
+    for name in ("c", "d"):
+        (top / f"www/{name}.html").write_bytes(b"x" * 3000)
+    for name, sendfile in (("old", "off"), ("new", "on")):
+        (top / f"{name}.conf").write_text(
+            "user root; events {} http { access_log off; server { listen 18195; "
+            f"root {top}/www; sendfile {sendfile}; location ~ /[bc][.]html {{ deny all; }} }} }}"
+        )
+    run = run_cli(
+        *("-q", "validate", "new.conf", "--against", "old.conf", "--no-store", "--pairs", "1"),
+        *("--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive"),
+        *("--require", "total.errors == 0"),
+        cwd=top,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_site_that_refuses_all_of_its_files_is_refused_by_the_cause(asked: Asked) -> None:
+    said = asked(f"root TOP/www; {LOCKED}")["refused"]
+    assert "a.test /b.html: answers 401 (it may come from auth_basic" in said
+
+
+def test_files_that_one_of_them_alone_refuses_are_loaded(asked: Asked) -> None:
+    for pair in (("root TOP/www;", f"root TOP/www; {LOCKED}"),
+                 (f"root TOP/www; {LOCKED}", "root TOP/www;")):  # fmt: skip
+        found = asked(*pair)
+        assert found["primary_metric"] == "hot.requests_per_second"
+        assert notes(found, "not loaded") == []
+
+
 def test_a_metric_of_what_is_not_loaded_decides_nothing(run_cli: RunCli, top: Path) -> None:
     text = "server { listen 18195; root TOP/www; location = /e { if ($arg_k = '') { return 403; }"
     conf = f"user root; events {{}} http {{ {text} return 200 ok; }} }} }}"

@@ -80,6 +80,10 @@ PASSED = "location / { proxy_pass http://127.0.0.1:9192; }"
          "a.test /x/: a file with the baseline, a fallback in its place"),
         (API, "location /api/ { return 200 ok; }", "a.test /api/: passed on with the baseline"),
         (API, "try_files $uri /index.html;", "a.test /api/: passed on with the baseline, a file"),
+        (API.replace("/api/", "/api"), API.replace("/api/", "= /api"),
+         "a.test /api (/api/nginx-tune): 200 with the baseline, 404 with the candidate"),
+        (PASSED, PASSED.replace("/ {", "= / {") + "location / { return 503; }",
+         "a.test / (/nginx-tune): 200 with the baseline, 503 with the candidate"),
         (PASSED, PASSED + "location = /old { return 410; }", "a.test = /old: 200 with the"),
     ],
 )  # fmt: skip
@@ -108,6 +112,10 @@ def test_what_the_candidate_answers_otherwise_is_lost(
         ("", r"location ~ \.(php|env)$ { deny all; }"),
         (API, API + X % "return 403;"),
         (API, "location /api { proxy_pass http://127.0.0.1:9191; }"),
+        (API.replace("/api/", "/api"), API + "location = /api { return 301 /api/; }"),
+        (API, API.replace("/api/", "^~ /api/")),
+        (PASSED, PASSED.replace("/ {", "= / {") + PASSED.replace("9192", "9193")),
+        (PASSED, PASSED + r"location ~ \.(css|js)$ { alias OTHER/; }"),
         ("location = /v { return 200 one; }", "location = /v { return 200 two-two; }"),
     ],
 )
