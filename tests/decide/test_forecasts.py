@@ -123,3 +123,18 @@ def test_the_range_begins_where_no_two_files_meet() -> None:
     (stood,) = (one for one in forecast_blocking(situation, i, p) if one.metric == BLOCKED)
     assert apart < 0.9 * p.blocked_ratio
     assert stood.low < 0.8 * apart
+
+
+@pytest.mark.parametrize(("rate", "keeps_up"), [(8.0, True), (40.0, False), (None, False)])
+def test_who_may_be_answered_anyway_may_get_no_more_bytes(
+    rate: float | None, *, keeps_up: bool
+) -> None:
+    """drawn-9157-003: loops that stood 0.35 of the time sent all of it without pools."""
+    facts = host(page_cache_bytes=8 * GIBIBYTE)
+    workload = load(data_bytes=24 * GIBIBYTE, file_bytes=8 * MEBIBYTE, rate=rate, peak=64.0)
+    situation = situation_of(facts, workload, site=site(roots=["/srv/1"]))
+    assert situation.blocking_inputs is not None
+    found = forecast_gain(situation, situation.blocking_inputs, plan_pools(situation))
+    (total,) = (one for one in found if one.metric == TOTAL)
+    assert total.expected > 1
+    assert (total.low < 1) is keeps_up
