@@ -1,7 +1,8 @@
 """Where a setting goes in a configuration: the lines to change, the blocks to put it into.
 
 A line further out is changed only where all that it holds for wants the change; elsewhere the
-setting goes into the block that wants it, and the line outside stays.
+setting goes into the block that wants it, and the line outside stays. What many places want goes
+into the block around them, once (``Standing.further_out``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nginx_tune.adopt.standing import (
     is_named,
 )
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.documents.decisions import Setting
 
@@ -154,12 +155,18 @@ def _scope_places(
 ) -> Iterator[SettingPlace]:
     concerned = standing.concerned(wanted, apart)
     names = {id(scope.own) for scope in concerned}
+    around = standing.further_out(wanted, apart)
     seen: set[int] = set()
     for scope in concerned:
         line = effective(scope, wanted)
         if holds(line, wanted):
             continue
-        place = _of_scope(standing, scope, line, wanted, names)
+        outer = around.get(id(scope.own)) if line is None else None
+        place = (
+            SettingPlace(outer, "into")
+            if outer
+            else _of_scope(standing, scope, line, wanted, names)
+        )
         if id(place.directive) not in seen:
             seen.add(id(place.directive))
             yield place
@@ -172,7 +179,7 @@ def _of_scope(
     if line is None:
         return SettingPlace(_beside_others(scope, wanted) or own, "into")
     inside = scope.own.block is not None and line in scope.own.block.all(line.name)
-    users = [one for one in scopes(standing.tree) if effective(one, wanted) is line]
+    users = [one for one in standing.answering if effective(one, wanted) is line]
     if inside or all(id(one.own) in concerned for one in users):
         return SettingPlace(line, "change")
     return SettingPlace(own, "into")

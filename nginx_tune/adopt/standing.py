@@ -42,6 +42,8 @@ KEPT = ("proxy_http_version", "proxy_set_header")
 """What kept connections need in a location; nothing may undo what stands there for a reason."""
 
 
+_ONCE = frozenset({"aio", "aio_write"})
+"""Directives of which one line further out does for many places."""
 _NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
 
 _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
@@ -118,13 +120,43 @@ class Standing:
             lines = listen_options(wanted, self.tree).lines
             return [_place(line, change=True) for line in lines]
         found: dict[tuple[str, int], Place] = {}
+        around = self.further_out(wanted, apart)
         for scope in self.concerned(wanted, apart):
             line = effective(scope, wanted)
             if not holds(line, wanted):
                 own = next((a for a in reversed(scope.chain) if wanted.context == a.name), None)
-                one = own or scope.own if line is None else line
+                one = around.get(id(scope.own), own or scope.own) if line is None else line
                 found[one.file, one.start] = _place(one, change=line is not None)
         return list(found.values())
+
+    def further_out(self, wanted: Setting, apart: Sequence[str] = ()) -> dict[int, Directive]:
+        """The block around several scopes in which one line does for all, by their own blocks.
+
+        It is a server's, or http for several of them. All that sends files or passes requests on
+        there, and has no line of its own, is to want it, but for a few locations with a filter
+        that reads bodies, which get ``aio off``.
+        """
+        if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
+            return {}
+        concerned = {id(scope.own) for scope in self.concerned(wanted, apart)}
+        lacking = [scope for scope in self.answering if effective(scope, wanted) is None]
+        found: dict[int, Directive] = {}
+        for level in ("server", "http"):
+            groups: dict[Directive, list[Scope]] = {}
+            for scope in lacking:
+                around = next(one for one in scope.chain if one.name == level)
+                groups.setdefault(around, []).append(scope)
+            for around, group in groups.items():
+                own = {id(scope.own): around for scope in group if id(scope.own) in concerned}
+                others = [scope for scope in group if id(scope.own) not in own]
+                is_shared = level == "server" or len({id(scope.server) for scope in group}) > 1
+                can_be_left_out = all(
+                    one.kind == "location" and body_filter(one) is not None for one in others
+                )
+                is_shorter = id(around) in own or len(own) > 1 + len(others)
+                if is_shared and can_be_left_out and is_shorter:
+                    found |= own
+        return found
 
     def blocks(self, wanted: Setting) -> list[Directive]:
         """The blocks that a setting outside of servers goes into."""

@@ -11,7 +11,13 @@ from nginx_tune.adopt.more_workers import why_one_worker
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.placing import include_edges
-from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice, holds
+from nginx_tune.adopt.standing import (
+    Standing,
+    asks_threads,
+    copies_by_choice,
+    holds,
+    own_blocks,
+)
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import newly_multiplexed
@@ -159,9 +165,13 @@ def _pools(decision: Decision, standing: Standing) -> Decision:
     plain = {id(one.own) for one in standing.answering if body_filter(one) is None}
     if filtered and not plain:
         return _left(decision, f"{_place(filtered[0][1])} cuts every body into pieces")
+    apart = own_blocks(decision, "aio")
+    threads = [one for one in decision.settings if asks_threads(one)]
+    outer = (block for one in threads for block in standing.further_out(one, apart).values())
+    lines_in = plain | set(map(id, outer))
     off: dict[str, Setting] = {}
     for scope, line in filtered:
-        if scope.kind != "location" or not plain & {id(one) for one in scope.chain[:-1]}:
+        if scope.kind != "location" or not lines_in & {id(one) for one in scope.chain[:-1]}:
             continue
         aio = scope.effective("aio")
         if scope.sets("aio") or (aio is not None and aio.value.startswith("threads")):

@@ -1,0 +1,78 @@
+"""What many places want is written once, in the block around them."""
+
+from __future__ import annotations
+
+import pytest
+from situations import host, load, site
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.conf.tree import ConfTree, parse_text
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decisions, Setting
+from nginx_tune.emit.changes import plan_changes
+
+SERVER = "server {{\nlisten {port};\n{body}\n}}\n"
+FILES = "location /{name}/ {{ alias /srv/{name}/; {more} }}"
+PASSED = "location /{name}/ {{ proxy_pass http://127.0.0.1:9000; {more} }}"
+
+
+def places(*names: str, kind: str = FILES, more: str = "") -> str:
+    return "\n".join(kind.format(name=name, more=more) for name in names)
+
+
+def conf(*bodies: str, http: str = "") -> str:
+    servers = (SERVER.format(port=8000 + n, body=body) for n, body in enumerate(bodies))
+    return f"events {{ }}\nhttp {{\n{http}\n{''.join(servers)}}}\n"
+
+
+def held(tree: ConfTree) -> Decisions:
+    return hold_against(decide(host(), load(cold_peak=200), site=site(roots=["/srv/1"])), tree)
+
+
+def threads(decisions: Decisions) -> list[Setting]:
+    (pools,) = (one for one in decisions.decisions if one.id == "thread-pools")
+    return [one for one in pools.settings if one.directive == "aio"]
+
+
+def aio(text: str) -> list[str]:
+    """Where ``recommend -c`` says that ``aio`` goes, which is where ``plan`` writes it."""
+    tree = parse_text(text, file="/n.conf")
+    decisions = held(tree)
+    said = [(place, one.args) for one in threads(decisions) for place in one.places]
+    (file,) = plan_changes(decisions, tree, lambda _: set()).files
+    hunks = [one for one in file.hunks if one.decision == "thread-pools"]
+    assert sorted(one.line for one in hunks) == sorted(place.line for place, _ in said)
+    again = parse_text(file.content.decode(), file="/n.conf")
+    assert threads(held(again)) == []  # made again on its own result the plan is empty
+    return [f"{place.text}: {' '.join(args)}" for place, args in said]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (conf(places("a")), ["location /a/: threads"]),
+        (conf(places("a", "b", "c")), ["server: threads"]),
+        (conf(places("a", "b") + places("c", kind=PASSED)), ["server: threads"]),
+        (conf("root /srv;" + places("a")), ["server: threads"]),
+        (conf(places("a", "b"), places("c")), ["http: threads"]),
+        (conf(places("a"), "return 301 /;"), ["location /a/: threads"]),
+        (conf(places("a", "b"), "return 301 /;"), ["server: threads"]),
+        # A few places whose bodies are read by a filter are left out by a line of their own.
+        (
+            conf(places("a", "b", "c") + places("f", more="ssi on;")),
+            ["server: threads", "location /f/: off"],
+        ),
+        (
+            conf(places("a", "b") + places("f", "g", more="ssi on;")),
+            ["location /a/: threads", "location /b/: threads"],
+        ),
+        # What stands keeps its place.
+        (
+            conf(places("a", more="aio off;") + places("b", "c")),
+            ["aio off: threads", "server: threads"],
+        ),
+        (conf(places("a", "b"), http="aio off;"), ["aio off: threads"]),
+    ],
+)  # fmt: skip
+def test_one_line_does_for_all_that_want_it(text: str, expected: list[str]) -> None:
+    assert sorted(aio(text)) == sorted(expected)
