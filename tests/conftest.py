@@ -50,6 +50,7 @@ WAITING = {
     "validate/test_asked_sites.py", "validate/test_lost_places.py",
     "validate/test_validate_searches.py", "validate/test_validate_sites.py",
     "validate/test_validate_whole_sites.py",
+    "window/test_observed_causes.py", "window/test_observed_waits.py",
 }  # fmt: skip
 """Those whose tests wait more than they compute and compare no times: four files at a time."""
 

@@ -7,54 +7,28 @@ import http.client
 import itertools
 import json
 import os
-import signal
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from observed_servers import CONF, RunCli, observe
 from prometheus_client.parser import text_string_to_metric_families
-from slow_upstreams import SlowUpstream
 
-from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
 from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.disks import device_number, evict, run_tool
 from nginx_tune.lab.loops import Loop
 from nginx_tune.nginx.instance import RunningNginx, start_instance
-from nginx_tune.observe.calls import read_call
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 
 MIB = 1 << 20
 FILES = 96
 CLIENTS = 4
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
-
-# As root: whoever starts pytest next takes others' rights to its temporary directory away.
-CONF = """\
-user root;
-worker_processes 1;
-pid {scratch}/nginx.pid;
-error_log {scratch}/error.log;
-events {{ worker_connections 256; }}
-http {{
-    access_log off;
-    sendfile on;
-    sendfile_max_chunk 512k;
-    server {{
-        listen 127.0.0.1:{port};
-        root {data};
-        location = /status {{ stub_status; }}
-        location = /memory {{ return 200 "ok"; }}
-        location /files/ {{ {aio} }}
-    }}
-}}
-"""
 
 
 class Blocked(NamedTuple):
@@ -169,18 +143,6 @@ def blocked(disk: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-def observe(run_cli: RunCli, blocked: Blocked, directory: Path, *options: str) -> Observation:
-    """What the command says of it, as JSON."""
-    file = directory / "observation.json"
-    run = run_cli(
-        "observe", "--pid", str(blocked.instance.pid), "--duration", "3s", *options,
-        "-f", "console", "-f", f"json={file}",
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert run.stderr == ""
-    return decode(Observation, file.read_bytes())
-
-
 def shows_blocking(found: Observation) -> bool:
     """On a busy machine a window may be spent in waiting for a CPU."""
     turns = found.server.loop_turn_seconds
@@ -197,7 +159,7 @@ def test_blocking_is_named_by_every_means(
     blocked: Blocked, run_cli: RunCli, tmp_path: Path, means: str
 ) -> None:
     for _ in range(5):
-        found = observe(run_cli, blocked, tmp_path, "--tracing", means)
+        found = observe(run_cli, blocked.instance, tmp_path, "--tracing", means)
         if shows_blocking(found):
             break
     assert found.causes[0].id == "loop-blocked-on-disk", plain_text(observation_screen(found))
@@ -285,214 +247,12 @@ def test_with_pools_the_loop_is_free(
     """The same load, offloaded: the next thing that is seen must not be blocked reads."""
     with run_nginx(disk, tmp_path, "aio threads;") as pooled:
         for _ in range(3):  # on a busy machine a window can show anything once
-            found = observe(run_cli, pooled, tmp_path)
+            found = observe(run_cli, pooled.instance, tmp_path)
             if "loop-blocked-on-disk" not in {cause.id for cause in found.causes}:
                 break
         else:
             pytest.fail(found.causes[0].summary)
     assert (found.server.workers[0].threads or 0) > 1
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-@contextlib.contextmanager
-def serving(
-    scratch: Path, port: int, location: str, http: str = "", main: str = ""
-) -> Iterator[RunningNginx]:
-    """A worker with one more location."""
-    conf = scratch / "nginx.conf"
-    text = CONF.format(scratch=scratch, data=scratch, port=port, aio="")
-    text = text.replace("location = /status", f"{location}\n        location = /status")
-    conf.write_text(main + text.replace("access_log off;", f"access_log off; {http}"))
-    instance = start_instance(
-        "nginx", conf, stderr_path=scratch / "stderr", address=("127.0.0.1", port)
-    )
-    try:
-        yield instance
-    finally:
-        instance.stop()
-
-
-@contextlib.contextmanager
-def asking(port: int, path: str, clients: int, patience: float = 20) -> Iterator[None]:
-    """Clients that ask for one path, one after the other."""
-    ended = threading.Event()
-
-    def ask() -> None:
-        while not ended.wait(0.02):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
-                connection.getresponse().read()
-            connection.close()
-
-    threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.5)
-    try:
-        yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-
-
-def named(
-    run_cli: RunCli, running: RunningNginx, scratch: Path, cause: str, *, tries: int = 4
-) -> Observation:
-    """What is seen once the cause comes first: a busy machine may spend a window otherwise."""
-    for _ in range(tries):
-        found = observe(run_cli, Blocked(running, 0), scratch)
-        if found.causes[0].id == cause:
-            break
-    assert found.causes[0].id == cause, plain_text(observation_screen(found))
-    return found
-
-
-@pytest.mark.needs("root", "nginx", "tracefs")
-def test_a_loop_held_by_compression_is_named(
-    run_cli: RunCli, tmp_path: Path, free_port: int
-) -> None:
-    """No disk is waited for, and small files take as long as a turn of gzip."""
-    (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 16).hex().encode() * 160)
-    location = "location = /text { gzip on; gzip_comp_level 9; default_type text/html; }"
-    with serving(tmp_path, free_port, location) as running, asking(free_port, "/text", 2):
-        found = named(run_cli, running, tmp_path, "loop-held-by-cpu")
-    turns = found.server.loop_turn_seconds
-    assert turns is not None
-    assert turns.arrival_wait_by["computing"] > 0.01
-    assert sum(turns.arrival_wait_by.values()) == pytest.approx(turns.arrival_wait_seconds)
-    if found.server.cpu_samples:  # where the profiler is allowed
-        assert found.server.cpu_samples["libz"] > 10
-        assert "zlib (compression)" in found.causes[0].summary
-
-
-@pytest.mark.needs("root", "nginx", "tracefs")
-def test_a_stopped_worker_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
-    ended = threading.Event()
-    with serving(tmp_path, free_port, "") as running, asking(free_port, "/memory", 1):
-        [worker] = running.workers()
-
-        def stop() -> None:
-            while not ended.wait(0.4):
-                os.kill(worker, signal.SIGSTOP)
-                time.sleep(0.2)
-                os.kill(worker, signal.SIGCONT)
-
-        stopper = threading.Thread(target=stop)
-        stopper.start()
-        try:
-            found = named(run_cli, running, tmp_path, "worker-stopped")
-        finally:
-            ended.set()
-            stopper.join()
-    assert found.server.workers[0].state_ratios["T"] > 0.05
-
-
-@pytest.mark.needs("root", "nginx")
-def test_an_nginx_that_ends_in_the_window_is_no_success(
-    run_cli: RunCli, tmp_path: Path, free_port: int
-) -> None:
-    output = tmp_path / "seen.json"
-    with serving(tmp_path, free_port, "") as running:
-        end = threading.Timer(3.0, os.kill, (running.pid, signal.SIGQUIT))
-        end.start()
-        run = run_cli(
-            "observe", "--pid", str(running.pid), "--duration", "6s", "--tracing", "off",
-            "-f", "console", "-f", f"json={output}",
-        )  # fmt: skip
-        end.join()
-    assert run.returncode == 4, run.stdout
-    assert "nginx ended in this window" in run.stdout
-    assert "replaced" not in run.stdout
-    found = decode(Observation, output.read_bytes(), source=str(output))
-    assert found.flags == ["ended: nginx ended in the window"]
-
-
-@pytest.mark.needs("root", "nginx", "tracefs")
-def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
-    """The worker is stuck in write() before the window and after it."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    held = os.open(pipe, os.O_RDWR)  # nobody reads, and nginx can open it
-    location = f"location = /logged {{ access_log {pipe}; return 200 ok; }}"
-    try:
-        with serving(tmp_path, free_port, location) as running, asking(free_port, "/logged", 1):
-            [worker] = running.workers()
-            deadline = time.monotonic() + 60
-            os.set_blocking(held, False)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(held, bytes(4096))
-            while not (call := read_call(worker)) or call.name != "write":
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            try:
-                found = named(run_cli, running, tmp_path, "loop-asleep-in-call", tries=2)
-            finally:
-                os.read(held, 1 << 16)  # it goes on, and can be stopped
-    finally:
-        os.close(held)
-    turns = found.server.loop_turn_seconds
-    assert turns is not None
-    assert turns.arrival_wait_by["computing"] < turns.arrival_wait_by["asleep"]
-    assert "write" in found.causes[0].summary
-    assert "whose reader lags" in found.causes[0].summary
-
-
-@pytest.mark.needs("root", "nginx", "tracefs")
-def test_loops_that_are_free_while_upstreams_are_slow(
-    run_cli: RunCli, tmp_path: Path, free_port: int
-) -> None:
-    upstream = SlowUpstream(0.4)
-    location = f"location /app {{ proxy_pass http://127.0.0.1:{upstream.port}; }}"
-    with (
-        contextlib.closing(upstream),
-        serving(tmp_path, free_port, location) as running,
-        asking(free_port, "/app", 6),
-    ):
-        found = named(run_cli, running, tmp_path, "slow-upstream")
-    waiting = found.server.waiting
-    assert waiting is not None
-    assert waiting.upstreams_waiting > 1
-    assert waiting.upstream_longest_seconds is not None
-    assert 0.05 < waiting.upstream_longest_seconds < 10
-    assert found.server.has_resolver is False
-
-
-@pytest.mark.needs("root", "nginx", "tracefs")
-def test_an_upstream_that_is_gone_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    with (
-        serving(tmp_path, free_port, f"location /app {{ proxy_pass http://127.0.0.1:{port}; }}")
-        as running,
-        asking(free_port, "/app", 4),
-    ):  # fmt: skip
-        found = named(run_cli, running, tmp_path, "failing-upstream")
-    failures = {one.metric: one.value for one in found.causes[0].evidence}
-    assert failures["server.upstream_failures"] > 1
-
-
-@pytest.mark.needs("root", "nginx", "tracefs")
-def test_descriptors_that_are_used_up_are_named(
-    run_cli: RunCli, tmp_path: Path, free_port: int
-) -> None:
-    """Idle clients hold them all; further ones wait in the queue while the loop is free."""
-    with serving(tmp_path, free_port, "", main="worker_rlimit_nofile 24;") as running:
-        idle = [socket.create_connection(("127.0.0.1", free_port)) for _ in range(40)]
-        try:
-            with asking(free_port, "/", 4, patience=1):
-                named(run_cli, running, tmp_path, "descriptors-exhausted")
-        finally:
-            for one in idle:
-                one.close()
 
 
 @pytest.mark.needs("root", "nginx")
