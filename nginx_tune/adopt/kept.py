@@ -22,6 +22,7 @@ from nginx_tune.adopt.own_connections import (
 from nginx_tune.conf.compressed_answers import unrepeated
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.running import workers_in
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
@@ -66,6 +67,7 @@ class KeptConnections:
         """By the line that passes requests on: the groups that it is known to ask."""
         self._perhaps: dict[Directive, set[str]] = {}
         """By the same: those that it may ask by a variable of a request."""
+        asked: set[str] = set()
         for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
             if one.module == "proxy":
                 self._note_what_stays(one.scope)
@@ -74,11 +76,14 @@ class KeptConnections:
             self._known[one.place] = self._known.get(one.place, frozenset()) | known
             for name in known:
                 self._users[name].append(one)
+            asked |= known or {*one.addresses, *([one.place.value] if one.has_variables else [])}
             values = self._variables.possible(one.place.value, one.scope)
             if not values.complete and _host_is_open(one):
                 self._open.setdefault((literal, *_kind(one)), one)
                 led = {name for name in names if name.startswith(literal)}
                 self._perhaps.setdefault(one.place, set()).update(led)
+        self.shares_the_load = len(asked) > 1
+        """Whether requests go to several groups or servers: how many to each nobody says."""
 
     @cached_property
     def refused(self) -> dict[str, str]:
@@ -249,7 +254,9 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     """The decision for the groups whose connections may be kept; of the others it says why.
 
-    A number that stands is changed only where the requests at once are known.
+    A number that stands is changed only where the requests at once are known, and all are for one
+    group: its idle connections are kept for as long as it says, 60 s by default, and each may hold
+    a thread of a server that has few.
     """
     if not kept.groups:
         return decision
@@ -270,7 +277,7 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     reasons += [why for why in unshared.values() if why != _NOTHING]
     settings = [_unless_own(one, decision, kept) for one in decision.settings]
     if kept.allowed:
-        reasons += kept.told_shares()
+        reasons += [*kept.told_shares(), *_stay_for_a_share(decision, kept)]
         return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
     settings = [one for one in settings if one.directive == "zone"]
     said = "; ".join(reasons) or "no place is known to pass requests to an upstream"
@@ -289,10 +296,26 @@ def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> S
     why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
     if why is not None:
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
-    if wanted.directive != "keepalive" or _is_known(decision):
+    if wanted.directive != "keepalive" or (_is_known(decision) and not kept.shares_the_load):
         return wanted
-    own = [one.keepalive.value for one in kept.groups if one.keepalive is not None]
-    return replace(wanted, same=[*wanted.same, *dict.fromkeys(own)])
+    return replace(wanted, same=[*wanted.same, *dict.fromkeys(one.value for one in _own(kept))])
+
+
+def _own(kept: KeptConnections) -> list[Directive]:
+    """The lines that say how many connections a group keeps."""
+    return [one.keepalive for one in kept.groups if one.keepalive and one.name in kept.allowed]
+
+
+def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
+    """The numbers that stand though fewer than all requests at once, which go to several groups."""
+    wanted = [one.args[0] for one in decision.settings if one.directive == "keepalive"]
+    if not (wanted and kept.shares_the_load and _is_known(decision)):
+        return []
+    return [
+        f"{_at(one)} stays: how many of the requests under way are for that group is not known"
+        for one in _own(kept)
+        if (have := parse_bytes(one.value)) is not None and have < int(wanted[0])
+    ]
 
 
 def _is_known(decision: Decision) -> bool:

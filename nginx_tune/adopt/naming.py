@@ -31,6 +31,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.decide.cache_key import ID as CACHE_KEY
 from nginx_tune.decide.cache_key import KEY_AMONG_OTHERS
+from nginx_tune.decide.per_disk_pools import ALL_THREADS
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 from nginx_tune.errors import UsageError
@@ -40,6 +41,10 @@ _CHOICE = "$disk"
 """The variable of the tool's own split over caches."""
 _CHOSEN = (
     "the site chooses among its caches itself: a pool for each disk goes with that choice, by hand"
+)
+_ONE_POOL = (
+    "One pool for all disks, off the loop: the site chooses among its caches itself, and each disk "
+    "can have its own only by that choice."
 )
 
 
@@ -99,15 +104,11 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     ``caches`` says that requests are cached already, by whatever module, or that no request is
     passed on that could be: then the site chooses its caches itself.
     """
+    if caches and not _splits(tree):
+        decision = _without_choice(decision, tree)
     settings, risks = list(decision.settings), list(decision.risks)
     if decision.id == CACHE_KEY:  # who compresses stays; the key tells clients apart by it
         settings = [one for one in settings if one.directive != "proxy_set_header"]
-    if caches and not _splits(tree):
-        if any(s.directive == "thread_pool" for s in settings):
-            risks += [_CHOSEN] if _caches(tree) else []
-        if any(_CHOICE in "".join(s.args) for s in settings):
-            settings = [_one_pool(s) for s in settings if not _is_choice(s)]
-        settings = [s for s in settings if s.directive != "proxy_cache"]
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
     small: list[str] = []
@@ -138,6 +139,20 @@ def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
     ]
 
 
+def _without_choice(decision: Decision, tree: ConfTree) -> Decision:
+    """The decision for a site that chooses among its caches itself: one pool is for all."""
+    settings, risks = list(decision.settings), list(decision.risks)
+    if any(s.directive == "thread_pool" for s in settings):
+        risks += [_CHOSEN] if _caches(tree) else []
+    if any(_CHOICE in "".join(s.args) for s in settings):
+        settings = [_one_pool(s) for s in settings if not _is_choice(s)]
+        if any(s.directive == "aio" for s in settings):
+            decision = replace(decision, summary=_ONE_POOL, predicted=[])
+            risks = [one for one in risks if not one.endswith(ALL_THREADS)]
+    settings = [s for s in settings if s.directive != "proxy_cache"]
+    return replace(decision, settings=settings, risks=risks)
+
+
 def _is_choice(s: Setting) -> bool:
     return s.directive == "split_clients" or (
         s.directive == "thread_pool" and s.args[0].startswith("pool_")
@@ -165,7 +180,7 @@ def _keyed(s: Setting, tree: ConfTree) -> Setting:
 
 def _one_pool(s: Setting) -> Setting:
     if s.directive == "aio" and _CHOICE in "".join(s.args):
-        return replace(s, args=["threads"])
+        return replace(s, args=["threads"], reason="cached files are read off the loop")
     return s
 
 

@@ -24,6 +24,8 @@ from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_s
 from nginx_tune.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS
 
 ID: Final = "per-disk-pools"
+ALL_THREADS: Final = "threads over all workers"
+"""What follows the number of them in a risk."""
 SLOW_FACTOR = 10.0
 """A disk that fails or rebuilds: the lab's slow one was 13 times slower (DESIGN §7)."""
 
@@ -109,7 +111,7 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
         flips_when=["two of the directories turn out to share a disk", plan.judgement.flips]
         if plan.judgement.flips
         else ["two of the directories turn out to share a disk"],
-        risks=[f"{threads * s.workers * len(s.data_paths)} threads over all workers"],
+        risks=[f"{threads * s.workers * len(s.data_paths)} {ALL_THREADS}"],
         next_command=validate_command(s),
     )
 

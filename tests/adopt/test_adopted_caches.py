@@ -62,6 +62,28 @@ def test_a_cache_of_another_module_is_decided_in_its_own_words(module: str) -> N
     assert [(p.line, p.change) for p in line.places] == [(3, True)]
 
 
+def test_caches_that_the_site_chooses_itself_are_read_by_one_pool() -> None:
+    """No pool for each disk is written then, and nothing speaks of one."""
+    conf = (WORDPRESS % (("fastcgi",) * 3)).replace(
+        "    server {", "    fastcgi_cache_path /data/2/b keys_zone=b:10m;\n    server {"
+    )
+    pools = held(conf)["per-disk-pools"]
+    assert [(s.directive, s.args) for s in pools.settings] == [("aio", ["threads"])]
+    assert "One pool for all disks" in pools.summary
+    said = " ".join([pools.summary, pools.settings[0].reason, *pools.risks])
+    assert "each disk has its own queue" not in said
+    assert "threads over all workers" not in said
+    assert pools.predicted == []
+    apart = decide(
+        host(disks=2, mount="/data"),
+        load("cache", data_bytes=None, cold_peak=200),
+        site=Site(cache_dirs=["/data/1", "/data/2"]),
+    )
+    (own,) = (one for one in apart.decisions if one.id == "per-disk-pools")
+    assert "threads over all workers" in " ".join(own.risks)
+    assert own.predicted
+
+
 def test_no_cache_that_no_location_would_use() -> None:
     """Its loader would delete what lies there, and nothing would ever be kept in it."""
     own = WORDPRESS % (("fastcgi",) * 3)

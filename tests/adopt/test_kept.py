@@ -208,6 +208,26 @@ def test_a_number_is_changed_for_requests_that_are_known(provenance: Provenance)
     assert bool(changed) is (provenance != "assumed")
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "location /b { proxy_pass http://10.0.0.7:80; }",
+        "location /b { fastcgi_pass 127.0.0.1:9000; }",
+        "location /b { proxy_pass http://$arg_any; }",
+    ],
+)
+def test_a_number_stays_where_requests_go_to_others_too(more: str) -> None:
+    """Those under way are counted together, and idle connections of 60 s may hold few threads."""
+    decision = kept(conf(f"{PLAIN} {more}", "keepalive 2; "), "measured")
+    assert [one for one in lines(decision) if one.directive == "keepalive"] == []
+    assert "keepalive 2 stays: how many of the requests under way" in said(decision)
+    alone = kept(conf(f"{PLAIN} location /b {{ proxy_pass http://app; }}", "keepalive 2; "))
+    assert [one.directive for one in lines(alone)][:1] == ["keepalive"]
+    assert "keepalive 2 stays" not in said(alone)
+    larger = kept(conf(f"{PLAIN} {more}", "keepalive 200; "), "measured")
+    assert "how many of the requests" not in said(larger)
+
+
 @pytest.mark.parametrize("version", ["1.26.3", "1.30.0"])
 def test_keepalive_0_stays(version: str) -> None:
     decision = kept(conf(PLAIN, "keepalive 0; "), "measured", version)
