@@ -133,8 +133,8 @@ class Standing:
         """The block around several scopes in which one line does for all, by their own blocks.
 
         It is a server's, or http for several of them. All that sends files or passes requests on
-        there, and has no line of its own, is to want it, but for a few locations with a filter
-        that reads bodies, which get ``aio off``.
+        there, and neither has a line of its own nor gets one (``apart``), is to want it, but for a
+        few locations with a filter that reads bodies, which get ``aio off``.
         """
         if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
             return {}
@@ -148,7 +148,12 @@ class Standing:
                 groups.setdefault(around, []).append(scope)
             for around, group in groups.items():
                 own = {id(scope.own): around for scope in group if id(scope.own) in concerned}
-                others = [scope for scope in group if id(scope.own) not in own]
+                others = [
+                    scope
+                    for scope in group
+                    if id(scope.own) not in own
+                    and (body_filter(scope) is not None or not set(apart) & set(scope.own.args))
+                ]
                 is_shared = level == "server" or len({id(scope.server) for scope in group}) > 1
                 can_be_left_out = all(
                     one.kind == "location" and body_filter(one) is not None for one in others

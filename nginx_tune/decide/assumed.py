@@ -19,10 +19,12 @@ from nginx_tune.model.disk import ModelDisk
 from nginx_tune.model.inputs import BlockingInputs
 
 
-def flips_on_assumptions(s: Situation, i: BlockingInputs) -> bool:
+def flips_on_assumptions(s: Situation) -> bool:
     """Whether thread pools pay with some of what is assumed, and do not with the rest."""
-    pay = predict(i).pools_pay
-    return any(predict(case).pools_pay != pay for case in corners(s, i))
+    if s.blocking_inputs is None or s.prediction is None:
+        return False
+    pay = s.prediction.pools_pay
+    return any(predict(case).pools_pay != pay for case in corners(s, s.blocking_inputs))
 
 
 def assumptions(s: Situation) -> list[tuple[str, str]]:

@@ -196,12 +196,12 @@ def judge_pools(s: Situation) -> PoolJudgement:
     if s.prediction.turns_are_felt and s.prediction.can_offload:
         waits = turns_text(s.prediction)
         why = f"large answers are read and sent in one turn, and {waits} behind them"
-        return _unless_assumed(s, s.blocking_inputs, PoolJudgement("enable", why))
+        return _unless_assumed(s, PoolJudgement("enable", why))
     if miss_ratio(s.blocking_inputs) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
     if s.prediction.pools_pay:
         why = f"{data} of data, {cache} of page cache: misses hold the loop{_others_wait(s)}"
-        return _unless_assumed(s, s.blocking_inputs, PoolJudgement("enable", why))
+        return _unless_assumed(s, PoolJudgement("enable", why))
     return PoolJudgement(
         "disable",
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
@@ -223,7 +223,7 @@ def _others_wait(s: Situation) -> str:
     return f", and requests that read no file wait {waits} behind them"
 
 
-def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: PoolJudgement) -> PoolJudgement:
+def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
     """The judgement, or that it stands on what nobody knows (the law of DESIGN §5)."""
     if s.build.flags is None:
         return PoolJudgement(
@@ -233,7 +233,7 @@ def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: PoolJudgement)
             held_back=True,
             next_command="nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json",
         )
-    if s.is_moved or not flips_on_assumptions(s, inputs):
+    if s.is_moved or not flips_on_assumptions(s):
         return paying
     assumed = assumptions(s)
     names = " and ".join(name for name, _ in assumed)

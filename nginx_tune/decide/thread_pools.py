@@ -334,7 +334,7 @@ def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     if measured(s):
         return "high"
     moved = corners(s, i)
-    if flips_on_assumptions(s, i):
+    if flips_on_assumptions(s):
         return "low"
     if s.build.version is None or s.build.flags is None:
         return "medium"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from situations import host, load, site
 
@@ -25,8 +27,9 @@ def conf(*bodies: str, http: str = "") -> str:
     return f"events {{ }}\nhttp {{\n{http}\n{''.join(servers)}}}\n"
 
 
-def held(tree: ConfTree) -> Decisions:
-    return hold_against(decide(host(), load(cold_peak=200), site=site(roots=["/srv/1"])), tree)
+def held(tree: ConfTree, hot: Sequence[str] = ()) -> Decisions:
+    given = site(roots=["/srv/1"], hot_locations=list(hot))
+    return hold_against(decide(host(), load(cold_peak=200), site=given), tree)
 
 
 def threads(decisions: Decisions) -> list[Setting]:
@@ -34,16 +37,16 @@ def threads(decisions: Decisions) -> list[Setting]:
     return [one for one in pools.settings if one.directive == "aio"]
 
 
-def aio(text: str) -> list[str]:
+def aio(text: str, hot: Sequence[str] = ()) -> list[str]:
     """Where ``recommend -c`` says that ``aio`` goes, which is where ``plan`` writes it."""
     tree = parse_text(text, file="/n.conf")
-    decisions = held(tree)
+    decisions = held(tree, hot)
     said = [(place, one.args) for one in threads(decisions) for place in one.places]
     (file,) = plan_changes(decisions, tree, lambda _: set()).files
     hunks = [one for one in file.hunks if one.decision == "thread-pools"]
     assert sorted(one.line for one in hunks) == sorted(place.line for place, _ in said)
     again = parse_text(file.content.decode(), file="/n.conf")
-    assert threads(held(again)) == []  # made again on its own result the plan is empty
+    assert threads(held(again, hot)) == []  # made again on its own result the plan is empty
     return [f"{place.text}: {' '.join(args)}" for place, args in said]
 
 
@@ -76,3 +79,11 @@ def aio(text: str) -> list[str]:
 )  # fmt: skip
 def test_one_line_does_for_all_that_want_it(text: str, expected: list[str]) -> None:
     assert sorted(aio(text)) == sorted(expected)
+
+
+def test_what_has_a_pool_of_its_own_keeps_nothing_from_being_written_once() -> None:
+    text = conf(places("a", "b", "c", "hot"))
+    assert sorted(aio(text, ["/hot/"])) == [
+        "location /hot/: threads=hot",
+        "server: threads=cold",
+    ]

@@ -178,7 +178,7 @@ def _pools(s: Situation) -> list[str]:
     """What speaks against pools that were enabled."""
     found = []
     assert s.blocking_inputs is not None
-    if s.seen.blocked.value is None and flips_on_assumptions(s, s.blocking_inputs):
+    if s.seen.blocked.value is None and flips_on_assumptions(s):
         found.append("thread-pools: enabled on an assumption that could flip it")
     if s.facts.nginx.flags == []:
         found.append("thread-pools: enabled for a build that nobody knows")
