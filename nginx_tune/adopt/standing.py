@@ -147,13 +147,17 @@ class Standing:
                 around = next(one for one in scope.chain if one.name == level)
                 groups.setdefault(around, []).append(scope)
             for around, group in groups.items():
-                own = {id(scope.own): around for scope in group if id(scope.own) in concerned}
                 others = [
                     scope
                     for scope in group
-                    if id(scope.own) not in own
-                    and (body_filter(scope) is not None or not set(apart) & set(scope.own.args))
+                    if id(scope.own) not in concerned and not set(apart) & set(scope.own.args)
                 ]
+                left_out = {id(one.own) for one in others}
+                own = {
+                    id(scope.own): around
+                    for scope in group
+                    if id(scope.own) in concerned and not left_out & set(map(id, scope.chain))
+                }
                 is_shared = level == "server" or len({id(scope.server) for scope in group}) > 1
                 can_be_left_out = all(
                     one.kind == "location" and body_filter(one) is not None for one in others
@@ -225,6 +229,8 @@ class Standing:
         if body_filter(scope) is not None:
             if wanted.directive == "aio_write":
                 return asked_pool(scope.effective("aio")) is not None
+            if wanted.block and wanted.args == ["off"] and scope.sets("aio") is not None:
+                return False  # another's of that name
             return not asks_threads(wanted)
         if wanted.directive == "aio_write":
             return True
@@ -341,8 +347,12 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
 
 
 def own_blocks(decision: Decision, directive: str) -> list[str]:
-    """The blocks for which a decision has a setting of their own."""
-    return [s.block for s in decision.settings if s.block and s.directive == directive]
+    """The blocks for which a decision has a setting of their own.
+
+    ``off`` is for a filter's places, of which another server may have plain ones by the same name.
+    """
+    own = [s for s in decision.settings if s.block and s.directive == directive]
+    return [s.block for s in own if s.args != ["off"]]
 
 
 def holds(line: Directive | None, wanted: Setting) -> bool:

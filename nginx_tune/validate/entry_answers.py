@@ -67,7 +67,7 @@ def judge_own(
         statuses = [one["files"].status for one in answered]
         if None not in statuses and _OK not in statuses:
             found = found._replace(files=otherwise())
-            if not found.files:
+            if found.files is not files:
                 found.refused[label_of(asked)] = said_of(statuses[0])
     asked = questions.get("memory")
     if asked is None or any("memory" not in one for one in answered):

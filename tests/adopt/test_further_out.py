@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
 from situations import host, load, site
 
 from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.standing import Standing
+from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decisions, Setting
@@ -87,3 +90,39 @@ def test_what_has_a_pool_of_its_own_keeps_nothing_from_being_written_once() -> N
         "location /hot/: threads=hot",
         "server: threads=cold",
     ]
+
+
+def drawn(dice: random.Random, depth: int = 0, path: str = "/") -> str:
+    """Locations in locations, some with a filter that reads bodies, some with ``aio``."""
+    found = []
+    for number in range(dice.randint(0, 4 - depth)):
+        name = f"{path}{number}/"
+        lines = [
+            dice.choice(["", "root /srv;", "proxy_pass http://127.0.0.1:9000;", "return 204;"]),
+            dice.choice(["", "", "ssi on;", "ssi off;", "sub_filter a b;"]),
+            dice.choice(["", "", "", "aio off;", "aio threads;"]),
+        ]
+        inner = drawn(dice, depth + 1, name) if depth < 2 else ""
+        found.append(f"location {name} {{ {' '.join(lines)} {inner} }}")
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_who_wants_threads_gets_them_and_no_filter_does(seed: int) -> None:
+    dice = random.Random(seed)
+    bodies = (
+        f"{dice.choice(['', 'root /srv;'])}{dice.choice(['', '', 'ssi on;'])}{drawn(dice)}"
+        for _ in range(dice.randint(1, 3))
+    )
+    text = conf(*bodies, http=dice.choice(["", "", "aio off;"]))
+    tree = parse_text(text, file="/n.conf")
+    decisions = held(tree)
+    if not threads(decisions):
+        return
+    files = plan_changes(decisions, tree, lambda _: set()).files
+    again = parse_text(files[0].content.decode(), file="/n.conf")
+    for old, new in zip(Standing(tree).answering, Standing(again).answering, strict=True):
+        if body_filter(new) is None:
+            assert new.value("aio") == "threads", (text, str(new))
+        else:
+            assert new.value("aio", "off") in ("off", old.value("aio")), (text, str(new))

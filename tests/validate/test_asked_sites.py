@@ -178,10 +178,12 @@ def test_of_files_some_of_which_are_refused_the_others_are_asked_for(
     run = run_cli(
         *("-q", "validate", "new.conf", "--against", "old.conf", "--no-store", "--pairs", "1"),
         *("--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive"),
-        *("--require", "total.errors == 0"),
+        *("--require", "total.errors == 0", "-f", "console"),
         cwd=top,
     )
     assert run.returncode == 0, run.stderr
+    said = " ".join(run.stdout.split())
+    assert "/c.html: answers 403" in said
 
 
 def test_a_site_that_refuses_all_of_its_files_is_refused_by_the_cause(asked: Asked) -> None:
