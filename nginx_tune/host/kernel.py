@@ -23,6 +23,7 @@ SYSCTLS = (
     "net.core.somaxconn",
     "net.core.wmem_max",
     "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
     "net.ipv4.tcp_abort_on_overflow",
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_fastopen",

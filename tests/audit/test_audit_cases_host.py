@@ -225,6 +225,85 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         None,
         "kernel.sysctls[net.core.somaxconn]",
     ),
+    "a usual port where all are given out": (
+        "ls-port-ephemeral",
+        conf("listen 80; listen 8080; listen [::]:8080;"),
+        linux(
+            sysctls={
+                "net.ipv4.ip_local_port_range": "1024\t65535",
+                "net.ipv4.ip_local_reserved_ports": "",
+            }
+        ),
+        2,
+    ),
+    "the same port of two servers": (
+        "ls-port-ephemeral",
+        "events {} http { server { listen 8080; } server { listen *:8080; } }",
+        linux(
+            sysctls={
+                "net.ipv4.ip_local_port_range": "1024\t65535",
+                "net.ipv4.ip_local_reserved_ports": "",
+            }
+        ),
+        1,
+    ),
+    "ports that are reserved": (
+        "ls-port-ephemeral",
+        conf("listen 8080; listen 9149;"),
+        linux(
+            sysctls={
+                "net.ipv4.ip_local_port_range": "1024\t65535",
+                "net.ipv4.ip_local_reserved_ports": "8080,9148-9150",
+            }
+        ),
+        0,
+    ),
+    "one of a range of ports that is not reserved": (
+        "ls-port-ephemeral",
+        "events {} stream { server { listen 9147-9150; proxy_pass 10.0.0.1:53; } }",
+        linux(
+            sysctls={
+                "net.ipv4.ip_local_port_range": "1024\t65535",
+                "net.ipv4.ip_local_reserved_ports": "8080,9148-9150",
+            }
+        ),
+        1,
+    ),
+    "ports beside those that are given out": (
+        "ls-port-ephemeral",
+        conf("listen 443 ssl; listen 32767; listen 61000; listen unix:/run/a;"),
+        linux(
+            sysctls={
+                "net.ipv4.ip_local_port_range": "32768\t60999",
+                "net.ipv4.ip_local_reserved_ports": "",
+            }
+        ),
+        0,
+    ),
+    "a port where nobody knows what is given out": (
+        "ls-port-ephemeral",
+        conf("listen 8080;"),
+        linux(),
+        "kernel.sysctls[net.ipv4.ip_local_port_range]",
+    ),
+    "a port beside those of facts that are older": (
+        "ls-port-ephemeral",
+        conf("listen 8080;"),
+        linux(sysctls={"net.ipv4.ip_local_port_range": "32768\t60999"}),
+        0,
+    ),
+    "a port of those of facts that are older": (
+        "ls-port-ephemeral",
+        conf("listen 50051;"),
+        linux(sysctls={"net.ipv4.ip_local_port_range": "32768\t60999"}),
+        "kernel.sysctls[net.ipv4.ip_local_reserved_ports]",
+    ),
+    "a port that is never given out": (
+        "ls-port-ephemeral",
+        conf("listen 443;"),
+        None,
+        0,
+    ),
     "drops at another address of the port": (
         "ls-backlog-overflow-seen",
         conf(),

@@ -36,7 +36,8 @@ def conf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def facts(tmp_path: Path) -> Path:
-    return _write_facts(tmp_path, linux(datasets={"/srv/media": (256, 0.1)}))
+    ports = {"net.ipv4.ip_local_port_range": "32768\t60999"}
+    return _write_facts(tmp_path, linux(datasets={"/srv/media": (256, 0.1)}, sysctls=ports))
 
 
 def _write_facts(directory: Path, facts: Facts) -> Path:

@@ -6,8 +6,11 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,63 @@ def test_ls_backlog_capped_by_somaxconn(serve: Serve, *, is_capped: bool) -> Non
     assert _listener(server).backlog == SOMAXCONN
     facts = Facts(kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": str(SOMAXCONN)}))
     assert fires("ls-backlog-capped", server.conf, facts) is is_capped
+
+
+@every_version
+def test_ls_port_ephemeral_is_held_by_an_outgoing_connection(nginx: Nginx, tmp_path: Path) -> None:
+    """While it is there and for a minute after, though nobody listens at that port."""
+    with ExitStack() as stack:
+        peer = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        clients = [
+            stack.enter_context(socket.create_connection(peer.getsockname())) for _ in range(2)
+        ]
+        _ = [stack.enter_context(peer.accept()[0]) for _ in clients]
+        ports = [client.getsockname()[1] for client in clients]
+        clients[0].close()  # its end comes first: TIME_WAIT is its
+        listen = " ".join(f"listen 127.0.0.1:{port};" for port in ports)
+        conf = write_conf(tmp_path, f"events {{}} http {{ server {{ {listen} return 204; }} }}")
+        assert config_test(conf, nginx.program).returncode == 0, "nginx -t sees nothing"
+        said = subprocess.run(
+            [nginx.program, "-p", tmp_path, "-c", conf],
+            capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+    assert said.returncode == 1
+    for port in ports:
+        assert f"bind() to 127.0.0.1:{port} failed (98: Address already in use)" in said.stderr
+    names = [f"net.ipv4.ip_local_{name}" for name in ("port_range", "reserved_ports")]
+    here = {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in names}
+    assert fires("ls-port-ephemeral", conf, linux(sysctls=here))
+
+
+@pytest.mark.needs("ip")
+def test_ls_port_ephemeral_is_not_given_once_it_is_reserved() -> None:
+    """In a network of its own, which has eleven ports to give."""
+    connect = """
+import socket
+from pathlib import Path
+given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+given.write_text("20000 20010")
+def ports(of):
+    peer = socket.create_server(("127.0.0.1", of))
+    kept = []
+    try:
+        while len(kept) < 20:
+            kept.append(socket.create_connection(peer.getsockname()))
+    except OSError:
+        pass
+    return sorted(one.getsockname()[1] for one in kept)
+print(*ports(80))
+Path("/proc/sys/net/ipv4/ip_local_reserved_ports").write_text("20000,20002-20009")
+print(*ports(81))
+"""
+    said = subprocess.run(
+        ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" -c "$1"',
+         sys.executable, connect],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    without, reserved = said.stdout.splitlines()
+    assert without.split() == [str(port) for port in range(20000, 20011)]
+    assert reserved.split() == ["20001", "20010"]
 
 
 @every_version

@@ -23,6 +23,7 @@ SYSCTLS = {
     "net.core.somaxconn": "4096",
     "net.core.wmem_max": "212992",
     "net.ipv4.ip_local_port_range": "32768\t60999",
+    "net.ipv4.ip_local_reserved_ports": "",
     "net.ipv4.tcp_abort_on_overflow": "0",
     "net.ipv4.tcp_available_ulp": "espintcp mptcp",
     "net.ipv4.tcp_congestion_control": "cubic",

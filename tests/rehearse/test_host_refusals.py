@@ -89,7 +89,11 @@ def holder(
     stack: ExitStack, address: str, *, udp: bool = False, options: tuple[int, ...] = (),
     only6: int | None = None,
 ) -> int:  # fmt: skip
-    """A port that somebody else holds."""
+    """A port that somebody else holds.
+
+    Of UDP: one that no connection has over TCP, not even for its minute after its end, when
+    nothing could listen there (``ls-port-ephemeral``).
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     one = stack.enter_context(
         socket.socket(family, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
@@ -98,10 +102,13 @@ def holder(
         one.setsockopt(socket.SOL_SOCKET, option, 1)
     if only6 is not None:
         one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only6)
-    one.bind((address, 0))
     if not udp:
+        one.bind((address, 0))
         one.listen()
-    return int(one.getsockname()[1])
+        return int(one.getsockname()[1])
+    with socket.create_server((address, 0), family=family) as free:
+        one.bind(free.getsockname())
+        return int(free.getsockname()[1])
 
 
 REUSES, SHARES = socket.SO_REUSEADDR, socket.SO_REUSEPORT
