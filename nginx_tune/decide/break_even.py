@@ -12,31 +12,35 @@ _BISECTIONS = 20
 """From a factor of four down to a few millionths; counted, so that no tiny number can loop."""
 
 
-def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
+def find_flip(
+    decide: Callable[[float], object], now: float, verdict: object = None
+) -> float | None:
     """The value nearest to ``now`` (both ways, by factors of four) at which ``decide`` changes.
 
-    Errors: None when it stays the same within a factor of a million, or when now is not positive.
+    Errors: None when it stays the same within a factor of a million, when now is not positive, or
+            when the verdict there is another than the one that is given.
     """
     if now <= 0 or not math.isfinite(now):
         return None
-    verdict = decide(now)
+    here = decide(now)
+    if verdict is not None and here != verdict:
+        return None
     up = down = now
     for _ in range(_STEPS):
         before_up, up = up, up * _STEP
-        if decide(up) != verdict:
-            return _bisect(decide, before_up, up)
+        if decide(up) != here:
+            return _bisect(decide, here, before_up, up)
         before_down, down = down, down / _STEP
-        if decide(down) != verdict:
-            return _bisect(decide, down, before_down)
+        if decide(down) != here:
+            return _bisect(decide, here, before_down, down)
     return None
 
 
-def _bisect(decide: Callable[[float], bool], low: float, high: float) -> float:
-    at_low = decide(low)
+def _bisect(decide: Callable[[float], object], here: object, same: float, other: float) -> float:
     for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if decide(middle) == at_low:
-            low = middle
+        middle = (same + other) / 2
+        if decide(middle) == here:
+            same = middle
         else:
-            high = middle
-    return (low + high) / 2
+            other = middle
+    return (same + other) / 2

@@ -29,7 +29,6 @@ from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import replaced_by_others
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
@@ -242,7 +241,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
         of_loop=None if rate is None else rate / s.workers * seconds,
         forgotten=forgets_names(s.blocking_inputs, files),
         counted=s.files.provenance != "assumed",
-        shared=replaced_by_others(s.site.roots, s.facts.storage),
+        shared=s.others_replace_files,
         live=bool(live_files(s.site)),
         harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
     )

@@ -176,10 +176,11 @@ def _break_even(
         moved = s.with_workload(movable.move(s.workload, value))
         return decide(moved, plan_pools(moved) if needs_plan else plan).verdict
 
-    # Some facts are derived where nobody said them; moving those would move something else.
-    if now is None or verdict(now) != decision.verdict:
+    if now is None:
         return None
-    value = find_flip(lambda v: verdict(v) == decision.verdict, now)
+    # Some facts are derived where nobody said them; moving those would move something else, and
+    # the verdict is another at once.
+    value = find_flip(verdict, now, decision.verdict)
     if value is None or not movable.least < value < MOST_COUNT:
         return None
     above = value > now

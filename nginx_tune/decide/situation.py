@@ -20,7 +20,12 @@ from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
 from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
-from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
+from nginx_tune.decide.storage import (
+    DataPath,
+    data_paths,
+    on_shared_folder,
+    replaced_by_others,
+)
 from nginx_tune.decide.usable_cpus import effective_cpus, wanted_workers
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
@@ -33,9 +38,12 @@ from nginx_tune.model.disk import ModelDisk, disk_model, disk_models, disks_toge
 from nginx_tune.model.filling import since_empty
 from nginx_tune.model.inputs import BlockingInputs, CacheAge
 from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
+from nginx_tune.model.sizes import SizeGroup
 
 _OF_THE_HOST = (
-    "seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks", "_asked_places",
+    "seen", "build", "workers", "page_cache", "data_paths", "disk", "disks_by_path", "disk_knee",
+    "read_ahead_bytes", "link_bytes_per_second", "others_replace_files", "_disks", "_asked_places",
+    "_sizes",
 )  # fmt: skip
 """Cached parts of a situation that no workload changes, except for its kind and what it asks of
 each disk."""
@@ -90,7 +98,7 @@ class Situation:
         """Native AIO is good enough there (A10)."""
         return self.facts.kernel.system == "FreeBSD"
 
-    @property
+    @cached_property
     def workers(self) -> int:
         """Worker processes that the model reckons with: those we would configure, or that stay."""
         return self.stays.workers or wanted_workers(self.facts)
@@ -100,7 +108,7 @@ class Situation:
         """Whether their number is more than nginx's default."""
         return self.stays.workers is not None or effective_cpus(self.facts).value is not None
 
-    @property
+    @cached_property
     def page_cache(self) -> Quantity:
         """Bytes of file data that memory can hold for nginx."""
         memory = self.facts.memory
@@ -182,11 +190,20 @@ class Situation:
             knees.append(disk.curve.knee_depth or 1)
         return max(1, sum(knees)) if knees else None
 
-    @property
+    @cached_property
     def read_ahead_bytes(self) -> int:
         """Largest read-ahead window under the data: of the devices mounted, else of the disks."""
         mounted = max((p.read_ahead_bytes or 0 for p in self.data_paths), default=0)
         return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
+
+    @cached_property
+    def others_replace_files(self) -> bool:
+        """Whether a root lies on a network's file system, where other hosts write too."""
+        return replaced_by_others(self.site.roots, self.facts.storage)
+
+    @cached_property
+    def _sizes(self) -> tuple[SizeGroup, ...]:
+        return scanned_sizes(self.facts.datasets)
 
     @cached_property
     def dataset_bytes(self) -> Quantity:
@@ -301,7 +318,7 @@ class Situation:
         """Whether bodies are encrypted, so that sendfile cannot be used."""
         return self.workload.tls.value or self.site.tls is not None
 
-    @property
+    @cached_property
     def read_path(self) -> ReadPath:
         """How a body is read; without kernel TLS, which ``ktls`` decides on apart."""
         return read_path(
@@ -316,7 +333,7 @@ class Situation:
         """Whether clients speak HTTP/2 without TLS, as a balancer in front may."""
         return self.workload.http_version.value == "2" and not self.tls
 
-    @property
+    @cached_property
     def link_bytes_per_second(self) -> Quantity:
         """Fastest link that is up and whose speed is known."""
         speeds = [
@@ -371,7 +388,7 @@ class Situation:
             client_bytes_per_second=self.workload.concurrency.client_bytes_per_second,
             clients_keep_pace=self.workload.concurrency.clients_keep_pace,
             encrypts=self.tls and self.read_path.name == "buffers",
-            sizes=scanned_sizes(self.facts.datasets),
+            sizes=self._sizes,
             page_waste_bytes=page_waste_bytes(self.facts.datasets, mean.value),
             names_take_memory=not self.facts.memory.names_apart,
             directories=directories_of(self.facts.datasets),

@@ -268,13 +268,14 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
     found = []
     for quantity in (s.dataset_bytes, s.page_cache, s.rate, concurrency):
         now = quantity.value
-        if not now or _verdict_at(s, quantity.fact, now) != verdict:
-            continue  # derived from something else: moving it would move that
+        if not now:
+            continue
 
-        def is_same(value: float, fact: str = quantity.fact) -> bool:
-            return _verdict_at(s, fact, value) == verdict
+        def verdict_at(value: float, fact: str = quantity.fact) -> Verdict | None:
+            return _verdict_at(s, fact, value)
 
-        value = find_flip(is_same, now)
+        # What is derived from something else is another at once: moving it would move that.
+        value = find_flip(verdict_at, now, verdict)
         if value is None or value > MOST_COUNT:
             continue
         up = value > now
