@@ -1,0 +1,71 @@
+"""What a client says of itself and is believed: keys of limits, its own address."""
+
+from __future__ import annotations
+
+import pytest
+from nginx_versions import every_version
+from proving import fires, severity
+from scratch_nginx import Serve
+from test_proofs_mistakes import CONF, ask
+
+pytestmark = pytest.mark.needs("nginx", "root")
+
+SAID = "location @said { return 200 $remote_addr; }"
+"""Asked by ``try_files``: a ``return`` of the location itself comes before its limits and rules."""
+LIMITED = f"location / {{ limit_req zone=one; try_files /none @said; }} {SAID}"
+SOURCES = {
+    "header": "limit_req_zone $http_x_forwarded_for zone=one:1m rate=1r/m;",
+    "added to": "limit_req_zone $proxy_add_x_forwarded_for zone=one:1m rate=1r/m;",
+    "map": (
+        'map $http_x_forwarded_for $key { default $binary_remote_addr; ~^10[.] ""; }'
+        " limit_req_zone $key zone=one:1m rate=1r/m;"
+    ),
+    "address": "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;",
+}
+
+
+@every_version
+@pytest.mark.parametrize("source", SOURCES)
+def test_lim_key_forged_lets_who_says_another_address_through(serve: Serve, source: str) -> None:
+    server = serve(CONF % (SOURCES[source], LIMITED))
+    answers = [ask(server, "/", f"X-Forwarded-For: 10.0.0.{n}")[0] for n in range(1, 6)]
+    is_forged = source != "address"
+    assert answers == ([200] * 5 if is_forged else [200] + [503] * 4)
+    assert fires("lim-key-forged", server.conf) is is_forged
+
+
+@every_version
+def test_lim_key_forged_does_not_count_who_sends_no_header(serve: Serve) -> None:
+    server = serve(CONF % (SOURCES["header"], LIMITED))
+    assert [ask(server, "/")[0] for _ in range(3)] == [200] * 3
+    same = [ask(server, "/", "X-Forwarded-For: 10.0.0.1")[0] for _ in range(3)]
+    assert same == [200, 503, 503]
+
+
+ADDED = "X-Forwarded-For: 10.6.6.6, 192.0.2.7"
+"""What comes from a proxy that added the address of who wrote the first."""
+ADMIN = "allow 10.0.0.0/8; deny all;"
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("believed", "recursive", "said", "expected"),
+    [
+        ("0.0.0.0/0", "on", ADDED, ("warning", 200)),
+        ("0.0.0.0/0", "off", ADDED, ("advice", 403)),
+        ("0.0.0.0/0", "off", "X-Forwarded-For: 10.6.6.6", ("advice", 200)),
+        ("127.0.0.1", "on", ADDED, (None, 403)),
+        ("192.0.2.0/24", "on", ADDED, (None, 403)),
+    ],
+)
+def test_lim_real_ip_any_opens_what_an_address_guards(
+    serve: Serve, believed: str, recursive: str, said: str, expected: tuple[str | None, int]
+) -> None:
+    """To who comes by a proxy, or past it."""
+    lines = (
+        f"set_real_ip_from {believed}; real_ip_header X-Forwarded-For;"
+        f" real_ip_recursive {recursive};"
+    )
+    server = serve(CONF % (lines, f"location / {{ {ADMIN} try_files /none @said; }} {SAID}"))
+    status, _, _ = ask(server, "/", said)
+    assert (severity("lim-real-ip-any", server.conf), status) == expected
