@@ -16,6 +16,8 @@ from nginx_tune.documents.facts import Facts, Nginx
 
 Run = Callable[..., "CompletedProcess[str]"]
 
+TRIES = 5
+"""The nginx of a test beside may end while its limits are read: they are not known then."""
 EVERYTHING = """
 user root;
 worker_processes auto;
@@ -50,8 +52,12 @@ def test_a_live_audit_misses_no_facts(run_cli: Run, tmp_path: Path) -> None:
     (tmp_path / "error.log").touch()
     conf = tmp_path / "nginx.conf"
     conf.write_text(EVERYTHING.replace("DIR", str(tmp_path)))
-    run = run_cli("audit", conf, "--facts", "live", "-f", "json", "--nginx", "/usr/sbin/nginx")
-    assert json.loads(run.stdout)["needs_facts"] == []
+    for _ in range(TRIES):
+        run = run_cli("audit", conf, "--facts", "live", "-f", "json", "--nginx", "/usr/sbin/nginx")
+        missed = json.loads(run.stdout)["needs_facts"]
+        if not missed:
+            break
+    assert not missed
 
 
 def test_where_nginx_writes() -> None:

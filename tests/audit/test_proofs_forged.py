@@ -1,4 +1,4 @@
-"""What a client says of itself and is believed: keys of limits, its own address."""
+"""What a client is believed or let through, though the configuration reads as if it were not."""
 
 from __future__ import annotations
 
@@ -69,3 +69,25 @@ def test_lim_real_ip_any_opens_what_an_address_guards(
     server = serve(CONF % (lines, f"location / {{ {ADMIN} try_files /none @said; }} {SAID}"))
     status, _, _ = ask(server, "/", said)
     assert (severity("lim-real-ip-any", server.conf), status) == expected
+
+
+GUARDS = {
+    "deny all;": 403,
+    "auth_basic secret; auth_basic_user_file DIR/none;": 401,
+    "auth_request /no;": 403,
+    "limit_req zone=all;": 503,
+}
+
+
+@every_version
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("answer", ["return 200 in;", "try_files /none @said;"])
+def test_lim_return_first_is_past_all_guards(serve: Serve, guard: str, answer: str) -> None:
+    server = serve(
+        CONF % ("limit_req_zone all zone=all:1m rate=1r/m;",
+                f"location / {{ {guard} {answer} }} location = /no {{ return 403; }} {SAID}")
+    )  # fmt: skip
+    statuses = {ask(server, "/")[0] for _ in range(3)}
+    is_past = answer.startswith("return")
+    assert statuses - {200} == (set() if is_past else {GUARDS[guard]})
+    assert fires("lim-return-first", server.conf) is is_past

@@ -1,0 +1,61 @@
+"""``lim-return-first``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.quantities import parse_count
+
+_GUARDS = ("limit_req", "limit_conn", "deny", "auth_basic", "auth_request")
+_GIVEN = range(200, 300)
+"""Statuses that give something away: others refuse by themselves, or lead to what is guarded."""
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Limits and rules of access in a block that answers before they are asked."""
+    if "return" not in context.names:
+        return
+    for scope in context.scopes:
+        body = scope.own.block or Block([])
+        answer = body.first("return")
+        if answer is None or parse_count(answer.value) not in _GIVEN:
+            continue
+        for name in _GUARDS:
+            line = next((one for one in body.all(name) if one.value != "off"), None)
+            if line is not None:
+                yield Hit(line, _message(line), [written(line), written(answer)])
+
+
+def _message(line: Directive) -> str:
+    return f"{line.name} is never asked here: the return of the same block has answered before"
+
+
+_CONF = """
+events {}
+http { server { listen 80; location /internal/ { allow 10.0.0.0/8; deny all; %s } } }
+"""
+
+RULE = Rule(
+    id="lim-return-first",
+    severity="warning",
+    title="return answers before limits and rules of access",
+    why="nginx goes through a request in phases. return belongs to that of rewrite, which comes "
+    "before those of limit_req and limit_conn, and of allow, deny, auth_basic and auth_request: "
+    "whoever asks gets the answer, as often as they like.",
+    fix="Answer in a location of its own: try_files /none @answer; beside the limit or the rule, "
+    "and location @answer { return ...; }.",
+    sources=(
+        "https://nginx.org/en/docs/dev/development_guide.html#http_phases",
+        "nginx: src/http/ngx_http_core_module.h, ngx_http_phases",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="A return that refuses or leads elsewhere is passed over, and so is one in an if.",
+    bad=Example(_CONF % "return 200 ok;"),
+    good=Example(_CONF % "root /srv/www;"),
+    check=check,
+)
