@@ -91,3 +91,22 @@ def test_lim_return_first_is_past_all_guards(serve: Serve, guard: str, answer: s
     is_past = answer.startswith("return")
     assert statuses - {200} == (set() if is_past else {GUARDS[guard]})
     assert fires("lim-return-first", server.conf) is is_past
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("rules", "is_lost", "status"),
+    [
+        ("allow 127.0.0.2;", True, 200),
+        ("allow 127.0.0.2; deny all;", False, 403),
+        ("", False, 403),
+        ("allow all;", False, 200),
+    ],
+)
+def test_lim_deny_lost_lets_everybody_in(
+    serve: Serve, rules: str, *, is_lost: bool, status: int
+) -> None:
+    named = "location @said { allow all; return 200; }"
+    server = serve(CONF % ("deny all;", f"location / {{ {rules} try_files /none @said; }} {named}"))
+    assert ask(server, "/")[0] == status
+    assert fires("lim-deny-lost", server.conf) is is_lost

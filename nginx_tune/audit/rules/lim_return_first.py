@@ -22,12 +22,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for scope in context.scopes:
         body = scope.own.block or Block([])
         answer = body.first("return")
-        if answer is None or parse_count(answer.value) not in _GIVEN:
+        if answer is None or parse_count(answer.value) not in _GIVEN or _is_inside(scope.own):
             continue
         for name in _GUARDS:
             line = next((one for one in body.all(name) if one.value != "off"), None)
             if line is not None:
                 yield Hit(line, _message(line), [written(line), written(answer)])
+
+
+def _is_inside(block: Directive) -> bool:
+    """Whether requests come there from another location alone, which has rules of its own."""
+    return block.value.startswith("@") or bool(block.block and block.block.all("internal"))
 
 
 def _message(line: Directive) -> str:
@@ -54,7 +59,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A return that refuses or leads elsewhere is passed over, and so is one in an if.",
+    about="A return that refuses or leads elsewhere is passed over, and so is one in an if, or in "
+    "a location for requests of others (internal, or @NAME).",
     bad=Example(_CONF % "return 200 ok;"),
     good=Example(_CONF % "root /srv/www;"),
     check=check,
