@@ -43,10 +43,11 @@ pytest: $(READY_DEV)
 	run -m alone --durations=40 --reruns=1; \
 	exit $$failed
 
-# They wait for most of their time, so more run side by side than there are CPUs.
+# They wait for most of their time, so more run side by side than there are CPUs. MAKEFLAGS names a
+# job server that make keeps from all but other makes.
 test-rust: $(READY_DEV)
 	@if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
-	else run() { (cd probes && RUST_TEST_THREADS=5 cargo test --profile checked --locked --no-fail-fast); }; \
+	else run() { (cd probes && MAKEFLAGS= RUST_TEST_THREADS=5 cargo test --profile checked --locked --no-fail-fast); }; \
 	run || { run && echo "Rust tests (passed at the second try)" | tee -a $(UNTESTED) >&2; }; fi
 
 lint: lint-python lint-rust
@@ -62,7 +63,7 @@ lint-rust: $(READY_DEV)
 	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \
 	else echo "format of the Rust code without rustfmt" | tee -a $(UNTESTED) >&2; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
-	cd probes && cargo clippy --all-targets --locked --release -- -D warnings; \
+	cd probes && MAKEFLAGS= cargo clippy --all-targets --locked --release -- -D warnings; \
 	else echo "lint of the Rust code without clippy" | tee -a $(UNTESTED) >&2; fi
 
 build: $(READY_DEV)
