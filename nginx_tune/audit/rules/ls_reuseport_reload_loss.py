@@ -24,15 +24,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     ]
     if not lines:
         return
-    kernel = context.facts.kernel
-    if _SYSCTL in kernel.sysctls:
-        if kernel.sysctls[_SYSCTL] == "0":
+    sysctls = context.network_sysctls
+    if _SYSCTL in sysctls:
+        if sysctls[_SYSCTL] == "0":
             yield Hit(
                 lines[0],
                 "connections that wait in the queue of a worker that a reload takes away are reset",
                 [written(lines[0]), Evidence(fact=_SYSCTL, value="0")],
             )
-    elif not kernel.sysctls:  # else the kernel is older than the switch
+    elif not sysctls:  # else the kernel is older than the switch
         yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
 
 
