@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cached_property
 
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
@@ -64,13 +63,6 @@ class Context:
         """Whether the host is Linux; null when not known."""
         system = self.facts.kernel.system
         return None if system is None else system == "Linux"
-
-    @property
-    def network_sysctls(self) -> Mapping[str, str]:
-        """Of the network namespace of nginx; none where the facts are of another one."""
-        running = self.facts.nginx.running
-        is_elsewhere = running is not None and running.other_network_namespace
-        return {} if is_elsewhere else self.facts.kernel.sysctls
 
     @property
     def names(self) -> frozenset[str]:

@@ -20,11 +20,13 @@ class ListenSocket(Part, frozen=True, kw_only=True):
 
 
 class Listening(Part, frozen=True, kw_only=True):
-    """The listening sockets of one network namespace."""
+    """The listening sockets of one network namespace, and what bounds them."""
 
     sockets: list[ListenSocket] = []
     somaxconn: int | None = None
     """Of that namespace, now."""
+    sysctls: dict[str, str] | None = None
+    """Those that each network namespace has for itself, as read; null where nobody asked."""
 
 
 class Listener(Part, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from nginx_tune.host.caller import caller_id
+from nginx_tune.host.kernel import NETWORK_SYSCTLS
 from nginx_tune.host.lab_mark import is_in_lab
 from nginx_tune.host.programs import find_program, start_program, why_distrusted
 from nginx_tune.host.version_texts import version_texts
@@ -235,7 +236,18 @@ def _listening() -> Dict[str, Any]:
             somaxconn: Optional[int] = int(file.read())
     except (OSError, ValueError):
         somaxconn = None
-    return {"sockets": found, "somaxconn": somaxconn}
+    return {"sockets": found, "somaxconn": somaxconn, "sysctls": _network_sysctls()}
+
+
+def _network_sysctls() -> Dict[str, str]:
+    found = {}
+    for name in NETWORK_SYSCTLS:
+        try:
+            with open("/proc/sys/" + name.replace(".", "/")) as file:  # noqa: PTH123
+                found[name] = file.read()
+        except OSError:
+            continue
+    return found
 
 
 def _dump(protocol: int, kind: int, request: bytes) -> Iterator[bytes]:

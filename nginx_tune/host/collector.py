@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from nginx_tune import __version__
-from nginx_tune.host.kernel import SYSCTLS
+from nginx_tune.host.kernel import NETWORK_SYSCTLS, SYSCTLS
 from nginx_tune.host.nginx_names import COMMS, NAMES
 
 _PARTS = (
@@ -21,7 +21,13 @@ _PARTS = (
     "collect",
     "collect_command",
 )
-_TABLES = {"SYSCTLS": SYSCTLS, "NAMES": NAMES, "COMMS": COMMS, "__version__": __version__}
+_TABLES = {
+    "SYSCTLS": SYSCTLS,
+    "NETWORK_SYSCTLS": NETWORK_SYSCTLS,
+    "NAMES": NAMES,
+    "COMMS": COMMS,
+    "__version__": __version__,
+}
 
 _HEAD = '''\
 #!/usr/bin/env python3

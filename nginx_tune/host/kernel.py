@@ -7,6 +7,7 @@ import re
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Kernel, Limits
+from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_process import parse_capabilities, parse_open_files, parse_status
 from nginx_tune.host.parse_values import parse_integer, parse_release
@@ -46,6 +47,12 @@ SYSCTLS = (
     "vm.swappiness",
     "vm.vfs_cache_pressure",
 )
+
+NETWORK_SYSCTLS = (
+    "net.core.somaxconn",
+    *(name for name in SYSCTLS if name.startswith(("net.ipv4.", "net.ipv6."))),
+)
+"""Those of which each network namespace has its own; of the other ``net.core`` there is one."""
 
 _SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
 """Features by the release that brought them (EPOLLEXCLUSIVE: epoll_ctl(2))."""
@@ -87,6 +94,17 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
         sysctls=sysctls,
     )
     return kernel, gaps
+
+
+def of_network(kernel: Kernel, asked: Listening | Missing) -> Kernel:
+    """The kernel as an nginx in another network namespace has it.
+
+    What is not known of that namespace is left out: the reader's says nothing about it.
+    """
+    own = None if isinstance(asked, Missing) else asked.sysctls
+    theirs = {name: " ".join(text.split()) for name, text in (own or {}).items()}
+    kept = {name: text for name, text in kernel.sysctls.items() if name not in NETWORK_SYSCTLS}
+    return replace(kernel, sysctls=dict(sorted({**kept, **theirs}.items())))
 
 
 def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:

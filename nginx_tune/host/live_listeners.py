@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from pathlib import Path
 from socket import AF_INET, AF_INET6
@@ -9,6 +10,7 @@ from typing import Any
 
 from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.host.door import HostReadError
+from nginx_tune.host.kernel import NETWORK_SYSCTLS, sysctl_path
 from nginx_tune.host.namespaces import in_network_of
 
 _TCP_LISTEN = 1 << 10
@@ -40,7 +42,7 @@ def _ask() -> Listening:
     except NetlinkError as error:
         raise HostReadError("listening", f"sock_diag: {error}") from None
     found = sorted(map(_socket, sockets), key=lambda one: (one.port, one.address, one.inode))
-    return Listening(sockets=found, somaxconn=_somaxconn())
+    return Listening(sockets=found, somaxconn=_somaxconn(), sysctls=_sysctls())
 
 
 def _socket(message: Any) -> ListenSocket:
@@ -59,6 +61,15 @@ def _drops(meminfo: str | None) -> int | None:
     data = bytes.fromhex((meminfo or "").replace(":", ""))
     numbers = struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
     return numbers[_DROPS] if len(numbers) > _DROPS else None
+
+
+def _sysctls() -> dict[str, str]:
+    """Those of the calling thread's namespace; one that this kernel has not is left out."""
+    found = {}
+    for name in NETWORK_SYSCTLS:
+        with contextlib.suppress(OSError):
+            found[name] = Path(sysctl_path(name)).read_text()
+    return found
 
 
 def _somaxconn() -> int | None:

@@ -11,7 +11,7 @@ from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Gaps, Host, HostReadError, under
-from nginx_tune.host.kernel import of_nginx, read_kernel, read_limits
+from nginx_tune.host.kernel import of_network, of_nginx, read_kernel, read_limits
 from nginx_tune.host.listeners import add_counters, ask_listening, read_listeners
 from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
@@ -90,6 +90,8 @@ def gather_facts(
     network, found = read_network(host, link_speeds or {})
     gaps |= under("/network", found)
     listening = ask_listening(host, pid)
+    if nginx.running and nginx.running.other_network_namespace:
+        kernel = of_network(kernel, listening)
     network, found = add_counters(host, network, listening, pid)
     gaps |= under("/network", found)
     network, found = add_network_use(host, network, pid)

@@ -11,7 +11,6 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Cpu, ErrorLog, Facts, Kernel, Memory, Nginx
-from nginx_tune.documents.facts_nginx import Running
 from nginx_tune.documents.listening import Listener
 
 
@@ -24,16 +23,6 @@ def _listening(**more: object) -> Facts:
     return replace(linux(), listeners=[replace(found, **more)])
 
 
-def _in_a_container(**sysctls: str) -> Facts:
-    """Of its host: nginx has a network of its own."""
-    facts = linux(sysctls=sysctls)
-    running = Running(pid=7, other_network_namespace=True)
-    return replace(facts, nginx=replace(facts.nginx, running=running))
-
-
-PORTS = {
-    "net.ipv4.ip_local_port_range": "32768\t60999", "net.ipv4.ip_local_reserved_ports": "",
-}  # fmt: skip
 PART = "location / { proxy_pass http://b; }"
 LOG = "error_log /main.log;"
 CORES = linux(cpus=16)
@@ -308,18 +297,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         conf("listen 50051;"),
         linux(sysctls={"net.ipv4.ip_local_port_range": "32768\t60999"}),
         "kernel.sysctls[net.ipv4.ip_local_reserved_ports]",
-    ),
-    "ports that another network namespace gives out": (
-        "ls-port-ephemeral",
-        conf("listen 50051;"),
-        _in_a_container(**PORTS),
-        "kernel.sysctls[net.ipv4.ip_local_port_range]",
-    ),
-    "a switch of another network namespace": (
-        "ls-reuseport-reload-loss",
-        conf("listen 80 reuseport;"),
-        _in_a_container(**{"net.ipv4.tcp_migrate_req": "0"}),
-        "kernel.sysctls[net.ipv4.tcp_migrate_req]",
     ),
     "a port that is never given out": (
         "ls-port-ephemeral",

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from nginx_tune.documents.facts import Facts
+from nginx_tune.host.kernel import read_kernel
 from nginx_tune.host.live import LiveHost
 from nginx_tune.inspect.facts import gather_facts
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "ip")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
+PORTS = "20000 20010"
 CONF = """
 worker_processes 1;
 daemon off;
@@ -46,7 +48,8 @@ def contained(tmp_path: Path) -> Iterator[int]:
     script = (
         f"cd {place}; truncate -s 32M disk.img; mkfs.ext4 -q -F disk.img; "
         "mount -o loop disk.img data; head -c 100000 /dev/zero > data/file; "
-        "ip link set lo up; exec nginx -c $PWD/n.conf"
+        f"ip link set lo up; echo {PORTS} > /proc/sys/net/ipv4/ip_local_port_range; "
+        "exec nginx -c $PWD/n.conf"
     )
     command = ["unshare", "--mount", "--net", "sh", "-e", "-c", script]
     process = subprocess.Popen(command, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
@@ -84,6 +87,16 @@ def test_its_disk_and_its_data_are_seen(contained: int, tmp_path: Path) -> None:
     here = gather_facts(LiveHost(), paths=[data], datasets=[data])
     assert not here.storage.paths[0].seen_by_nginx
     assert here.datasets[0].files == 0
+
+
+def test_settings_of_its_network_are_its_own(contained: int) -> None:
+    """And those that are the whole kernel's are read here, for it cannot see them."""
+    sysctls = seen(contained).kernel.sysctls
+    assert sysctls["net.ipv4.ip_local_port_range"] == PORTS
+    here = read_kernel(LiveHost())[0].sysctls
+    assert here["net.ipv4.ip_local_port_range"] != PORTS
+    assert sysctls["net.core.rmem_max"] == here["net.core.rmem_max"]
+    assert sysctls.keys() == here.keys()
 
 
 def test_what_it_is_is_read_not_run(contained: int) -> None:

@@ -19,7 +19,7 @@ from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Gaps, Host, Missing
-from nginx_tune.host.kernel import read_limits
+from nginx_tune.host.kernel import NETWORK_SYSCTLS, read_limits
 from nginx_tune.host.layers import read_array, read_layer
 from nginx_tune.host.listeners import add_counters, read_listeners
 from nginx_tune.host.memory import read_memory
@@ -200,6 +200,16 @@ def test_what_a_container_s_nginx_is() -> None:
     assert running.ktls_connections == 214
     assert running.other_network_namespace is True
     assert [instance.pid for instance in nginx.instances] == [4711]
+
+
+@pytest.mark.parametrize("own", [None, {"net.ipv4.tcp_syncookies": "0\n"}])
+def test_a_container_s_network_settings_are_not_the_host_s(own: dict[str, str] | None) -> None:
+    machine, request = container_nginx()
+    machine.sockets[4711] = Listening(sysctls=own)
+    sysctls = inspect_host(machine, request).kernel.sysctls
+    of_network = {name: value for name, value in sysctls.items() if name in NETWORK_SYSCTLS}
+    assert of_network == {name: value.strip() for name, value in (own or {}).items()}
+    assert "net.core.rmem_max" in sysctls, "of which there is one for all"
 
 
 def test_a_program_that_cannot_be_read_is_not_taken_for_the_host_s() -> None:

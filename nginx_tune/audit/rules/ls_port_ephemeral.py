@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Ports that an outgoing connection of this host may have when nginx wants to listen there."""
     if context.is_linux is False:
         return
-    sysctls = context.network_sysctls
+    sysctls = context.facts.kernel.sysctls
     given = _port_range(sysctls.get(RANGE, f"{_UNPRIVILEGED} {_HIGHEST_PORT}"))
     named = {one: line for one, line in _sockets(context).items() if _within(one, given)}
     missing = tuple(f"kernel.sysctls[{name}]" for name in (RANGE, RESERVED) if name not in sysctls)

@@ -24,7 +24,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     ]
     if not lines:
         return
-    sysctls = context.network_sysctls
+    sysctls = context.facts.kernel.sysctls
     if _SYSCTL in sysctls:
         if sysctls[_SYSCTL] == "0":
             yield Hit(

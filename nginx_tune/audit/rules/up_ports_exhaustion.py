@@ -44,7 +44,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 f"up to {most} requests at once may be passed to {name}, and there are local "
                 f"ports for {ports * servers}",
                 [
-                    Evidence(fact=FACT, value=context.network_sysctls[SYSCTL]),
+                    Evidence(fact=FACT, value=context.facts.kernel.sysctls[SYSCTL]),
                     counted("servers", servers),
                     counted("workers", workers.value),
                     counted("worker_connections", _connections(context)),
@@ -79,7 +79,7 @@ def _is_spread(one: Pass) -> bool:
 
 def _ports(context: Context) -> int | None:
     """How many local ports there are to one address and port."""
-    numbers = [parse_count(part) for part in context.network_sysctls.get(SYSCTL, "").split()]
+    numbers = [parse_count(part) for part in context.facts.kernel.sysctls.get(SYSCTL, "").split()]
     match numbers:
         case [int() as low, int() as high] if low <= high:
             return high - low + 1
