@@ -47,7 +47,7 @@ pytest: $(READY_DEV)
 # job server that make keeps from all but other makes.
 test-rust: $(READY_DEV)
 	@if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
-	else run() { (cd probes && MAKEFLAGS= RUST_TEST_THREADS=5 cargo test --profile checked --locked --no-fail-fast); }; \
+	else run() { (cd probes && MAKEFLAGS= RUST_TEST_THREADS=$$(( 2 * $$(nproc) + 1 )) cargo test --profile checked --locked --no-fail-fast); }; \
 	run || { run && echo "Rust tests (passed at the second try)" | tee -a $(UNTESTED) >&2; }; fi
 
 lint: lint-python lint-rust

@@ -19,7 +19,8 @@ def build(
 ) -> subprocess.CompletedProcess[str]:
     """Build a wheel from a copy of what git knows, with the environment changed.
 
-    Cargo builds anew what lies at another place, which takes a minute: ``probes`` may be ours.
+    Cargo builds anew what lies at another place, which takes a minute: ``probes`` may be ours,
+    with what git does not know of it.
     """
     tree = directory / "tree"
     files = subprocess.run(

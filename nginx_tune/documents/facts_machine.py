@@ -17,9 +17,8 @@ class Kernel(Part, frozen=True, kw_only=True):
     features: dict[str, bool | None] = {}
     """``epollexclusive``, ``cachestat``, ``tcp_migrate_req``, ``tls``, … ; null when not known."""
     sysctls: dict[str, str] = {}
-    """Those of a network namespace are of that of the running nginx, and left out where it has one
-    of its own that could not be asked."""
-    """As the kernel spells them, e.g. ``net.core.somaxconn``."""
+    """As the kernel spells them, e.g. ``net.core.somaxconn``. Those of a network namespace are of
+    that of the running nginx, and left out where it has one of its own that could not be asked."""
 
 
 _FEW_PERIODS = 100

@@ -26,7 +26,8 @@ class Listening(Part, frozen=True, kw_only=True):
     somaxconn: int | None = None
     """Of that namespace, now."""
     sysctls: dict[str, str] | None = None
-    """Those that each network namespace has for itself, as read; null where nobody asked."""
+    """Those that this namespace has for itself, as read; null where nobody asked, and of the
+    reader's own."""
 
 
 class Listener(Part, frozen=True, kw_only=True):

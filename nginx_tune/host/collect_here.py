@@ -184,7 +184,7 @@ class Here:
         def enter_and_ask() -> None:
             try:
                 _enter(pid)
-                result.append(_listening())
+                result.append(dict(_listening(), sysctls=_network_sysctls()))
             except (OSError, ValueError) as error:
                 result.append(error)
 
@@ -236,7 +236,7 @@ def _listening() -> Dict[str, Any]:
             somaxconn: Optional[int] = int(file.read())
     except (OSError, ValueError):
         somaxconn = None
-    return {"sockets": found, "somaxconn": somaxconn, "sysctls": _network_sysctls()}
+    return {"sockets": found, "somaxconn": somaxconn}
 
 
 def _network_sysctls() -> Dict[str, str]:

@@ -52,7 +52,8 @@ NETWORK_SYSCTLS = (
     "net.core.somaxconn",
     *(name for name in SYSCTLS if name.startswith(("net.ipv4.", "net.ipv6."))),
 )
-"""Those of which each network namespace has its own; of the other ``net.core`` there is one."""
+"""Those of which each network namespace has its own, all since Linux 4.15; of the other
+``net.core`` there is one. Source: net/ipv4/sysctl_net_ipv4.c."""
 
 _SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
 """Features by the release that brought them (EPOLLEXCLUSIVE: epoll_ctl(2))."""
@@ -96,15 +97,21 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
     return kernel, gaps
 
 
-def of_network(kernel: Kernel, asked: Listening | Missing) -> Kernel:
+def of_network(kernel: Kernel, asked: Listening | Missing) -> tuple[Kernel, Gaps]:
     """The kernel as an nginx in another network namespace has it.
 
-    What is not known of that namespace is left out: the reader's says nothing about it.
+    What that namespace does not show there is one of, in the first namespace: older kernels have
+    fewer for each. What could not be asked is left out: the reader's says nothing about it.
     """
-    own = None if isinstance(asked, Missing) else asked.sysctls
-    theirs = {name: " ".join(text.split()) for name, text in (own or {}).items()}
-    kept = {name: text for name, text in kernel.sysctls.items() if name not in NETWORK_SYSCTLS}
-    return replace(kernel, sysctls=dict(sorted({**kept, **theirs}.items())))
+    if isinstance(asked, Missing) or asked.sysctls is None:
+        reason = asked.reason if isinstance(asked, Missing) else "it was not asked"
+        kept = {name: text for name, text in kernel.sysctls.items() if name not in NETWORK_SYSCTLS}
+        if not isinstance(asked, Missing) and asked.somaxconn is not None:
+            kept["net.core.somaxconn"] = str(asked.somaxconn)
+        said = f"nginx has a network namespace of its own, whose settings are not known: {reason}"
+        return replace(kernel, sysctls=dict(sorted(kept.items()))), {"/sysctls": said}
+    theirs = {name: " ".join(text.split()) for name, text in asked.sysctls.items()}
+    return replace(kernel, sysctls=dict(sorted({**kernel.sysctls, **theirs}.items()))), {}
 
 
 def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:

@@ -8,10 +8,12 @@ from pathlib import Path
 from socket import AF_INET, AF_INET6
 from typing import Any
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.kernel import NETWORK_SYSCTLS, sysctl_path
-from nginx_tune.host.namespaces import in_network_of
+from nginx_tune.host.namespaces import in_network_of, is_our_network
 
 _TCP_LISTEN = 1 << 10
 _SKMEMINFO = 7
@@ -25,7 +27,9 @@ def read_listening(pid: int | None) -> Listening:
     Errors: HostReadError when the kernel has no sock_diag, OSError when the namespace may not be
             entered.
     """
-    return _ask() if pid is None else in_network_of(pid, _ask)
+    if pid is None or is_our_network(pid):
+        return _ask()
+    return in_network_of(pid, lambda: replace(_ask(), sysctls=_sysctls()))
 
 
 def _ask() -> Listening:
@@ -42,7 +46,7 @@ def _ask() -> Listening:
     except NetlinkError as error:
         raise HostReadError("listening", f"sock_diag: {error}") from None
     found = sorted(map(_socket, sockets), key=lambda one: (one.port, one.address, one.inode))
-    return Listening(sockets=found, somaxconn=_somaxconn(), sysctls=_sysctls())
+    return Listening(sockets=found, somaxconn=_somaxconn())
 
 
 def _socket(message: Any) -> ListenSocket:

@@ -19,14 +19,18 @@ def in_network_of(pid: int, ask: Callable[[], T]) -> T:
     Errors: OSError when the namespace may not be entered or the process is gone; what the
             function raises.
     """
-    if _is_our_network(pid):
+    if is_our_network(pid):
         return ask()
     # A thread has a namespace of its own choice and ends with it.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_enter_and_ask, pid, ask).result()
 
 
-def _is_our_network(pid: int) -> bool:
+def is_our_network(pid: int) -> bool:
+    """Whether a process has the network namespace of this one.
+
+    Errors: OSError when that may not be asked or the process is gone.
+    """
     theirs, ours = (os.stat(f"/proc/{who}/ns/net") for who in (pid, "self"))  # noqa: PTH116
     return theirs.st_ino == ours.st_ino
 

@@ -91,7 +91,8 @@ def gather_facts(
     gaps |= under("/network", found)
     listening = ask_listening(host, pid)
     if nginx.running and nginx.running.other_network_namespace:
-        kernel = of_network(kernel, listening)
+        kernel, found = of_network(kernel, listening)
+        gaps |= under("/kernel", found)
     network, found = add_counters(host, network, listening, pid)
     gaps |= under("/network", found)
     network, found = add_network_use(host, network, pid)

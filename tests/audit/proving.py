@@ -28,7 +28,7 @@ def fires(
 def severity(
     rule: str, conf: Path, facts: Facts | None = None, *, profile: Profile = "default"
 ) -> str | None:
-    """How bad the worst finding of a rule is, if there is any."""
+    """How bad the first finding of a rule is, if there is any."""
     found = audit(read_tree(str(conf), LiveHost()), facts, profile=profile)
     return next((one.severity for one in found.findings if one.rule == rule), None)
 

@@ -23,6 +23,16 @@ def _listening(**more: object) -> Facts:
     return replace(linux(), listeners=[replace(found, **more)])
 
 
+def _without_network(facts: Facts) -> Facts:
+    """With no setting of nginx's network namespace."""
+    return replace(facts, kernel=replace(facts.kernel, sysctls={"vm.swappiness": "60"}))
+
+
+PORTS_GIVEN = linux(
+    sysctls={
+        "net.ipv4.ip_local_port_range": "32768\t60999", "net.ipv4.ip_local_reserved_ports": "",
+    }
+)  # fmt: skip
 PART = "location / { proxy_pass http://b; }"
 LOG = "error_log /main.log;"
 CORES = linux(cpus=16)
@@ -298,6 +308,54 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         linux(sysctls={"net.ipv4.ip_local_port_range": "32768\t60999"}),
         "kernel.sysctls[net.ipv4.ip_local_reserved_ports]",
     ),
+    "a row of a map that is called listen": (
+        "ls-port-ephemeral",
+        "events {} http { map $a $b { listen 50051; } server { listen 80; } }",
+        PORTS_GIVEN,
+        0,
+    ),
+    "a switch of a network namespace that nobody asked": (
+        "ls-reuseport-reload-loss",
+        conf("listen 80 reuseport;"),
+        _without_network(linux(features={"tcp_migrate_req": True})),
+        "kernel.sysctls[net.ipv4.tcp_migrate_req]",
+    ),
+    "a kernel without that switch": (
+        "ls-reuseport-reload-loss",
+        conf("listen 80 reuseport;"),
+        _without_network(linux(features={"tcp_migrate_req": False})),
+        0,
+    ),
+    "every network is everybody": (
+        "lim-deny-lost",
+        conf("deny all; location / { allow 0.0.0.0/0; allow ::/0; }"),
+        None,
+        0,
+    ),
+    "a limit by a variable of a server": (
+        "lim-key-forged",
+        conf(
+            "set $k $remote_addr; if ($http_x_forwarded_for) { set $k $http_x_forwarded_for; }"
+            " limit_req zone=z;",
+            http="limit_req_zone $k zone=z:1m rate=1r/s;",
+        ),
+        None,
+        1,
+    ),
+    "a zone that nothing is limited by": (
+        "lim-key-forged",
+        conf(http="limit_req_zone $http_x_forwarded_for zone=z:1m rate=1r/s;"),
+        None,
+        0,
+    ),
+    "an answer of a location for requests of others": (
+        "lim-return-first",
+        conf(
+            "location @a { deny all; return 200; } location /b { internal; deny all; return 200; }"
+        ),
+        None,
+        0,
+    ),
     "a port that is never given out": (
         "ls-port-ephemeral",
         conf("listen 443;"),
@@ -483,3 +541,14 @@ def test_the_numbers_of_fixes_are_the_last_word(
             name, value = one.fix.split(";")[0].split()
             lines[name] = value
     raise AssertionError([one.fix for one in found])
+
+
+def test_the_worst_place_of_a_line_counts() -> None:
+    """That of a server which goes through the list to its beginning, whichever comes first."""
+    text = (
+        "events {} http { set_real_ip_from ::/0; real_ip_header X-Forwarded-For;"
+        " server { listen 80; } server { listen 81; real_ip_recursive on; }"
+        " server { listen 82; } }"
+    )
+    found = audit(parse_text(text), None).findings
+    assert [one.severity for one in found if one.rule == "lim-real-ip-any"] == ["warning"]

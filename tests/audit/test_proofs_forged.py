@@ -20,6 +20,14 @@ SOURCES = {
         'map $http_x_forwarded_for $key { default $binary_remote_addr; ~^10[.] ""; }'
         " limit_req_zone $key zone=one:1m rate=1r/m;"
     ),
+    "geo": (
+        "geo $http_x_forwarded_for $key { default one; 10.0.0.0/8 ''; }"
+        " limit_req_zone $key zone=one:1m rate=1r/m;"
+    ),
+    "end of the list": (
+        'map $http_x_forwarded_for $key { default $binary_remote_addr; "~(?<last>[^, .]+)$" a; }'
+        " limit_req_zone $key zone=one:1m rate=1r/m;"
+    ),
     "address": "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;",
 }
 
@@ -29,7 +37,7 @@ SOURCES = {
 def test_lim_key_forged_lets_who_says_another_address_through(serve: Serve, source: str) -> None:
     server = serve(CONF % (SOURCES[source], LIMITED))
     answers = [ask(server, "/", f"X-Forwarded-For: 10.0.0.{n}")[0] for n in range(1, 6)]
-    is_forged = source != "address"
+    is_forged = source not in {"address", "end of the list"}
     assert answers == ([200] * 5 if is_forged else [200] + [503] * 4)
     assert fires("lim-key-forged", server.conf) is is_forged
 
@@ -52,6 +60,7 @@ ADMIN = "allow 10.0.0.0/8; deny all;"
     ("believed", "recursive", "said", "expected"),
     [
         ("0.0.0.0/0", "on", ADDED, ("warning", 200)),
+        ("10.0.0.0/0", "on", ADDED, ("warning", 200)),
         ("0.0.0.0/0", "off", ADDED, ("advice", 403)),
         ("0.0.0.0/0", "off", "X-Forwarded-For: 10.6.6.6", ("advice", 200)),
         ("127.0.0.1", "on", ADDED, (None, 403)),
@@ -81,16 +90,22 @@ GUARDS = {
 
 @every_version
 @pytest.mark.parametrize("guard", GUARDS)
-@pytest.mark.parametrize("answer", ["return 200 in;", "try_files /none @said;"])
+@pytest.mark.parametrize(
+    "answer",
+    ["return 200 in;", "break; return 200 in; try_files /none @said;", "try_files /none @said;"],
+)
 def test_lim_return_first_is_past_all_guards(serve: Serve, guard: str, answer: str) -> None:
     server = serve(
         CONF % ("limit_req_zone all zone=all:1m rate=1r/m;",
                 f"location / {{ {guard} {answer} }} location = /no {{ return 403; }} {SAID}")
     )  # fmt: skip
     statuses = {ask(server, "/")[0] for _ in range(3)}
-    is_past = answer.startswith("return")
+    is_past = answer.startswith("return")  # a break lets all go on to where they are asked
     assert statuses - {200} == (set() if is_past else {GUARDS[guard]})
     assert fires("lim-return-first", server.conf) is is_past
+
+
+BY_NAME = "auth_basic secret; auth_basic_user_file DIR/none;"
 
 
 @every_version
@@ -101,9 +116,12 @@ def test_lim_return_first_is_past_all_guards(serve: Serve, guard: str, answer: s
         ("allow 127.0.0.2; deny all;", False, 403),
         ("", False, 403),
         ("allow all;", False, 200),
+        (f"satisfy any; allow 127.0.0.2; {BY_NAME}", False, 401),
+        (f"satisfy any; allow 127.0.0.1; {BY_NAME}", False, 200),
+        (f"allow 127.0.0.2; {BY_NAME}", True, 401),
     ],
 )
-def test_lim_deny_lost_lets_everybody_in(
+def test_lim_deny_lost_refuses_no_address(
     serve: Serve, rules: str, *, is_lost: bool, status: int
 ) -> None:
     named = "location @said { allow all; return 200; }"

@@ -19,7 +19,7 @@ from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Gaps, Host, Missing
-from nginx_tune.host.kernel import NETWORK_SYSCTLS, read_limits
+from nginx_tune.host.kernel import NETWORK_SYSCTLS, read_kernel, read_limits
 from nginx_tune.host.layers import read_array, read_layer
 from nginx_tune.host.listeners import add_counters, read_listeners
 from nginx_tune.host.memory import read_memory
@@ -202,14 +202,31 @@ def test_what_a_container_s_nginx_is() -> None:
     assert [instance.pid for instance in nginx.instances] == [4711]
 
 
-@pytest.mark.parametrize("own", [None, {"net.ipv4.tcp_syncookies": "0\n"}])
-def test_a_container_s_network_settings_are_not_the_host_s(own: dict[str, str] | None) -> None:
+def test_a_container_s_network_settings_are_its_own() -> None:
     machine, request = container_nginx()
-    machine.sockets[4711] = Listening(sysctls=own)
-    sysctls = inspect_host(machine, request).kernel.sysctls
+    before = read_kernel(machine)[0].sysctls
+    machine.sockets[4711] = Listening(sysctls={"net.ipv4.tcp_syncookies": "0\n"})
+    facts = inspect_host(machine, request)
+    # Of what it does not show there is one for all, as of all others before Linux 4.15.
+    assert facts.kernel.sysctls == {**before, "net.ipv4.tcp_syncookies": "0"}
+    assert "/kernel/sysctls" not in {unknown.path for unknown in facts.unknown}
+
+
+@pytest.mark.parametrize("asked", [None, Listening(somaxconn=128)])
+def test_a_container_s_network_settings_that_nobody_asked_are_not_the_host_s(
+    asked: Listening | None,
+) -> None:
+    machine, request = container_nginx()
+    machine.sockets.pop(4711, None)
+    if asked is not None:
+        machine.sockets[4711] = asked
+    facts = inspect_host(machine, request)
+    sysctls = facts.kernel.sysctls
     of_network = {name: value for name, value in sysctls.items() if name in NETWORK_SYSCTLS}
-    assert of_network == {name: value.strip() for name, value in (own or {}).items()}
+    assert of_network == ({} if asked is None else {"net.core.somaxconn": "128"})
     assert "net.core.rmem_max" in sysctls, "of which there is one for all"
+    (why,) = (one.reason for one in facts.unknown if one.path == "/kernel/sysctls")
+    assert "a network namespace of its own" in why
 
 
 def test_a_program_that_cannot_be_read_is_not_taken_for_the_host_s() -> None:

@@ -10,7 +10,8 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
 
-_EVERYBODY = "all"
+_EVERYBODY = frozenset({"all", "0.0.0.0/0", "::/0"})
+_OTHER_GUARDS = ("auth_basic", "auth_request", "auth_jwt")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -20,15 +21,27 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for scope in context.scopes:
         body = scope.own.block or Block([])
         allowed = body.all("allow")
-        if not allowed or body.all("deny") or any(one.value == _EVERYBODY for one in allowed):
+        if (
+            not allowed
+            or body.all("deny")
+            or _is_other_way_in(scope)
+            or any(one.value in _EVERYBODY for one in allowed)
+        ):
             continue
         denied = _around(scope)
         if denied is not None:
             yield Hit(
                 allowed[0],
-                f"everybody is let in here: {denied} of the block around holds no longer",
+                f"no address is refused here: {denied} of the block around holds no longer",
                 [written(allowed[0]), written(denied)],
             )
+
+
+def _is_other_way_in(scope: Scope) -> bool:
+    """Whether an address is one way in among others, and who has another needs none."""
+    return scope.value("satisfy") == "any" and any(
+        scope.value(name, "off") != "off" for name in _OTHER_GUARDS
+    )
 
 
 def _around(scope: Scope) -> Directive | None:
@@ -56,7 +69,7 @@ RULE = Rule(
     severity="warning",
     title="allow takes away the deny of the block around",
     why="allow and deny are inherited only by a block that has none of them. One that allows some "
-    "addresses and denies nobody has no rule for all others, and who fits no rule is let in.",
+    "addresses and denies nobody has no rule for all others, and who fits no rule is not refused.",
     fix="deny all; behind the last allow of the block.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_access_module.html",
@@ -64,7 +77,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="allow all; is taken for meant.",
+    about="allow all; is taken for meant, and so is allow beside satisfy any and a password. A "
+    "block that allows where none around it denies, and limit_except, are not looked at.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "deny all;"),
     check=check,

@@ -16,7 +16,7 @@ _LISTS = frozenset({"http_x_forwarded_for", "proxy_add_x_forwarded_for", "http_f
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Limits whose key a client can make up, so that no two of its requests count together."""
+    """Limits whose key a client can make up."""
     used = {parameter(line.args, "zone") for line in context.client_lines("limit_req")}
     used |= {line.value for line in context.client_lines("limit_conn")}
     for kind in ("limit_req_zone", "limit_conn_zone"):
@@ -45,10 +45,33 @@ def _forged(context: Context, zone: Directive) -> tuple[str, Directive] | None:
         if name in seen:
             continue
         seen.add(name)
-        for table in context.variables.tables(name):
-            texts = [table.value, *(line.value for line in table.block or ())]
-            asked += [(one, table) for text in texts for one in sorted(variables_of(text))]
+        for place, text in _made_of(context, name):
+            asked += [(one, place) for one in sorted(variables_of(text))]
     return None
+
+
+def _made_of(context: Context, name: str) -> Iterator[tuple[Directive, str]]:
+    """The lines that make a variable, with each text that decides on it."""
+    for table in context.variables.tables(name):
+        if not _takes_the_last(table):
+            yield table, table.value
+        for line in table.block or ():
+            yield table, line.value
+    for line in context.lines_by_name.get("set", []):
+        if len(line.args) > 1 and variables_of(line.value) == {name}:
+            yield line, line.args[1]
+    for line in context.lines_by_name.get("geo", []):
+        if len(line.args) > 1 and variables_of(line.args[1]) == {name}:
+            yield line, line.value
+
+
+def _takes_the_last(table: Directive) -> bool:
+    """Whether a map looks at the end of what it is given alone, which the last proxy wrote."""
+    keys = [line.name for line in table.block or () if line.name != "default"]
+    return bool(keys) and all(
+        key.startswith("~") and key.endswith("$") and not key.lstrip("~*").startswith("^")
+        for key in keys
+    )
 
 
 _CONF = """
@@ -67,7 +90,8 @@ RULE = Rule(
     title="a limit by a header that clients can make up",
     why="Proxies add the address of who came to them at the end of X-Forwarded-For, and leave at "
     "its beginning what the client wrote there. Who writes something else into each request is "
-    "never limited, and who sends none at all has an empty key, which nginx does not count.",
+    "never limited; and with $http_x_forwarded_for itself who sends none has an empty key, which "
+    "nginx does not count.",
     fix="limit by $binary_remote_addr, and where proxies stand in front, set_real_ip_from "
     "THEIR-ADDRESSES; real_ip_header X-Forwarded-For; real_ip_recursive on;",
     sources=(
@@ -79,7 +103,8 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A proxy in front that puts another header in the place of the client's, and through "
     "which everybody has to come, makes it harmless. Headers that such proxies set whole "
-    "(X-Real-IP and the like) are left alone, and so are keys of an application, as of an API.",
+    "(X-Real-IP and the like) are left alone, and so are keys of an application, as of an API, and "
+    "maps that take the end of the list.",
     bad=Example(_CONF % ("", "$http_x_forwarded_for")),
     good=Example(_CONF % (_REAL, "$binary_remote_addr")),
     check=check,

@@ -11,34 +11,35 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.documents.decisions import Evidence
 
-_ANYBODY = frozenset({"0.0.0.0/0", "::/0"})
-_LISTS = frozenset({"x-forwarded-for", "forwarded"})
+_ANYBODY = "/0"
+"""Ends a network that is all addresses, however its own is spelled."""
+_LIST = "x-forwarded-for"
 _HEADER, _RECURSIVE = "real_ip_header", "real_ip_recursive"
 _USUAL_HEADER = "X-Real-IP"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Addresses of clients that nginx takes from whoever says so."""
-    told: set[Directive] = set()
+    found: dict[Directive, Hit] = {}
     for scope in context.scopes if "set_real_ip_from" in context.names else ():
         for line in scope.effective_all("set_real_ip_from"):
-            if line.value not in _ANYBODY or line in told:
-                continue
-            header = scope.value(_HEADER, _USUAL_HEADER.lower())
-            if header == "proxy_protocol":
-                continue
-            told.add(line)
-            yield _hit(scope, line, header)
+            known = found.get(line)
+            if line.value.endswith(_ANYBODY) and (known is None or known.severity is not None):
+                hit = _hit(scope, line)
+                if known is None or hit.severity is None:
+                    found[line] = hit
+    yield from found.values()
 
 
-def _hit(scope: Scope, line: Directive, header: str) -> Hit:
+def _hit(scope: Scope, line: Directive) -> Hit:
     """Of a list that is gone through to its beginning a proxy in front makes no difference."""
+    header = scope.value(_HEADER, _USUAL_HEADER.lower())
     evidence = [
         written(line),
         _held(scope, _HEADER, _USUAL_HEADER),
         _held(scope, _RECURSIVE, "off"),
     ]
-    if header in _LISTS and scope.value(_RECURSIVE, "off") == "on":
+    if header == _LIST and scope.value(_RECURSIVE, "off") == "on":
         message = "the address is the first of the header, which the client wrote itself"
         return Hit(line, message, evidence)
     message = "who comes to nginx directly, and not through a proxy, says which address it has"
@@ -75,8 +76,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Without real_ip_recursive, or with a header that holds one address, nginx takes what "
-    "the last proxy said, and it is an advice: it is right while nobody comes to nginx past it.",
+    about="Without real_ip_recursive, with a header that holds one address, and with "
+    "proxy_protocol nginx takes what the last proxy said, and it is an advice: it is right while "
+    "nobody comes to nginx past it.",
     bad=Example(_CONF % "0.0.0.0/0"),
     good=Example(_CONF % "10.9.0.0/16"),
     check=check,

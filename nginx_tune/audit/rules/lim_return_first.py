@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -24,6 +25,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         answer = body.first("return")
         if answer is None or parse_count(answer.value) not in _GIVEN or _is_inside(scope.own):
             continue
+        if _may_be_passed(body, answer):
+            continue
         for name in _GUARDS:
             line = next((one for one in body.all(name) if one.value != "off"), None)
             if line is not None:
@@ -33,6 +36,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 def _is_inside(block: Directive) -> bool:
     """Whether requests come there from another location alone, which has rules of its own."""
     return block.value.startswith("@") or bool(block.block and block.block.all("internal"))
+
+
+def _may_be_passed(body: Block, answer: Directive) -> bool:
+    """Whether a break before the answer lets some requests go on."""
+    before = itertools.takewhile(lambda one: one is not answer, body)
+    return any("break" in (one.name, *one.args) for line in before for one in _all_of(line))
+
+
+def _all_of(line: Directive) -> Iterator[Directive]:
+    yield line
+    yield from line.block.walk() if line.block else ()
 
 
 def _message(line: Directive) -> str:
@@ -60,7 +74,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A return that refuses or leads elsewhere is passed over, and so is one in an if, or in "
-    "a location for requests of others (internal, or @NAME).",
+    "a location for requests of others (internal, or @NAME). Limits and rules of the block around "
+    "are not looked at.",
     bad=Example(_CONF % "return 200 ok;"),
     good=Example(_CONF % "root /srv/www;"),
     check=check,

@@ -51,7 +51,7 @@ def _sockets(context: Context) -> dict[SocketName, Directive]:
     """Every address of a network, of http, stream and mail, with its first line."""
     found: dict[SocketName, Directive] = {}
     for line in context.lines_by_name.get("listen", []):
-        if line.args and (socket := socket_name(line.value)).ports:
+        if line.args and line.table is None and (socket := socket_name(line.value)).ports:
             found.setdefault(socket, line)
     return found
 
@@ -82,7 +82,7 @@ def _reserved(text: str) -> set[int]:
 def _said(ports: list[int]) -> str:
     if len(ports) == 1:
         return f"port {ports[0]}"
-    return f"one of the ports {ports[0]} to {ports[-1]}"
+    return f"one of {len(ports)} of the ports {ports[0]} to {ports[-1]}"
 
 
 _CONF = "events { } http { server { listen %s; root /srv/www; } }"
@@ -95,9 +95,10 @@ RULE = Rule(
     severity="warning",
     title="an outgoing connection may hold the port of a listener",
     why="A connection that this host opens gets a local port of net.ipv4.ip_local_port_range, and "
-    "keeps it for a minute after its end (TIME_WAIT). nginx, when it starts or is first given "
-    "the address, tries for two seconds and a half and then ends with 98: Address already in use. "
-    "It happens at one start in many, mostly after a restart under load; nginx -t does not see it.",
+    "if this host ends it, keeps it for a minute after that (TIME_WAIT); a UDP socket that asks "
+    "somebody gets one too. nginx tries to listen there for two seconds and a half. Then, with 98: "
+    "Address already in use, it does not start, or stays with its old configuration at a reload "
+    "that brought the address. nginx -t does not see it.",
     fix="Add the port to net.ipv4.ip_local_reserved_ports in the network namespace of nginx (and "
     "in /etc/sysctl.d), or listen at one outside of net.ipv4.ip_local_port_range.",
     sources=(

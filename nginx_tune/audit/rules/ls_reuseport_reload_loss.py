@@ -32,7 +32,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 "connections that wait in the queue of a worker that a reload takes away are reset",
                 [written(lines[0]), Evidence(fact=_SYSCTL, value="0")],
             )
-    elif not sysctls:  # else the kernel is older than the switch
+    elif not sysctls or context.facts.kernel.features.get("tcp_migrate_req"):
+        # Not of nginx's network namespace; else the kernel is older than the switch.
         yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
 
 
