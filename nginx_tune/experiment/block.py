@@ -128,6 +128,19 @@ def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
         instance.stop()
 
 
+def _make_known(request: BlockRequest) -> None:
+    """Have nginx know what its caches hold, with no more of it in memory than before.
+
+    Its loader comes a minute after the start. Until then who asks for a page that another request
+    is opening for the first time has it fetched and written anew.
+    Source: ngx_http_file_cache_exists: the node is there, and ``exists`` is set when the first one
+            has read the header, which takes a while from a slow disk.
+    """
+    _prime(request.plan.target, request.arm.conduct.cached)
+    if request.arm.conduct.starts == "cold":
+        make_cold(request.evict)
+
+
 def _run_block(
     request: BlockRequest,
     lab: OpenLab,
@@ -142,6 +155,8 @@ def _run_block(
         instance = _start(request, conf_path, stderr_path, lab)
         try:
             request = _with_links(request, instance.pid)
+            if request.arm.conduct.cached and not lab.disks.has_cold_names:
+                _make_known(request)
             _prime(request.plan.target, request.arm.prime)
             reloads = reloading(
                 instance.pid,

@@ -114,6 +114,11 @@ class LabDisks:
                 else:
                     entry.unlink()
 
+    @property
+    def has_cold_names(self) -> bool:
+        """Whether a block starts with names and inodes that are not in memory."""
+        return self._lab.cold_names
+
     def make_names_cold(self) -> None:
         """Mount the disks anew when the lab asks for it, so that names and inodes are cold.
 

@@ -95,6 +95,18 @@ def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
 
 @in_the_lab
 @pytest.mark.needs("fuse")
+def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None:
+    """As it is in the first minute of an nginx whose loader has not come yet."""
+    result = run(run_cli, "cache-disks", "--pairs", "1", "--duration", "3s")
+    for block in result.measurements:
+        assert block.server.resident_bytes_before == 0, "of what they hold nothing is in memory"
+        assert (block.server.disk_read_bytes or 0) > 0
+        assert block.server.disk_written_bytes == 0, block.arm
+        assert block.classes["healthy-a"].requests > 0
+
+
+@in_the_lab
+@pytest.mark.needs("fuse")
 def test_bodies_that_spill_hold_the_loop_up_and_none_is_lost(run_cli: RunCli) -> None:
     result = run(run_cli, "upload-spill", "--duration", "4s")
     for block in result.measurements:
