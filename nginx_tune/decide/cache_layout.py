@@ -37,6 +37,11 @@ _WHOLE = (
     "a cache asks for HEAD as GET, and for all of an object whatever range is wanted: requests "
     "with a signature over method or Range (S3) fail"
 )
+_STARTS = (
+    "a start, unlike a reload, forgets what a cache holds: for a minute, and until the loader has "
+    "been through, a page that is asked for again while it is first opened is fetched anew"
+)
+"""Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
 _IN_PLACE_SINCE = (1, 7, 10)
 """``use_temp_path``."""
 INACTIVE = "30d"
@@ -76,6 +81,7 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
         risks=[
             FOREIGN_FILES,
             _WHOLE,
+            _STARTS,
             *filter(None, foreign),
             *(["adding a disk remaps most keys (A16)"] if several else []),
         ],
