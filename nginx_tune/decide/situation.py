@@ -20,12 +20,7 @@ from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
 from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
-from nginx_tune.decide.storage import (
-    DataPath,
-    data_paths,
-    on_shared_folder,
-    replaced_by_others,
-)
+from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder, replaced_by_others
 from nginx_tune.decide.usable_cpus import effective_cpus, wanted_workers
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts

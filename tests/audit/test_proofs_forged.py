@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import socket
+
 import pytest
 from nginx_versions import every_version
 from proving import fires, severity
 from scratch_nginx import Serve
 from test_proofs_mistakes import CONF, ask
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.conf.tree import read_tree
+from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
@@ -128,3 +135,42 @@ def test_lim_deny_lost_refuses_no_address(
     server = serve(CONF % ("deny all;", f"location / {{ {rules} try_files /none @said; }} {named}"))
     assert ask(server, "/")[0] == status
     assert fires("lim-deny-lost", server.conf) is is_lost
+
+
+CLIENTS = ("127.0.0.1", "127.0.0.2", "127.0.0.9")
+
+
+def _status_for(port: int, client: str, path: str) -> int:
+    with socket.create_connection(("127.0.0.1", port), source_address=(client, 0)) as peer:
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        return int(peer.recv(64).split()[1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lim_deny_lost_in_drawn_rules(serve: Serve, seed: int) -> None:
+    """Where it fires everybody is answered; where a block allows alone and it is silent, nobody
+    had been denied around it, or all were allowed."""
+    dice = random.Random(f"deny-lost-{seed}")
+    said = "try_files /none @said;"
+
+    def rules() -> str:
+        kinds = dice.choices(("allow", "deny"), k=dice.randrange(4))
+        return " ".join(f"{kind} {dice.choice((*CLIENTS[:2], 'all'))};" for kind in kinds)
+
+    drawn = [(rules(), rules()) for _ in range(25)]
+    blocks = "\n".join(
+        f"location /{n}/ {{ {outer} {said}\nlocation /{n}/in/ {{ {inner} {said} }} }}"
+        for n, (outer, inner) in enumerate(drawn)
+    )
+    server = serve(CONF % ("", f"{blocks}\nlocation @said {{ allow all; return 200; }}"))
+    found = audit(read_tree(str(server.conf), LiveHost()), None).findings
+    lines = server.conf.read_text().splitlines()
+    fired = {lines[one.line - 1].split()[1] for one in found if one.rule == "lim-deny-lost"}
+    for n, (outer, inner) in enumerate(drawn):
+        answers = {client: _status_for(server.port, client, f"/{n}/in/") for client in CLIENTS}
+        if f"/{n}/in/" in fired:
+            assert set(answers.values()) == {200}, (outer, inner)
+            assert "deny" in outer, (outer, inner)
+        elif "allow" in inner and "deny" not in inner:
+            assert "deny" not in outer or "allow all" in inner, (outer, inner)
+    assert fired

@@ -45,8 +45,8 @@ def _forged(context: Context, zone: Directive) -> tuple[str, Directive] | None:
         if name in seen:
             continue
         seen.add(name)
-        for place, text in _made_of(context, name):
-            asked += [(one, place) for one in sorted(variables_of(text))]
+        for maker, text in _made_of(context, name):
+            asked += [(one, maker) for one in sorted(variables_of(text))]
     return None
 
 
