@@ -1,3 +1,6 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::pair::{Pair, Say};
 use crate::clock::{NEVER, SECOND};
 use crate::failure::Failure;
@@ -204,10 +207,22 @@ fn a_window_that_runs_low_is_counted() {
         pair.talk().expect("good");
         let mut stream = b"\x01\x03\0\0\xd9\x00\x80".to_vec();
         stream.extend_from_slice(&(body as u32).to_be_bytes()[1..]);
-        let mut sent = pair.say(&[Say::Bytes(0, stream)]).expect("good");
-        while sent < body {
-            let part = (body - sent).min(60_000) as usize;
-            sent += pair.say(&[Say::Bytes(0, vec![b'x'; part])]).expect("good");
+        pair.say(&[Say::Bytes(0, stream)]).expect("good");
+        let mut came = 0;
+        while came < body {
+            let part = (body - came).min(60_000);
+            let whole = came + part;
+            came += pair
+                .say(&[Say::Bytes(0, vec![b'x'; part as usize])])
+                .expect("good");
+            // The server's end spreads packets over its round-trip time: on a slow machine what it wrote
+            // may wait, and what is written beside it would be more than the body.
+            let end = Instant::now() + Duration::from_secs(20);
+            while came < whole {
+                assert!(Instant::now() < end, "{came} of {whole}");
+                thread::sleep(Duration::from_millis(1));
+                came += pair.talk().expect("good");
+            }
         }
         pair.say(&[Say::End(0)]).expect("good");
         assert_eq!(ends(&mut pair), [(0, End::Whole)]);
