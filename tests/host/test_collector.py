@@ -204,7 +204,7 @@ def test_its_netlink_agrees_with_pyroute2(program: Path) -> None:
     assert [link["name"] for link in theirs] == [link["name"] for link in links]
     for link, their in zip(links, theirs, strict=True):
         assert {**link, **their} == link
-    # The settings are asked of a namespace that is another's; the collector leaves out what it has not.
+    # Asked of another namespace alone; the collector leaves out what it has not.
     assert {"sysctls": None, **answers["listening self"]["value"]} == listening
     backlogs = {one["port"]: (one["backlog"], one["accept_queue"]) for one in listening["sockets"]}
     assert backlogs[8080] == (7, 1)

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
-    Event, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
+    Event, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt, WriteError,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -49,6 +49,8 @@ pub(super) struct Pair {
     endpoint: Endpoint,
     server: Option<(ConnectionHandle, Connection)>,
     control: Option<StreamId>,
+    /// What the server's windows have not let it send yet, by stream.
+    unsent: Vec<(StreamId, Vec<u8>)>,
     /// What the client sent on its streams, and why it stopped reading some.
     pub(super) requests: Vec<(StreamId, Vec<u8>)>,
     pub(super) stopped: Vec<u32>,
@@ -128,6 +130,7 @@ impl Pair {
             endpoint,
             server: None,
             control: None,
+            unsent: Vec::new(),
             requests: Vec::new(),
             stopped: Vec::new(),
             closed: None,
@@ -151,17 +154,10 @@ impl Pair {
     pub(super) fn say(&mut self, says: &[Say]) -> Result<u64, Fault> {
         let (_, server) = self.server.as_mut().expect("a connection");
         for say in says {
+            send(server, &mut self.unsent);
             let id = |number: u64| StreamId::new(quinn_proto::Side::Client, Dir::Bi, number);
             match say {
-                Say::Bytes(number, bytes) => {
-                    let mut rest = bytes.as_slice();
-                    while let Ok(count) = server.send_stream(id(*number)).write(rest) {
-                        rest = &rest[count..];
-                        if rest.is_empty() {
-                            break;
-                        }
-                    }
-                }
+                Say::Bytes(number, bytes) => self.unsent.push((id(*number), bytes.clone())),
                 Say::End(number) => drop(server.send_stream(id(*number)).finish()),
                 Say::Reset(number, code) => {
                     let _ = server.send_stream(id(*number)).reset((*code).into());
@@ -258,6 +254,12 @@ impl Pair {
                 _ => {}
             }
         }
+        // Its timers keep an acknowledgement back, or find that something is lost.
+        let now = Instant::now();
+        if server.poll_timeout().is_some_and(|due| due <= now) {
+            server.handle_timeout(now);
+        }
+        send(server, &mut self.unsent);
         for dir in [Dir::Uni, Dir::Bi] {
             while let Some(id) = server.streams().accept(dir) {
                 self.requests.push((id, Vec::new()));
@@ -272,4 +274,19 @@ impl Pair {
             }
         }
     }
+}
+
+/// Writes as much as the windows take; what is for a stream that is no more is dropped.
+fn send(server: &mut Connection, unsent: &mut Vec<(StreamId, Vec<u8>)>) {
+    unsent.retain_mut(|(id, bytes)| {
+        loop {
+            match server.send_stream(*id).write(bytes) {
+                Ok(count) => drop(bytes.drain(..count)),
+                Err(error) => return error == WriteError::Blocked,
+            }
+            if bytes.is_empty() {
+                return false;
+            }
+        }
+    });
 }

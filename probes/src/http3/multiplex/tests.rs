@@ -215,8 +215,7 @@ fn a_window_that_runs_low_is_counted() {
             came += pair
                 .say(&[Say::Bytes(0, vec![b'x'; part as usize])])
                 .expect("good");
-            // The server's end spreads packets over its round-trip time: on a slow machine what it wrote
-            // may wait, and what is written beside it would be more than the body.
+            // The server's end spreads packets over its round-trip time: on a slow machine some come later.
             let end = Instant::now() + Duration::from_secs(20);
             while came < whole {
                 assert!(Instant::now() < end, "{came} of {whole}");
