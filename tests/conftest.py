@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -55,14 +56,38 @@ WAITING = {
 """Those whose tests wait more than they compute and compare no times: four files at a time."""
 
 
+STAGES = ("waiting", "alone")
+
+
+def _stage(path: Path) -> str | None:
+    """The stage of a file's tests that need something; None: they run with all others."""
+    file = path.relative_to(ROOT / "tests")
+    names = {file.parts[0], file.as_posix()}
+    return None if names & SIDE_BY_SIDE else "waiting" if names & WAITING else "alone"
+
+
+@functools.cache
+def _may_have(path: Path, stage: str) -> bool:
+    text = path.read_text()
+    return f"mark.{stage}" in text or ("needs(" in text and _stage(path) == stage)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A stage reads the files with tests of its own: all take ten seconds in each process."""
+    stage = config.option.markexpr
+    if stage in STAGES and collection_path.name.startswith("test_"):
+        return True if not _may_have(collection_path, stage) else None
+    return None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        file = item.path.relative_to(ROOT / "tests")
-        names = {file.parts[0], file.as_posix()}
-        if item.get_closest_marker("alone"):
-            continue
-        if item.get_closest_marker("needs") and not names & SIDE_BY_SIDE:
-            item.add_marker("waiting" if names & WAITING else "alone")
+        stage = _stage(item.path)
+        if not item.get_closest_marker("alone") and item.get_closest_marker("needs") and stage:
+            item.add_marker(stage)
+        for name in STAGES:
+            if item.get_closest_marker(name) and not _may_have(item.path, name):
+                raise pytest.UsageError(f"{item.nodeid}: `-m {name}` would not read its file")
     for item in items:
         for marker in item.iter_markers("needs"):
             for name in marker.args:
