@@ -1,12 +1,13 @@
-"""How often each claim of the built-in scenarios held, over all whole runs that were kept.
+"""How often claims and predictions of the built-in scenarios held, over all runs that were kept.
 
     sudo python benchmarks/scenarios.py -o DIR      a run of all of them
     python benchmarks/scenario_runs.py --add DIR    keep what it measured, renew the table
     python benchmarks/scenario_runs.py              renew the table alone
 
 Kept runs are the lines of benchmarks/scenario_runs.jsonl, one for each scenario and run: its date,
-where it ran, and each claim with what was measured. A run counts for a claim while the claim
-expects what it expected then: one that was changed begins anew.
+where it ran, and each claim and prediction with what was measured. A run counts for a claim while
+the claim expects what it expected then: one that was changed begins anew. A prediction is judged by
+the range that was stated before its own run, whatever the model says since.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
-from scenarios import put, table
+from scenarios import prediction_range, put, table
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Claim, Scenario, ScenarioRun
 from nginx_tune.report.quantities import measured_text
 from nginx_tune.report.scenario_page import expected_text
+from nginx_tune.report.text import number_text
 from nginx_tune.scenario.files import list_scenarios
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +42,18 @@ class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     measured: float | None = None
 
 
-class KeptRun(msgspec.Struct, frozen=True):
+class KeptPrediction(msgspec.Struct, frozen=True):
+    """A prediction of a run, of an arm against the baseline."""
+
+    arm: str
+    metric: str
+    expected: str
+    """With its range, as it is shown."""
+    inside: bool
+    measured: float
+
+
+class KeptRun(msgspec.Struct, frozen=True, omit_defaults=True):
     """One whole run of one scenario."""
 
     scenario: str
@@ -48,6 +61,7 @@ class KeptRun(msgspec.Struct, frozen=True):
     nginx: str
     kernel: str
     claims: dict[str, KeptClaim]
+    predictions: list[KeptPrediction] = []
 
 
 def kept(run: ScenarioRun, ended: datetime) -> KeptRun:
@@ -63,6 +77,11 @@ def kept(run: ScenarioRun, ended: datetime) -> KeptRun:
             for claim in run.claims
             if not claim.left_out
         },
+        predictions=[
+            KeptPrediction(one.arm, one.metric, prediction_range(one), one.inside, one.measured)
+            for one in run.predictions
+            if one.inside is not None and one.measured is not None
+        ],
     )
 
 
@@ -131,7 +150,36 @@ def summary(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
         "in all of theirs.\n"
     )
     head = ["scenario", "row", "claim", "expected", "measured", "held"]
-    return f"{said}\n{table([head, *(row(*one) for one in every)])}"
+    text = f"{said}\n{table([head, *(row(*one) for one in every)])}"
+    return text + predictions(scenarios, runs)
+
+
+def predictions(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
+    """How often what was measured lay in the range stated before the run; empty without any."""
+    rows = []
+    judged: list[KeptPrediction] = []
+    for scenario in scenarios:
+        told: dict[tuple[str, str], list[KeptPrediction]] = {}
+        for run in sorted(runs, key=lambda run: run.ended):
+            for one in run.predictions if run.scenario == scenario.name else []:
+                told.setdefault((one.arm, one.metric), []).append(one)
+        for (arm, metric), same in told.items():
+            name = scenario.name if arm == "candidate" else f"{scenario.name}, {arm}"
+            measured = [one.measured for one in same]
+            texts = dict.fromkeys(map(number_text, (min(measured), max(measured))))
+            inside = sum(one.inside for one in same)
+            share = f"{inside} of {len(same)}"
+            rows.append([
+                name, metric, same[-1].expected, " to ".join(texts),
+                share if inside == len(same) else f"**{share}**",
+            ])  # fmt: skip
+            judged += same
+    if not rows:
+        return ""
+    inside = sum(one.inside for one in judged)
+    head = ["scenario", "predicted", "expected (range), the last time", "measured", "inside"]
+    said = f"{inside} of {len(judged)} predictions lay in the range stated before the run.\n"
+    return f"\n{said}\n{table([head, *rows])}"
 
 
 def main() -> None:

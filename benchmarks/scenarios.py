@@ -93,13 +93,18 @@ def claim_row(claim: ClaimResult, run: ScenarioRun) -> list[str]:
     ]  # fmt: skip
 
 
+def prediction_range(one: PredictionResult) -> str:
+    """``32.9 (20.9 to 44.7)``."""
+    low, expected, high = map(number_text, (one.low, one.expected, one.high))
+    return f"{expected} ({low} to {high})"
+
+
 def prediction_row(run: ScenarioRun, one: PredictionResult) -> list[str]:
     """A line of the table of what was predicted."""
-    low, expected, high = map(number_text, (one.low, one.expected, one.high))
     return [
         run.name if one.arm == "candidate" else f"{run.name}, {one.arm}",
         one.metric,
-        f"{expected} ({low} to {high})",
+        prediction_range(one),
         one.source_figure,
         number_text(one.measured or 0.0),
         "inside" if one.inside else "**outside**",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.scenario import ClaimResult, ScenarioRun
+from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.scenario.files import list_scenarios
@@ -39,7 +39,15 @@ def run(measured: float | None, *, held: bool, expected: str = CLAIM.expression)
     ]  # fmt: skip
     environment = Environment(nginx_version="1.22.1", kernel_release="6.18")
     verdict = Verdict(outcome="better", primary_metric="x", environment=environment)
-    return ScenarioRun(name=SCENARIO.name, prediction=Decisions(), claims=claims, verdict=verdict)
+    told = {"decision": "thread-pools", "metric": "ratio(hot.mean)", "low": 0.1, "expected": 0.2}
+    predictions = [
+        PredictionResult(**told, high=0.4, measured=measured, inside=held),
+        PredictionResult(**told, high=0.4, arm="other", reason="not tried"),
+    ]
+    return ScenarioRun(
+        name=SCENARIO.name, prediction=Decisions(), claims=claims, verdict=verdict,
+        predictions=predictions,
+    )  # fmt: skip
 
 
 def test_a_run_is_kept_once_and_without_what_was_not_tried(tmp_path: Path) -> None:
@@ -52,6 +60,9 @@ def test_a_run_is_kept_once_and_without_what_was_not_tried(tmp_path: Path) -> No
     assert list(one.claims) == [CLAIM.name]
     assert one.claims[CLAIM.name].measured == 12.5
     assert one.claims[CLAIM.name].expected == expected_text(CLAIM)
+    assert [(told.arm, told.measured, told.inside) for told in one.predictions] == [
+        ("candidate", 12.5, True)
+    ]
 
 
 def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
@@ -64,6 +75,9 @@ def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
     assert text.startswith("1 claims in 2 to 2 runs each, 2026-11-24 to 2026-11-24 (10 are wanted")
     assert text.count("| thread-pools |") == 1
     assert "**1 of 2** |" in text
+    assert "\n2 of 3 predictions lay in the range stated before the run.\n" in text
+    said = "| thread-pools | ratio(hot.mean) | 0.2 (0.1 to 0.4) | 0.1 to 12.5 | **2 of 3** |\n"
+    assert text.endswith(said)
     both = summary(SCENARIOS, [runs[0], runs[0]])
     assert "| 2 of 2 |" in both
     assert "1 held in all of theirs" in both

@@ -120,10 +120,11 @@ def test_what_was_agreed_on_is_told(secure: Secure, offered: Tls, agreed: tuple[
     [sessions] = item.tls_sessions
     assert (sessions.version, sessions.cipher) == agreed
     assert sessions.connections >= item.requests > 0
-    # Bytes count when they come, requests when they were due: an edge may lie between the two.
+    # Bytes count when they come, requests when they were due: an edge may lie between the two, on
+    # a busy machine for each connection.
     length = len(f"TLSv{version} {cipher}")
     assert item.bytes % length == 0
-    assert abs(item.bytes // length - item.requests) <= 2
+    assert abs(item.bytes // length - item.requests) <= secure.plan.classes[0].connections
     assert f"TLS {version} {cipher}, handshakes took" in render_measurement(measurement)
 
 
