@@ -6,13 +6,15 @@
 
 Kept runs are the lines of benchmarks/scenario_runs.jsonl, one for each scenario and run: its date,
 where it ran, and each claim and prediction with what was measured. A run counts for a claim while
-the claim expects what it expected then: one that was changed begins anew. A prediction is judged by
-the range that was stated before its own run, whatever the model says since.
+the claim asks for the same quantity: where its bound alone was changed what was measured is judged
+by the new one, and any other change begins anew. A prediction is judged by the range that was
+stated before its own run, whatever the model says since.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -23,6 +25,7 @@ from scenarios import prediction_range, put, table
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Claim, Scenario, ScenarioRun
+from nginx_tune.prove.expression import COMPARE, parse_expression
 from nginx_tune.report.quantities import measured_text
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text
@@ -32,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "benchmarks" / "scenario_runs.jsonl"
 PAGE = ROOT / "benchmarks" / "README.md"
 ASKED_RUNS = 10
+_BOUND = re.compile(r"(?<=[<>=] )[0-9.]+[A-Za-z%/µ×]*$")
 
 
 class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,7 +118,18 @@ def found_in(directory: Path) -> list[KeptRun]:
 def told_of(scenario: Scenario, claim: Claim, runs: list[KeptRun]) -> list[KeptClaim]:
     """What the runs say of a claim as it is now."""
     mine = (run.claims.get(claim.name) for run in runs if run.scenario == scenario.name)
-    return [one for one in mine if one is not None and one.expected == expected_text(claim)]
+    return [now for one in mine if one is not None and (now := judged_anew(claim, one))]
+
+
+def judged_anew(claim: Claim, one: KeptClaim) -> KeptClaim | None:
+    """What was kept, by the bound that the claim has now; None where it asked for something else."""
+    text = expected_text(claim)
+    if one.expected == text:
+        return one
+    if one.measured is None or _BOUND.sub("", one.expected) != _BOUND.sub("", text):
+        return None
+    bound = parse_expression(claim.expression)
+    return KeptClaim(text, COMPARE[bound.operator](one.measured, bound.limit), one.measured)
 
 
 def row(scenario: Scenario, claim: Claim, told: list[KeptClaim]) -> list[str]:

@@ -6,9 +6,11 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pytest
+
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
+from nginx_tune.documents.scenario import Claim, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.scenario.files import list_scenarios
@@ -17,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import scenario_runs  # noqa: E402
-from scenario_runs import add, found_in, kept, read, summary  # noqa: E402
+from scenario_runs import KeptClaim, add, found_in, judged_anew, kept, read, summary  # noqa: E402
 
 SCENARIOS = list_scenarios()
 SCENARIO = next(one for one in SCENARIOS if one.name == "thread-pools")
@@ -81,6 +83,26 @@ def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
     both = summary(SCENARIOS, [runs[0], runs[0]])
     assert "| 2 of 2 |" in both
     assert "1 held in all of theirs" in both
+
+
+@pytest.mark.parametrize(
+    ("expected", "measured", "held"),
+    [
+        ("server.max <= 1.5s", 2.5, None),  # another quantity
+        ("server.mean >= 2s", 2.5, None),  # another comparison
+        ("server.mean <= 2s", 2.5, True),
+        ("server.mean <= 100ms", 3.5, False),
+        ("server.mean <= 4s", 3.5, False),
+        ("server.mean <= 2s", None, None),
+        ("server.mean <= 3s", None, True),
+    ],
+)
+def test_a_bound_that_was_changed_judges_what_was_measured(
+    expected: str, measured: float | None, held: bool | None
+) -> None:
+    claim = Claim(name="x", source_row="", expression="server.mean <= 3s")
+    found = judged_anew(claim, KeptClaim(expected, held=measured is None, measured=measured))
+    assert (None if found is None else found.held) is held
 
 
 def test_nothing_kept_is_said() -> None:
