@@ -87,7 +87,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(stage)
         for name in STAGES:
             if item.get_closest_marker(name) and not _may_have(item.path, name):
-                raise pytest.UsageError(f"{item.nodeid}: `-m {name}` would not read its file")
+                raise pytest.UsageError(
+                    f"{item.nodeid}: `-m {name}` would not read its file: mark it there, "
+                    f"by pytest.mark.needs(...) or pytest.mark.{name}"
+                )
     for item in items:
         for marker in item.iter_markers("needs"):
             for name in marker.args:

@@ -103,6 +103,11 @@ def test_a_bound_that_was_changed_judges_what_was_measured(
     claim = Claim(name="x", source_row="", expression="server.mean <= 3s")
     found = judged_anew(claim, KeptClaim(expected, held=measured is None, measured=measured))
     assert (None if found is None else found.held) is held
+    # What is to fail is no comparison with a bound.
+    fails = Claim(name="x", source_row="", expression="server.mean <= 3s", expect="fails")
+    assert (
+        judged_anew(fails, KeptClaim("fails: server.mean <= 2s", held=True, measured=2.5)) is None
+    )
 
 
 def test_nothing_kept_is_said() -> None:
