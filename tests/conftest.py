@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import free_ports
 import pytest
 from hypothesis import settings
 from needs import has, required, untested
@@ -133,6 +134,12 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody has."""
+    return free_ports.free_port()
 
 
 @pytest.fixture

@@ -15,18 +15,13 @@ from typing import Any
 
 import pytest
 from change_files import sha256
+from free_ports import free_port
 
 from nginx_tune.apply import run
 from nginx_tune.apply.examine import Proposed
 from nginx_tune.apply.journal import State
 from nginx_tune.apply.run import Applied, ApplyOptions, apply_change
 from nginx_tune.host.live import LiveHost
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from apply_site import Site, free_port
+from apply_site import Site
+from free_ports import free_port
 
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.tree import parse_text

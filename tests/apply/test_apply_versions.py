@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site, free_port
+from apply_site import Site
 from change_files import snapshot
+from free_ports import free_port
 from matrix_program import own_executable
 
 from nginx_tune.apply.errors import RejectedError

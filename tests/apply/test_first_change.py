@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from apply_site import free_port
+from free_ports import free_port
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "first-change.md"
 QUICKER = {

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site, free_port
+from apply_site import Site
 from change_files import snapshot
+from free_ports import free_port
 
 from nginx_tune.apply import calls, run
 from nginx_tune.apply.errors import RefusedError, RejectedError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import subprocess
 import time
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from nginx_versions import Nginx, find_nginx, installed
 from proving import until
 from scratch_nginx import Serve, Server, write_conf
@@ -30,8 +30,7 @@ def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Serve]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(conf: str, under: Sequence[str] = ()) -> Server:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         path = write_conf(tmp_path, conf.replace("PORT", str(port)))
         process = subprocess.Popen([*under, nginx.program, "-p", tmp_path, "-c", path])
         started.append(process)

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from msgspec.structs import replace
 from nginx_versions import Nginx, every_version, since
 from proving import fires, until
@@ -163,22 +164,16 @@ def test_ls_reuseport_twice_does_not_start(
     nginx: Nginx, tmp_path: Path, first: str, second: str, *, is_refused: bool
 ) -> None:
     servers = "".join(
-        f"server {{ listen 127.0.0.1:{_free_port()} {option}; server_name s{number}; }}"
+        f"server {{ listen 127.0.0.1:{free_port()} {option}; server_name s{number}; }}"
         for number, option in enumerate((first, second))
     )
-    port = _free_port()
+    port = free_port()
     servers = re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{port}", servers)
     conf = write_conf(tmp_path, f"events {{}} http {{ {servers} }}")
     said = config_test(conf, nginx.program)
     assert ("duplicate listen options" in said.stderr) is is_refused
     assert bool(said.returncode) is is_refused
     assert fires("ls-reuseport-twice", conf) is is_refused
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 SPREAD = """
@@ -253,7 +248,7 @@ def test_ls_accept_mutex_redundant_gives_one_worker_most(serve: Serve, listen: s
 def test_ls_http2_param_warns(
     nginx: Nginx, tmp_path: Path, listen: str, directive: str, first_warned: tuple[int, ...]
 ) -> None:
-    server = f"server {{ listen 127.0.0.1:{_free_port()} {listen}; {directive} }}"
+    server = f"server {{ listen 127.0.0.1:{free_port()} {listen}; {directive} }}"
     conf = write_conf(tmp_path, f"events {{}} http {{ {server} }}")
     said = config_test(conf, nginx.program)
     assert said.returncode == 0

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from msgspec.structs import replace
 from nginx_versions import Nginx, every_version, versions
 from origin import Request, no_answer, ok, run_origin
@@ -323,8 +324,7 @@ def _address_behind(server: Server) -> str:
 def test_up_static_dns_keeps_the_first_address(
     tmp_path: Path, nginx: Nginx, is_frozen: bool
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     backend = (
         f"server {{ listen 127.0.0.2:{port}; listen 127.0.0.3:{port}; return 200 $server_addr; }}"
     )

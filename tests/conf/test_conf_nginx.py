@@ -10,6 +10,7 @@ from typing import Any
 import crossplane
 import pytest
 from conf_readers import Disk
+from free_ports import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -103,8 +104,7 @@ WORDS = [
 @pytest.mark.needs("nginx", "root")
 def test_words_are_what_nginx_makes_of_them(tmp_path: Path) -> None:
     """nginx answers with the very word: the escapes are resolved as it resolves them."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     places = "".join(f"location = /{n} {{ return 200 {w}; }}\n" for n, w in enumerate(WORDS))
     conf = tmp_path / "nginx.conf"
     conf.write_text(

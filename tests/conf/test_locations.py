@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.tree import parse_text, read_tree
@@ -50,8 +51,7 @@ SERVERS = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     root = tmp_path_factory.mktemp("locations")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     listen = f"listen 127.0.0.1:{port};"
     body = f"""
 daemon off; master_process off; pid {root}/pid; error_log {root}/error.log;

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conf_readers import Files
+from free_ports import free_port
 
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.conf.virtual_servers import (
@@ -53,21 +54,12 @@ def ask(port: int, host: str) -> str:
     return answer
 
 
-def free_port(taken: list[int]) -> int:
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
-        if port not in taken:
-            return port
-
-
 @pytest.mark.needs("nginx")
 def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
     dice = random.Random(20261128)
-    ports: list[int] = []
     blocks = []
-    for _ in range(25):
-        ports.append(free_port(ports))
+    first = free_port(25)
+    for port in range(first, first + 25):
         count = dice.randint(1, 5)
         default = dice.choice([None, *range(count)])
         for number in range(count):
@@ -75,7 +67,7 @@ def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
             line = f"server_name {' '.join(repr(one) for one in names)};" if names else ""
             mark = " default_server" if number == default else ""
             blocks.append(
-                f"server {{ listen 127.0.0.1:{ports[-1]}{mark}; {line} return 200 s{number}; }}"
+                f"server {{ listen 127.0.0.1:{port}{mark}; {line} return 200 s{number}; }}"
             )
     body = "server_names_hash_bucket_size 128; " + "\n".join(blocks)
     conf = tmp_path / "nginx.conf"
@@ -87,7 +79,7 @@ def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
     try:
         for _ in range(200):
             try:
-                socket.create_connection(("127.0.0.1", ports[-1]), 1).close()
+                socket.create_connection(("127.0.0.1", first), 1).close()
                 break
             except OSError:
                 time.sleep(0.05)

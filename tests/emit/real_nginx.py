@@ -33,6 +33,8 @@ def serving(argv: list[str], port: int) -> Iterator[None]:
                 break
             assert process.poll() is None, process.stderr and process.stderr.read()
             time.sleep(0.01)
+        else:
+            raise AssertionError(f"nginx does not listen on 127.0.0.1:{port}")
         yield
     finally:
         process.terminate()

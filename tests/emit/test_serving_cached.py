@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import free_ports
 import pytest
 from goldens import _site as site
 from real_nginx import serving
@@ -311,8 +312,7 @@ def test_one_address_of_several_servers_and_places_is_several_pages(
 ) -> None:
     """The name of a host has no port, and an error page has the address of what failed."""
     address = f"127.0.0.1:{origin.server_address[1]}"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        other = taken.getsockname()[1]
+    other = free_ports.free_port()
     text = with_cache(
         tmp_path,
         SEVERAL.format(folder=tmp_path, origin=address, port=free_port, other=other),

@@ -6,6 +6,7 @@ import socket
 import struct
 from pathlib import Path
 
+import free_ports
 import pytest
 from generated_sites import generated
 from http2_frames import (
@@ -152,8 +153,7 @@ def test_a_port_of_http_answers_http_beside_one_of_tls(
     tmp_path: Path, free_port: int, *, is_said: bool
 ) -> None:
     """Under ``ssl`` it would say 400; where no address says which is for TLS, all are."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_ports.free_port()
     (tmp_path / "page").write_text("a page", encoding="utf-8")
     plain, secure = f"127.0.0.1:{free_port}", f"127.0.0.1:{port}"
     text = generated(tmp_path, FACTS, plain, f"{secure} ssl" if is_said else secure)

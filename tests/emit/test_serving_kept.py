@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from real_nginx import serving
 from situations import host, load, nginx
 from test_plan_changes import contents, write
@@ -77,10 +77,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 @pytest.fixture
 def origin_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()
 
 
 POOL = "keepalive 4;"

@@ -5,11 +5,11 @@ Whether it starts ``nginx -t`` does not say: there an address that is in use is 
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from real_nginx import check, serving
 from test_plan_changes import contents, write
 
@@ -45,15 +45,11 @@ def with_options(folder: Path, text: str, *options: str) -> str:
 
 
 def status(address: str, port: int) -> int:
-    """With reuseport nginx shares a port with that of a test beside it, which may end just then."""
-    for _ in range(5):
-        with contextlib.suppress(ConnectionResetError):
-            connection = http.client.HTTPConnection(address, port, timeout=20)
-            connection.request("GET", "/")
-            found = connection.getresponse().status
-            connection.close()
-            return found
-    raise AssertionError(f"{address}:{port} resets each connection")
+    connection = http.client.HTTPConnection(address, port, timeout=20)
+    connection.request("GET", "/")
+    found = connection.getresponse().status
+    connection.close()
+    return found
 
 
 @pytest.mark.needs("nginx", "root")
@@ -78,13 +74,14 @@ def status(address: str, port: int) -> int:
     ],
 )  # fmt: skip
 def test_nginx_starts_with_a_planned_option_beside_a_wildcard(
-    tmp_path: Path, free_port: int, listens: str, given: int, asked: list[str], options: list[str]
+    tmp_path: Path, listens: str, given: int, asked: list[str], options: list[str]
 ) -> None:
-    text = CONF.format(folder=tmp_path, listens=listens.format(port=free_port, next=free_port + 1))
+    port = free_port(neighbours=2)
+    text = CONF.format(folder=tmp_path, listens=listens.format(port=port, next=port + 1))
     new = with_options(tmp_path, text, *options)
     conf = tmp_path / "nginx.conf"
     conf.write_text(new, encoding="utf-8")
     assert all(new.count(option) == given for option in options), new
     assert check(str(conf)).returncode == 0
-    with serving(["nginx", "-c", str(conf)], free_port):
-        assert [status(one, free_port) for one in asked] == [204] * len(asked)
+    with serving(["nginx", "-c", str(conf)], port):
+        assert [status(one, port) for one in asked] == [204] * len(asked)

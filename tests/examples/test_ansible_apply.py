@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = ROOT / "tests" / "host" / "golden" / "raid10-4hdd.facts.json"
@@ -42,9 +43,7 @@ class Host:
         self.conf = folder / "etc" / "nginx.conf"
         self.site = folder / "etc" / "conf.d" / "site.conf"
         self.site.parent.mkdir(parents=True)
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = int(one.getsockname()[1])
+        self.port = free_port()
         self.conf.write_text(CONF.format(folder=folder))
         self.site.write_text(self.server("old"))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.conf.tree import COMMAND_LINE, parse_text, read_tree
 from nginx_tune.host.live import LiveHost
@@ -45,9 +46,7 @@ def test_what_a_title_has_lost_is_left_alone(given: str) -> None:
 @contextlib.contextmanager
 def running(place: Path, given: str) -> Iterator[Path]:
     conf = place / "nginx.conf"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     conf.write_text(
         f"error_log {place}/error.log;\nevents {{ worker_connections 512; }}\n"
         f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; return 204; }} }}\n"

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
@@ -27,9 +27,7 @@ from nginx_tune.nginx.processes import find_masters
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[int]:
     """A real nginx with two workers and a thread pool; its master's pid."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (tmp_path / "n.conf").write_text(
         f"worker_processes 2; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
         "thread_pool default threads=3; worker_rlimit_nofile 4321;\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.nginx.instance import start_instance
@@ -19,9 +20,7 @@ pytestmark = pytest.mark.needs("root", "nginx")
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    return free_port()
 
 
 def write(directory: Path, port: int, extra: str = "") -> Path:

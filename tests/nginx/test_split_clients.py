@@ -5,11 +5,11 @@ from __future__ import annotations
 import http.client
 import os
 import random
-import socket
 import time
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.load.classes import ServedFile
@@ -54,22 +54,20 @@ def test_nginx_splits_in_the_same_way(tmp_path: Path) -> None:
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == os.geteuid() and directory.is_relative_to("/tmp"):
             directory.chmod(directory.stat().st_mode | 0o755)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free_port = int(probe.getsockname()[1])
+    port = free_port()
     conf = tmp_path / "nginx.conf"
-    conf.write_text(CONF.format(directory=tmp_path, port=free_port))
+    conf.write_text(CONF.format(directory=tmp_path, port=port))
     draw = random.Random(7)
     keys = [f"/{draw.randbytes(draw.randint(0, 9)).hex()}" for _ in range(300)]
     instance = start_instance(
-        "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", free_port)
+        "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", port)
     )
     try:
         deadline = time.monotonic() + 20
         while not instance.workers():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         said = []
         for key in keys:
             connection.request("GET", key)

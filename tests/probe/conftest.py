@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from probe_loads import SIZES, Nginx, StartNginx, await_port
 
 CONF = """
@@ -59,9 +59,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             argv: Sequence[str] = (),
             env: dict[str, str] | None = None,
         ) -> Nginx:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
+            port = free_port()
             user = "user root;" if os.geteuid() == 0 else ""
             conf = tmp_path / "nginx.conf"
             conf.write_text(
@@ -91,14 +89,6 @@ def _stop(process: subprocess.Popen[bytes], pid_file: Path) -> None:
         os.kill(int(pid_file.read_text()), 15)
     process.terminate()
     process.wait(timeout=20)
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 @pytest.fixture

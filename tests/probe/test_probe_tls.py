@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from free_ports import free_port
 from probe_loads import SIZES, StartNginx, load_class, load_plan
 
 from nginx_tune.documents.base import decode
@@ -52,9 +52,7 @@ def secure(start_nginx: StartNginx, tmp_path: Path) -> Secure:
         ],
         check=True, capture_output=True,
     )  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     nginx = start_nginx(
         server=f"listen 127.0.0.1:{port} ssl; ssl_certificate {certificate};"
         f" ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;"

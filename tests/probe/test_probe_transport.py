@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from free_ports import free_port
 from probe_loads import Nginx, StartNginx, load_class, load_plan
 
 from nginx_tune.documents.base import decode, encode
@@ -29,12 +30,6 @@ RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 pytestmark = pytest.mark.needs("nginx", "probe")
 
 SHORT = ("--duration", "400ms", "--warmup", "0", "--rate", "100", "--allow-live")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def only_class(measurement: Measurement) -> ClassMeasurement:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from captured_probe import FAR, OWN, captured
+from free_ports import free_port
 from upload_loads import MARKED, UNMARKED, listening, sent, upload_class, upload_plan
 
 from nginx_tune.documents.base import encode
@@ -82,9 +82,7 @@ def test_another_class_that_is_let_through_lets_no_body_through() -> None:
 
 
 def test_nobody_is_no_server_of_ours_and_neither_is_tcp_where_udp_is_asked() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     assert REFUSED in asked_directly(forged(Target(address="127.0.0.1", port=port))).stderr.decode()
     with listening() as (ours, _):
         target = Target(address="127.0.0.1", port=ours, tls=Tls(verify=False))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
@@ -150,8 +151,7 @@ def test_one_that_asks_on_opens_another_where_its_own_was_closed(server: Server)
 
 
 def test_who_cannot_be_reached_is_not_held() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     target = Target(address="127.0.0.1", port=port)
     with HeldClients([HeldClient(kind="idle", target=target, url="/")]) as clients:
         clients.begin_change()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from free_ports import free_port
 from twins import twin
 
 from nginx_tune.documents.manifest import ManifestRequest
@@ -46,9 +47,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     for name, size in SIZES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(bytes(size))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     conf, log = tmp_path / "nginx.conf", tmp_path / "log" / "access.log"
     log.parent.mkdir()
     conf.write_text(

@@ -7,7 +7,6 @@ import http.client
 import itertools
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from free_ports import free_port
 from observed_servers import CONF, RunCli, observe
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -102,9 +102,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
 def run_nginx(disk: tuple[Path, str], scratch: Path, aio: str) -> Iterator[Blocked]:
     """Nginx with the disk limited, under load; ``aio`` goes into the location."""
     data, device = disk
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = int(one.getsockname()[1])
+    port = free_port()
     conf = scratch / "nginx.conf"
     conf.write_text(CONF.format(scratch=scratch, data=data, port=port, aio=aio))
     group = LabCgroups(f"observed-{os.getpid()}-{port}")

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import free_ports
 import pytest
 from observed_servers import RunCli, asking, named, serving
 from slow_upstreams import SlowUpstream
@@ -17,13 +18,6 @@ from slow_upstreams import SlowUpstream
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
 from nginx_tune.observe.calls import read_call
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.mark.alone
@@ -140,8 +134,7 @@ def test_loops_that_are_free_while_upstreams_are_slow(
 
 @pytest.mark.needs("root", "nginx", "tracefs")
 def test_an_upstream_that_is_gone_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_ports.free_port()
     with (
         serving(tmp_path, free_port, f"location /app {{ proxy_pass http://127.0.0.1:{port}; }}")
         as running,

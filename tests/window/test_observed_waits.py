@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from slow_upstreams import SlowUpstream
 
 from nginx_tune.documents.base import decode
@@ -85,9 +85,7 @@ class Case:
     def seen(
         self, path: str, think: float, *options: str, upstream: float = 0.3, level: str = "error"
     ) -> Observation:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
+        port = free_port()
         behind = SlowUpstream(upstream, keeps=True)
         conf = self.scratch / "nginx.conf"
         conf.write_text(

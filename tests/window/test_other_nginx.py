@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measured_server import ServerMeasurement
@@ -34,9 +34,7 @@ http {{ access_log off; server {{ listen 127.0.0.1:{port}; return 200 "ok"; }} }
 def nginx(scratch: Path, *, busy: bool) -> Iterator[int]:
     """One of them, and its pid."""
     scratch.mkdir()
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = int(one.getsockname()[1])
+    port = free_port()
     conf = scratch / "nginx.conf"
     conf.write_text(CONF.format(scratch=scratch, port=port))
     running = start_instance(

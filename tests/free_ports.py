@@ -1,0 +1,44 @@
+"""Ports that a server of a test will listen on.
+
+A port that the kernel chose (bind to 0) may be some client's own a moment later, and the next to it
+mostly is one's already; nginx then tries for a few seconds on the ports that it has, and ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from pathlib import Path
+
+# Clients are given the ports from here on (networking/ip-sysctl.rst, ip_local_port_range).
+_OF_CLIENTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 10_240
+# Tests that run side by side with one seed must not find the same ports.
+_DICE = random.SystemRandom()
+
+
+def free_port(neighbours: int = 1) -> int:
+    """The first of so many neighbouring ports that nobody has, at any address."""
+    first_of_clients = int(_OF_CLIENTS.read_text(encoding="ascii").split()[0])
+    for _ in range(1000):
+        port = _DICE.randrange(_LOWEST, first_of_clients - neighbours)
+        if all(_nobody_has(port + further) for further in range(neighbours)):
+            return port
+    raise AssertionError(f"{_LOWEST} to {first_of_clients}: hardly a port is free")
+
+
+def _nobody_has(port: int) -> bool:
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family) as one:
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            # Without IPv6 nobody has the port there.
+            if family == socket.AF_INET:
+                raise
+    return True
