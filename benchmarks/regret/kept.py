@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
@@ -164,11 +165,14 @@ def found_in(directory: Path) -> list[KeptCell]:
     return cells
 
 
-def score(cell: KeptCell) -> scoring.CellScore | None:
-    """How the recommendation did; none where too few rounds are valid."""
-    if len(cell.rounds.get("stock", ())) < scoring.FEWEST_ROUNDS:
+def score(cell: KeptCell, arm: str = "recommended") -> scoring.CellScore | None:
+    """How the recommendation, or another candidate in its place, did.
+
+    None where too few rounds are valid, or the cell has no such candidate.
+    """
+    if min(len(cell.rounds.get(one, ())) for one in ("stock", arm)) < scoring.FEWEST_ROUNDS:
         return None
-    return scoring.score_cell(cell.name, cell.rounds, cell.better)
+    return scoring.score_cell(cell.name, cell.rounds, cell.better, recommended=arm)
 
 
 def summary(cells: Sequence[KeptCell]) -> str:
@@ -186,7 +190,35 @@ def summary(cells: Sequence[KeptCell]) -> str:
         said.append(_sentence(seed, found, of_this))
     head = ["cell", "what", "over stock", "regret", "predictions inside", "outside"]
     rows = [_row(cell, judged.get(cell.name)) for cell in cells]
-    return "\n".join([*said, "", markdown([head, *rows])])
+    return "\n".join([*said, "", candidates_table(cells), markdown([head, *rows])])
+
+
+def candidates_table(cells: Sequence[KeptCell]) -> str:
+    """Each candidate in the place of the recommendation, over all cells with rounds enough.
+
+    The same noise lies on all of them, so this says what the recommendation is worth where "within
+    10 % of the best" alone does not.
+    """
+    arms = sorted({arm for cell in cells for arm in cell.rounds if arm != "stock-again"})
+    arms.sort(key=lambda arm: (arm != "recommended", arm == "stock"))
+    rows = [_candidate(arm, cells) for arm in arms]
+    near = f"within {scoring.TOLERATED:.0%} of the best"
+    head = ["in all cells", "scored", near, "worse than stock beyond noise", "mean regret"]
+    return markdown([head, *(row for row in rows if row)])
+
+
+def _candidate(arm: str, cells: Sequence[KeptCell]) -> list[str]:
+    scores = [one for cell in cells if (one := score(cell, arm)) is not None]
+    if not scores:
+        return []
+    mean = math.expm1(math.fsum(math.log1p(one.regret) for one in scores) / len(scores))
+    return [
+        arm,
+        str(len(scores)),
+        str(sum(one.regret <= scoring.TOLERATED for one in scores)),
+        str(sum(one.stock_high < 1 for one in scores)),
+        f"{mean:+.1%}",
+    ]
 
 
 def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Judged]) -> str:

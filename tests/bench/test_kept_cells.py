@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "regret"))
 
 import kept  # noqa: E402
 import remade  # noqa: E402
-from kept import KeptCell, KeptNumber, add, read, score, summary  # noqa: E402
+from kept import KeptCell, KeptNumber, add, candidates_table, read, score, summary  # noqa: E402
 from predicted import BLOCKED_RATIO  # noqa: E402
 
 EVEN = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01]
@@ -68,6 +68,15 @@ def test_too_few_rounds_are_not_scored() -> None:
     few = cell("drawn-5-000", 2.0, rounds=3)
     assert score(few) is None
     assert "too few rounds" in summary([few])
+
+
+def test_each_candidate_stands_in_the_place_of_the_recommendation() -> None:
+    lines = candidates_table([cell("drawn-5-000", 1.0), cell("drawn-5-001", 0.5)]).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| recommended", "| threads", "| stock"]
+    assert lines[2].endswith("| 2 | 2 | 0 | +0.0% |")
+    # Three tenths further than stock, and 2.6 times as far as the recommendation.
+    assert lines[3].endswith("| 2 | 0 | 2 | +83.8% |")
+    assert lines[4].endswith("| 2 | 1 | 0 | +41.4% |")
 
 
 def test_a_cell_that_ran_again_takes_its_own_place(tmp_path: Path) -> None:
