@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-for _place in ("benchmarks", "tests/apply"):
+for _place in ("benchmarks", "tests", "tests/apply"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / _place))
 
 from killing.blows import fault_of, struck_at, traced  # noqa: E402

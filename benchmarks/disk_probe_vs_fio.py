@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # The disks are those of the tests.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "inspect"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from loop_disks import MIB, FioReads, limited, loop_over, make_data, modelled, run_fio
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # The devices are those of the tests.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "inspect"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from loop_disks import MIB, make_data, modelled, run_fio
 

@@ -145,6 +145,8 @@ def _ask(url: str, seconds: float) -> _Answer:
     if not question.done.wait(seconds):
         question.cut()
         return _Answer(0, seconds, is_late=True)
+    if question.is_late:
+        return _Answer(0, seconds, is_late=True)
     return _Answer(question.status, time.monotonic() - began)
 
 
@@ -156,6 +158,8 @@ class _Question:
 
     def __init__(self, parts: SplitResult, seconds: float) -> None:
         self.status = 0
+        self.is_late = False
+        """The socket's own clock said so: on a busy host it may before who waits is woken."""
         self.done = threading.Event()
         self._parts = parts
         self._seconds = seconds
@@ -175,7 +179,10 @@ class _Question:
     def _run(self) -> None:
         # ValueError: of a host's name that cannot be encoded, or of a length that is none.
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            self.status = self._ask()
+            try:
+                self.status = self._ask()
+            except TimeoutError:
+                self.is_late = True
         self.done.set()
 
     def _ask(self) -> int:

@@ -114,8 +114,13 @@ def shared(dice: random.Random, classes: list[LoadClass]) -> list[LoadClass]:
     owner, guest = dice.sample(classes[:2], 2)
     # What a connection reads slowly holds back all that goes over it.
     owner = msgspec.structs.replace(owner, read_pace_of="stream")
+    arrivals = guest.arrivals
+    if arrivals.kind == "closed":
+        users = min(arrivals.users, owner.connections)
+        arrivals = msgspec.structs.replace(arrivals, users=users)
     guest = msgspec.structs.replace(
         guest,
+        arrivals=arrivals,
         connections_of=owner.name,
         http2=owner.http2,
         connections=owner.connections,

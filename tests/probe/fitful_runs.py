@@ -76,7 +76,7 @@ class Came:
     cpu_seconds: float
 
 
-def ask(plan: LoadPlan) -> tuple[Measurement, float, float]:
+def ask(plan: LoadPlan, seed: int) -> tuple[Measurement, float, float]:
     """Run the probe: what it saw, and the wall and CPU seconds of its process."""
     begun = time.monotonic()
     with (
@@ -92,7 +92,7 @@ def ask(plan: LoadPlan) -> tuple[Measurement, float, float]:
         wall = time.monotonic() - begun
         out.seek(0)
         err.seek(0)
-        assert process.returncode == 0, err.read().decode()
+        assert process.returncode == 0, f"NGINX_TUNE_FITS={seed}: {err.read().decode()}"
         return decode(Measurement, out.read()), wall, used.ru_utime + used.ru_stime
 
 
@@ -102,7 +102,7 @@ def run(situation: Situation, tls: list[str] | None) -> Came:
         return run_behind_nginx(situation)
     trust = Tls(ca_file=tls[0]) if tls and "tls" in situation.way else None
     with serving(situation.temper) as serves:
-        found, wall, cpu = ask(situation.plan(serves.port, trust))
+        found, wall, cpu = ask(situation.plan(serves.port, trust), situation.temper.seed)
     return Came(found, serves.said, wall, cpu)
 
 
@@ -120,7 +120,7 @@ def run_behind_nginx(situation: Situation) -> Came:
         )
         with listening_quic("1.30", Path(folder), words, argv=OURS, env=MARKED) as quic:
             plan = situation.plan(quic.nginx.port, Tls(verify=False))
-            found, wall, cpu = ask(plan)
+            found, wall, cpu = ask(plan, situation.temper.seed)
     return Came(found, serves.said, wall, cpu)
 
 

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
 SEED = int(os.environ.get("NGINX_TUNE_FITS") or random.SystemRandom().randrange(1 << 31))
 COUNT = int(os.environ.get("NGINX_TUNE_FITS_COUNT", "12"))
 """Of situations drawn."""
-KEPT = [302, 345, 346]
-"""Seeds that found requests that waited for ever, and a probe that did not sleep."""
+KEPT = [302, 345, 346, 481]
+"""Seeds that found requests that waited for ever, a probe that did not sleep, and (481) a draw that
+no probe takes: more users than the connections that they share."""
 OVER_HTTP3 = 3
 """Situations drawn with nginx in front, which speaks HTTP/3."""
 
