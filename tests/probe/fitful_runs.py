@@ -76,7 +76,7 @@ class Came:
     cpu_seconds: float
 
 
-def ask(plan: LoadPlan, seed: int) -> tuple[Measurement, float, float]:
+def ask(plan: LoadPlan, seed: int | str = "of no draw") -> tuple[Measurement, float, float]:
     """Run the probe: what it saw, and the wall and CPU seconds of its process."""
     begun = time.monotonic()
     with (
