@@ -225,6 +225,8 @@ def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Jud
     scores = [one.score for one in judged]
     worse = sum(one.stock_high < 1 for one in scores)
     near = sum(one.regret <= scoring.TOLERATED for one in scores)
+    names = {one.cell for one in scores}
+    chances = (scoring.chance_beyond(one.rounds, one.better) for one in cells if one.name in names)
     beyond = sum(one.outcome == "worse" for one in judged)
     numbers = [number for cell in cells for number in cell.numbers]
     inside = sum(number.inside for number in numbers)
@@ -232,7 +234,8 @@ def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Jud
     return (
         f"- Seed {seed}: {len(cells)} cells, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
         f"{len(scores)} with rounds enough to score: {worse} worse than stock beyond noise, {near} "
-        f"within {scoring.TOLERATED:.0%} of the best candidate, {beyond} clearly further from it; "
+        f"within {scoring.TOLERATED:.0%} of the best candidate (noise alone would put "
+        f"{math.fsum(chances):.0f} further), {beyond} clearly further from it; "
         f"{inside} of {len(numbers)} predictions inside their range."
     )
 

@@ -12,6 +12,7 @@ Pure: numbers in, numbers out.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -28,6 +29,7 @@ FEWEST_ROUNDS = 4
 """Two in each half."""
 TOLERATED = 0.10
 """Regret that does not count, as a share."""
+_FLIPS = 400
 Better = Literal["higher", "lower"]
 Rounds = Mapping[str, Sequence[float]]
 """A candidate's values, one for each round; all of the same length."""
@@ -79,13 +81,7 @@ def score_cell(
             are not above zero.
     """
     gains = _log_gains(rounds, better)
-    size = len(gains[recommended])
-    choices = {name for name in gains if name != again}
-    best = {
-        half: max(sorted(choices), key=lambda name: _mean(gains[name][half::2])) for half in (0, 1)
-    }
-    # Round n is scored against the best of the other half.
-    differences = [gains[recommended][n] - gains[best[1 - n % 2]][n] for n in range(size)]
+    best, differences = _against_best(gains, recommended, again)
     middle, interval = _middle(differences)
     over_stock, stock_low, stock_high = ratio_of(rounds, better, recommended, stock)
     allowed = -math.log1p(TOLERATED)
@@ -104,6 +100,25 @@ def score_cell(
         stock_high=stock_high,
         noise_floor=_noise(gains, stock, again),
     )
+
+
+def chance_beyond(
+    rounds: Rounds, better: Better, *, recommended: str = "recommended", again: str = "stock-again"
+) -> float:
+    """How probably a candidate as good as the best is seen beyond what is tolerated.
+
+    The rounds differ from their middle as they do, each to this or to the other side: what the
+    noise of this cell does to a regret of nothing. 0 where the recommended one was the best in
+    both halves.
+    """
+    _, differences = _against_best(_log_gains(rounds, better), recommended, again)
+    middle = hodges_lehmann(differences)
+    apart = [one - middle for one in differences]
+    if not any(apart):
+        return 0.0
+    dice = random.Random(1)  # noqa: S311  # the same figure each time
+    flips = ([one * dice.choice((-1, 1)) for one in apart] for _ in range(_FLIPS))
+    return sum(hodges_lehmann(one) < -math.log1p(TOLERATED) for one in flips) / _FLIPS
 
 
 def is_clear(score: CellScore) -> bool:
@@ -141,6 +156,16 @@ def geometric_mean_over(cells: Sequence[tuple[Rounds, Better]], name: str, other
             hodges_lehmann([a - b for a, b in zip(gains[name], gains[other], strict=True)])
         )
     return math.exp(_mean(middles))
+
+
+def _against_best(
+    gains: Mapping[str, Sequence[float]], recommended: str, again: str
+) -> tuple[dict[int, str], list[float]]:
+    """Best of each half, and each round's difference from the best of the other half."""
+    choices = sorted(name for name in gains if name != again)
+    best = {half: max(choices, key=lambda name: _mean(gains[name][half::2])) for half in (0, 1)}
+    opponents = (gains[best[1 - n % 2]][n] for n in range(len(gains[recommended])))
+    return best, [own - other for own, other in zip(gains[recommended], opponents, strict=True)]
 
 
 def _outcome(score: CellScore, p: float) -> Outcome:

@@ -151,3 +151,15 @@ def test_the_geometric_mean_counts_every_cell_alike() -> None:
 def test_rounds_that_cannot_be_scored_are_refused(values: dict[str, list[float]]) -> None:
     with pytest.raises(ValueError):
         scoring.score_cell("x", values, "higher", recommended="a", stock="a", again="-")
+
+
+def test_what_noise_alone_does_is_told_from_regret() -> None:
+    even = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01]
+    apart = [1.0, 1.5, 0.7, 1.0, 1.6, 0.6, 1.1, 0.9]
+
+    def beyond(recommended: list[float]) -> float:
+        return scoring.chance_beyond({"stock": even, "recommended": recommended}, "lower")
+
+    assert beyond([value / 2 for value in even]) == 0, "best in both halves"
+    assert beyond([value * 2 for value in even]) == 0, "surely worse, by no noise"
+    assert 0.05 < beyond([value * 1.3 for value in apart]) < 0.5, "as good, for all that is seen"
