@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import free_ports
 import pytest
@@ -33,3 +34,17 @@ def test_a_port_whose_neighbour_somebody_has_is_not_given(
         assert free_ports.free_port(neighbours=2) == free + 2
         monkeypatch.setattr(free_ports, "_DICE", Dice(free))
         assert free_ports.free_port() == free
+
+
+@pytest.mark.parametrize(
+    ("said", "below"),
+    [("32768\t60999\n", 32_768), ("1024\t65535\n", 49_152), (None, 49_152)],
+)
+def test_there_are_ports_whatever_clients_are_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str | None, below: int
+) -> None:
+    file = tmp_path / "ip_local_port_range"
+    if said is not None:
+        file.write_text(said, encoding="ascii")
+    monkeypatch.setattr(free_ports, "_OF_CLIENTS", file)
+    assert all(10_240 <= free_ports.free_port() < below for _ in range(50))
