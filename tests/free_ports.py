@@ -1,7 +1,7 @@
 """Ports that a server of a test will listen on.
 
-A port that the kernel chose (bind to 0) may be some client's own a moment later, and the next to it
-mostly is one's already; nginx then tries for a few seconds on the ports that it has, and ends.
+A port that the kernel chose (bind to 0) may be a client's own a moment later, and the one next to
+it may be already. nginx then listens on its other ports, tries again for two seconds, and ends.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
+from itertools import product
 from pathlib import Path
 
 # Clients are given the ports from here on (networking/ip-sysctl.rst, ip_local_port_range).
@@ -21,7 +22,7 @@ _DICE = random.SystemRandom()
 
 
 def free_port(neighbours: int = 1) -> int:
-    """The first of so many neighbouring ports that nobody has, at any address."""
+    """The first of so many neighbouring ports that nobody has, of TCP and UDP, at any address."""
     below = _below_those_of_clients()
     for _ in range(1000):
         port = _DICE.randrange(_LOWEST, below - neighbours)
@@ -39,9 +40,10 @@ def _below_those_of_clients() -> int:
 
 
 def _nobody_has(port: int) -> bool:
-    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    places = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
+    for kind, (family, address) in product((socket.SOCK_STREAM, socket.SOCK_DGRAM), places):
         try:
-            with socket.socket(family) as one:
+            with socket.socket(family, kind) as one:
                 if family == socket.AF_INET6:
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 one.bind((address, port))

@@ -21,14 +21,15 @@ class Dice:
         return found
 
 
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 @pytest.mark.parametrize(
     ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
 )
 def test_a_port_whose_neighbour_somebody_has_is_not_given(
-    monkeypatch: pytest.MonkeyPatch, family: int, address: str
+    monkeypatch: pytest.MonkeyPatch, family: int, address: str, kind: int
 ) -> None:
     free = free_ports.free_port(neighbours=3)
-    with socket.socket(family) as other:
+    with socket.socket(family, kind) as other:
         other.bind((address, free + 1))
         monkeypatch.setattr(free_ports, "_DICE", Dice(free, free + 1, free + 2))
         assert free_ports.free_port(neighbours=2) == free + 2

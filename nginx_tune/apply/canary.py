@@ -142,10 +142,10 @@ def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:
 def _ask(url: str, seconds: float) -> _Answer:
     began = time.monotonic()
     question = _Question(urlsplit(url), seconds)
-    if not question.done.wait(seconds):
+    is_answered = question.done.wait(seconds)
+    if not is_answered:
         question.cut()
-        return _Answer(0, seconds, is_late=True)
-    if question.is_late:
+    if question.is_late or not is_answered:
         return _Answer(0, seconds, is_late=True)
     return _Answer(question.status, time.monotonic() - began)
 

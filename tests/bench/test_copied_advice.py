@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -110,9 +110,7 @@ def test_nginx_takes_it(tmp_path: Path, name: str) -> None:
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     assert program is not None
     # Port 80 may be taken on this host, and -t binds.
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     text = files(BOOK)[name].replace("listen 80", f"listen {address}")
     (tmp_path / "nginx.conf").write_text(text)
     done = subprocess.run(

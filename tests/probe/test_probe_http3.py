@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from free_ports import free_port
 from probe_loads import SIZES, Nginx, children, load_class, load_plan
 from truth import assert_stop_is_seen, stopped_once
 
@@ -93,9 +94,7 @@ def listening(
         ],
         check=True, capture_output=True,
     )  # fmt: skip
-    with socket.socket() as free:
-        free.bind((address, 0))
-        port = free.getsockname()[1]
+    port = free_port()
     conf = place / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""
     text = CONF.format(
