@@ -58,6 +58,8 @@ class HeldConnections(Part, frozen=True, kw_only=True):
     """Still there, and in order, at the end."""
     reconnects: int = 0
     """Times that one was opened anew to ask on."""
+    retried: int = 0
+    """Requests that were sent again on a new one: theirs was closed as they were sent."""
     not_opened: int = 0
     lost_before: int = 0
     """Before the change."""

@@ -52,7 +52,7 @@ class HeldClients:
         """From now on what ends is told: the change begins."""
         for one in self._records:
             one.was_held = one.is_open and not one.state
-            one.reconnects = 0
+            one.reconnects = one.retried = 0
         self._changed_at = time.monotonic()
 
     def tally(self) -> list[HeldConnections]:
@@ -88,6 +88,7 @@ class HeldClients:
             finished=sum(one.state == "finished" for one in rest),
             kept=sum(not one.state for one in rest),
             reconnects=sum(one.reconnects for one in held),
+            retried=sum(one.retried for one in held),
             not_opened=len(never),
             lost_before=len(early),
             reasons=dict(reasons),

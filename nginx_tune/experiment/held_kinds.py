@@ -43,6 +43,14 @@ class EndedError(Exception):
         self.lost = lost
 
 
+class StaleError(Exception):
+    """A kept connection ended before a byte of the answer: the request is sent once more.
+
+    As browsers and the load do (RFC 9112, section 9.3.1): the server may have closed it as idle
+    while the request was on its way.
+    """
+
+
 @dataclass
 class ClientState:
     """One client, and what has become of it."""
@@ -55,6 +63,7 @@ class ClientState:
     """``lost``, ``closed`` or ``finished`` for good; empty while it goes on."""
     why: str = ""
     reconnects: int = 0
+    retried: int = 0
     hurries: bool = False
     """Whether it is to see now how it ends: a server that is gone may have left much to be read."""
     is_settled: bool = False
@@ -133,16 +142,16 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 async def _read_head(
-    reader: asyncio.StreamReader, seconds: float | None = _ANSWER_SECONDS
+    reader: asyncio.StreamReader, seconds: float | None = _ANSWER_SECONDS, first: bytes = b""
 ) -> _Answer:
-    """The head of an answer.
+    """The head of an answer, of which ``first`` was read before.
 
     Errors: ValueError for what is no HTTP, IncompleteReadError, TimeoutError, OSError.
     """
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split()
-    if not first.startswith("HTTP/") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+    head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
+    status_line, *lines = head.decode("latin-1").split("\r\n")
+    words = status_line.split()
+    if not status_line.startswith("HTTP/") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
         raise ValueError("no HTTP answer")
     pairs = (line.partition(":") for line in lines)
     fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -162,15 +171,45 @@ async def _ask(client: HeldClient, streams: _Streams) -> _Answer:
 
     Errors: EndedError when the server ends it.
     """
+    try:
+        await _send_request(client, streams[1])
+        return await _read_answer(streams[0])
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise _ended_as_asked(error) from None
+
+
+async def _ask_on(client: HeldClient, streams: _Streams) -> None:
+    """The same on a connection that has answered before.
+
+    Errors: StaleError when nothing of an answer comes, EndedError when some of it does.
+    """
     reader, writer = streams
     try:
-        writer.write(_head(client))
-        await writer.drain()
-        answer = await _read_head(reader)
-        await asyncio.wait_for(_skip_body(reader, answer), _ANSWER_SECONDS)
+        await _send_request(client, writer)
+        first = await asyncio.wait_for(reader.read(1), _ANSWER_SECONDS)
+    except ConnectionError:
+        raise StaleError from None
+    if not first:
+        raise StaleError
+    try:
+        await _read_answer(reader, first)
     except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise EndedError(f"{reason_of(error)} as it was asked", lost=True) from None
+        raise _ended_as_asked(error) from None
+
+
+async def _send_request(client: HeldClient, writer: asyncio.StreamWriter) -> None:
+    writer.write(_head(client))
+    await writer.drain()
+
+
+async def _read_answer(reader: asyncio.StreamReader, first: bytes = b"") -> _Answer:
+    answer = await _read_head(reader, first=first)
+    await asyncio.wait_for(_skip_body(reader, answer), _ANSWER_SECONDS)
     return answer
+
+
+def _ended_as_asked(error: BaseException) -> EndedError:
+    return EndedError(f"{reason_of(error)} as it was asked", lost=True)
 
 
 async def _ask_first(client: HeldClient, streams: _Streams) -> None:
@@ -238,7 +277,9 @@ async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
                 record.reconnects += record.opened_once
                 is_open()
                 while not await _end_of(streams[0], _PERIOD_SECONDS):
-                    await _ask(record.client, streams)
+                    await _ask_on(record.client, streams)
+        except StaleError:
+            record.retried += 1
         except EndedError as ended:
             if not ended.lost or not record.opened_once:
                 raise

@@ -260,6 +260,7 @@ def _held(item: HeldConnections) -> str:
         "came to their end": item.finished,
         "still there": item.kept,
         "opened anew": item.reconnects,
+        "asked again": item.retried,
         "not opened": item.not_opened,
         "lost before": item.lost_before,
     }

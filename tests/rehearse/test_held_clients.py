@@ -150,6 +150,43 @@ def test_one_that_asks_on_opens_another_where_its_own_was_closed(server: Server)
     assert found.reasons == {"refused": 1}
 
 
+@pytest.mark.parametrize("end", [close, reset])
+@pytest.mark.parametrize(
+    ("said", "again"),
+    [(b"", True), (b"H", False), ((HEAD % 2)[:9], False), (HEAD % 2 + b"o", False)],
+)
+def test_what_is_asked_as_an_idle_one_is_closed_is_asked_again_unless_an_answer_began(
+    server: Server, end: Ending, said: bytes, again: bool
+) -> None:
+    """A close and a request that meet: nginx never saw it (a reload closes what is idle)."""
+    server.reply = HEAD % 2 + b"ok"
+
+    def meet(connection: socket.socket) -> None:
+        connection.settimeout(5)
+        connection.recv(4096, socket.MSG_PEEK if end is reset else 0)
+        connection.sendall(said)
+        time.sleep(0.05)  # a reset overtakes what was sent just before
+        end(connection)
+
+    found = held_until(server, server.client("keepalive"), meet)
+    assert (found.held, found.kept, found.lost) == ((1, 1, 0) if again else (1, 0, 1))
+    assert found.retried == (1 if again else 0)
+
+
+def test_what_is_asked_again_in_vain_is_lost(server: Server) -> None:
+    server.reply = HEAD % 2 + b"ok"
+
+    def meet(connection: socket.socket) -> None:
+        connection.settimeout(5)
+        connection.recv(4096)
+        server.reply = b""
+        server.stop()
+        connection.close()
+
+    found = held_until(server, server.client("keepalive"), meet)
+    assert (found.held, found.lost, found.retried, found.reasons) == (1, 1, 1, {"refused": 1})
+
+
 def test_who_cannot_be_reached_is_not_held() -> None:
     port = free_port()
     target = Target(address="127.0.0.1", port=port)
