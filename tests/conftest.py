@@ -15,6 +15,9 @@ import free_ports
 import pytest
 from hypothesis import settings
 from needs import has, required, untested
+from second_try import pytest_runtest_setup
+
+__all__ = ["pytest_runtest_setup"]
 
 # Hypothesis fails an example that takes longer than 200 ms: no test here asserts a time.
 settings.register_profile("unhurried", deadline=None)
