@@ -34,11 +34,12 @@ test:
 	exit $$failed
 
 # What measures, takes devices or compares the host (`alone`) runs one by one, what mostly waits
-# (`waiting`) four files at a time, the rest side by side. What measures has a second try, for a
-# machine that others share may be too busy for the first; the last lines name who needed it.
+# (`waiting`) four files at a time, the rest side by side. What needs more than Python has a second
+# try, for a machine that others share may be too busy for the first; the last lines name who needed
+# it.
 pytest: $(READY_DEV)
 	@failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || failed=1; }; \
-	run -m 'not alone and not waiting' --numprocesses=$(SIDE_BY_SIDE) --dist=worksteal; \
+	run -m 'not alone and not waiting' --numprocesses=$(SIDE_BY_SIDE) --dist=worksteal --reruns=1; \
 	run -m waiting --numprocesses=4 --dist=loadfile --no-loadscope-reorder --reruns=1; \
 	run -m alone --durations=40 --reruns=1; \
 	exit $$failed

@@ -89,6 +89,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         stage = _stage(item.path)
         if not item.get_closest_marker("alone") and item.get_closest_marker("needs") and stage:
             item.add_marker(stage)
+        if not any(item.get_closest_marker(name) for name in ("needs", *STAGES)):
+            item.add_marker(pytest.mark.flaky(reruns=0))  # what only computes has no second try
         for name in STAGES:
             if item.get_closest_marker(name) and not _may_have(item.path, name):
                 raise pytest.UsageError(
