@@ -47,7 +47,7 @@ def versions() -> list[str]:
 
 def check_unharmed(answer: dict[str, Any]) -> None:
     changes = answer["changes"]
-    assert not changes, f"{len(changes)} changes:\n" + "\n".join(changes[:30])
+    assert not changes, f"{len(changes)} changes: " + "\n".join(changes[:30])
 
 
 @pytest.mark.parametrize("how", HOW[:2])
