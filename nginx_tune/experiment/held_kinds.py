@@ -281,10 +281,14 @@ async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
         except StaleError:
             record.retried += 1
         except EndedError as ended:
-            if not ended.lost or not record.opened_once:
+            if not record.opened_once:
                 raise
-            record.why = ended.why
-            record.lost_at.append(time.monotonic())
+            if ended.lost:
+                record.why = ended.why
+                record.lost_at.append(time.monotonic())
+            else:  # by a worker that is about to go, or by one that keeps none
+                record.reconnects += 1
+                await asyncio.sleep(_PERIOD_SECONDS)
         except (OSError, asyncio.TimeoutError, ValueError) as error:
             if not record.opened_once:
                 raise

@@ -2,6 +2,7 @@
 
 reload.failed == 0                  requests of the load that failed, of all kinds
 reload.failed.reset == 0            of one kind
+reload.retried == 0                 requests that were sent again, the load's and held connections'
 reload.lost == 0                    long connections that were lost; also reload.lost.websocket
 reload.first_answer <= 500ms        until the last listener was answered by the new generation
 reload.drain <= 30s                 until the last old worker was gone
@@ -108,12 +109,17 @@ def _judge(gate: Expression, found: dict[str, Turnover]) -> GateResult:
     head, _, metric = gate.name.partition(".")
     one = found.get(head)
     value = None if one is None else _value(one, metric)
-    reason = "" if value is not None else "it did not come to that" if one is None else _why(one)
+    reason = "" if value is not None else _why(one, metric)
     passed = value is not None and COMPARE[gate.operator](value, gate.limit)
     return GateResult(expression=gate.text, measured=value, passed=passed, reason=reason)
 
 
-def _why(one: Turnover) -> str:
+def _why(one: Turnover | None, metric: str) -> str:
+    if one is None:
+        return "it did not come to that"
+    head, _, kind = metric.partition(".")
+    if head == "lost":
+        return f"not measured: no {f'{kind} connection' if kind else 'connection'} was held"
     return f"not measured: the {one.manner} was {one.outcome}, {one.workers_left} old workers stay"
 
 
@@ -122,7 +128,8 @@ def _value(one: Turnover, metric: str) -> float | None:
     if head == "failed":
         return one.failed.get(rest, 0) if rest else sum(one.failed.values())
     if head == "lost":
-        return sum(item.lost for item in one.held if not rest or item.kind == rest)
+        held = [item for item in one.held if item.held and (not rest or item.kind == rest)]
+        return sum(item.lost for item in held) if held else None
     if head in _COUNTERS:
         return one.counters.get(_COUNTERS[head])
     if head == "first_answer":
@@ -132,7 +139,7 @@ def _value(one: Turnover, metric: str) -> float | None:
     if head == "memory_peak":
         return one.memory_peak_bytes
     if head == "retried":
-        return one.retried
+        return sent_again(one)
     phase = next((item for item in one.phases if item.name == head), None)
     return None if phase is None else _of_phase(phase, rest)
 
@@ -145,6 +152,11 @@ def _of_phase(phase: Phase, name: str) -> float | None:
         "failed": phase.failed,
     }
     return values[name]
+
+
+def sent_again(one: Turnover) -> int:
+    """Requests that met the close of a kept connection; one that may not be repeated is lost so."""
+    return one.retried + sum(item.retried for item in one.held)
 
 
 def last_answer(one: Turnover) -> float | None:

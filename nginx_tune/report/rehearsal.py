@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.units import plural
-from nginx_tune.prove.rehearsal import Lasting, last_answer, lasting_failures, turnover_name
+from nginx_tune.prove.rehearsal import (
+    Lasting,
+    last_answer,
+    lasting_failures,
+    sent_again,
+    turnover_name,
+)
 from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
@@ -155,7 +161,7 @@ def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:
         row("drained after", _drained),
         row("requests failed", lambda one: number_text(sum(one.failed.values()))),
         row("requests unanswered at the end", lambda one: number_text(one.unanswered)),
-        row("requests sent again", lambda one: number_text(one.retried)),
+        row("requests sent again", lambda one: number_text(sent_again(one))),
     ]
     kinds = dict.fromkeys(item.kind for one in turnovers for item in one.held)
     rows += [row(f"{kind} lost", lambda one, kind=kind: _lost(one, kind)) for kind in kinds]  # type: ignore[misc]

@@ -173,6 +173,19 @@ def test_what_is_asked_as_an_idle_one_is_closed_is_asked_again_unless_an_answer_
     assert found.retried == (1 if again else 0)
 
 
+def test_who_is_answered_by_one_that_keeps_no_connection_asks_on(server: Server) -> None:
+    """A worker that is about to go answers so what had reached it before."""
+    server.reply = HEAD % 2 + b"ok"
+
+    def go(connection: socket.socket) -> None:
+        server.reply = (HEAD % 2).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + b"ok"
+        connection.close()
+
+    found = held_until(server, server.client("keepalive"), go)
+    assert (found.held, found.kept, found.closed, found.lost, found.retried) == (1, 1, 0, 0, 0)
+    assert found.reconnects > 0
+
+
 def test_what_is_asked_again_in_vain_is_lost(server: Server) -> None:
     server.reply = HEAD % 2 + b"ok"
 

@@ -48,7 +48,10 @@ TAKEN = Turnover(
     held=[
         HeldConnections(kind="websocket", held=4, lost=1, kept=3, reasons={"cut off": 1}),
         HeldConnections(kind="idle", held=9, closed=9),
+        HeldConnections(kind="keepalive", held=4, kept=4, reconnects=4, retried=2),
+        HeldConnections(kind="upload", not_opened=4),
     ],
+    retried=1,
 )
 
 
@@ -60,6 +63,9 @@ TAKEN = Turnover(
         ("reload.failed.timeout == 0", 0, True),
         ("reload.lost < 1", 1, False),
         ("reload.lost.idle == 0", 0, True),
+        ("reload.lost.download == 0", None, False),  # none is served
+        ("reload.lost.upload == 0", None, False),  # none could be held
+        ("reload.retried <= 2", 3, False),  # the load's and what held connections asked
         ("reload.first_answer <= 100ms", 0.05, True),
         ("reload.drain <= 3600s", None, False),  # it was not over
         ("reload.memory_peak <= 40MiB", 50 << 20, False),
