@@ -9,6 +9,7 @@ all that was not tested.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
@@ -105,11 +106,21 @@ def _has_tracefs() -> bool:
     return isinstance(found, TraceFs) and bool(found.events("syscalls", "sys_enter_epoll_pwait"))
 
 
+def _has_fanotify() -> bool:
+    """Whether this user may be asked before a file is opened. Source: fanotify_init(2)."""
+    libc = ctypes.CDLL(None)
+    number = libc.fanotify_init(4, os.O_CLOEXEC)  # FAN_CLASS_CONTENT
+    if number >= 0:
+        os.close(number)
+    return bool(number >= 0)
+
+
 HAS: dict[str, Callable[[], bool]] = {
     "root": _is_root,
     "nginx": _programs("nginx"),
     "loop": _has_loop,
     "blkio": _has_blkio,
+    "fanotify": _has_fanotify,
     "fuse": lambda: _is_root() and Path("/dev/fuse").exists(),
     "userns": _has_userns,
     "nobody": _has_nobody,

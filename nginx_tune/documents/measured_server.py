@@ -255,6 +255,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     disk_read_errors: dict[str, int] = {}
     """Reads that a modelled disk of the lab answered with EIO, by the disk's name; only disks
     that had some. The kernel tries again what a read-ahead did not get, so not each is seen."""
+    refused_calls: list[str] = []
+    """System calls that the sandbox refused nginx, with the argument that decided."""
     listen_overflows: int | None = None
     listen_drops: int | None = None
     listeners: list[ListenerUse] = []

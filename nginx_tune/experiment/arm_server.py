@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import UndecidedError
+from nginx_tune.lab.mounts import own_file
 from nginx_tune.lab.raw_accept import How, raw_accept_command
 from nginx_tune.nginx.instance import BareInstance, start_bare
 
@@ -66,7 +67,9 @@ def kernel_settings(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reloading(pid: int, conf: Path, texts: Sequence[str], every_seconds: float) -> Iterator[None]:
+def reloading(
+    pid: int, conf_path: str, texts: Sequence[str], every_seconds: float
+) -> Iterator[None]:
     """Reload a master with one text after the other, over and over, until the block ends."""
     ended = threading.Event()
 
@@ -74,7 +77,7 @@ def reloading(pid: int, conf: Path, texts: Sequence[str], every_seconds: float) 
         turn = 0
         while not ended.wait(every_seconds):
             turn += 1
-            conf.write_text(texts[turn % len(texts)])
+            own_file(conf_path).write_text(texts[turn % len(texts)])
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGHUP)
 

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,13 +26,12 @@ from nginx_tune.experiment.memory_used_up import check_memory
 from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import BlockRequest
 from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
-from nginx_tune.experiment.room import make_room
 from nginx_tune.experiment.unserved import may_come_from
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.kills import count_memory_kills
-from nginx_tune.lab.mounts import STATE
+from nginx_tune.lab.mounts import STATE, own_file
 from nginx_tune.lab.opened import OpenLab
-from nginx_tune.lab.written import open_written, written_bytes
 from nginx_tune.load.probe import run_probe
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.place import link_to
@@ -48,9 +47,11 @@ from nginx_tune.window.watch import ServerWatch
 _NAME = re.compile(r"[0-9a-f]{32}")
 """The MD5 of a key; what is being written is named otherwise."""
 _POLL_SECONDS = 0.05
+_BARE_LOG = STATE / "connections.log"
+"""Of a bare server in nginx's place, which no sandbox holds."""
 
 
-def wait_for_cached(directories: Sequence[str], count: int, *, patience_seconds: float) -> None:
+def wait_for_cached(directories: Collection[Path], count: int, *, patience_seconds: float) -> None:
     """Wait until the caches hold so many responses.
 
     nginx takes a response into its cache after the client has all of it: with ``aio_write`` some
@@ -67,12 +68,13 @@ def wait_for_cached(directories: Sequence[str], count: int, *, patience_seconds:
         time.sleep(_POLL_SECONDS)
 
 
-def _held(directories: Sequence[str]) -> int:
+def _held(directories: Collection[Path]) -> int:
     return sum(
         1
         for directory in directories
-        for path in Path(directory).rglob("*")
-        if _NAME.fullmatch(path.name) is not None
+        for _, _, names in os.walk(directory)
+        for name in names
+        if _NAME.fullmatch(name) is not None
     )
 
 
@@ -81,31 +83,32 @@ def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measur
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
     """
-    conf_path = Path(request.arm.conf_path)
     if request.arm.conf_text is not None:
-        conf_path.parent.mkdir(parents=True, exist_ok=True)
-        conf_path.write_text(request.arm.conf_text)
+        conf = own_file(request.arm.conf_path)
+        conf.parent.mkdir(parents=True, exist_ok=True)
+        conf.write_text(request.arm.conf_text)
+    disks = lab.disks.paths.values()
     lab.disks.restore()
     _fill_caches(request, lab)
     # What is read all the same need not be dropped first: with many files that takes seconds.
     is_warm = request.arm.conduct.starts == "warm"
-    resident_before = None if is_warm else make_cold(request.evict)
+    resident_before = None if is_warm else make_cold(disks)
     lab.disks.make_names_cold()
     if request.arm.conduct.warm_names:
         lab.disks.look_names_up()
     if is_warm:
-        resident_before = make_warm(request.evict)
+        resident_before = make_warm(disks)
     elif request.arm.conduct.starts == "full" and request.memory_bytes is not None:
         make_full(
-            request.evict,
+            disks,
             limit_bytes=request.memory_bytes,
             join_files=request.join_files,
             seed=request.plan.seed,
         )
-        resident_before = resident_bytes(request.evict)
+        resident_before = resident_bytes(disks)
     kills = count_memory_kills(request.join_files)
     try:
-        return _run_block(request, lab, conf_path, resident_before, progress)
+        return _run_block(request, lab, resident_before, progress)
     finally:
         check_memory(
             request.arm.name, request.join_files, kills, has_limit=request.memory_bytes is not None
@@ -117,18 +120,20 @@ def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
     if not request.arm.conduct.cached:
         return
     stderr_path = STATE / f"{request.arm.name}.stderr"
-    instance = _start(request, Path(request.arm.conf_path), stderr_path, lab)
+    instance = _start(request, stderr_path, lab)
     try:
         _prime(request.plan.target, request.arm.conduct.cached)
         wait_for_cached(
-            request.evict, len(request.arm.conduct.cached), patience_seconds=_PRIME_SECONDS
+            lab.disks.paths.values(),
+            len(request.arm.conduct.cached),
+            patience_seconds=_PRIME_SECONDS,
         )
         instance.check()
     finally:
         instance.stop()
 
 
-def _make_known(request: BlockRequest) -> None:
+def _make_known(request: BlockRequest, lab: OpenLab) -> None:
     """Have nginx know what its caches hold, with no more of it in memory than before.
 
     Its loader comes a minute after the start. Until then who asks for a page that another request
@@ -138,31 +143,28 @@ def _make_known(request: BlockRequest) -> None:
     """
     _prime(request.plan.target, request.arm.conduct.cached)
     if request.arm.conduct.starts == "cold":
-        make_cold(request.evict)
+        make_cold(lab.disks.paths.values())
 
 
 def _run_block(
     request: BlockRequest,
     lab: OpenLab,
-    conf_path: Path,
     resident_before: int | None,
     progress: Progress,
 ) -> Measurement:
     stderr_path = STATE / f"{request.arm.name}.stderr"
-    log = Path(request.arm.error_log) if request.arm.error_log else stderr_path
-    log_start = written_bytes(log) if log != stderr_path else 0
+    log = request.arm.error_log or str(stderr_path)
+    log_start = lab.enclosure.written_bytes(log) if request.arm.error_log else 0
     with kernel_settings(request.arm.conduct.sysctls):
-        instance = _start(request, conf_path, stderr_path, lab)
+        instance = _start(request, stderr_path, lab)
         try:
             request = _with_links(request, instance.pid)
             if request.arm.conduct.cached and not lab.disks.has_cold_names:
-                _make_known(request)
+                _make_known(request, lab)
             _prime(request.plan.target, request.arm.prime)
+            conduct = request.arm.conduct
             reloads = reloading(
-                instance.pid,
-                conf_path,
-                request.arm.conduct.reload_texts,
-                request.arm.conduct.reload_seconds,
+                instance.pid, request.arm.conf_path, conduct.reload_texts, conduct.reload_seconds
             )
             with reloads, lab.disks.under_load():
                 measurement, server = _run_load(request, instance, lab, progress)
@@ -170,7 +172,7 @@ def _run_block(
         finally:
             instance.stop()
     try:
-        with _open_log(log, stderr_path) as file:
+        with _open_log(log, stderr_path, lab.enclosure) as file:
             file.seek(log_start)
             server = _with_log(server, parse_error_log(file))
     except _NothingKeptError:
@@ -181,7 +183,8 @@ def _run_block(
         server,
         disk_read_errors=lab.disks.read_errors,
         resident_bytes_before=resident_before,
-        resident_bytes_after=resident_bytes(request.evict),
+        resident_bytes_after=resident_bytes(lab.disks.paths.values()),
+        refused_calls=instance.refused_calls(),
     )
     return msgspec.structs.replace(
         measurement,
@@ -207,7 +210,7 @@ class _NothingKeptError(Exception):
     """What nginx logs goes to a device."""
 
 
-def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
+def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
     """The error log, else what nginx said before it had one.
 
     Errors: UndecidedError for what nginx, or code that it loaded, put in the log's place;
@@ -215,7 +218,7 @@ def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
     """
     with contextlib.suppress(FileNotFoundError):
         try:
-            return open_written(log)
+            return enclosure.open_written(log)
         except OSError as error:
             if error.errno == errno.ENODEV:
                 raise _NothingKeptError from None
@@ -229,21 +232,21 @@ def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
     return stderr_path.open("rb")
 
 
-def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> RunningNginx:
+def _start(request: BlockRequest, stderr_path: Path, lab: OpenLab) -> RunningNginx:
     target = request.plan.target
-    make_room(filter(None, (one.unix for one in _targets(request.plan))), lab.enclosure)
+    lab.enclosure.make_room(filter(None, (one.unix for one in _targets(request.plan))))
     if request.arm.conduct.stand_in != "none":
         return start_stand_in(
             request.arm.conduct.stand_in,
             port=target.port,
             workers=request.arm.conduct.workers,
-            log=Path(request.arm.conduct.connections_log or os.devnull),
+            log=_BARE_LOG if request.arm.conduct.connections_log else Path(os.devnull),
             stderr_path=stderr_path,
             cpus=request.nginx_cpus,
         )
     return start_instance(
         request.binary,
-        conf_path,
+        Path(request.arm.conf_path),
         stderr_path=stderr_path,
         address=target.unix or (target.address, target.port),
         prefix=request.arm.prefix,
@@ -264,17 +267,17 @@ def _run_load(
         ports=frozenset(_ports(request.plan)),
     )
     before: dict[str, int] = {}
-    connections = (
-        Path(request.arm.conduct.connections_log) if request.arm.conduct.connections_log else None
-    )
-    means: Means = "auto" if request.arm.conduct.traces else "off"
+    conduct = request.arm.conduct
+    connections = conduct.connections_log
+    if connections is not None and conduct.stand_in != "none":
+        connections = str(_BARE_LOG)  # it runs outside of the sandbox
+    means: Means = "auto" if conduct.traces else "off"
     ids = instance.inner_ids()
-    with ServerWatch(
-        LiveHost(), subjects, means=means, opens=request.arm.conduct.counts_opens
-    ) as watch:
+    with ServerWatch(LiveHost(), subjects, means=means, opens=conduct.counts_opens) as watch:
 
         def start_measuring() -> None:
-            before["connections"] = written_bytes(connections) if connections else 0
+            seen = lab.enclosure.written_bytes(connections) if connections else 0
+            before["connections"] = seen
             watch.start()
 
         # The probe cuts its own warm-up; the server's counters start when that is over.
@@ -305,7 +308,7 @@ def _run_load(
     server = msgspec.structs.replace(
         server,
         cpu_seconds_per_request=used / requests if used is not None and requests else None,
-        served_connections=_connections(connections, before["connections"], ids),
+        served_connections=_connections(connections, before["connections"], ids, lab.enclosure),
     )
     unknown = [
         Unknown(path=f"/server{pointer}", reason=reason)
@@ -355,11 +358,13 @@ _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhaust
 """Counted over the whole block, not by the watch."""
 
 
-def _connections(log: Path | None, start: int, ids: Mapping[str, str]) -> dict[str, int]:
+def _connections(
+    log: str | None, start: int, ids: Mapping[str, str], enclosure: Enclosure
+) -> dict[str, int]:
     if log is None:
         return {}
     try:
-        with open_written(log) as file:
+        with enclosure.open_written(log) as file:
             found = count_connections(file, start=start)
     except OSError:  # nothing was served yet
         return {}

@@ -10,14 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Step
 from nginx_tune.documents.rehearsal import Turnover
@@ -38,12 +37,11 @@ from nginx_tune.experiment.operations import (
     TrialRequest,
     Tried,
 )
-from nginx_tune.experiment.room import make_room
 from nginx_tune.experiment.shown_files import ShownFiles
 from nginx_tune.experiment.trial import give_names
 from nginx_tune.lab import mounts
 from nginx_tune.lab.addresses import take_addresses
-from nginx_tune.lab.enclosure import Enclosure, HostNeeds
+from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.operation import Hello, OperationIdentity, answer_line, read_request
@@ -55,8 +53,8 @@ def make_environment(
 ) -> MadeEnvironment:
     """Make it; what there is now."""
     take_addresses(request.addresses)
-    shown.lay(request.shown, directory)
-    make_room(request.sockets, enclosure)
+    shown.lay(request.shown, directory, enclosure)
+    enclosure.make_room(request.sockets)
     names: list[str] = []
     for arm, argv in request.commands.items():
         shown.turn_to(arm)
@@ -65,7 +63,7 @@ def make_environment(
         request.outgoing, request.binary, STATE / "stubs", request.cpus, echoes=request.echoes
     )
     for path, ours in stubs.sockets.items():
-        enclosure.show_instead(path, ours)
+        enclosure.lay(path, ours)
     return MadeEnvironment(names=names, stubs=stubs)
 
 
@@ -96,47 +94,32 @@ class Inside:
         return OperationIdentity(mark=request.mark, uid=os.geteuid())
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
-        """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
-        # Now, while no cover can lie over the package.
-        import_module("nginx_tune.experiment.block")
-        import_module("nginx_tune.experiment.rehearsing")
+        """Make, mount and fill the disks, and have all that nginx writes to in its sandbox."""
         from nginx_tune.lab.building import LabDisks  # noqa: PLC0415
         from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
         from nginx_tune.lab.topology import Topology  # noqa: PLC0415
 
-        for directory in request.overlays:
-            mounts.take_writes(Path(directory), request.view.files)
-        disks = LabDisks(request.lab, self._directory, self._say)
+        enclosure = self._enclosure
+        disks = LabDisks(request.lab, self._directory, enclosure, self._say)
         disks.prepare()
-        mounts.set_apart(self._directory)
+        enclosure.begin(self._directory)
+        os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to
         disks.open()
-        self._lab = OpenLab(disks, Topology(request.lab, self._directory), self._enclosure)
-        mounts.cover_all(request.covers, request.view.written)
+        enclosure.look(request.view)
+        enclosure.cover_all(request.covers, request.view.written)
+        for directory in request.overlays:
+            enclosure.copy_whole(directory, request.view.files)
         for directory in request.made:
-            mounts.place(Path(directory))
-        mounts.make_state()
-        self._enclose(request.lab, [*request.covers, *request.overlays], request.view)
+            enclosure.make_directory(directory)
+        self._lab = OpenLab(disks, Topology(request.lab, self._directory), enclosure)
+        placement = self._lab.topology.placement
+        for file in filter(None, (placement.certificate, placement.certificate_key)):
+            enclosure.lay(file, file)
         return OpenedLab(
             devices=disks.device_numbers,
             files={name: [(str(p), int(n)) for p, n in own] for name, own in disks.files.items()},
-            placement=self._lab.topology.placement,
+            placement=placement,
         )
-
-    def _enclose(self, lab: Lab, written: list[str], view: HostNeeds) -> None:
-        """Settle what nginx gets to see, and let nobody here write to the host."""
-        mounts.seal_all(keep=self._directory, only=self._enclosure.outer_mounts)
-        os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to
-        self._enclosure.look(view)
-        self._enclosure.show(str(mounts.STATE))
-        for disk in lab.disks:
-            if disk.writable:
-                self._enclosure.open(disk.mount)
-            else:
-                self._enclosure.show(disk.mount)
-        if self._lab is not None:
-            placement = self._lab.topology.placement
-            self._enclosure.show(*filter(None, (placement.certificate, placement.certificate_key)))
-        self._enclosure.open(*written)
 
     def join(self, request: JoinRequest) -> None:
         """Have what is started from now on in these cgroups, if only to be tried."""
@@ -162,19 +145,23 @@ class Inside:
         from nginx_tune.inspect.facts import gather_facts  # noqa: PLC0415
 
         vouch_for(request.binary)  # the command outside chose it
-        return gather_facts(
+        ours = {} if self._lab is None else self._lab.disks.paths
+        places = {str(ours.get(path, path)): path for path in request.paths}
+        facts = gather_facts(
             LiveHost(),
-            paths=request.paths,
-            datasets=request.paths,
+            paths=[],
+            datasets=list(places),
             nginx_binary=request.binary,
             memory_cgroup=request.memory_cgroup,
         )
+        named = [replace(one, path=places[one.path]) for one in facts.datasets]
+        return replace(facts, datasets=named)
 
     def trial(self, request: TrialRequest) -> Tried:
         """``nginx -t`` with some files replaced."""
         from nginx_tune.experiment.trial import try_inside  # noqa: PLC0415  # not for blocks
 
-        mounts.set_apart(self._directory)
+        self._enclosure.begin(self._directory)
         self._enclosure.look(request.view)
         self._enclosure.join_files = [Path(file) for file in request.join_files]
         return try_inside(request, self._directory, self._enclosure)

@@ -130,6 +130,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int
     messages: list[str]
+    refused_calls: list[str] = []
+    """System calls that the sandbox refused it."""
 
 
 class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +141,6 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     binary: str
     plan: LoadPlan
-    evict: list[str] = []
-    """Directories of the lab's own files to drop from the page cache first."""
     join_files: list[str] = []
     nginx_cpus: list[int] = []
     memory_bytes: int | None = None

@@ -1,38 +1,47 @@
-"""The page cache that a block starts with: nothing, all of the data, or as much as fits."""
+"""The page cache that a block starts with: nothing, all of the data, or as much as fits.
+
+nginx may have written below the directories: what is opened there is opened without following a
+link.
+"""
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.host.programs import run_program
-from nginx_tune.lab.disks import evict
+from nginx_tune.sandbox.covers import open_below, open_files
 
 OVERFILLED = 1.25
 """Bytes that are read over the limit, so that the cache is full whatever else is charged."""
+_PIECE_BYTES = 1 << 20
 
 
-def make_cold(directories: Sequence[str]) -> int | None:
+def make_cold(directories: Iterable[Path]) -> int | None:
     """Drop the lab's own files from the page cache; the bytes that are still resident."""
+    directories = list(directories)
     for directory in directories:
-        evict(Path(directory))
+        for _, file in open_files(directory):
+            os.fsync(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     return resident_bytes(directories)
 
 
-def make_warm(directories: Sequence[str]) -> int | None:
+def make_warm(directories: Iterable[Path]) -> int | None:
     """Read the lab's own files unless all are there; the bytes that are resident."""
+    directories = list(directories)
     if any(_resident(directory)[0] != 1.0 for directory in directories):
-        for path in _files(directories):
-            path.read_bytes()
+        for directory in directories:
+            for _, file in open_files(directory):
+                _read(file)
     return resident_bytes(directories)
 
 
 def make_full(
-    directories: Sequence[str], *, limit_bytes: int, join_files: Sequence[str], seed: int
+    directories: Iterable[Path], *, limit_bytes: int, join_files: Sequence[str], seed: int
 ) -> None:
     """Read files at random until the memory limit is reached, as one of nginx's group.
 
@@ -42,35 +51,45 @@ def make_full(
 
     Errors: UndecidedError when the files cannot be read.
     """
-    files = list(_files(directories))
+    files = [
+        (directory, name, os.fstat(file).st_size)
+        for directory in directories
+        for name, file in open_files(directory)
+    ]
     random.Random(seed).shuffle(files)  # noqa: S311  # a load, no secret
-    wanted, names = OVERFILLED * limit_bytes, []
-    for path in files:
-        if wanted <= 0:
-            break
-        wanted -= path.stat().st_size
-        names.append(bytes(path))
-
-    def enter() -> None:
-        for file in join_files:
-            Path(file).write_text("0")
-
-    argv = ["xargs", "-0", "cat"]
-    read = run_program(
-        argv,
-        stdin=b"\0".join(names),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        preexec_fn=enter,  # file writes in a single-threaded process
-    )
-    if read.returncode != 0:
-        said = read.stderr.decode(errors="replace").strip() or read.returncode
+    reader = os.fork()
+    if not reader:
+        try:
+            for group in join_files:
+                Path(group).write_text("0")
+            wanted = OVERFILLED * limit_bytes
+            for directory, name, size in files:
+                if wanted <= 0:
+                    break
+                wanted -= size
+                file = open_below(directory, name)
+                _read(file)
+                os.close(file)
+        except OSError as error:
+            os._exit(error.errno or 1)
+        except BaseException:  # noqa: BLE001  # a fork has nobody above
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1])
+    if status:
+        said = os.strerror(status) if status > 0 else f"something killed its reader ({-status})"
         raise UndecidedError(f"the page cache cannot be filled: {said}")
 
 
-def resident_bytes(directories: Sequence[str]) -> int | None:
+def _read(file: int) -> None:
+    while os.read(file, _PIECE_BYTES):
+        pass
+
+
+def resident_bytes(directories: Iterable[Path]) -> int | None:
     """Bytes of the lab's own files in the page cache; None where it does not say."""
     total = 0.0
+    directories = list(directories)
     for directory in directories:
         share, size = _resident(directory)
         if share is None or size is None:
@@ -79,12 +98,7 @@ def resident_bytes(directories: Sequence[str]) -> int | None:
     return int(total) if directories else None
 
 
-def _resident(directory: str) -> tuple[float | None, int | None]:
+def _resident(directory: Path) -> tuple[float | None, int | None]:
     """The share of its files' bytes that is in the page cache, and the bytes."""
-    dataset = LiveHost().scan_dataset(directory, budget_seconds=5.0)
+    dataset = LiveHost().scan_dataset(str(directory), budget_seconds=5.0)
     return dataset.residency.ratio, dataset.bytes
-
-
-def _files(directories: Sequence[str]) -> Iterator[Path]:
-    for directory in directories:
-        yield from sorted(path for path in Path(directory).rglob("*") if path.is_file())

@@ -6,7 +6,6 @@ took: so its workers are told apart by their processes, and the new ones are see
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +32,6 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_netstat import parse_netstat
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
-from nginx_tune.lab.written import open_written
 from nginx_tune.load.probe import run_probe
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.prove.histogram_log import LogFile
@@ -156,7 +154,7 @@ class _Turn:
         silent = self._silent(before)
         logs = Logs(
             [*request.error_logs, str(server.stderr_path), str(server.next_stderr_path())],
-            opening=_open_log,
+            opening=server.open_log,
         )
         for one in (server.master, *before):
             logs.number_of(one)
@@ -336,11 +334,6 @@ def _unanswered(found: Sequence[FirstAnswer]) -> list[str]:
         for one in found
         if one.seconds is None and not one.reason.endswith("as before")
     ]
-
-
-def _open_log(path: str) -> int:
-    with open_written(Path(path)) as file:
-        return os.dup(file.fileno())
 
 
 def _counters() -> dict[str, int]:

@@ -12,15 +12,14 @@ from pathlib import Path
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import RehearseRequest, Side
-from nginx_tune.experiment.room import make_room
-from nginx_tune.lab.mounts import STATE
+from nginx_tune.lab.mounts import SEEN, STATE, own_file
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.place import link_to
 from nginx_tune.turnover.process import Process, process_of
 from nginx_tune.turnover.workers import Generations, ReloadError
 
-_PROGRAM = STATE / "program" / "nginx"
+_PROGRAM = f"{SEEN}/program/nginx"
 """nginx runs its new program by the name that it was started by: here it is a link of ours."""
 _WORKER, _LEAVING = "nginx: worker process", "nginx: worker process is"
 """Behind a dynamic loader there is not room for the whole of a title."""
@@ -54,9 +53,9 @@ class ScratchServer:
         program = side.binary
         if self.goes_to_the_background:
             self.point_to(side.binary)
-            program = str(_PROGRAM)
+            program = _PROGRAM
         targets = [request.plan.target, *(one.target for one in request.plan.classes if one.target)]
-        make_room(filter(None, (one.unix for one in targets)), self._lab.enclosure)
+        self._lab.enclosure.make_room(filter(None, (one.unix for one in targets)))
         target = request.plan.target
         self._starts += 1
         instance = start_instance(
@@ -93,11 +92,12 @@ class ScratchServer:
     @staticmethod
     def point_to(binary: str) -> None:
         """Have the link lead to a program."""
-        _PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-        fresh = _PROGRAM.with_suffix(".new")
+        program = own_file(_PROGRAM)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        fresh = program.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(binary)
-        fresh.replace(_PROGRAM)
+        fresh.replace(program)
 
     def reached(self, target: Target) -> str | None:
         """A unix socket of a target as it is reached from here, whatever master there is."""
@@ -112,6 +112,11 @@ class ScratchServer:
     def reached_path(self, path: str) -> str:
         """A unix socket of the configuration as it is reached from here."""
         return self.reached(Target(unix=path)) or path
+
+    def open_log(self, path: str) -> int:
+        """Descriptor of a log that it writes."""
+        with self._lab.enclosure.open_written(path) as file:
+            return os.dup(file.fileno())
 
     def processes(self) -> list[int]:
         """All of it."""
@@ -146,7 +151,7 @@ class ScratchServer:
             return ""
         text = words.replace(b"\0", b" ").decode(errors="replace")
         name = text.partition("nginx: master process ")[2].split(" ")[0]
-        if str(_PROGRAM).startswith(name):  # it may be cut off
+        if _PROGRAM.startswith(name):  # it may be cut off
             return ""
         return f"it would run {name} again: so what starts it has named it, and not --new-nginx"
 

@@ -276,7 +276,6 @@ class Session:
             number=number,
             binary=self._program(arm),
             plan=place_plan(plan, self.placement, cleartext=arm.conduct.cleartext),
-            evict=[disk.mount for disk in self.lab.disks],
             join_files=self._join_files,
             nginx_cpus=self.nginx_cpus,
             memory_bytes=self.lab.memory_bytes,

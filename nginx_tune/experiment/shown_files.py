@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nginx_tune.experiment.trial import show_files
+from nginx_tune.lab.enclosure import Enclosure
 
 
 class ShownFiles:
@@ -21,7 +22,12 @@ class ShownFiles:
         self._copies: dict[str, Path] = {}
         self._seen: dict[str, bytes] = {}
 
-    def lay(self, of_arm: Mapping[str, Mapping[str, bytes]], directory: Path) -> None:
+    def lay(
+        self,
+        of_arm: Mapping[str, Mapping[str, bytes]],
+        directory: Path,
+        enclosure: Enclosure,
+    ) -> None:
         """Lay the files of all arms over; one that is not there is empty where no arm says more.
 
         ``of_arm``: by the arm's name the bytes of each file, by its path. The copies are kept in
@@ -30,7 +36,7 @@ class ShownFiles:
         paths = sorted({path for files in of_arm.values() for path in files})
         self._plain = {path: _bytes_of(Path(path)) for path in paths}
         self._of_arm, self._seen = of_arm, dict(self._plain)
-        self._copies = show_files(self._plain, directory)
+        self._copies = show_files(self._plain, directory, enclosure)
 
     def turn_to(self, arm: str) -> None:
         """Show what this arm sees."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nginx_tune.documents.findings import NginxTest
@@ -18,9 +18,8 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.operations import TRIAL, TrialRequest, Tried
 from nginx_tune.host.climbing import absolute_path
-from nginx_tune.host.door import HostReadError, ProgramResult
+from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_mountinfo import is_inside
-from nginx_tune.lab import mounts
 from nginx_tune.lab.bounds import bound
 from nginx_tune.lab.enclosure import Enclosure, HostNeeds
 from nginx_tune.lab.walls import Walls, given_up
@@ -74,9 +73,16 @@ def try_configuration(
             join_files=[str(file) for file in group.join_files()],
         )
         tried = walls.ask(TRIAL, request)
+    refused = ", ".join(tried.refused_calls)
+    if refused and tried.status:
+        said = tried.messages[-1] if tried.messages else "no message"
+        raise UndecidedError(
+            f"{conf}: nginx -t failed after the sandbox had refused it {refused}: {said}",
+            hint="what a module needs of the kernel beyond nginx cannot be tried here",
+        )
     return NginxTest(
         accepted=tried.status == 0,
-        messages=tried.messages,
+        messages=[*tried.messages, *([f"the sandbox refused nginx {refused}"] if refused else [])],
         next_step=_next_step(tried.messages) if tried.status else "",
         weaker_walls=sorted({*given_up(), *lacking}),
     )
@@ -107,8 +113,7 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
     """
     argv = request.argv
     _bind_anywhere()
-    show_files(request.files, directory)
-    mounts.seal_all(keep=directory, only=enclosure.outer_mounts)
+    show_files(request.files, directory, enclosure)
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else "127.0.0.1 x\n"
     given: set[str] = set()
     _foresee(request.view, enclosure)
@@ -116,7 +121,7 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
     for _ in range(MOST_RUNS):
         if run.status == 0:
             break
-        wanted = _lacking(run.stderr)
+        wanted = _lacking(run.messages)
         if wanted is None:
             break
         if not wanted.startswith("/"):
@@ -124,28 +129,31 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
                 break
             given.add(wanted)
             hosts += f"127.0.0.1 {wanted}\n"
-            _show_hosts(hosts, directory)
-        elif not _give_place(wanted, given, enclosure, is_read=_reads(run.stderr, wanted)):
+            _show_hosts(hosts, directory, enclosure)
+        elif not _give_place(wanted, given, enclosure, is_read=_reads(run.messages, wanted)):
             break
         run = _run(argv, enclosure)
-    return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
+    return run
 
 
 def try_laid(argv: list[str], enclosure: Enclosure) -> Tried:
     """Run the test on the files as they are shown now."""
-    run = _run(argv, enclosure)
-    return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
+    return _run(argv, enclosure)
 
 
-def show_files(files: Mapping[str, bytes], directory: Path) -> dict[str, Path]:
-    """Show other bytes in the place of some files; where each is then written.
-
-    That is a copy, which the directory keeps; a file that was not there is written itself.
-    """
-    return {
-        path: _replace(Path(path), data, directory / f"replaced-{number}")
-        for number, (path, data) in enumerate(files.items())
-    }
+def show_files(
+    files: Mapping[str, bytes], directory: Path, enclosure: Enclosure
+) -> dict[str, Path]:
+    """Show other bytes in the place of files, which need not exist; where each is then written."""
+    copies = {path: directory / f"replaced-{number}" for number, path in enumerate(files)}
+    for path, copy in copies.items():
+        try:
+            mode = os.stat(path).st_mode & 0o777  # noqa: PTH116
+        except OSError:
+            mode = 0o644
+        write_new(copy, files[path], mode=mode)
+        enclosure.lay(path, copy)
+    return copies
 
 
 def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:
@@ -163,25 +171,27 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
     for _ in range(MOST_RUNS):
         run = _run(argv, enclosure)
-        wanted = _lacking(run.stderr) if run.status else None
+        wanted = _lacking(run.messages) if run.status else None
         if wanted is None or wanted in given:
             break
         if wanted.startswith("/"):
-            if not _give_place(wanted, places, enclosure, is_read=_reads(run.stderr, wanted)):
+            if not _give_place(wanted, places, enclosure, is_read=_reads(run.messages, wanted)):
                 break
             continue
         given.append(wanted)
         hosts = f"{hosts.rstrip()}\n{RESOLVED} {wanted}\n"
-        _show_hosts(hosts, directory)
+        _show_hosts(hosts, directory, enclosure)
     return given
 
 
-def _run(argv: list[str], enclosure: Enclosure) -> ProgramResult:
+def _run(argv: list[str], enclosure: Enclosure) -> Tried:
     try:
         sandbox = enclosure.prepare(argv[:1])
-        return run_inside(argv, sandbox, _SECONDS, join_files=enclosure.join_files)
+        run, refused = run_inside(argv, sandbox, _SECONDS, join_files=enclosure.join_files)
     except HostReadError as error:
         raise UndecidedError(f"{argv[0]} -t: {error.reason}") from None
+    messages = [line for line in run.stderr.splitlines() if line]
+    return Tried(status=run.status, messages=messages, refused_calls=refused)
 
 
 def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bool) -> bool:
@@ -199,26 +209,14 @@ def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bo
     enclosure.unshow(path)
     # What is in the directory is to stay in sight; what others own in it cannot be copied up by
     # an ordinary user, so in the end it goes, unless the configuration itself would.
-    steps: list[Callable[[Path, Collection[str]], bool]]
-    steps = [mounts.make_writable, mounts.make_own, _cover]
-    if os.geteuid() == 0:
-        steps = steps[:1]
-    elif any(_is_file_in(one, parent) for one in enclosure.view.shown):
-        steps = steps[:2]
-    written = (*enclosure.view.files, path)
-    for step in steps:
-        name = f"{step.__name__} {parent}"
-        if name not in given:
-            given.add(name)
-            # What takes writes here already is not yet let through to nginx.
-            if step(real.parent, written) or name == f"{steps[0].__name__} {parent}":
-                enclosure.open(parent)
-                return True
-    return False
-
-
-def _cover(directory: Path, _: Collection[str]) -> bool:
-    mounts.cover(directory)
+    if enclosure.copy(parent, (*enclosure.view.files, path)):
+        return True
+    empty = f"an empty {parent}"
+    holds = any(_is_file_in(one, parent) for one in enclosure.view.shown)
+    if os.geteuid() == 0 or holds or empty in given:
+        return False
+    given.add(empty)
+    enclosure.cover(parent)
     return True
 
 
@@ -241,13 +239,12 @@ def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
         holds = any(is_inside(one, path) for one in (*kept, *(points - {path})))
         if not holds and not any(is_inside(path, cover) for cover in found):
             found.append(path)
-    mounts.cover_all(found, there)
-    enclosure.open(*found)
+    enclosure.cover_all(found, there)
 
 
-def _lacking(stderr: str) -> str | None:
+def _lacking(messages: Sequence[str]) -> str | None:
     """The path that is not there or takes no writes, or the name that could not be resolved."""
-    for line in stderr.splitlines():
+    for line in messages:
         if "[emerg]" not in line:
             continue
         if path := _NO_PLACE.search(line):
@@ -259,30 +256,25 @@ def _lacking(stderr: str) -> str | None:
     return None
 
 
-def _reads(stderr: str, path: str) -> bool:
+def _reads(messages: Sequence[str], path: str) -> bool:
     """Whether nginx would only read there: a certificate, a key or parameters."""
-    return any(path in found.groups() for found in _NO_SECRET.finditer(stderr))
+    return any(path in found.groups() for found in _NO_SECRET.finditer("\n".join(messages)))
 
 
-def _replace(path: Path, data: bytes, copy: Path) -> Path:
-    """Show other bytes in a file's place, which need not exist; where it is written."""
-    if not path.exists():
-        mounts.place(path.parent)
-        mounts.make_writable(path.parent)
-        path.write_bytes(data)
-        return path
-    copy.write_bytes(data)
-    copy.chmod(path.stat().st_mode & 0o7777)
-    mounts.show_instead(copy, path)
-    return copy
-
-
-def _show_hosts(text: str, directory: Path) -> None:
+def _show_hosts(text: str, directory: Path, enclosure: Enclosure) -> None:
     copy = directory / "hosts"
-    is_shown = copy.exists()
+    if not copy.exists():
+        write_new(copy, b"", mode=0o644)
+        enclosure.lay("/etc/hosts", copy)
     copy.write_text(text)
-    if not is_shown:
-        mounts.show_instead(copy, Path("/etc/hosts"))
+
+
+def write_new(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file that is nobody else's before it has its mode."""
+    number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    with os.fdopen(number, "wb") as file:
+        file.write(data)
+        os.fchmod(number, mode)
 
 
 def _bind_anywhere() -> None:

@@ -184,7 +184,9 @@ def plan_view(
             }
         ),
         uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
+        uses_file_aio="--with-file-aio" in flags,
         transparent=any("transparent" in line.args[1:] for line in lines),
+        workers=max(map(_workers, lines), default=0),
         threads=max((sum(map(_threads, tree.main.walk())) for tree in trees), default=0),
     )
 
@@ -198,6 +200,13 @@ def _threads(line: Directive) -> int:
     return min(sum(numbers), ResourceLimits().processes)
 
 
+def _workers(line: Directive) -> int:
+    """That a line asks for by number."""
+    asked = line.value if line.name == "worker_processes" and line.args else ""
+    is_number = asked.isascii() and asked.isdecimal()
+    return min(int(asked), ResourceLimits().processes) if is_number else 0
+
+
 def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
     """What all of them show: arms of several builds run in one sandbox."""
     return HostNeeds(
@@ -205,7 +214,9 @@ def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
         written=sorted({path for view in views for path in view.written}),
         files=sorted({path for view in views for path in view.files}),
         uses_unix_sockets=any(view.uses_unix_sockets for view in views),
+        uses_file_aio=any(view.uses_file_aio for view in views),
         transparent=any(view.transparent for view in views),
+        workers=max((view.workers for view in views), default=0),
         threads=max((view.threads for view in views), default=0),
     )
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.lab.cgroups import LabCgroups, wall_bytes
 from nginx_tune.lab.walls import Walls, given_up
-from nginx_tune.sandbox.process_numbers import can_limit_numbers
+from nginx_tune.sandbox.limits import can_limit_numbers
 from nginx_tune.sandbox.spec import ResourceLimits, Wall
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab import mounts
-from nginx_tune.lab.disks import run_tool
+from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.images import Contents, Image, copy_image, obtain_image
 from nginx_tune.lab.kinds import describe_disk, model_of
 from nginx_tune.lab.loops import Loop
@@ -23,19 +21,26 @@ class _Mounted(NamedTuple):
     files: Mapping[str, int]
     loop: Loop
     modelled: ModelledFile | None
-    mount: Path
+
+    @property
+    def name(self) -> str:
+        """Its name among the covers."""
+        return f"disk-{self.disk.name}"
 
 
 class LabDisks:
     """The disks of one lab, inside its walls. They go with the walls.
 
-    ``prepare`` comes before the lab's directory is set apart (images move out of it into the
-    cache), ``open`` after it.
+    ``prepare`` comes before the enclosure takes the right to write from the host's mounts (images
+    move out of the lab's directory into the cache), ``open`` after it.
     """
 
-    def __init__(self, lab: Lab, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, lab: Lab, directory: Path, enclosure: Enclosure, say: Callable[[str], None]
+    ) -> None:
         self._lab = lab
         self._directory = directory
+        self._enclosure = enclosure
         self._say = say
         self._images: dict[str, Image] = {}
         self._mounted: list[_Mounted] = []
@@ -51,15 +56,21 @@ class LabDisks:
     def open(self) -> None:
         """Attach and mount every disk; models stay off until a load runs."""
         for number, disk in enumerate(self._lab.disks):
-            mount = mounts.place(Path(disk.mount))
             path = self._images[disk.name].path
             if disk.writable:
                 path = copy_image(self._images[disk.name], self._directory / f"{disk.name}.img")
             modelled = self._model(disk, path, number)
             loop = Loop(str(modelled.path if modelled else path), writable=disk.writable)
-            mounted = _Mounted(disk, contents_of(self._lab, disk).files, loop, modelled, mount)
-            _mount(mounted)
+            mounted = _Mounted(disk, contents_of(self._lab, disk).files, loop, modelled)
+            self._mount(mounted)
+            self._enclosure.lay_disk(disk.mount, mounted.name, writable=disk.writable)
             self._mounted.append(mounted)
+
+    def _mount(self, mounted: _Mounted) -> None:
+        covers = self._enclosure.covers
+        covers.add_disk(mounted.name, mounted.loop.device, writable=mounted.disk.writable)
+        if mounted.disk.writable:
+            covers.path(mounted.name).chmod(0o1777)
 
     def _model(self, disk: LabDisk, path: Path, number: int) -> ModelledFile | None:
         if disk.kind != "modelled":
@@ -92,13 +103,20 @@ class LabDisks:
 
     @property
     def files(self) -> dict[str, list[tuple[str, int]]]:
-        """Path and bytes of every file, by the disk's name."""
+        """Path as nginx sees it and bytes of every file, by the disk's name."""
         return {
             mounted.disk.name: [
-                (str(mounted.mount / name), size) for name, size in mounted.files.items()
+                (f"{mounted.disk.mount.rstrip('/')}/{name}", size)
+                for name, size in mounted.files.items()
             ]
             for mounted in self._mounted
         }
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Where each disk is for the lab's own process, by the path that nginx sees it at."""
+        covers = self._enclosure.covers
+        return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
     def restore(self) -> None:
         """Remove what a block wrote to writable disks."""
@@ -106,13 +124,7 @@ class LabDisks:
             if not mounted.disk.writable:
                 continue
             kept = {Path(name).parts[0] for name in mounted.files} | {"lost+found"}
-            for entry in mounted.mount.iterdir():
-                if entry.name in kept:
-                    continue
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
+            self._enclosure.covers.clear(mounted.name, kept)
 
     @property
     def has_cold_names(self) -> bool:
@@ -127,15 +139,15 @@ class LabDisks:
         if not self._lab.cold_names:
             return
         for mounted in self._mounted:
-            run_tool("umount", str(mounted.mount))
+            self._enclosure.covers.remove(mounted.name)
             mounted.loop.wait_unmounted()
-            _mount(mounted)
+            self._mount(mounted)
 
     def look_names_up(self) -> None:
         """Have the name and the inode of every file in memory; of their data nothing."""
         for mounted in self._mounted:
             for name in mounted.files:
-                (mounted.mount / name).stat()
+                (self._enclosure.covers.path(mounted.name) / name).lstat()
 
     @contextlib.contextmanager
     def under_load(self) -> Iterator[None]:
@@ -163,10 +175,3 @@ def contents_of(lab: Lab, disk: LabDisk) -> Contents:
 def _name(item: LabData, number: int) -> str:
     place = f"d{number % item.directories:05d}/" if item.directories else ""
     return f"{place}{item.prefix}f{number:05d}.bin"
-
-
-def _mount(mounted: _Mounted) -> None:
-    options = "noatime" if mounted.disk.writable else "noatime,ro"
-    run_tool("mount", "-o", options, mounted.loop.device, str(mounted.mount))
-    if mounted.disk.writable:
-        mounted.mount.chmod(0o1777)

@@ -85,15 +85,3 @@ def _loops() -> list[tuple[str, tuple[int, int]]]:
             number = os.makedev(int(major), int(minor))
             found.append((str(device["name"]), (number, int(device["back-ino"]))))
     return found
-
-
-def evict(directory: Path) -> None:
-    """Drop a directory's files from the page cache (our own files only: posix_fadvise)."""
-    for path in directory.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)

@@ -33,8 +33,7 @@ def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]
     directory = Path(base, f"nginx-tune-lab-{owner}-{secrets.token_hex(4)}")
     before_making(str(directory))
     try:
-        directory.mkdir(mode=0o755)
-        directory.chmod(0o755)
+        directory.mkdir(mode=0o700)
         write_mark(directory, mark)
     except OSError as error:
         raise UndecidedError(

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.host.programs import start_program
@@ -34,11 +35,18 @@ class RunningNginx:
     """One running master with its workers."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], stderr_path: Path, *, first: int = 0
+        self,
+        process: subprocess.Popen[bytes],
+        stderr_path: Path,
+        *,
+        first: int = 0,
+        entrance: Entrance | None = None,
     ) -> None:
         self._process = process
         self._stderr_path = stderr_path
         self._first = first
+        self._entrance = entrance
+        self._refused: dict[str, None] = {}
         self._master = 0 if first else process.pid
 
     @property
@@ -54,6 +62,12 @@ class RunningNginx:
     def stderr(self) -> str:
         """What nginx wrote to standard error so far."""
         return self._stderr_path.read_text(errors="replace")
+
+    def refused_calls(self) -> list[str]:
+        """System calls that the sandbox refused it so far, each once."""
+        if self._entrance is not None:
+            self._refused |= dict.fromkeys(self._entrance.refusals())
+        return list(self._refused)
 
     def workers(self) -> list[int]:
         """Process ids of the workers: the master's children that serve."""
@@ -97,7 +111,7 @@ class RunningNginx:
     def check(self) -> None:
         """Raise when nginx has ended."""
         if self.has_ended():
-            raise _start_error(self.stderr(), self._process.returncode)
+            raise _start_error(self.stderr(), self._process.returncode, self.refused_calls())
 
     def stop(self, *, patience_seconds: float = 5.0) -> None:
         """End it fast (SIGTERM), and by force when it does not go."""
@@ -111,6 +125,9 @@ class RunningNginx:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 self._process.wait()
+        self.refused_calls()
+        if self._entrance is not None:
+            self._entrance.close()
 
 
 class BareInstance(RunningNginx):
@@ -135,7 +152,7 @@ def start_bare(
 
     Errors: UndecidedError with its own words when it ends or does not come up.
     """
-    process, _ = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None)
+    process = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None).process
     instance = BareInstance(process, stderr_path)
     deadline = time.monotonic() + patience_seconds
     while len(instance.workers()) < workers or not _accepts(address):
@@ -173,8 +190,11 @@ def start_instance(
     for foreground in (["-g", _FOREGROUND], []) if stays else ([],):
         # The second time the configuration has a daemon directive of its own, which stands.
         argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
-        process, first = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)
-        instance = RunningNginx(process, stderr_path, first=first)
+        started = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)
+        process = started.process
+        instance = RunningNginx(
+            process, stderr_path, first=started.first, entrance=started.entrance
+        )
         try:
             _wait_ready(instance, address, patience_seconds)
             if not foreground and sandbox is None:
@@ -195,6 +215,13 @@ def start_instance(
     )
 
 
+class _Started(NamedTuple):
+    process: subprocess.Popen[bytes]
+    first: int
+    """The sandbox's first process; 0 without a sandbox."""
+    entrance: Entrance | None
+
+
 def _spawn(
     argv: list[str],
     stderr_path: Path,
@@ -203,8 +230,7 @@ def _spawn(
     *,
     ahead: bool,
     sandbox: Prepared | None,
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a program; with the id of the sandbox's first process, 0 without one."""
+) -> _Started:
 
     def settle() -> None:
         if cpus:
@@ -230,10 +256,10 @@ def _spawn(
                 inherits=sandbox is None,
                 preexec_fn=entrance.enter if entrance else join_and_settle,  # one thread
             )
-            return process, entrance.finish() if entrance else 0
+            return _Started(process, entrance.finish() if entrance else 0, entrance)
         except FileNotFoundError:
             if entrance is not None:
-                entrance.cancel()
+                entrance.close()
             raise MissingToolError(
                 f"{argv[0]}: no such nginx", hint="install nginx or name it with --nginx"
             ) from None
@@ -326,8 +352,14 @@ def _wait_workers(instance: RunningNginx, deadline: float) -> None:
     )
 
 
-def _start_error(stderr: str, status: int) -> Exception:
+def _start_error(stderr: str, status: int, refused: Sequence[str]) -> Exception:
     last = _last_line(stderr) or f"exit status {status}"
+    if refused:
+        return UndecidedError(
+            f"nginx did not start, and the sandbox had refused it {', '.join(refused)}: "
+            f"{_first_emerg(stderr) or last}",
+            hint="what a module needs of the kernel beyond nginx cannot be tried here",
+        )
     if "Address already in use" in stderr:
         return UndecidedError(
             f"nginx did not start: {_first_emerg(stderr) or last}",

@@ -7,14 +7,19 @@ process or keeps state. Errors: OSError with the call's name in it.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
+import re
+import struct
+from typing import NamedTuple
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
+_CLONE_FS = 0x00000200
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
@@ -25,10 +30,16 @@ _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
 _PR_CAP_AMBIENT, _AMBIENT_RAISE, _AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 
-_AT_FDCWD, _AT_RECURSIVE, _AT_SYMLINK_NOFOLLOW = -100, 0x8000, 0x100
+_AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
-_SECCOMP_SET_MODE_FILTER, _FILTER_SPEC_ALLOW = 1, 4
+_SECCOMP_SET_MODE_FILTER, _FILTER_SPEC_ALLOW, _FILTER_NEW_LISTENER = 1, 4, 8
+NOTIFICATIONS = _NOTIFICATION_RECEIVE, _NOTIFICATION_SEND = (0xC0502100, 0xC0182101)
+"""Requests of ioctl() to a supervisor's descriptor."""
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
+"""struct seccomp_notif: id, pid, flags, then struct seccomp_data."""
+_RESPONSE = struct.Struct("=QqiI")
+_CONTINUE = 1
 _LANDLOCK_VERSION, _LANDLOCK_PATH_BENEATH = 1, 1
 _O_PATH = os.O_PATH | os.O_CLOEXEC
 
@@ -56,6 +67,12 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
+def enter_mounts(namespace: int) -> None:
+    """Move the calling thread, and no other, into a mount namespace."""
+    _check(_libc.unshare(_CLONE_FS), "unshare")
+    _check(_libc.setns(namespace, CLONE_NEWNS), "setns")
+
+
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """Mount something, as the kernel takes it."""
     status = _libc.mount(
@@ -66,6 +83,11 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
         os.fsencode(data) or None,
     )
     _check(status, "mount", target)
+
+
+def unmount(target: str) -> None:
+    """Unmount it; nobody may use it any more."""
+    _check(_libc.umount2(os.fsencode(target), 0), "umount", target)
 
 
 def detach(target: str) -> None:
@@ -83,22 +105,22 @@ class _MountAttributes(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns"))
 
 
-def seal_tree(target: str, *, read_only: bool = True) -> None:
+def seal_tree(mounted: int, *, read_only: bool) -> None:
     """Make a mount and all below it nodev, nosuid and mostly read-only in one call.
 
-    Errors: OSError ENOSYS before Linux 5.12.
+    ``mounted`` is a descriptor of its root. Errors: OSError ENOSYS before Linux 5.12.
     """
     flags = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
     wanted = _MountAttributes(flags, 0, 0, 0)
     status = _libc.syscall(
         ctypes.c_long(_MOUNT_SETATTR),
-        ctypes.c_int(_AT_FDCWD),
-        os.fsencode(target),
-        ctypes.c_uint(_AT_RECURSIVE | _AT_SYMLINK_NOFOLLOW),
+        ctypes.c_int(mounted),
+        b"",
+        ctypes.c_uint(_AT_RECURSIVE | _AT_EMPTY_PATH),
         ctypes.byref(wanted),
         ctypes.c_size_t(ctypes.sizeof(wanted)),
     )
-    _check(status, "mount_setattr", target)
+    _check(status, "mount_setattr")
 
 
 def no_new_privileges() -> None:
@@ -148,9 +170,18 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def install_filter(program: bytes) -> None:
+def can_supervise() -> bool:
+    """Whether a filter can leave calls to a supervisor that lets them go on: from Linux 5.5 on.
+
+    Source: SECCOMP_USER_NOTIF_FLAG_CONTINUE, seccomp_unotify(2).
+    """
+    return [int(part) for part in re.findall("[0-9]+", os.uname().release)[:2]] >= [5, 5]
+
+
+def install_filter(program: bytes, *, listens: bool = False) -> int:
     """Judge every system call from here on by a BPF program (seccomp(2)).
 
+    With ``listens`` the result is a descriptor for ``receive_call``; 0 without.
     Errors: OSError where the kernel is built without.
     """
     code = ctypes.create_string_buffer(program, len(program))
@@ -159,10 +190,36 @@ def install_filter(program: bytes) -> None:
     status = _libc.syscall(
         ctypes.c_long(_SECCOMP[architecture()]),
         ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
-        ctypes.c_uint(_FILTER_SPEC_ALLOW),
+        ctypes.c_uint(_FILTER_SPEC_ALLOW | (_FILTER_NEW_LISTENER if listens else 0)),
         ctypes.byref(whole),
     )
     _check(status, "seccomp")
+    return int(status)
+
+
+class StoppedCall(NamedTuple):
+    """A system call that waits for an answer."""
+
+    id: int
+    number: int
+    arguments: tuple[int, ...]
+
+
+def receive_call(listener: int) -> StoppedCall:
+    """The next call that the filter left to its supervisor.
+
+    Errors: OSError ENOENT when its process has ended meanwhile.
+    Source: seccomp_unotify(2).
+    """
+    text = fcntl.ioctl(listener, _NOTIFICATION_RECEIVE, bytes(_NOTIFICATION.size))
+    number, _, _, call, _, _, *arguments = _NOTIFICATION.unpack(text)
+    return StoppedCall(number, call, tuple(arguments))
+
+
+def answer_call(listener: int, call: StoppedCall, *, error: int) -> None:
+    """Have the call fail with an error number; 0 lets it go on."""
+    answer = _RESPONSE.pack(call.id, 0, -error, 0 if error else _CONTINUE)
+    fcntl.ioctl(listener, _NOTIFICATION_SEND, answer)
 
 
 def landlock_version() -> int:

@@ -1,18 +1,20 @@
 """Start a program inside the sandbox: what a fork does before it runs nginx.
 
 Three processes: the one that the caller forked has namespaces of its own made and waits; its child
-is the first process of the new process namespace, builds the root, starts nginx and collects what
-ends; the third gives up its rights and becomes nginx. All end when any of the first two does: the
-kernel kills a process namespace with its first process.
+is the first process of the new process namespace, builds the root, starts nginx, judges the system
+calls that the filter leaves to it and collects what ends; the third gives up its rights and becomes
+nginx. All end when any of the first two does: the kernel kills a process namespace with its first
+process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
-from collections.abc import Callable, Sequence
+import socket
+import sys
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -21,12 +23,20 @@ from nginx_tune.host.door import HostReadError, ProgramResult
 from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.program import run_bounded
 from nginx_tune.sandbox import kernel_calls as calls
+from nginx_tune.sandbox.call_numbers import call_numbers
 from nginx_tune.sandbox.capabilities import drop_all, drop_capabilities
 from nginx_tune.sandbox.landlock import restrict_writes
-from nginx_tune.sandbox.plan_filter import ARCHITECTURES, plan_filter
-from nginx_tune.sandbox.process_numbers import can_limit_numbers, limit_numbers
+from nginx_tune.sandbox.limits import (
+    HostShare,
+    end_first,
+    limit_process,
+    limit_processes,
+    share_of_host,
+)
+from nginx_tune.sandbox.plan_filter import AUDIT, plan_filter
 from nginx_tune.sandbox.root import DEVICES, RootPlan, build_root, plan_root
 from nginx_tune.sandbox.spec import Confinement
+from nginx_tune.sandbox.supervisor import FAILED, Supervisor, end_as, read_refusals
 
 _NAMESPACES = (
     calls.CLONE_NEWNS
@@ -37,9 +47,6 @@ _NAMESPACES = (
 )
 _STREAMS = ("/proc/self/fd/1", "/proc/self/fd/2")
 """``/dev/stdout`` and ``/dev/stderr`` are opened anew by those names."""
-_FAILED = 125
-_USUAL_STACK_BYTES = 8 << 20
-_SIGNALLED = 128
 
 
 class Prepared(NamedTuple):
@@ -48,24 +55,39 @@ class Prepared(NamedTuple):
     wanted: Confinement
     plan: RootPlan
     filter: bytes | None
+    own_filter: bytes | None
+    """That of the first process."""
+    share: HostShare
+    namespace: int
+    """Descriptor of the mount namespace that the root is built from; -1 for the caller's."""
 
 
-def prepare(wanted: Confinement) -> Prepared:
+def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
     """Plan a sandbox.
 
     Errors: UndecidedError for a wall that this host cannot have and that is not given up.
     """
     machine = calls.architecture()
-    program = plan_filter(
-        machine, unix_sockets=wanted.uses_unix_sockets, raw_sockets=wanted.transparent
-    )
-    if program is None and "seccomp" not in wanted.weaker:
+    filters: tuple[bytes | None, bytes | None] = (None, None)
+    if machine in AUDIT:
+        numbers = call_numbers(machine)
+        filters = (
+            plan_filter(
+                machine,
+                numbers,
+                unix_sockets=wanted.uses_unix_sockets,
+                file_aio=wanted.uses_file_aio,
+                asks=calls.can_supervise(),
+            ),
+            plan_filter(machine, numbers, asks=False, also_ioctl=calls.NOTIFICATIONS),
+        )
+    elif "seccomp" not in wanted.weaker:
         raise UndecidedError(
             f"no filter of system calls for {machine}: its call numbers are known here for "
-            f"{' and '.join(ARCHITECTURES)} alone",
+            f"{' and '.join(AUDIT)} alone",
             hint="--weaker-walls seccomp does without; all other walls stand",
         )
-    return Prepared(wanted, plan_root(wanted), program)
+    return Prepared(wanted, plan_root(wanted), *filters, share_of_host(wanted), namespace)
 
 
 class Entrance:
@@ -82,6 +104,8 @@ class Entrance:
         self._join_files = join_files
         self._before = before
         self._told, self._tell = os.pipe()
+        self._refused, self._refuse = os.pipe()
+        self._open = {self._told, self._tell, self._refused, self._refuse}
 
     def enter(self) -> None:
         """Return only in the process that is to become nginx, inside the sandbox."""
@@ -91,14 +115,17 @@ class Entrance:
             self._fail(error)
 
     def _enter(self) -> None:
+        # From the new root nothing is to be imported: nginx may have written there before.
+        sys.meta_path.clear()
         die_with_parent()
         joins = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in self._join_files]
         if self._before is not None:
             self._before()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _allow_descriptors()
-        _end_first()
+        end_first()
+        if self._prepared.namespace >= 0:
+            calls.enter_mounts(self._prepared.namespace)
         calls.unshare(_NAMESPACES)
         first = os.fork()
         if first:
@@ -106,61 +133,59 @@ class Entrance:
             _close_all()
             _wait_for(first)
         die_with_parent()
-        self._limit_processes()
+        limit_processes(self._prepared.wanted, in_groups=bool(self._join_files))
         build_root(self._prepared.plan)
+        ours, theirs = socket.socketpair()
         ruled = os.fork()
         if ruled:
-            self._be_first(ruled)
+            theirs.close()
+            self._be_first(ruled, ours)
+        ours.close()
         for descriptor in joins:
             os.write(descriptor, b"0")
             os.close(descriptor)
-        self._give_up_rights()
+        self._give_up_rights(theirs)
 
-    def _limit_processes(self) -> None:
-        """Where the namespace can have a limit of its own, beside a cgroup or in its place."""
-        wanted = self._prepared.wanted
-        most = wanted.limits.processes
-        is_bounded = limit_numbers(most) or bool(self._join_files) or os.geteuid() != 0
-        if not is_bounded and can_limit_numbers(most) and "processes" not in wanted.weaker:
-            raise UndecidedError(
-                "the processes of nginx cannot be bounded: kernel.pid_max of their namespace "
-                "takes no writes",
-                hint="--weaker-walls processes does without",
-            )
-
-    def _give_up_rights(self) -> None:
+    def _give_up_rights(self, first: socket.socket) -> None:
         wanted, plan = self._prepared.wanted, self._prepared.plan
         is_root = os.geteuid() == 0
-        _limit(wanted, is_root=is_root)
+        limit_process(wanted, self._prepared.share, is_root=is_root)
         calls.no_new_privileges()
         writable = [*plan.writable, "/dev/shm"]  # noqa: S108  # its own
         files = [*(f"/dev/{name}" for name in DEVICES), *_STREAMS]
         restrict_writes(writable, files)
         drop_capabilities(is_root=is_root, transparent=wanted.transparent)
-        self._filter()
+        listener = self._filter(self._prepared.filter, listens=calls.can_supervise())
+        if listener:
+            socket.send_fds(first, [b"."], [listener])
+            os.close(listener)
+        first.close()
 
-    def _filter(self) -> None:
-        if self._prepared.filter is None:
-            return
+    def _filter(self, program: bytes | None, *, listens: bool) -> int:
+        if program is None:
+            return 0
         try:
-            calls.install_filter(self._prepared.filter)
+            return calls.install_filter(program, listens=listens)
         except OSError as error:
-            if "seccomp" not in self._prepared.wanted.weaker:
-                raise UndecidedError(
-                    f"the kernel takes no filter of system calls: {error.strerror}",
-                    hint="--weaker-walls seccomp does without",
-                ) from None
+            if "seccomp" in self._prepared.wanted.weaker:
+                return 0
+            raise UndecidedError(
+                f"the kernel takes no filter of system calls: {error.strerror}",
+                hint="--weaker-walls seccomp does without",
+            ) from None
 
-    def _be_first(self, ruled: int) -> NoReturn:
-        """The first process: without rights, memory that can be read and open files.
-
-        What it fails on it must be able to tell: its end is the end of all the others, at once.
-        """
+    def _be_first(self, ruled: int, other: socket.socket) -> NoReturn:
+        """Be the first process: without rights and memory that can be read, with few open files."""
         calls.hide_memory()
         calls.no_new_privileges()
         drop_all()
-        self._filter()
-        _close_all()
+        processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _close_all({self._refuse, processes, other.fileno()})
+        received = socket.recv_fds(other, 1, 1)[1]
+        other.close()
+        self._filter(self._prepared.own_filter, listens=False)
+        if received:
+            Supervisor(received[0], self._refuse, processes, self._prepared.share).run(ruled)
         _wait_for(ruled)
 
     def _fail(self, error: BaseException) -> NoReturn:
@@ -173,27 +198,37 @@ class Entrance:
             text += reason or f"{type(error).__name__}: {error}"
         with contextlib.suppress(OSError):
             os.write(self._tell, f"!{text}\t{hint}\n".encode(errors="replace"))
-        os._exit(_FAILED)
+        os._exit(FAILED)
 
     def finish(self) -> int:
         """Once nginx runs: the first process's id, as it is known out here.
 
         Errors: UndecidedError with what kept the sandbox from being made.
         """
-        os.close(self._tell)
-        with os.fdopen(self._told, "rb") as pipe:
+        self._close(self._tell, self._refuse)
+        os.set_blocking(self._refused, False)
+        with os.fdopen(self._told, "rb", closefd=False) as pipe:
             lines = pipe.read().decode(errors="replace").splitlines()
+        self._close(self._told)
         for line in lines:
             if line.startswith("!"):
+                self.close()
                 text, _, hint = line[1:].partition("\t")
                 raise UndecidedError(f"the sandbox cannot be made: {text}", hint=hint)
         return int(lines[0]) if lines else 0
 
-    def cancel(self) -> None:
-        """Let go of it when nothing was started."""
-        for descriptor in (self._told, self._tell):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+    def refusals(self) -> list[str]:
+        """System calls that were refused since this was asked last, by name; each once."""
+        return read_refusals(self._refused) if self._refused in self._open else []
+
+    def close(self) -> None:
+        """Let go of what is left of it."""
+        self._close(*self._open)
+
+    def _close(self, *descriptors: int) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+            self._open.discard(descriptor)
 
 
 def run_inside(
@@ -202,8 +237,8 @@ def run_inside(
     timeout_seconds: float,
     *,
     join_files: Sequence[Path] = (),
-) -> ProgramResult:
-    """What a program says inside a sandbox, within the time.
+) -> tuple[ProgramResult, list[str]]:
+    """What a program says inside a sandbox, within the time; the system calls it was refused.
 
     Errors: HostReadError when it cannot be started or takes longer; UndecidedError when the
             sandbox cannot be made.
@@ -212,53 +247,21 @@ def run_inside(
     try:
         said = run_bounded(argv, timeout_seconds, is_checked=True, enter=entrance.enter)
     except HostReadError:
-        entrance.cancel()
+        entrance.close()
         raise
     entrance.finish()
-    return said
+    refused = entrance.refusals()
+    entrance.close()
+    return said, refused
 
 
-def _allow_descriptors() -> None:
-    """As many descriptors as root might ask for: the right to ask is given up."""
-    with contextlib.suppress(OSError, ValueError):
-        most = int(Path("/proc/sys/fs/nr_open").read_text())
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
-
-
-def _end_first() -> None:
-    """Be what the kernel ends first when memory is short: nobody else is to suffer.
-
-    None of the sandbox can take it back: that needs CAP_SYS_RESOURCE (proc(5)).
-    """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _limit(wanted: Confinement, *, is_root: bool) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    size = wanted.limits.file_bytes
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    # A stack is a private mapping that may be written: RLIMIT_DATA counts all of it (Linux 4.7).
-    threads = min(wanted.threads, wanted.limits.processes)
-    size = wanted.limits.data_bytes + threads * _stack_bytes()
-    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
-    if not is_root:
-        # In a user namespace of its own these are counted by themselves (Linux 5.14).
-        with contextlib.suppress(OSError, ValueError):
-            most = wanted.limits.processes
-            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-
-
-def _stack_bytes() -> int:
-    """Of a thread that asks for no size: the soft limit. Source: pthread_create(3)."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    return _USUAL_STACK_BYTES if soft == resource.RLIM_INFINITY else soft
-
-
-def _close_all() -> None:
+def _close_all(kept: Collection[int] = ()) -> None:
     """Every descriptor: whoever waits for their end waits for nginx alone."""
-    os.closerange(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    edge = 0
+    for number in sorted(kept):
+        os.closerange(edge, number)
+        edge = number + 1
+    os.closerange(edge, os.sysconf("SC_OPEN_MAX"))
 
 
 def _wait_for(child: int) -> NoReturn:
@@ -266,7 +269,7 @@ def _wait_for(child: int) -> NoReturn:
 
     One that ends in good order may leave others behind: nginx that goes to the background.
     """
-    status = _FAILED
+    status = FAILED
     while True:
         try:
             pid, ended = os.wait()
@@ -278,4 +281,4 @@ def _wait_for(child: int) -> NoReturn:
             status = os.waitstatus_to_exitcode(ended)
             if status:
                 break
-    os._exit(status if status >= 0 else _SIGNALLED - status)
+    end_as(status)

@@ -66,6 +66,17 @@ def find(path: str) -> ResolvedPath | None:
     return ResolvedPath(real, stat.S_ISDIR(mode), links)
 
 
+def settle(path: str) -> ResolvedPath:
+    """Where a path leads that need not exist: links are followed as far as they lead."""
+    missing: list[str] = []
+    here = os.path.normpath(path)
+    while (found := find(here)) is None:
+        here, name = os.path.split(here)
+        missing.append(name)
+    real = "/".join([found.path.rstrip("/"), *reversed(missing)]) or "/"
+    return ResolvedPath(real, found.is_directory and not missing, found.links)
+
+
 def read_mounts() -> list[Mount]:
     """Every mount of this namespace that some path leads to, each after what it stands on."""
     text = Path("/proc/self/mountinfo").read_bytes().decode(errors="surrogateescape")

@@ -1,218 +1,213 @@
-"""The seccomp program: which system calls nginx and its children cannot make; pure.
+"""The seccomp program: the system calls that nginx and its children may make; pure.
 
-A list of what is forbidden, not of what is allowed: nginx, its modules and what these embed use
-most of the kernel's calls in some version. What leads out of a sandbox, changes the machine or
-opens parts of the kernel that a web server has no use for is forbidden. New calls that mount or
-trace are among the forbidden by their numbers; those that this list does not know can do neither
-without a capability, and none is left.
+A positive list, taken from what nginx 1.18 to 1.30 and its modules call with threads, file AIO
+and QUIC, and what Lua, Perl and njs add. A few calls are judged by their arguments. Every other
+call is refused: with ENOSYS where C libraries then do without it, else by the supervisor, which
+records it (``launch``).
 
-Source: seccomp(2); include/uapi/linux/{seccomp,filter,audit}.h; the numbers are those of
-include/uapi/asm-generic/unistd.h (aarch64) and arch/x86/entry/syscalls/syscall_64.tbl.
+Source: seccomp(2), seccomp_unotify(2); include/uapi/linux/{seccomp,filter,audit}.h.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""Architectures whose call numbers are known here, by what the kernel calls them."""
+_LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_AT_LEAST, _JUMP_SET = 0x20, 0x15, 0x25, 0x35, 0x45
+_AND, _RETURN = 0x54, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_ALLOW, _KILL, _ERROR, _ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
+_FIRST_NEW = 424
+"""From this number on (Linux 5.1) every architecture has the same calls, and libraries that use one
+fall back on ENOSYS."""
+
+ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
+    """
+    read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee
+    copy_file_range open openat creat close close_range stat lstat fstat newfstatat statx statfs
+    fstatfs access faccessat faccessat2 readlink readlinkat getdents getdents64 lseek truncate
+    ftruncate fallocate fsync fdatasync sync_file_range fadvise64 readahead rename renameat
+    renameat2 mkdir mkdirat rmdir unlink unlinkat link linkat symlink symlinkat chmod fchmod
+    fchmodat chown fchown lchown fchownat utime utimes utimensat futimesat umask getcwd chdir
+    fchdir dup dup2 dup3 pipe pipe2
+    mmap munmap mprotect mremap brk madvise mincore msync mlock munlock membarrier memfd_create
+    execve exit exit_group wait4 waitid kill tkill tgkill getpid getppid gettid getpgid
+    getpgrp setpgid setsid getsid getuid geteuid getgid getegid getresuid getresgid setuid setgid
+    setreuid setregid setresuid setresgid setfsuid setfsgid setgroups getgroups capget capset
+    arch_prctl set_tid_address set_robust_list get_robust_list rseq sched_yield
+    sched_setaffinity sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max
+    sched_get_priority_min getpriority setpriority getrlimit setrlimit prlimit64 getrusage times
+    sysinfo uname getcpu getrandom nanosleep clock_nanosleep clock_gettime clock_getres
+    gettimeofday time alarm getitimer setitimer timer_create timer_settime timer_gettime
+    timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime rt_sigaction
+    rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend
+    sigaltstack pause restart_syscall signalfd signalfd4
+    poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd
+    eventfd2 futex bind connect listen accept accept4 getsockname getpeername setsockopt getsockopt
+    sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown
+    io_submit io_getevents io_destroy io_cancel io_pgetevents
+    """.split()  # noqa: SIM905
+)
+"""Whatever their arguments. New processes and io_setup() are for the supervisor, which counts."""
+_FCNTL = (0, 1, 2, 3, 4, 8, 9, 1030, 1031, 1032)
+"""F_DUPFD to F_SETFL, F_SETOWN, F_GETOWN, F_DUPFD_CLOEXEC, the sizes of pipes. No lock and no
+lease: one on a file that is shown would hold up the host."""
+_IOCTL = (0x5421, 0x5452, 0x541B, 0x5411, 0x5450, 0x5451, 0x5401, 0x5413)
+"""FIONBIO, FIOASYNC, FIONREAD, TIOCOUTQ, FIONCLEX, FIOCLEX, TCGETS, TIOCGWINSZ."""
+_PRCTL = (1, 2, 3, 4, 7, 8, 15, 16, 21, 23, 38, 39, 0x53564D41)
+"""PDEATHSIG, DUMPABLE, KEEPCAPS, NAME, GET_SECCOMP, CAPBSET_READ, NO_NEW_PRIVS, names of memory."""
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
-_SOCK_TYPE_MASK, _SOCK_STREAM = 0xF, 1
+_SOCK_FLAGS = 0o2004000
+"""SOCK_NONBLOCK and SOCK_CLOEXEC, the same on both architectures."""
+_SOCK_STREAM, _SOCK_DGRAM = 1, 2
+_PROTOCOLS = (0, 6, 17, 262)
+"""The family's own, TCP, UDP, MPTCP."""
 _NEW_NAMESPACES = 0x7E020080
 """Every CLONE_NEW* flag, that of time included."""
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_CLONE_THREAD = 0x00010000
+_FILE_TYPES = (0, 0o100000, 0o010000)
+"""Regular files and pipes; no devices."""
 
 
-class Architecture(NamedTuple):
-    """What the kernel calls it, and its own numbers of calls."""
+def plan_filter(
+    machine: str,
+    numbers: Mapping[str, int],
+    *,
+    unix_sockets: bool = False,
+    file_aio: bool = False,
+    asks: bool = True,
+    also_ioctl: Iterable[int] = (),
+) -> bytes:
+    """Shape: a BPF program for one of ``AUDIT``; ``numbers`` are its call numbers by name.
 
-    audit: int
-    numbers: dict[str, int]
-
-
-_COMMON = {
-    "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432,
-    "fspick": 433, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440,
-    "mount_setattr": 442, "quotactl_fd": 443, "io_uring_setup": 425, "io_uring_enter": 426,
-    "io_uring_register": 427, "open_tree_attr": 467, "process_mrelease": 448,
-}  # fmt: skip
-
-ARCHITECTURES = {
-    "x86_64": Architecture(
-        0xC000003E,
-        {
-            "mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161, "swapon": 167,
-            "swapoff": 168, "reboot": 169, "sethostname": 170, "setdomainname": 171,
-            "iopl": 172, "ioperm": 173, "init_module": 175, "delete_module": 176,
-            "finit_module": 313, "kexec_load": 246, "kexec_file_load": 320, "bpf": 321,
-            "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312,
-            "keyctl": 250, "add_key": 248, "request_key": 249, "perf_event_open": 298,
-            "userfaultfd": 323, "unshare": 272, "setns": 308, "quotactl": 179, "acct": 163,
-            "name_to_handle_at": 303, "open_by_handle_at": 304, "settimeofday": 164,
-            "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305, "personality": 135,
-            "syslog": 103, "vhangup": 153, "nfsservctl": 180, "lookup_dcookie": 212,
-            "fanotify_init": 300, "mknod": 133, "mknodat": 259, "uselib": 134, "_sysctl": 156,
-            "create_module": 174, "get_kernel_syms": 177, "query_module": 178, "ustat": 136,
-            "sysfs": 139, "modify_ldt": 154, "vmsplice": 278, "move_pages": 279,
-            "migrate_pages": 256, "mq_open": 240,
-            "clone": 56, "socket": 41, "socketpair": 53, "ioctl": 16,
-        },
-    ),
-    "aarch64": Architecture(
-        0xC00000B7,
-        {
-            "mount": 40, "umount2": 39, "pivot_root": 41, "chroot": 51, "swapon": 224,
-            "swapoff": 225, "reboot": 142, "sethostname": 161, "setdomainname": 162,
-            "init_module": 105, "delete_module": 106, "finit_module": 273, "kexec_load": 104,
-            "kexec_file_load": 294, "bpf": 280, "ptrace": 117, "process_vm_readv": 270,
-            "process_vm_writev": 271, "kcmp": 272, "keyctl": 219, "add_key": 217,
-            "request_key": 218, "perf_event_open": 241, "userfaultfd": 282, "unshare": 97,
-            "setns": 268, "quotactl": 60, "acct": 89, "name_to_handle_at": 264,
-            "open_by_handle_at": 265, "settimeofday": 170, "clock_settime": 112,
-            "adjtimex": 171, "clock_adjtime": 266, "personality": 92, "syslog": 116,
-            "vhangup": 58, "nfsservctl": 42, "lookup_dcookie": 18, "fanotify_init": 262,
-            "mknodat": 33, "vmsplice": 75, "move_pages": 239, "migrate_pages": 238,
-            "mq_open": 180,
-            "clone": 220, "socket": 198, "socketpair": 199, "ioctl": 29,
-        },
-    ),
-}  # fmt: skip
-
-_JUDGED = ("clone", "socket", "socketpair", "ioctl", "mknod", "mknodat")
-"""By their arguments."""
-_UNKNOWN = frozenset(
-    {
-        "clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "open_tree",
-        "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "open_tree_attr",
-        "userfaultfd", "mq_open",
-    }
-)  # fmt: skip
-"""Told as if the kernel had none: C libraries and nginx then do without."""
-
-
-def forbidden_calls(machine: str) -> dict[str, int]:
-    """Number of each call that is forbidden whatever its arguments, by name."""
-    numbers = {**ARCHITECTURES[machine].numbers, **_COMMON}
-    return {name: number for name, number in numbers.items() if name not in _JUDGED}
-
-
-def plan_filter(machine: str, *, unix_sockets: bool, raw_sockets: bool = False) -> bytes | None:
-    """The program; None for an architecture whose numbers are not known here.
-
-    ``unix_sockets`` allows sockets with a path; pairs of connected ones nginx always needs.
+    ``unix_sockets`` allows sockets with a path; connected pairs of streams nginx always needs.
+    ``file_aio`` is for a build that sets up contexts of file AIO as its workers start.
+    With ``asks`` what is refused or counted is left to a supervisor, without it is refused or, of
+    new processes, allowed. ``also_ioctl`` are requests that are allowed beside nginx's.
     """
-    known = ARCHITECTURES.get(machine)
-    if known is None:
-        return None
-    numbers = known.numbers
-    program = _Program()
+    refuse = _ASK if asks else _ERROR | _EPERM
+    count = _ASK if asks else _ALLOW
+    program = Program()
     program.load(_ARCHITECTURE)
-    program.unless_equal_kill(known.audit)
+    program.unless_one_of([AUDIT[machine]], _KILL)
     program.load(_NUMBER)
     if machine == "x86_64":
-        program.if_at_least(_X32, _KILL)
-    for name, number in sorted(forbidden_calls(machine).items(), key=lambda item: item[1]):
-        program.if_equal(number, _ERROR | (_ENOSYS if name in _UNKNOWN else _EPERM))
-    families = [_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])]
-    with_flags = _Program()
-    with_flags.load(_argument(0))
-    with_flags.if_any_bit(_NEW_NAMESPACES, _ERROR | _EPERM)
-    program.only_for(numbers["clone"], with_flags)
-    program.only_for(numbers["socket"], _socket(families, raw_sockets=raw_sockets))
-    program.only_for(numbers["socketpair"], _pair())
-    program.only_for(numbers["ioctl"], _ioctl())
-    for name, place in (("mknod", 1), ("mknodat", 2)):
+        program.if_within(_X32, 0xFFFFFFFF, _KILL)
+    parts = {
+        "clone": _clone(refuse, count),
+        "fcntl": _one_of(1, _FCNTL, refuse),
+        "ioctl": _one_of(1, (*_IOCTL, *also_ioctl), refuse),
+        "prctl": _one_of(0, _PRCTL, refuse),
+        "socket": _socket([_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])], refuse),
+        # A pair of datagram sockets could send anywhere.
+        "socketpair": _one_of(1, [_SOCK_STREAM], refuse, without=_SOCK_FLAGS),
+        "mknod": _one_of(1, _FILE_TYPES, refuse, without=0o7777),
+        "mknodat": _one_of(2, _FILE_TYPES, refuse, without=0o7777),
+    }
+    for name, part in parts.items():
         if name in numbers:
-            program.only_for(numbers[name], _node(place))
-    program.answer(_ALLOW)
+            program.only_for(numbers[name], part)
+    if not file_aio:
+        program.if_within(numbers["io_setup"], numbers["io_setup"], _ERROR | _ENOSYS)
+    for name in ("fork", "vfork"):
+        if name in numbers:
+            program.if_within(numbers[name], numbers[name], count)
+    for first, last in _ranges(numbers[name] for name in ALLOWED if name in numbers):
+        program.if_within(first, last, _ALLOW)
+    program.if_within(_FIRST_NEW, 0xFFFFFFFF, _ERROR | _ENOSYS)
+    program.answer(refuse)
     return program.code
 
 
-def _socket(families: list[int], *, raw_sockets: bool) -> _Program:
-    """Families that nginx speaks; streams and datagrams of them."""
-    part = _Program()
+def _clone(refuse: int, count: int) -> Program:
+    """No new namespaces; threads as many as there may be, processes by the supervisor's count."""
+    part = Program()
+    part.load(_argument(0))
+    part.if_any_bit(_NEW_NAMESPACES, refuse)
+    part.if_any_bit(_CLONE_THREAD, _ALLOW)
+    part.answer(count)
+    return part
+
+
+def _socket(families: list[int], refuse: int) -> Program:
+    """Streams and datagrams of the families that nginx speaks.
+
+    No other type: SOCK_PACKET of AF_INET would be a packet socket (inet_create, packet(7)).
+    """
+    part = Program()
     part.load(_argument(0))
     part.unless_one_of(families, _ERROR | _EAFNOSUPPORT)
-    if not raw_sockets:
-        part.load(_argument(1))
-        part.mask(_SOCK_TYPE_MASK)
-        part.if_equal(3, _ERROR | _EPERM)  # SOCK_RAW
-    return part
-
-
-def _pair() -> _Program:
-    """Streams alone: a pair of datagram sockets can send anywhere."""
-    part = _Program()
     part.load(_argument(1))
-    part.mask(_SOCK_TYPE_MASK)
-    part.unless_one_of([_SOCK_STREAM], _ERROR | _EPERM)
+    part.mask(0xFFFFFFFF ^ _SOCK_FLAGS)
+    part.unless_one_of([_SOCK_STREAM, _SOCK_DGRAM], refuse)
+    part.load(_argument(2))
+    part.unless_one_of(_PROTOCOLS, refuse)
+    part.answer(_ALLOW)
     return part
 
 
-def _ioctl() -> _Program:
-    part = _Program()
-    part.load(_argument(1))
-    part.if_equal(_TIOCSTI, _ERROR | _EPERM)
-    part.if_equal(_TIOCLINUX, _ERROR | _EPERM)
-    return part
-
-
-def _node(place: int) -> _Program:
-    """Regular files and pipes may be made by it, devices not."""
-    part = _Program()
+def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0) -> Program:
+    """One argument by its values, some bits of it left out."""
+    part = Program()
     part.load(_argument(place))
-    part.mask(0o170000)
-    part.if_equal(0o020000, _ERROR | _EPERM)
-    part.if_equal(0o060000, _ERROR | _EPERM)
+    if without:
+        part.mask(0xFFFFFFFF ^ without)
+    part.unless_one_of(list(values), refuse)
+    part.answer(_ALLOW)
     return part
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Runs of successive numbers, first and last."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
 
 
 def _argument(number: int) -> int:
-    """Offset of the low half of an argument, on little-endian machines: both that are known."""
+    """Offset of the low half of an argument, on little-endian machines: both that are known.
+
+    The kernel takes all judged arguments as 32-bit numbers, so the high half says nothing.
+    """
     return _ARGUMENTS + 8 * number
 
 
-class _Program:
+class Program:
     """Instructions of classic BPF, each of eight bytes."""
 
     def __init__(self) -> None:
         self.code = b""
 
-    def __len__(self) -> int:
-        return len(self.code) // 8
-
     def _add(self, code: int, yes: int, no: int, value: int) -> None:
         self.code += struct.pack("=HBBI", code, yes, no, value)
 
     def load(self, offset: int) -> None:
-        """A word of struct seccomp_data."""
+        """Take a word of struct seccomp_data."""
         self._add(_LOAD, 0, 0, offset)
 
     def mask(self, bits: int) -> None:
-        """Keep these bits of what was loaded."""
+        """Keep these bits of the word."""
         self._add(_AND, 0, 0, bits)
 
     def answer(self, action: int) -> None:
         """End with an action."""
         self._add(_RETURN, 0, 0, action)
 
-    def if_equal(self, value: int, action: int) -> None:
-        """End with an action when it is this value."""
-        self._add(_JUMP_EQUAL, 0, 1, value)
-        self.answer(action)
-
-    def unless_equal_kill(self, value: int) -> None:
-        """Kill when it is any other value."""
-        self._add(_JUMP_EQUAL, 1, 0, value)
-        self.answer(_KILL)
-
-    def if_at_least(self, value: int, action: int) -> None:
-        """End with an action from this value on."""
-        self._add(_JUMP_AT_LEAST, 0, 1, value)
+    def if_within(self, first: int, last: int, action: int) -> None:
+        """End with an action when the word is in a range, both ends included."""
+        if first == last:
+            self._add(_JUMP_EQUAL, 0, 1, first)
+        else:
+            self._add(_JUMP_AT_LEAST, 0, 2, first)
+            self._add(_JUMP_ABOVE, 1, 0, last)
         self.answer(action)
 
     def if_any_bit(self, bits: int, action: int) -> None:
@@ -220,14 +215,14 @@ class _Program:
         self._add(_JUMP_SET, 0, 1, bits)
         self.answer(action)
 
-    def unless_one_of(self, values: list[int], action: int) -> None:
-        """End with an action when it is none of these values."""
-        for index, value in enumerate(values):
-            self._add(_JUMP_EQUAL, len(values) - index, 0, value)
+    def unless_one_of(self, values: Iterable[int], action: int) -> None:
+        """End with an action when the word is none of these values."""
+        known = list(values)
+        for index, value in enumerate(known):
+            self._add(_JUMP_EQUAL, len(known) - index, 0, value)
         self.answer(action)
 
-    def only_for(self, number: int, part: _Program) -> None:
-        """Judge one call by a part of its own; the number is loaded before and after."""
-        self._add(_JUMP_EQUAL, 0, len(part) + 1, number)
+    def only_for(self, number: int, part: Program) -> None:
+        """Judge one call by a part of its own, which answers."""
+        self._add(_JUMP_EQUAL, 0, len(part.code) // 8, number)
         self.code += part.code
-        self.load(_NUMBER)

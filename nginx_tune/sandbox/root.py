@@ -1,15 +1,18 @@
 """The new root: planned once, built anew for each nginx in a mount namespace of its own.
 
 It is a small file system in memory that takes no writes. In it stand, each at its own path, what
-is shown (read-only, no devices, no setuid), what takes writes (places that are in memory already),
-a /dev of a few harmless devices, a /proc of the sandbox's own processes, and empty /run, /tmp and
-/dev/shm. The rest of the host is not there.
+is shown (read-only, no devices, no setuid), what takes writes (covers, which exist in no other
+root), a /dev of a few harmless devices, a /proc of the sandbox's own processes, and empty /run,
+/tmp and /dev/shm. The rest of the host is not there.
 
 A socket or a pipe of the host in a directory that is shown would be reached past a read-only
 mount. Where Landlock forbids to open pipes for writing and nginx opens no socket with a path,
 directories are shown as they are, and cost nothing. Else they are shown through an overlay, whose
 sockets and pipes are others than the host's (fs/overlayfs/inode.c; unix_find_bsd() compares
-inodes).
+inodes). So is a directory in which something stands that the host has no place for.
+
+nginx may have put links into its covers when it ran before. So the places are reached from a
+descriptor of the new root, and no link is followed.
 """
 
 from __future__ import annotations
@@ -17,16 +20,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.sandbox import kernel_calls as calls
-from nginx_tune.sandbox.places import below, find, is_private, outermost, read_mounts
+from nginx_tune.sandbox.places import below, find, is_private, outermost, read_mounts, settle
 from nginx_tune.sandbox.spec import Confinement
 
-STAGE = "/tmp"  # noqa: S108  # covered in this namespace
+_STAGE = "/tmp"  # noqa: S108  # covered in this namespace
 """Where the new root is built: a directory that every system has."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
@@ -34,7 +38,10 @@ _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/
 _PROCESSORS = ("/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible")
 """What C libraries count CPUs by (sysdeps/unix/sysv/linux/getsysstats.c)."""
 OWN_MEMORY = ("/tmp", "/run", "/var/tmp")  # noqa: S108  # each sandbox's own
+_KERNELS_PLACES = ("/dev", "/proc", "/sys")
 _SEALED = calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV
+_REMOUNT = calls.MS_REMOUNT | calls.MS_BIND
+_HOLD = os.O_PATH | os.O_CLOEXEC
 
 Kind = Literal["file", "directory", "empty", "memory"]
 
@@ -44,13 +51,15 @@ class RootPlace(NamedTuple):
 
     path: str
     kind: Kind
+    source: str = ""
+    """What is seen there, of the file or directory kinds."""
     writable: bool = False
     overlaid: bool = False
     """Shown through an overlay: it may hold sockets and pipes of the host."""
-    source: str = ""
-    """What is shown there, when it is not what stands there."""
     optional: bool = False
     """Left empty where it cannot be shown: nobody named it."""
+    points: tuple[tuple[str, Kind], ...] = ()
+    """Paths of other places in it that the source has nothing for."""
 
 
 class RootPlan(NamedTuple):
@@ -69,40 +78,37 @@ class RootPlan(NamedTuple):
 
 
 def plan_root(wanted: Confinement) -> RootPlan:
-    """What to build, from what is there now.
-
-    Errors: UndecidedError when something that must be writable is not there.
-    """
+    """What to build, from what is there now."""
     links: dict[str, str] = {}
     shown = _find_shown(wanted.shown, links)
     named = _find_shown([path for path in wanted.shown if not _is_root(path)], {})
-    writable = _find_writable(wanted.writable, links)
-    mounts = read_mounts()
+    covers, disks, laid = (
+        _settled(ours, links) for ours in (wanted.covers, wanted.disks, wanted.laid)
+    )
     is_unsafe = wanted.uses_unix_sockets or not calls.landlock_version()
     places = {path: RootPlace(path, "memory", writable=True) for path in OWN_MEMORY}
+    mounts = read_mounts()
     for path in outermost(shown):
         points = (mount.mount_point for mount in below(mounts, path))
         for one in (path, *filter(_can_be_seen, points)):
             kind: Kind = "directory" if os.path.isdir(one) else "file"  # noqa: PTH112
-            is_own = any(is_inside(one, own) for own in wanted.own)
             # Landlock allows by paths: what lies below a place that takes writes is not kept.
-            is_open = any(is_inside(one, place) for place in (*OWN_MEMORY, *writable))
-            overlaid = kind == "directory" and not is_own and (is_unsafe or is_open)
-            places[one] = RootPlace(one, kind, overlaid=overlaid, optional=one not in named)
-    # One that is mounted in another is a place of its own: a bind mount leaves it out.
-    mounted = {mount.mount_point for mount in mounts}
-    apart = {*outermost(writable), *mounted.intersection(writable)}
-    places |= {path: RootPlace(path, "directory", writable=True) for path in apart}
+            is_open = any(is_inside(one, place) for place in (*OWN_MEMORY, *covers))
+            overlaid = kind == "directory" and (is_unsafe or is_open)
+            places[one] = RootPlace(one, kind, one, overlaid=overlaid, optional=one not in named)
+    for path, source in covers.items():
+        if not any(is_inside(path, one) for one in _KERNELS_PLACES):
+            places[path] = RootPlace(path, "directory", source, writable=True)
     for path, kind in shown.items():
         # Inside of what takes writes it is a place of its own, or it would take them too.
-        if path not in writable and any(is_inside(path, one) for one in writable):
-            places.setdefault(path, RootPlace(path, kind))
-    ours = [_place_of_ours(*pair) for pair in wanted.instead.items()]
-    places |= {place.path: place for place in ours}
+        if path not in covers and any(is_inside(path, one) for one in covers):
+            places.setdefault(path, RootPlace(path, kind, path))
+    places |= {path: RootPlace(path, "directory", source) for path, source in disks.items()}
+    places |= {path: RootPlace(path, "file", source) for path, source in laid.items()}
     for path in wanted.hidden:
         if any(is_inside(path, one) for one in places):
             places.setdefault(path, RootPlace(path, "empty"))
-    ordered = [places[path] for path in sorted(places)]
+    ordered = _with_points([places[path] for path in sorted(places)])
     return RootPlan(
         places=ordered,
         links={at: text for at, text in links.items() if not _is_in(at, ordered)},
@@ -124,15 +130,43 @@ def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, Kind]:
     return shown
 
 
-def _find_writable(paths: Iterable[str], links: dict[str, str]) -> list[str]:
-    writable = []
-    for path in paths:
-        found = find(path)
-        if found is None or not found.is_directory:
-            raise UndecidedError(f"{path}: nginx writes there and it is no directory inside")
-        links |= found.links
-        writable.append(found.path)
-    return writable
+def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
+    """Sources by where they are to stand; links of the host on the way are noted."""
+    found = {}
+    for path, source in paths.items():
+        place = settle(path)
+        links |= place.links
+        found[place.path] = source
+    return found
+
+
+def _with_points(places: list[RootPlace]) -> list[RootPlace]:
+    """Have each directory of the host know which other places it has nothing for."""
+    points: dict[str, list[tuple[str, Kind]]] = {}
+    for place in places:
+        path = place.path
+        around = [one for one in places if one.path != path and is_inside(path, one.path)]
+        is_fixed = bool(around) and around[-1].kind == "directory" and not around[-1].writable
+        if not is_fixed or place.kind == "empty":
+            continue
+        source = around[-1].source + path[len(around[-1].path.rstrip("/")) :]
+        if not _is_kind(source, place.kind):
+            points.setdefault(around[-1].path, []).append((path, place.kind))
+    return [
+        place._replace(overlaid=True, points=tuple(points[place.path]))
+        if place.path in points
+        else place
+        for place in places
+    ]
+
+
+def _is_kind(path: str, kind: Kind) -> bool:
+    """Whether a place of a kind can be mounted over what is there."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) == (kind != "file") and not stat.S_ISLNK(mode)
 
 
 def build_root(plan: RootPlan) -> None:
@@ -143,46 +177,239 @@ def build_root(plan: RootPlan) -> None:
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
     # What is shown is opened before the stage covers what may lie below it.
     sources = {
-        place.path: os.open(place.source or place.path, os.O_PATH | os.O_CLOEXEC)
+        place.path: os.open(place.source, _HOLD)
         for place in plan.places
         if place.kind in {"file", "directory"}
     }
-    devices = _hold(f"/dev/{name}" for name in DEVICES)
-    processors = _hold(_PROCESSORS)
-    calls.mount("tmpfs", STAGE, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=0755,size=16m")
-    _make_devices(devices, plan)
-    for path, descriptor in processors.items():
-        _bind_file(descriptor, path)
-    _mount_proc()
-    with _overlay_floor(plan) as floor:
-        for place in plan.places:
-            _put(place, sources.get(place.path, -1), plan, floor)
-    for at, text in plan.links.items():
-        with contextlib.suppress(OSError):  # something is shown there
-            _directory(os.path.dirname(at))  # noqa: PTH120
-            os.symlink(text, STAGE + at)  # noqa: PTH211
+    files = _hold((*(f"/dev/{name}" for name in DEVICES), *_PROCESSORS))
+    calls.mount("tmpfs", _STAGE, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=0755,size=16m")
+    stage = _Stage(plan)
+    for path, descriptor in files.items():
+        # A device itself is bound, as a user namespace may make none; not even its mode changes.
+        stage.bind_file(descriptor, path, nodev=path in _PROCESSORS)
+    for name, text in _DEVICE_LINKS.items():
+        stage.link(f"/dev/{name}", text)
+    stage.mount_memory("/dev/shm")  # noqa: S108  # its own
+    stage.mount_proc()
     for place in plan.places:
-        if place.kind == "empty":
-            calls.mount("none", STAGE + place.path, flags=_REMOUNT | _SEALED)
-    for descriptor in (*sources.values(), *devices.values(), *processors.values()):
+        stage.put(place, sources.get(place.path, -1))
+    for at, text in plan.links.items():
+        stage.link(at, text)
+    stage.seal_empty()
+    for descriptor in (*sources.values(), *files.values()):
         os.close(descriptor)
-    _directory("/.old")
-    os.chdir(STAGE)
-    calls.pivot_root(".", "./.old")
-    os.chdir("/")
-    calls.detach("/.old")
-    os.rmdir("/.old")  # noqa: PTH106
-    calls.mount("none", "/", flags=_REMOUNT | _SEALED)
+    stage.enter()
 
 
-_REMOUNT = calls.MS_REMOUNT | calls.MS_BIND
+class _Stage:
+    """The root while it is built."""
+
+    def __init__(self, plan: RootPlan) -> None:
+        self._plan = plan
+        self._root = os.open(_STAGE, _HOLD | os.O_DIRECTORY)
+        self._floors = ""
+        self._empty: list[str] = []
+        if any(place.overlaid for place in plan.places):
+            os.close(self._reach("/.floors", "directory"))
+            self._mount("/.floors", "tmpfs", "tmpfs", calls.MS_NODEV, "mode=0755,size=16m")
+            self._floors = f"{_STAGE}/.floors"
+
+    def put(self, place: RootPlace, source: int) -> None:
+        """Have one place."""
+        if place.kind == "memory":
+            self.mount_memory(place.path)
+        elif place.kind == "empty":
+            with contextlib.suppress(FileNotFoundError):  # nothing to hide
+                os.close(self._reach(place.path, "directory", makes=False))
+                flags = _SEALED & ~calls.MS_RDONLY
+                self._mount(place.path, "tmpfs", "tmpfs", flags, "mode=0755,size=64k")
+                self._empty.append(place.path)
+        elif not place.overlaid or not self._lay_over(place, source):
+            point = self._reach(place.path, place.kind)
+            try:
+                _bind(source, f"/proc/self/fd/{point}")
+            except OSError as error:
+                reason = os.strerror(error.errno or 0)
+                text = f"{place.source} at {place.path}: {reason}"
+                raise OSError(error.errno or 0, text) from None
+            finally:
+                os.close(point)
+            self._seal(place.path, place.kind, read_only=not place.writable)
+
+    def mount_memory(self, path: str) -> None:
+        """Have an empty directory of the sandbox's own there."""
+        mode = "0755" if path == "/run" else "1777"
+        data = f"mode={mode},size={self._plan.cover_bytes},nr_inodes={self._plan.cover_files}"
+        self._mount(path, "tmpfs", "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, data)
+
+    def mount_proc(self) -> None:
+        """Have the sandbox's own processes and nothing else; it takes no writes."""
+        flags = _SEALED | calls.MS_NOEXEC
+        try:
+            self._mount("/proc", "proc", "proc", flags, "subset=pid")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # Before Linux 5.8: everything, of which the writable parts are hidden too.
+            self._mount("/proc", "proc", "proc", flags)
+            for name in ("sys", "bus", "fs", "irq", "acpi", "scsi", "tty", "driver"):
+                with contextlib.suppress(OSError):
+                    self._mount(f"/proc/{name}", "tmpfs", "tmpfs", _SEALED, "size=4k")
+
+    def bind_file(self, descriptor: int, path: str, *, nodev: bool) -> None:
+        """Show a file of the host."""
+        point = self._reach(path, "file")
+        _bind(descriptor, f"/proc/self/fd/{point}")
+        os.close(point)
+        self._remount(path, calls.MS_RDONLY | calls.MS_NOSUID | (calls.MS_NODEV if nodev else 0))
+
+    def link(self, path: str, text: str) -> None:
+        """Have a link there, unless something is shown there."""
+        directory, name = os.path.split(path)
+        with contextlib.suppress(OSError):
+            here = self._reach(directory, "directory")
+            try:
+                os.symlink(text, name, dir_fd=here)
+            finally:
+                os.close(here)
+
+    def seal_empty(self) -> None:
+        """Have what is hidden take no writes, now that all in it is there."""
+        for path in self._empty:
+            self._remount(path, _SEALED)
+
+    def _remount(self, path: str, flags: int) -> None:
+        """Give a mount other flags beside those that it has and must keep."""
+        point = self._reach(path, "file", makes=False)
+        target = f"/proc/self/fd/{point}"
+        try:
+            calls.mount("none", target, flags=_REMOUNT | flags | flags_of(target))
+        finally:
+            os.close(point)
+
+    def enter(self) -> None:
+        """Make it the root, which takes no writes from here on."""
+        if self._floors:
+            # An overlay has mounts of its layers to itself.
+            calls.detach(self._floors)
+            os.rmdir(self._floors)  # noqa: PTH106
+        os.close(self._reach("/.old", "directory"))
+        os.chdir(_STAGE)
+        calls.pivot_root(".", "./.old")
+        os.chdir("/")
+        calls.detach("/.old")
+        os.rmdir("/.old")  # noqa: PTH106
+        os.close(self._root)
+        calls.mount("none", "/", flags=_REMOUNT | _SEALED)
+
+    def _mount(self, path: str, source: str, kind: str, flags: int, data: str = "") -> None:
+        point = self._reach(path, "directory")
+        try:
+            calls.mount(source, f"/proc/self/fd/{point}", kind, flags, data)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            raise OSError(error.errno or 0, f"{kind} at {path}: {reason}") from None
+        finally:
+            os.close(point)
+
+    def _reach(self, path: str, kind: Kind, *, makes: bool = True) -> int:
+        """Descriptor of a path here, which is made where it is missing.
+
+        Errors: OSError, ELOOP for a link on the way.
+        """
+        here = os.dup(self._root)
+        parts = [part for part in path.split("/") if part]
+        for number, part in enumerate(parts, start=1):
+            is_file = kind == "file" and number == len(parts)
+            directory = here
+            try:
+                try:
+                    here = os.open(part, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
+                except FileNotFoundError:
+                    if not makes:
+                        raise
+                    _make(part, directory, is_file=is_file)
+                    here = os.open(part, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
+            finally:
+                os.close(directory)
+            if stat.S_ISLNK(os.fstat(here).st_mode):
+                os.close(here)
+                raise OSError(errno.ELOOP, "a link where something is to be shown", path)
+        return here
+
+    def _lay_over(self, place: RootPlace, source: int) -> bool:
+        """Show a directory through an overlay; False where it is to be shown without.
+
+        Two layers below and none above: nothing can be written.
+        """
+        floor = os.path.join(self._floors, str(len(os.listdir(self._floors))))  # noqa: PTH118, PTH208
+        os.mkdir(floor, 0o755)  # noqa: PTH102
+        _shape_floor(place, source, floor)
+        layers = [floor, f"/proc/self/fd/{source}"]
+        # The upper one has the say about what the directory itself is like.
+        lower = ":".join(layers if place.points else layers[::-1])
+        try:
+            self._mount(place.path, "overlay", "overlay", _SEALED, f"lowerdir={lower}")
+        except OSError as error:
+            if place.optional:
+                return True
+            if self._plan.weaker_sockets and not place.points:
+                return False
+            raise UndecidedError(
+                f"{place.path}: sockets in it cannot be kept from nginx: {error.strerror}",
+                hint="--weaker-walls sockets shows it all the same",
+            ) from None
+        return True
+
+    def _seal(self, path: str, kind: Kind, *, read_only: bool) -> None:
+        mounted = self._reach(path, kind, makes=False)
+        try:
+            calls.seal_tree(mounted, read_only=read_only)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            target = os.readlink(f"/proc/self/fd/{mounted}")  # noqa: PTH115
+            inner = {mount.mount_point for mount in read_mounts()}
+            for point in sorted({target, *(one for one in inner if is_inside(one, target))}):
+                flags = calls.MS_NOSUID | calls.MS_NODEV | flags_of(point)
+                flags |= calls.MS_RDONLY if read_only else 0
+                calls.mount("none", point, flags=_REMOUNT | flags)
+        finally:
+            os.close(mounted)
 
 
-def _place_of_ours(path: str, ours: str) -> RootPlace:
-    """A socket of ours at a path where the host may have its own."""
-    directory, name = os.path.split(os.path.normpath(path))
-    found = find(directory)
-    return RootPlace(f"{found.path if found else directory}/{name}", "file", source=ours)
+def _make(name: str, directory: int | None, *, is_file: bool) -> None:
+    if is_file:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        os.close(os.open(name, flags, 0o644, dir_fd=directory))
+    else:
+        os.mkdir(name, 0o755, dir_fd=directory)
+
+
+def _shape_floor(place: RootPlace, source: int, floor: str) -> None:
+    """Have what a directory lacks, in a directory that is laid over it, and be like it."""
+    for path, kind in place.points:
+        parts = path[len(place.path.rstrip("/")) + 1 :].split("/")
+        for number in range(len(parts) + 1):
+            inner = "/".join(parts[:number])
+            there = f"{floor}/{inner}"
+            if not os.path.lexists(there):
+                _make(there, None, is_file=kind == "file" and number == len(parts))
+            with contextlib.suppress(OSError):  # it is not in the source, or another user's
+                like = os.stat(inner or ".", dir_fd=source)
+                os.chmod(there, stat.S_IMODE(like.st_mode))  # noqa: PTH101
+                os.chown(there, like.st_uid, like.st_gid)
+
+
+def _bind(source: int, target: str) -> None:
+    name = f"/proc/self/fd/{source}"
+    try:
+        calls.mount(name, target, flags=calls.MS_BIND)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # In a user namespace what is mounted below comes along.
+        calls.mount(name, target, flags=calls.MS_BIND | calls.MS_REC)
 
 
 def _is_root(path: str) -> bool:
@@ -214,129 +441,8 @@ def _hold(paths: Iterable[str]) -> dict[str, int]:
     found = {}
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            found[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            found[path] = os.open(path, _HOLD)
     return found
-
-
-def _directory(path: str) -> None:
-    os.makedirs(STAGE + path, 0o755, exist_ok=True)  # noqa: PTH103
-
-
-def _file(path: str) -> None:
-    if not os.path.lexists(STAGE + path):
-        _directory(os.path.dirname(path))  # noqa: PTH120
-        os.close(os.open(STAGE + path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-
-
-def _in_memory(path: str, plan: RootPlan) -> None:
-    mode = "0755" if path == "/run" else "1777"
-    data = f"mode={mode},size={plan.cover_bytes},nr_inodes={plan.cover_files}"
-    calls.mount("tmpfs", STAGE + path, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, data)
-
-
-def _make_devices(devices: dict[str, int], plan: RootPlan) -> None:
-    """The devices themselves, bound: a user namespace may make none."""
-    for path, descriptor in devices.items():
-        _bind_file(descriptor, path, nodev=False)
-    for name, text in _DEVICE_LINKS.items():
-        os.symlink(text, f"{STAGE}/dev/{name}")  # noqa: PTH211
-    _directory("/dev/shm")  # noqa: S108  # its own
-    _in_memory("/dev/shm", plan)  # noqa: S108
-
-
-def _bind_file(descriptor: int, path: str, *, nodev: bool = True) -> None:
-    """A file of the host, not even its mode can be changed."""
-    _file(path)
-    calls.mount(f"/proc/self/fd/{descriptor}", STAGE + path, flags=calls.MS_BIND)
-    flags = calls.MS_RDONLY | calls.MS_NOSUID | (calls.MS_NODEV if nodev else 0)
-    flags |= flags_of(STAGE + path)
-    calls.mount("none", STAGE + path, flags=_REMOUNT | flags)
-
-
-_BESIDE_PROCESSES = ("/proc/sys", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/acpi", "/proc/scsi",
-                     "/proc/tty", "/proc/driver")  # fmt: skip
-
-
-def _mount_proc() -> None:
-    """The sandbox's own processes and nothing else; it takes no writes."""
-    _directory("/proc")
-    flags = _SEALED | calls.MS_NOEXEC
-    try:
-        calls.mount("proc", STAGE + "/proc", "proc", flags, "subset=pid")
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        # Before Linux 5.8: everything, of which the writable parts are hidden too.
-        calls.mount("proc", STAGE + "/proc", "proc", flags)
-        for path in _BESIDE_PROCESSES:
-            with contextlib.suppress(OSError):
-                calls.mount("tmpfs", STAGE + path, "tmpfs", _SEALED, "size=4k")
-
-
-def _put(place: RootPlace, source: int, plan: RootPlan, floor: str) -> None:
-    target = STAGE + place.path
-    if place.kind == "file":
-        _file(place.path)
-    else:
-        try:
-            _directory(place.path)
-        except OSError:  # below something that is shown as it is, and not there
-            if place.kind in {"memory", "empty"}:
-                return
-            raise
-    if place.kind == "memory":
-        _in_memory(place.path, plan)
-    elif place.kind == "empty":
-        calls.mount("tmpfs", target, "tmpfs", _SEALED & ~calls.MS_RDONLY, "mode=0755,size=64k")
-    elif not place.overlaid or not _lay_over(place, source, plan, floor):
-        _bind(source, target)
-        _seal(target, read_only=not place.writable)
-
-
-def _lay_over(place: RootPlace, source: int, plan: RootPlan, floor: str) -> bool:
-    """Show a directory through an overlay; False where it is to be shown without."""
-    # Two layers below and none above: nothing can be written.
-    layers = f"lowerdir=/proc/self/fd/{source}:{floor}"
-    try:
-        calls.mount("overlay", STAGE + place.path, "overlay", _SEALED, layers)
-    except OSError as error:
-        if place.optional:
-            return True
-        if plan.weaker_sockets:
-            return False
-        raise UndecidedError(
-            f"{place.path}: sockets in it cannot be kept from nginx: {error.strerror}",
-            hint="--weaker-walls sockets shows it all the same",
-        ) from None
-    return True
-
-
-def _bind(source: int, target: str) -> None:
-    name = f"/proc/self/fd/{source}"
-    try:
-        calls.mount(name, target, flags=calls.MS_BIND)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        # In a user namespace what is mounted below comes along.
-        calls.mount(name, target, flags=calls.MS_BIND | calls.MS_REC)
-
-
-def _seal(target: str, *, read_only: bool) -> None:
-    try:
-        calls.seal_tree(target, read_only=read_only)
-    except OSError as error:
-        if error.errno != errno.ENOSYS:
-            raise
-        for point in sorted({target, *_points_below(target)}):
-            flags = calls.MS_NOSUID | calls.MS_NODEV | flags_of(point)
-            flags |= calls.MS_RDONLY if read_only else 0
-            calls.mount("none", point, flags=_REMOUNT | flags)
-
-
-def _points_below(target: str) -> list[str]:
-    points = [mount.mount_point for mount in read_mounts()]
-    return [point for point in points if is_inside(point, target)]
 
 
 _STATVFS = {
@@ -354,18 +460,3 @@ def flags_of(point: str) -> int:
     """The flags that it has: in a user namespace they must be kept."""
     flags = os.statvfs(point).f_flag
     return sum(ours for theirs, ours in _STATVFS.items() if flags & theirs)
-
-
-@contextlib.contextmanager
-def _overlay_floor(plan: RootPlan) -> Iterator[str]:
-    """An empty directory: the second layer that an overlay without writes wants."""
-    if not any(place.overlaid for place in plan.places):
-        yield ""
-        return
-    os.mkdir(f"{STAGE}/.floor")  # noqa: PTH102
-    descriptor = os.open(f"{STAGE}/.floor", os.O_PATH | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
-        os.rmdir(f"{STAGE}/.floor")  # noqa: PTH106

@@ -25,25 +25,29 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox, as paths of the mount namespace that it is made in."""
+    """A sandbox, by paths as nginx will see them."""
 
     shown: list[str]
-    """Files and directories that are seen, read-only; links on the way are seen too."""
-    writable: list[str] = []
-    """Those that take writes: in places that are already no file system of the host."""
+    """Files and directories of the host that are seen, read-only; links on the way are too."""
+    covers: dict[str, str] = {}
+    """Directories that take writes, by path: each is a directory of ``Covers``."""
+    disks: dict[str, str] = {}
+    """Directories of ``Covers`` that are seen, read-only, in the host's place."""
+    laid: dict[str, str] = {}
+    """Files and sockets of ours that are seen, read-only, in the host's place."""
     hidden: list[str] = []
-    """Directories in those that are shown and that are not: seen empty."""
-    instead: dict[str, str] = {}
-    """Sockets of ours, by the path that they are seen at: the host's own is not there."""
-    own: list[str] = []
-    """Mount points of ours, which hold no socket and no pipe of the host."""
+    """Directories that are seen empty, though what is around them is shown."""
     uses_unix_sockets: bool = False
     """Whether nginx opens sockets with a path: without need of them it cannot."""
+    uses_file_aio: bool = False
+    """Whether the build sets up contexts of file AIO, which the host has only so many of."""
     transparent: bool = False
     """Whether it sends from addresses that are not the host's (``proxy_bind … transparent``)."""
     threads: int = 0
     """Of one process, in the pools of its configuration: each has a stack, which counts as memory
     of its own though next to nothing of it is ever used."""
+    workers: int = 0
+    """Processes that its configuration asks for, where they are more than the CPUs."""
     limits: ResourceLimits = ResourceLimits()
     weaker: list[Wall] = []
     """Walls that are given up where they cannot be had."""

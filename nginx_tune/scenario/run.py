@@ -58,6 +58,9 @@ HOST = "localhost"
 
 E = TypeVar("E", Scenario, ExperimentSpec)
 
+_MOST_WORKERS = 64
+"""Of one arm."""
+
 
 class Shorter(NamedTuple):
     """What a caller may change of a scenario's length; None leaves it."""
@@ -102,7 +105,9 @@ def run_scenario(
     ]
     views = [plan_view([], flags, None, directory="/") for flags in builds]
     # What the arms will be is decided in the lab.
-    view = msgspec.structs.replace(merge_views(views), threads=MAX_THREADS_ALL_WORKERS)
+    view = msgspec.structs.replace(
+        merge_views(views), threads=MAX_THREADS_ALL_WORKERS, workers=_MOST_WORKERS
+    )
     measurements: list[Measurement] = []
     stopped: Stopped = "pairs"
     try:

@@ -31,6 +31,7 @@ tree = read_tree(conf, ConfigurationFiles(host), prefix=nginx.prefix)
 view = plan_view([tree], nginx.flags, None, directory="/")
 enclosure = Enclosure()
 raise_loopback()
+enclosure.begin(Path(state))
 enclosure.look(view)
 runs = []
 run = trial._run
@@ -41,7 +42,7 @@ trial._run = counted
 argv = ["/usr/sbin/nginx", "-t", "-c", conf]
 request = TrialRequest(argv=argv, files={}, view=view, join_files=[])
 found = msgspec.to_builtins(trial.try_inside(request, Path(state), enclosure))
-print(json.dumps({**found, "runs": [one.stderr for one in runs]}))
+print(json.dumps({**found, "runs": [" ".join(one.messages) for one in runs]}))
 """
 CONF = """
 pid {0}/pids/nginx.pid;

@@ -18,12 +18,17 @@ from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab import loops
 from nginx_tune.lab.building import LabDisks
+from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.sandbox.kernel_calls import enter_mounts
 
 directory, holds_seconds = Path(sys.argv[1]), sys.argv[2]
 disk = LabDisk(name="one", mount=str(directory / "mounted"))
 data = LabData(disk="one", files=400, file_bytes=4096, directories=400)
-disks = LabDisks(Lab(name="cold", disks=[disk], data=[data], cold_names=True), directory, str)
+enclosure = Enclosure()
+lab = Lab(name="cold", disks=[disk], data=[data], cold_names=True)
+disks = LabDisks(lab, directory, enclosure, str)
 disks.prepare()
+enclosure.begin(directory)
 disks.open()
 
 def reads_of_a_look():
@@ -37,6 +42,7 @@ said = {"first": reads_of_a_look(), "warm": reads_of_a_look()}
 holder = subprocess.Popen(
     ["unshare", "--mount", "sh", "-c", "echo there; exec sleep " + holds_seconds],
     stdout=subprocess.PIPE,
+    preexec_fn=lambda: enter_mounts(enclosure.covers.namespace),
 )
 holder.stdout.readline()
 loops.Loop.wait_unmounted.__kwdefaults__["patience_seconds"] = 2.0
@@ -52,7 +58,17 @@ print(json.dumps(said))
 
 
 def run(directory: Path, holds_seconds: float) -> dict[str, int | str]:
-    command = ["unshare", "--mount", sys.executable, "-c", _MAIN, str(directory)]
+    command = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        sys.executable,
+        "-c",
+        _MAIN,
+        str(directory),
+    ]
     done = subprocess.run(
         [*command, str(holds_seconds)], capture_output=True, text=True, check=False, timeout=60
     )
@@ -66,7 +82,7 @@ def _own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_tracer_that_ends_late_is_waited_for(tmp_path: Path) -> None:
-    """A mount namespace that began before has a mount of its own, and keeps the names."""
+    """A sandbox that is about to go has a mount of its own, and keeps the names."""
     said = run(tmp_path, 0.5)
     assert said["warm"] == 0
     assert min(int(said["first"]), int(said["cold"])) >= 400, said

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from needs import lacks
 
-from nginx_tune.sandbox.process_numbers import can_limit_numbers
+from nginx_tune.sandbox.limits import can_limit_numbers
 
 PYTHON = "/usr/bin/python3"
 ATTACK = Path(__file__).with_name("attack.py")
@@ -28,8 +28,8 @@ from nginx_tune.sandbox.launch import prepare, run_inside
 from nginx_tune.sandbox.spec import Confinement
 import msgspec
 wanted = msgspec.json.decode(sys.argv[1], type=Confinement)
-said = run_inside(json.loads(sys.argv[2]), prepare(wanted), 30)
-sys.stderr.write(said.stderr)
+said, refused = run_inside(json.loads(sys.argv[2]), prepare(wanted), 30)
+sys.stderr.write(said.stderr + " refused: ".join(["", *refused]))
 sys.stdout.write(said.stdout)
 sys.exit(said.status)
 """
@@ -131,8 +131,8 @@ def test_links_lead_where_they_did(tmp_path: Path, as_user: bool) -> None:
 
 @needs_python
 def test_a_sandbox_that_cannot_be_made_says_why(tmp_path: Path) -> None:
-    said = run([PYTHON, "-I", "-c", "1"], as_user=False, writable=[f"{tmp_path}/none"])
-    assert f"{tmp_path}/none: nginx writes there and it is no directory" in said.stderr
+    said = run([PYTHON, "-I", "-c", "1"], as_user=False, covers={"/srv": f"{tmp_path}/none"})
+    assert f"the sandbox cannot be made: {tmp_path}/none: No such file" in said.stderr
 
 
 @needs_python
@@ -152,7 +152,7 @@ def test_a_socket_of_ours_is_seen_in_the_place_of_the_hosts(tmp_path: Path, as_u
             [PYTHON, "-I", "-c", script, str(theirs)],
             as_user=as_user,
             uses_unix_sockets=True,
-            instead={str(theirs): str(ours)},
+            laid={str(theirs): str(ours)},
         )
         assert said.returncode == 0, said.stderr
         stub.accept()[0].close()
@@ -173,20 +173,39 @@ except OSError as error:
     print(count, error.errno, flush=True)
     os.kill(-1, signal.SIGKILL)
 """
+THREADS = """
+import threading
+over, count = threading.Event(), 0
+try:
+    while count < 1000:
+        threading.Thread(target=over.wait, daemon=True).start()
+        count += 1
+except RuntimeError:
+    print(count, 11)
+over.set()
+"""
 
 
 @needs_python
 @pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
-def test_processes_are_bounded_without_a_cgroup(as_user: bool) -> None:
+def test_processes_are_bounded_by_the_workers_that_there_may_be(as_user: bool) -> None:
+    said = run([PYTHON, "-I", "-c", FORKS], as_user=as_user, workers=2)
+    assert said.stdout, said.stderr
+    # 32 beside four for each worker: the first process and the one that forks are among them.
+    assert said.stdout == f"{32 + 4 * 2 - 2} {errno.EAGAIN}\n"
+    assert "refused: clone" in said.stderr
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_threads_are_bounded_without_a_cgroup(as_user: bool) -> None:
     if not as_user and not can_limit_numbers(400):
         lacks("process-limit", "before Linux 6.14 root's are bounded by cgroups alone")
     before = Path("/proc/sys/kernel/pid_max").read_text()
     limits = {"processes": 400}
-    said = run([PYTHON, "-I", "-c", FORKS], as_user=as_user, limits=limits)
+    said = run([PYTHON, "-I", "-c", THREADS], as_user=as_user, limits=limits, threads=400)
     assert said.stdout, said.stderr
-    count, error = map(int, said.stdout.split())
-    assert 300 < count <= 400
-    assert error == errno.EAGAIN
+    assert 90 < int(said.stdout.split()[0]) <= 400
     assert Path("/proc/sys/kernel/pid_max").read_text() == before, "the host's is its own"
 
 
@@ -210,7 +229,7 @@ for path in ("/proc/self/oom_score_adj", "/proc/1/oom_score_adj"):
 NO_FILTER = """
 import errno
 from nginx_tune.sandbox import kernel_calls
-def refuse(program):
+def refuse(program, listens):
     raise OSError(errno.EINVAL, "Invalid argument")
 kernel_calls.install_filter = refuse
 """

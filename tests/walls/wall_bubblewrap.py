@@ -59,11 +59,11 @@ def command(*, is_root: bool, shown: Sequence[str], filter_fd: int = -1) -> list
 def given_filter(package: str) -> Iterator[int]:
     """The package's own filter of system calls, as a descriptor; that of nginx without sockets."""
     sys.path.insert(0, package)
-    from nginx_tune.sandbox.plan_filter import plan_filter  # noqa: PLC0415  # of that package
+    from nginx_tune.sandbox.call_numbers import call_numbers  # noqa: PLC0415  # of that package
+    from nginx_tune.sandbox.plan_filter import plan_filter  # noqa: PLC0415
 
-    program = plan_filter(os.uname().machine, unix_sockets=False)
-    if program is None:
-        raise SystemExit(f"no filter for {os.uname().machine}")
+    machine = os.uname().machine
+    program = plan_filter(machine, call_numbers(machine), asks=False)
     descriptor = os.memfd_create("filter")
     os.write(descriptor, program)
     os.lseek(descriptor, 0, os.SEEK_SET)

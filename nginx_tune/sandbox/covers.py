@@ -1,0 +1,228 @@
+"""File systems that nginx writes to, in a mount namespace in which no program ever runs.
+
+The lab itself and all that it starts run in a namespace of their own, in which nginx never wrote a
+byte: no path there leads to one of these. They are reached by a descriptor that was opened before
+nginx started, and what nginx wrote is opened below it without following a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from nginx_tune.sandbox import kernel_calls as calls
+from nginx_tune.sandbox.spec import ResourceLimits
+
+T = TypeVar("T")
+_PLAIN = calls.MS_NOSUID | calls.MS_NODEV
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Covers:
+    """The namespace, and the directory in it that holds a mount for each name.
+
+    To be made once no mount of the host takes writes any more: it begins as a copy of the caller's
+    mounts. It goes with the process that made it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Shape of ``directory``: an empty one of the lab, which stays empty for the lab."""
+        self._directory = str(directory)
+        self.namespace, self._root = _in_new_thread(self._make)
+
+    def _make(self) -> tuple[int, int]:
+        calls.unshare(calls.CLONE_NEWNS)
+        calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
+        calls.mount("nginx-tune", self._directory, "tmpfs", _PLAIN, "mode=0700,size=1m")
+        namespace = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        return namespace, os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def source(self, name: str) -> str:
+        """Path of a directory here, good in this namespace alone: what a sandbox is made from."""
+        return f"{self._directory}/{name}"
+
+    def path(self, name: str) -> Path:
+        """Path of a directory here for this process, by its descriptor."""
+        return Path(f"/proc/self/fd/{self._root}/{name}")
+
+    def add_memory(self, name: str) -> None:
+        """Have an empty directory that takes writes, of bounded size and number of files."""
+        limits = ResourceLimits()
+        data = f"mode=0755,size={limits.cover_bytes},nr_inodes={limits.cover_files}"
+        self._mount("nginx-tune", name, "tmpfs", _PLAIN, data)
+
+    def add_copy(self, name: str, directory: str, own: Collection[str] = ()) -> None:
+        """Have a directory of the host that takes writes in memory, with what it holds in sight.
+
+        Names in ``own`` are empty files of the caller's. Pipes are left out: nobody reads them
+        here, and a worker whose log a variable makes one of them would wait for ever.
+        """
+        layers = f"{name}.layers"
+        self.add_memory(layers)
+        upper, work = (self.path(layers) / part for part in ("upper", "work"))
+        upper.mkdir()
+        work.mkdir()
+        for one in own:
+            (upper / one).touch(0o644)
+        self._mount_over(name, directory, self.source(layers))
+        for path in list(self.path(name).iterdir()):
+            with contextlib.suppress(OSError):  # another user's directory takes no change
+                if stat.S_ISFIFO(path.lstat().st_mode):
+                    path.unlink()
+
+    def _mount_over(self, name: str, lower: str, layers: str) -> None:
+        self.path(name).mkdir(0o755)
+
+        def mount() -> None:
+            # By descriptors of this namespace: the overlay's options have characters of their own.
+            opened = [os.open(one, os.O_PATH | os.O_CLOEXEC) for one in (lower, layers)]
+            below, above = (f"/proc/self/fd/{number}" for number in opened)
+            data = f"lowerdir={below},upperdir={above}/upper,workdir={above}/work"
+            try:
+                calls.mount("nginx-tune", self.source(name), "overlay", _PLAIN, data)
+            finally:
+                for number in opened:
+                    os.close(number)
+
+        _in_new_thread(lambda: self._enter(mount))
+
+    def add_disk(self, name: str, device: str, *, writable: bool) -> None:
+        """Mount an ext4 file system."""
+        flags = _PLAIN | calls.MS_NOATIME | (0 if writable else calls.MS_RDONLY)
+        self._mount(device, name, "ext4", flags, "")
+
+    def remove(self, name: str) -> None:
+        """Unmount one."""
+        _in_new_thread(lambda: self._enter(lambda: calls.unmount(self.source(name))))
+
+    def _mount(self, source: str, name: str, kind: str, flags: int, data: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            self.path(name).mkdir(0o755)
+        target = self.source(name)
+        _in_new_thread(lambda: self._enter(lambda: calls.mount(source, target, kind, flags, data)))
+
+    def _enter(self, call: Callable[[], T]) -> T:
+        calls.enter_mounts(self.namespace)
+        return call()
+
+    def make_directory(self, name: str, inner: str) -> None:
+        """Make a directory in one, with those on the way; nothing for one that is there."""
+        parts = _parts(inner)
+        for number, part in enumerate(parts):
+            here = _descend(self.path(name), parts[:number])
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=here)
+            finally:
+                os.close(here)
+
+    def open(self, name: str, inner: str) -> int:
+        """Descriptor of a file that nginx wrote, for reading; errors as ``open_below``."""
+        return open_below(self.path(name), inner)
+
+    def remove_socket(self, name: str, inner: str) -> bool:
+        """Take a socket away that an nginx left, or that the host has there; whether there is none.
+
+        False where it cannot be taken: in a directory of another user.
+        """
+        *directories, last = _parts(inner)
+        try:
+            here = _descend(self.path(name), directories)
+            try:
+                if stat.S_ISSOCK(os.stat(last, dir_fd=here, follow_symlinks=False).st_mode):
+                    os.unlink(last, dir_fd=here)
+            finally:
+                os.close(here)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def clear(self, name: str, kept: Collection[str]) -> None:
+        """Remove all but some entries of a directory."""
+        for entry in list(self.path(name).iterdir()):
+            if entry.name in kept:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)  # follows no link
+            else:
+                entry.unlink()
+
+
+def open_below(root: Path, path: str) -> int:
+    """Descriptor for reading of a file below a directory that nginx may have written to.
+
+    Errors: OSError; ELOOP for a link anywhere on the way, ENODEV for a device such as /dev/null,
+            EINVAL for what else is no file.
+    """
+    *directories, last = _parts(path) or ["."]
+    file = _step(_descend(root, directories), last, os.O_PATH)
+    try:
+        mode = os.fstat(file).st_mode
+        if stat.S_ISLNK(mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if stat.S_ISCHR(mode):
+            raise OSError(errno.ENODEV, "a device keeps nothing", path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a file", path)
+        # The descriptor is the file's: whatever stands at its name by now is not opened.
+        return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(file)
+
+
+def open_files(root: Path) -> Iterator[tuple[str, int]]:
+    """Path below a directory and a descriptor, good until the next, of each regular file there.
+
+    Sorted by directory; no link is followed.
+    """
+    for here, directories, files, number in os.fwalk(root, follow_symlinks=False):
+        directories.sort()
+        for name in sorted(files):
+            with contextlib.suppress(OSError):
+                file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=number)
+                try:
+                    if stat.S_ISREG(os.fstat(file).st_mode):
+                        yield os.path.relpath(f"{here}/{name}", root), file
+                finally:
+                    os.close(file)
+
+
+def _descend(root: Path, directories: Iterable[str]) -> int:
+    """Descriptor of a directory below another one, no link followed."""
+    here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in directories:
+        here = _step(here, name, os.O_PATH | os.O_DIRECTORY)
+    return here
+
+
+def _parts(path: str) -> list[str]:
+    """Names on the way down. Errors: OSError ELOOP for a way up."""
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if ".." in parts:
+        raise OSError(errno.ELOOP, "a way out of the directory", path)
+    return parts
+
+
+def _step(directory: int, name: str, flags: int) -> int:
+    """Descriptor of an entry, no link followed; that of its directory is closed."""
+    try:
+        return os.open(name, flags | _NO_LINK, dir_fd=directory)
+    except NotADirectoryError as error:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), error.filename) from None
+    finally:
+        os.close(directory)
+
+
+def _in_new_thread(call: Callable[[], T]) -> T:
+    """Call it in a thread that ends then: its namespace is its own."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(call).result()
