@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -153,7 +154,8 @@ def test_what_is_no_socket_takes_no_time_and_no_connection(server: Server, root:
     (place / "file").write_text("")
     (place / "directory").mkdir()
     for name in ("pipe", "file", "directory", "none"):
-        with pytest.raises(OSError):
+        wanted = errno.ENOENT if name == "none" else errno.ENOTSOCK
+        with pytest.raises(OSError, match=os.strerror(wanted)):
             connect(f"/run/nginx/{name}", pid=server.pid, timeout_seconds=1)
         with contextlib.closing(Door(f"/run/nginx/{name}", server.pid)) as door:
             assert not is_let_in(door.path)

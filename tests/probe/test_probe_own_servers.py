@@ -22,6 +22,14 @@ pytestmark = pytest.mark.needs("probe")
 
 REFUSED = "is not a server that nginx-tune started: they are sent to no other, whatever is allowed"
 NOBODY = 65534
+OF_NOBODY = f"""
+import os, socket, time
+above = os.getppid()
+os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+s = socket.create_server(('127.0.0.1', 0))
+print(s.getsockname()[1], flush=True)
+while os.getppid() == above: time.sleep(0.1)
+"""
 USER, PID, STARTED, NUMBER = MARK.split("-")
 
 
@@ -71,19 +79,15 @@ def test_our_own_server_is_known() -> None:
 
 @pytest.mark.needs("root")
 def test_another_users_server_with_an_invented_mark_gets_nothing() -> None:
-    # Below root's command and with its mark: only whose socket it is tells.
-    theirs = (
-        "import os, socket, time\n"
-        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-        "s = socket.create_server(('127.0.0.1', 0))\n"
-        "print(s.getsockname()[1], flush=True); time.sleep(60)\n"
-    )
     invented = f"{NOBODY}-{PID}-{STARTED}-{NUMBER}"
     for mark in (MARK, invented):
-        with started([sys.executable, "-c", theirs], mark) as target:
+        with started([sys.executable, "-c", OF_NOBODY], mark) as target:
             assert is_refused(target)
             assert is_refused(target, mark)
             assert is_refused(target, None)
+    # Below a process of root's that has the mark: only whose socket it is tells.
+    with started(["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", OF_NOBODY]) as target:
+        assert is_refused(target)
 
 
 @pytest.mark.needs("root")
