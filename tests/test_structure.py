@@ -42,7 +42,7 @@ EDGES = {
     "subject": {"configuration", "overwriting", "subject"},
     "turnover": {"asking", "generation", "host_refusals", "logs", "process", "workers"},
     "window": {"moment", "observation", "watch"},
-    "load": {"asked_paths", "own_servers", "probe", "process", "target", "watched"},
+    "load": {"asked_paths", "listening", "probe", "process", "target", "watched"},
     "inspect": {"disk_files", "disks", "live_facts"},
     "experiment": {
         "arm_server", "block", "first_answers", "held_clients", "held_kinds",

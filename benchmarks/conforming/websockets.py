@@ -15,7 +15,7 @@ import msgspec
 from conforming.rows import PLACE, PROBE_CPU, RATE, SERVER_CPU, Row, milliseconds, truth_plan
 from nginx_tune.documents.lab import WEBSOCKET_PATH, LabEcho, LabOrigin
 from nginx_tune.documents.loadplan import LoadPlan, Paths, WebSocket
-from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, new_mark
 from nginx_tune.lab.origin import OriginRequest
 from nginx_tune.load.probe import run_probe
 
@@ -74,8 +74,8 @@ def _echoing() -> Iterator[int]:
     request = OriginRequest(address="127.0.0.1", origin=LabOrigin(echo=echo), seed=1)
     argv = [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request).decode()]
     command = ["taskset", "-c", str(SERVER_CPU), *argv]
-    environment = {**os.environ, ENVIRONMENT_MARK: "conformance"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+    os.environ[ENVIRONMENT_MARK] = new_mark()  # the probe has to have it too
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         if process.stdout is None:
             raise SystemExit("no pipe to the origin")
         try:

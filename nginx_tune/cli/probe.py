@@ -121,8 +121,7 @@ def command(
     permits itself is not. With an objective, one run after another up to the highest rate that
     meets it.
     """
-    from nginx_tune.cli.probe_words import parse_caps  # noqa: PLC0415
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.cli.probe_words import parse_caps  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.load.bounds import plan_within  # noqa: PLC0415
     from nginx_tune.load.target import permit_target  # noqa: PLC0415
 
@@ -130,7 +129,7 @@ def command(
         load["rate"] = "100"
     plan = _read_plan(ctx, what, load, stripe=stripe, start_at=start_at)
     plan = plan_within(plan, parse_caps(caps), allow_plan=allow_plan_caps)
-    plan = permit_target(plan, LiveHost(), allow_targets=allow_targets, allow_live=allow_live)
+    plan = permit_target(plan, allow_targets=allow_targets, allow_live=allow_live)
     if not objectives:
         if max_rate is not None:
             raise UsageError("--max-rate goes with --objective")

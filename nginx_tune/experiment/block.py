@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,7 +34,7 @@ from nginx_tune.lab.mounts import STATE, own_file
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.load.probe import run_probe
 from nginx_tune.nginx.instance import RunningNginx, start_instance
-from nginx_tune.nginx.place import link_to
+from nginx_tune.nginx.place import Door
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
@@ -122,7 +122,8 @@ def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
     stderr_path = STATE / f"{request.arm.name}.stderr"
     instance = _start(request, stderr_path, lab)
     try:
-        _prime(request.plan.target, request.arm.conduct.cached)
+        with _with_doors(request, instance.pid) as reached:
+            _prime(reached.plan.target, request.arm.conduct.cached)
         wait_for_cached(
             lab.disks.paths.values(),
             len(request.arm.conduct.cached),
@@ -155,10 +156,10 @@ def _run_block(
     stderr_path = STATE / f"{request.arm.name}.stderr"
     log = request.arm.error_log or str(stderr_path)
     log_start = lab.enclosure.written_bytes(log) if request.arm.error_log else 0
-    with kernel_settings(request.arm.conduct.sysctls):
+    with kernel_settings(request.arm.conduct.sysctls), contextlib.ExitStack() as doors:
         instance = _start(request, stderr_path, lab)
         try:
-            request = _with_links(request, instance.pid)
+            request = doors.enter_context(_with_doors(request, instance.pid))
             if request.arm.conduct.cached and not lab.disks.has_cold_names:
                 _make_known(request, lab)
             _prime(request.plan.target, request.arm.prime)
@@ -330,28 +331,30 @@ def _targets(plan: LoadPlan) -> list[Target]:
     return [plan.target, *(item.target for item in plan.classes if item.target is not None)]
 
 
-def _with_links(request: BlockRequest, pid: int) -> BlockRequest:
+@contextlib.contextmanager
+def _with_doors(request: BlockRequest, pid: int) -> Iterator[BlockRequest]:
     """The block with the unix sockets of its plan as they are reached from here."""
     plan = request.plan
     paths = dict.fromkeys(one.unix for one in _targets(plan) if one.unix is not None)
-    links = {
-        path: link_to(path, pid, STATE / f"door-{number}") for number, path in enumerate(paths)
-    }
-    if not links:
-        return request
+    with contextlib.ExitStack() as stack:
+        doors = {path: stack.enter_context(contextlib.closing(Door(path, pid))) for path in paths}
 
-    def reached(target: Target) -> Target:
-        return msgspec.structs.replace(target, unix=links.get(target.unix or ""))
+        def reached(target: Target) -> Target:
+            door = doors.get(target.unix or "")
+            return target if door is None else msgspec.structs.replace(target, unix=door.path)
 
-    classes = [
-        item if item.target is None else msgspec.structs.replace(item, target=reached(item.target))
-        for item in plan.classes
-    ]
-    permit = msgspec.structs.replace(plan.permit, sockets=sorted(links.values()))
-    plan = msgspec.structs.replace(
-        plan, target=reached(plan.target), classes=classes, permit=permit
-    )
-    return msgspec.structs.replace(request, plan=plan)
+        classes = [
+            item
+            if item.target is None
+            else msgspec.structs.replace(item, target=reached(item.target))
+            for item in plan.classes
+        ]
+        sockets = sorted(door.path for door in doors.values())
+        permit = msgspec.structs.replace(plan.permit, sockets=sockets)
+        plan = msgspec.structs.replace(
+            plan, target=reached(plan.target), classes=classes, permit=permit
+        )
+        yield msgspec.structs.replace(request, plan=plan)
 
 
 _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted", "/read_errors")

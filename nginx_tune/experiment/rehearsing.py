@@ -84,7 +84,7 @@ def rehearse(
             with Ticker(say, text, begins=turn, ends=whole, total=whole):
                 return [there, _Turn(request, server, shown, is_back=True).run()]
         finally:
-            server.stop()
+            server.close()
 
 
 def _limited(measurement: Measurement, statuses: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -15,8 +16,8 @@ from nginx_tune.experiment.operations import RehearseRequest, Side
 from nginx_tune.lab.mounts import SEEN, STATE, own_file
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.nginx.instance import RunningNginx, start_instance
-from nginx_tune.nginx.place import link_to
-from nginx_tune.turnover.process import Process, process_of
+from nginx_tune.nginx.place import Door
+from nginx_tune.turnover.process import Process, lives, process_of
 from nginx_tune.turnover.workers import Generations, ReloadError
 
 _PROGRAM = f"{SEEN}/program/nginx"
@@ -36,7 +37,9 @@ class ScratchServer:
         self._lab = lab
         self._instance: RunningNginx | None = None
         self._starts = 0
-        self._doors: dict[str, Path] = {}
+        self._doors: dict[str, Door] = {}
+        self._doors_lock = threading.Lock()
+        self._over = threading.Event()
         self.master = Process(pid=0, start_ticks=0)
 
     @property
@@ -86,8 +89,7 @@ class ScratchServer:
         if found is None:
             raise UndecidedError("nginx has ended")
         self.master = found
-        for path, link in self._doors.items():
-            link_to(path, pid, link)
+        self._look_at_doors()
 
     @staticmethod
     def point_to(binary: str) -> None:
@@ -104,10 +106,32 @@ class ScratchServer:
         path = target.unix
         if path is None:
             return None
-        if path not in self._doors:
-            self._doors[path] = STATE / f"rehearsed-door-{len(self._doors)}"
-            link_to(path, self.master.pid, self._doors[path])
-        return str(self._doors[path])
+        with self._doors_lock:
+            if not self._doors:
+                threading.Thread(target=self._keep_doors, daemon=True).start()
+            if path not in self._doors:
+                self._doors[path] = Door(path, self.master.pid)
+            return self._doors[path].path
+
+    def _keep_doors(self) -> None:
+        """Follow nginx, which may take a socket away or make it anew at any time."""
+        while not self._over.wait(_LOOK_SECONDS):
+            self._look_at_doors()
+
+    def _look_at_doors(self) -> None:
+        with self._doors_lock:
+            pid = self.master.pid if lives(self.master) else 0  # 0 sees nothing
+            for door in self._doors.values():
+                door.look(pid)
+
+    def close(self) -> None:
+        """End all of it for good."""
+        self.stop()
+        self._over.set()
+        with self._doors_lock:
+            for door in self._doors.values():
+                door.close()
+            self._doors.clear()
 
     def reached_path(self, path: str) -> str:
         """A unix socket of the configuration as it is reached from here."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 from pathlib import Path
 
 import msgspec
 
+from nginx_tune.documents.loadplan import Target
 from nginx_tune.experiment.memory_used_up import check_memory
 from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import Question, Response, SurveyRequest
@@ -15,7 +17,7 @@ from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.kills import count_memory_kills
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.nginx.instance import start_instance
-from nginx_tune.nginx.place import link_to
+from nginx_tune.nginx.place import Door
 
 _SECONDS = 5.0
 _COMPARED_BYTES = 2048
@@ -66,12 +68,16 @@ def _survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
 
 def _answer(one: Question, pid: int) -> Response:
     target = one.target
-    if target.unix is not None:
-        link = link_to(target.unix, pid, STATE / "survey.door")
-        target = msgspec.structs.replace(target, unix=link)
+    if target.unix is None:
+        return _asked(target, one.url)
+    with contextlib.closing(Door(target.unix, pid)) as door:
+        return _asked(msgspec.structs.replace(target, unix=door.path), one.url)
+
+
+def _asked(target: Target, url: str) -> Response:
     connection = TargetConnection(target, timeout=_SECONDS)
     try:
-        response = connection.get(one.url)
+        response = connection.get(url)
         length = response.length
         digest = hashlib.sha256(response.read(_COMPARED_BYTES)).hexdigest()
         return Response(status=response.status, length_bytes=length, digest=digest)

@@ -5,13 +5,16 @@ title (ngx_setproctitle.c), so the mark is looked for in a process's ancestors t
 environment cannot be read; command lines can: a lab's first process runs a module of ours in a
 form that nobody types.
 
+Anybody can give processes of their own a mark: here it says what to leave out of the host's, and
+opens nothing. Whom bodies are sent to is not told by it alone (``probes/src/own_processes.rs``).
+
 This file is part of the collector: standard library, Python 3.6.
 """
 
 from typing import Any, Iterator, List, Union
 
 ENVIRONMENT_MARK = "NGINX_TUNE_LAB"
-"""Set for every process a lab starts: the guard rails and the sweep know our own by it."""
+"""Set for every process a lab starts; its value is ``lab.lifetime.new_mark``."""
 
 _BY_MODULE = [b"-I", b"-B", b"-c"]
 """The options of ``host.programs.own_module``; the module's name comes behind the code."""

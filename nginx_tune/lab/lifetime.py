@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 from pathlib import Path
 
@@ -20,6 +21,15 @@ def start_time(pid: int) -> str | None:
     return stat.rpartition(")")[2].split()[19]
 
 
+def new_mark() -> str:
+    """The mark of what this process starts: its user, id and start, and a random number.
+
+    Anybody can write one; the probe has the kernel confirm it (``probes/src/own_processes.rs``).
+    """
+    pid = os.getpid()
+    return f"{os.geteuid()}-{pid}-{start_time(pid) or 0}-{secrets.token_hex(4)}"
+
+
 def is_running(pid: int, started: str | None) -> bool:
     """Whether that very process is still there (a pid alone may have been given anew)."""
     return started is not None and start_time(pid) == started
@@ -32,4 +42,4 @@ def kill(pid: int, started: str | None) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-__all__ = ["ENVIRONMENT_MARK", "die_with_parent", "is_running", "kill", "start_time"]
+__all__ = ["ENVIRONMENT_MARK", "die_with_parent", "is_running", "kill", "new_mark", "start_time"]

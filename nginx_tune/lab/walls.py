@@ -38,7 +38,7 @@ from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.dirty import limit_dirty
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import make_directory, sweep, write_mark
-from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent, new_mark
 from nginx_tune.lab.namespace_refusals import explain_refusal
 from nginx_tune.lab.operation import HELLO, A, Hello, Operation, Q, request_line
 from nginx_tune.lab.scope import DelegatedScope, has_systemd
@@ -114,7 +114,7 @@ class Walls:
 
     def _start(self) -> None:
         command = [*unshare_command(root=self.root), *own_module(self._module)]
-        environment = {ENVIRONMENT_MARK: self.mark}
+        environment = {ENVIRONMENT_MARK: new_mark()}
         # Inside, processes have other ids; the kernel's events name those of this /proc.
         outer = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         if is_initial_namespace():

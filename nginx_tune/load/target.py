@@ -16,8 +16,6 @@ import msgspec
 
 from nginx_tune.documents.loadplan import LoadPlan, Permit, Target, Tls
 from nginx_tune.errors import UsageError
-from nginx_tune.host.door import Host
-from nginx_tune.load.own_servers import is_own_server, is_own_socket
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -27,8 +25,8 @@ _UNIX_URL = re.compile(r"(https?)://unix:(/[^:?#]+)(?::(/.*)?)?")
 _DROPPED = re.compile(r"[\t\r\n]|^[\0- ]")
 """What urlsplit leaves out without a word: another path would be asked than the one given."""
 
-_LIVE_ABORT_RATIO = 0.2
-"""A server that we did not start is left alone when it fails this share of the requests."""
+_ABORT_RATIO = 0.2
+"""A server is left alone when it fails this share of the requests."""
 
 
 _TLS = Tls()
@@ -113,53 +111,28 @@ def resolve_name(name: str) -> list[str]:
     return sorted(addresses, key=lambda address: ":" in address)
 
 
-def permit_target(
-    plan: LoadPlan, host: Host, *, allow_targets: Sequence[str], allow_live: bool
-) -> LoadPlan:
+def permit_target(plan: LoadPlan, *, allow_targets: Sequence[str], allow_live: bool) -> LoadPlan:
     """The plan with what the caller permits, in place of what it permits itself.
 
-    A plan is a file like any other: it may not open the guard rails on its own.
-    Errors: UsageError for bodies to a server that is not ours, and for what is no name or address.
+    A plan is a file like any other: it may not open the guard rails on its own. Servers that
+    nginx-tune started need no permit: the probe knows them (``probes/src/own_servers.rs``).
+    Errors: UsageError for what is no name or address.
     """
-    check_uploads(plan, host)
-    targets = [plan.target, *(item.target for item in plan.classes if item.target is not None)]
-    is_ours = all(_is_own(host, target) for target in targets)
-    permit = Permit(
-        ports=sorted({one.port for one in targets if one.unix is None}) if is_ours else [],
-        sockets=sorted({one.unix for one in targets if one.unix is not None}) if is_ours else [],
-        live=allow_live,
-        hosts=list(_addresses(allow_targets)),
-    )
+    for one in (plan.target, *(item.target for item in plan.classes if item.target is not None)):
+        _check_address(one)
     abort = plan.abort_error_ratio
-    if not is_ours and abort is None:
-        abort = _LIVE_ABORT_RATIO
-    return msgspec.structs.replace(plan, permit=permit, abort_error_ratio=abort)
+    return msgspec.structs.replace(
+        plan,
+        permit=Permit(live=allow_live, hosts=list(_addresses(allow_targets))),
+        abort_error_ratio=_ABORT_RATIO if abort is None else abort,
+    )
 
 
-def check_uploads(plan: LoadPlan, host: Host) -> None:
-    """Nothing where bodies and messages go only to servers that nginx-tune started on this host.
-
-    They change what they are sent to, so nothing that a caller permits opens this. The probe asks
-    the kernel the same once more before it sends anything (``probes/src/own_servers.rs``).
-    Errors: UsageError that names the first class and server that it does not hold of.
-    """
-    for item in plan.classes:
-        target = item.target or plan.target
-        if (item.upload is None and item.websocket is None) or _is_own(host, target):
-            continue
-        what = "bodies" if item.websocket is None else "messages"
-        whom = target.unix or f"{target.address} port {target.port}"
-        raise UsageError(
-            f"class '{item.name}' sends {what}, and {whom} is not a server that nginx-tune "
-            "started: they are sent to no other, whatever is allowed"
-        )
-
-
-def _is_own(host: Host, target: Target) -> bool:
+def _check_address(target: Target) -> None:
     if target.unix is not None:
-        return is_own_socket(host, target.unix)
+        return
     try:
-        return is_own_server(host, target.address, target.port)
+        ipaddress.ip_address(target.address)
     except ValueError:
         raise UsageError(
             f"target.address '{target.address}' is no IP address",

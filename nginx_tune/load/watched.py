@@ -16,7 +16,7 @@ from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measured_server import WorkerUse
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.door import Host
-from nginx_tune.load.own_servers import find_listening_pids, find_socket_pids, find_workers
+from nginx_tune.load.listening import find_listening_pids, find_socket_pids, find_workers
 from nginx_tune.load.probe import ProbeInterrupted, Progress, run_probe
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.processes import read_cpu_seconds

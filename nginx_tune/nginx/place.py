@@ -1,16 +1,29 @@
 """Where a scratch nginx is reached: an address and port, or a unix socket as nginx itself sees it.
 
-In its sandbox nginx has a file system of its own: a socket there has another path out here.
+In its sandbox nginx has a file system of its own: a socket there has another path out here. nginx,
+or code that it loaded, can put anything in the socket's place. So nothing is looked up by a path
+that leads out of its root, and the kernel is asked who listens before a byte is sent.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-from pathlib import Path
+import stat
+import struct
+
+from nginx_tune.host.lab_mark import lineage
+from nginx_tune.host.live import LiveHost
 
 Place = tuple[str, int] | str
 """An address and port, or the path of a unix socket."""
+
+_MOST_LINKS = 40
+"""As the kernel follows at most (path_resolution(7))."""
+_DOOR_SECONDS = 1.0
+_CREDENTIALS = struct.Struct("iII")
+"""``struct ucred``: process, user and group (unix(7), SO_PEERCRED)."""
 
 
 def place_text(place: Place) -> str:
@@ -18,42 +31,152 @@ def place_text(place: Place) -> str:
     return f"unix:{place}" if isinstance(place, str) else f"{place[0]}:{place[1]}"
 
 
-def seen_from_here(path: str, pid: int) -> str:
-    """The path, for everyone, of a file that a process sees at ``path``.
-
-    Links on the way are followed here, where they are the same: an absolute one would lead out of
-    the process's root. Source: proc_pid_root(5), path_resolution(7).
-    """
-    directory, name = os.path.split(path)
-    return f"/proc/{pid}/root{os.path.realpath(directory).rstrip('/')}/{name}"
-
-
-def link_to(path: str, pid: int, link: Path) -> str:
-    """A short path, for everyone, of a socket that a process sees at ``path``: ``link``.
-
-    The path of a socket has 107 bytes at most, and the link's is what counts. Source: unix(7).
-    """
-    link.unlink(missing_ok=True)
-    link.symlink_to(seen_from_here(path, pid))
-    return str(link)
-
-
 def connect(place: Place, *, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to a process.
+    """A connection to a process; to a unix socket only where it, or one beside it, listens.
 
     Errors: OSError.
     """
     if not isinstance(place, str):
         return socket.create_connection(place, timeout=timeout_seconds)
-    directory, name = os.path.split(seen_from_here(place, pid))
-    number = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    number = _open_socket(place, pid)
+    try:
+        return _connect(number, pid, timeout_seconds)
+    finally:
+        os.close(number)
+
+
+class Door:
+    """A path, for this process and those it starts, of a unix socket that nginx sees at another.
+
+    The path names a descriptor of this process that holds the socket itself: a link that nginx
+    puts in its place leads nobody away. Connections are refused while nginx does not listen there.
+    """
+
+    def __init__(self, seen: str, pid: int) -> None:
+        self._seen = seen
+        self._socket: tuple[int, int] | None = None
+        self._number = os.memfd_create("door")
+        self.path = f"/proc/{os.getpid()}/fd/{self._number}"
+        self.look(pid)
+
+    def look(self, pid: int) -> None:
+        """Lead to the socket that a process sees there now."""
+        try:
+            number = _open_socket(self._seen, pid)
+        except OSError:
+            self._shut()
+            return
+        try:
+            status = os.fstat(number)
+            found = (status.st_dev, status.st_ino)
+            # An open socket keeps its numbers: no other one has them.
+            if found != self._socket:
+                _connect(number, pid, _DOOR_SECONDS).close()
+                os.dup2(number, self._number, inheritable=False)
+                self._socket = found
+        except OSError:
+            self._shut()
+        finally:
+            os.close(number)
+
+    def _shut(self) -> None:
+        """Have connections refused: what is no socket takes none (connect(2))."""
+        if self._socket is not None:
+            nothing = os.memfd_create("door")
+            os.dup2(nothing, self._number, inheritable=False)
+            os.close(nothing)
+            self._socket = None
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._number)
+
+
+def _open_socket(path: str, pid: int) -> int:
+    """A descriptor of the very socket that a process sees at a path.
+
+    Links to directories are followed by hand and inside the process's root, as for the process
+    itself: neither an absolute one nor one of /proc leads out.
+    Errors: OSError, ENOTSOCK among them for a link in the socket's place.
+    """
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    trail = [os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+    left = _names(path)
+    links = 0
+    try:
+        while left:
+            name = left.pop()
+            if name == "..":
+                if len(trail) > 1:
+                    os.close(trail.pop())
+                continue
+            trail.append(os.open(name, flags, dir_fd=trail[-1]))
+            if not left or not stat.S_ISLNK(os.fstat(trail[-1]).st_mode):
+                continue
+            target = os.readlink("", dir_fd=trail[-1])  # of the descriptor itself
+            os.close(trail.pop())
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if target.startswith("/"):
+                while len(trail) > 1:
+                    os.close(trail.pop())
+            left += _names(target)
+        if not stat.S_ISSOCK(os.fstat(trail[-1]).st_mode):
+            raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), path)
+        return trail.pop()
+    finally:
+        for one in trail:
+            os.close(one)
+
+
+def _names(path: str) -> list[str]:
+    """The names on a path, the last one first."""
+    return [name for name in reversed(path.split("/")) if name not in {"", "."}]
+
+
+def _connect(number: int, pid: int, timeout_seconds: float) -> socket.socket:
+    """A connection to an open socket at which a process, or one beside it, listens.
+
+    Errors: OSError, PermissionError for a socket of another process.
+    """
     client = socket.socket(socket.AF_UNIX)
     try:
         client.settimeout(timeout_seconds)
-        client.connect(f"/proc/self/fd/{number}/{name}")
+        client.connect(f"/proc/self/fd/{number}")
+        _check_listener(client, pid)
     except BaseException:
         client.close()
         raise
-    finally:
-        os.close(number)
     return client
+
+
+def _check_listener(client: socket.socket, pid: int) -> None:
+    said = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    if not _is_beside(_CREDENTIALS.unpack(said)[0], pid):
+        raise PermissionError(errno.EPERM, "another process listens there")
+
+
+def _is_beside(listener: int, pid: int) -> bool:
+    """Whether the process that listened is of a process's sandbox, or its own without one.
+
+    The kernel gives 0 for one that is not seen from here: one of the host, from inside the walls.
+    """
+    if listener <= 0:
+        return False
+    try:
+        theirs = _process_namespace(listener)
+    except (FileNotFoundError, ProcessLookupError):
+        # nginx listens before it goes to the background, and that process ends. The first
+        # process of the walls' namespace knows that whoever has a number here was of the lab.
+        return os.getpid() == 1
+    except OSError:
+        return False
+    if theirs != _process_namespace(pid):
+        return False
+    return theirs != _process_namespace("self") or pid in lineage(LiveHost(), listener)
+
+
+def _process_namespace(process: int | str) -> int:
+    """The kernel's number of a process's process namespace."""
+    return os.stat(f"/proc/{process}/ns/pid").st_ino  # noqa: PTH116

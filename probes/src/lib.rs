@@ -41,6 +41,7 @@ pub mod manifest;
 pub mod multiplexed;
 #[cfg(test)]
 mod mutations;
+pub mod own_processes;
 pub mod own_servers;
 pub mod paths;
 pub mod pauses;

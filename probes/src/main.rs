@@ -100,8 +100,8 @@ fn run() -> Result<ExitCode, Error> {
         }
         return probe_disk(&plan, Progress::new(progress));
     }
-    let plan = Plan::parse(&plan)?;
-    let place = guard::check(&plan)?;
+    let mut plan = Plan::parse(&plan)?;
+    let place = guard::check(&mut plan)?;
     // Before the run, so that a wrong name costs no minutes.
     let file = call.log.as_deref().map(create).transpose()?;
 

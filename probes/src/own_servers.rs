@@ -1,26 +1,21 @@
 //! Which servers on this host nginx-tune itself started.
 //!
-//! The same question as `nginx_tune/load/own_servers.py` asks, and by the same mark: every process of a
-//! lab has it in its environment. nginx overwrites that memory with its title (`ngx_setproctitle.c`), so
-//! it is looked for in the ancestors of whoever listens too. Nothing that stands in a plan has a part
-//! in the answer but the address that is asked.
+//! The kernel says who listens and whose the socket is, and `own_processes` which processes are ours.
+//! Nothing that stands in a plan has a part in the answer but the address that is asked.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
+use crate::own_processes::OwnProcesses;
 use crate::sys;
-
-/// Set for every process that a lab starts (`nginx_tune/lab/lifetime.py`).
-const MARK: &[u8] = b"NGINX_TUNE_LAB=";
 
 /// `TCP_LISTEN` and, of UDP, a socket without a peer (`TCP_CLOSE`): `include/net/tcp_states.h`.
 const LISTENS: &str = "0A";
 const UNCONNECTED: &str = "07";
-
-/// Of a unix socket that accepts (`include/uapi/linux/net.h`).
-const ACCEPTS: u32 = 1 << 16;
 
 /// What carries the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +31,12 @@ pub enum Carrying {
 /// What is sent there has to end there: it goes over a veth pair, with no router between, whose other
 /// end lies in the namespace, and the address is that namespace's own. So says the kernel; another host
 /// of the same address is no such end.
-pub fn is_own_server_over_a_link(address: IpAddr, port: u16, carrying: Carrying) -> bool {
+pub fn is_own_server_over_a_link(
+    ours: &OwnProcesses,
+    address: IpAddr,
+    port: u16,
+    carrying: Carrying,
+) -> bool {
     let IpAddr::V4(address) = address.to_canonical() else {
         return false;
     };
@@ -50,7 +50,10 @@ pub fn is_own_server_over_a_link(address: IpAddr, port: u16, carrying: Carrying)
             let local = format!("/proc/{pid}/net/fib_trie");
             let local = fs::read_to_string(local).unwrap_or_default();
             return has_local(&local, address)
-                && are_own(&takers(&pid.to_string(), address.into(), port, carrying));
+                && are_own(
+                    ours,
+                    &takers(&pid.to_string(), address.into(), port, carrying),
+                );
         }
     }
     false
@@ -73,13 +76,13 @@ fn has_local(text: &str, address: Ipv4Addr) -> bool {
     })
 }
 
-/// Whether all who listen on an address and port were started by nginx-tune; false for nobody.
-pub fn is_own_server(address: IpAddr, port: u16, carrying: Carrying) -> bool {
-    are_own(&takers("self", address, port, carrying))
+/// Whether all who listen on an address and port are ours; false for nobody.
+pub fn is_own_server(ours: &OwnProcesses, address: IpAddr, port: u16, carrying: Carrying) -> bool {
+    are_own(ours, &takers("self", address, port, carrying))
 }
 
 /// The sockets of a process's network namespace that may take what is sent to an address and port.
-fn takers(process: &str, address: IpAddr, port: u16, carrying: Carrying) -> HashSet<u64> {
+fn takers(process: &str, address: IpAddr, port: u16, carrying: Carrying) -> HashSet<Socket> {
     let (tables, state) = match carrying {
         Carrying::Tcp => (["tcp", "tcp6"], LISTENS),
         Carrying::Udp => (["udp", "udp6"], UNCONNECTED),
@@ -92,18 +95,39 @@ fn takers(process: &str, address: IpAddr, port: u16, carrying: Carrying) -> Hash
     sockets
 }
 
-/// Whether all who listen at a unix socket's path were started by nginx-tune; false for nobody.
-pub fn is_own_socket(path: &str) -> bool {
-    let text = fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
-    are_own(&unix_listeners(&text, path).collect())
+/// Whether who listens at a unix socket is ours, which the kernel says of a connection alone: one is made
+/// and closed. Without a mark of our own none is.
+pub fn is_own_socket(ours: &OwnProcesses, path: &str) -> bool {
+    let peer = sys::connect_unix(path).and_then(|stream| sys::peer(&stream));
+    peer.is_ok_and(|peer| {
+        // One that is not seen from here is 0.
+        let pid = u32::try_from(peer.pid).unwrap_or(0);
+        peer.uid == ours.user() && pid > 0 && ours.contains(pid)
+    })
 }
 
-/// The inodes of the sockets that may take what is sent to an address and port.
-fn listeners(text: &str, state: &str, address: IpAddr, port: u16) -> impl Iterator<Item = u64> {
+/// Another path of the very socket that is now at one, until this process ends: whatever is put there later.
+pub fn hold_socket(path: &str) -> std::io::Result<String> {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(path)?;
+    Ok(format!("/proc/self/fd/{}", file.into_raw_fd()))
+}
+
+/// A socket and its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Socket {
+    inode: u64,
+    user: u32,
+}
+
+/// The sockets that may take what is sent to an address and port.
+fn listeners(text: &str, state: &str, address: IpAddr, port: u16) -> impl Iterator<Item = Socket> {
     let asked = address.to_canonical();
     text.lines().filter_map(move |line| {
         let columns: Vec<_> = line.split_whitespace().collect();
-        let [_, local, _, found, _, _, _, _, _, inode, ..] = columns[..] else {
+        let [_, local, _, found, _, _, _, user, _, inode, ..] = columns[..] else {
             return None;
         };
         let (own, own_port) = local.split_once(':')?;
@@ -117,7 +141,13 @@ fn listeners(text: &str, state: &str, address: IpAddr, port: u16) -> impl Iterat
         } else {
             own.to_canonical() == asked
         };
-        if covers { inode.parse().ok() } else { None }
+        if !covers {
+            return None;
+        }
+        Some(Socket {
+            inode: inode.parse().ok()?,
+            user: user.parse().ok()?,
+        })
     })
 }
 
@@ -140,33 +170,22 @@ fn address_of(digits: &str) -> Option<IpAddr> {
     }
 }
 
-/// The inodes of the unix sockets that listen at a path (`net/unix/af_unix.c`, `unix_seq_show`).
-fn unix_listeners(text: &str, path: &str) -> impl Iterator<Item = u64> {
-    text.lines().filter_map(move |line| {
-        let mut columns = line.split_whitespace();
-        let flags = u32::from_str_radix(columns.nth(3)?, 16).ok()?;
-        let inode = columns.nth(2)?;
-        // A path may hold spaces: it is all that follows the number and one space.
-        let (_, own) = line.split_once(&format!(" {inode} "))?;
-        (flags & ACCEPTS != 0 && own == path).then(|| inode.parse().ok())?
-    })
-}
-
-/// Whether each of the sockets is held by somebody, and by none but our own.
-fn are_own(sockets: &HashSet<u64>) -> bool {
-    if sockets.is_empty() {
+/// Whether each of the sockets is our user's and held by somebody, and by none but our own.
+fn are_own(ours: &OwnProcesses, sockets: &HashSet<Socket>) -> bool {
+    if sockets.is_empty() || sockets.iter().any(|socket| socket.user != ours.user()) {
         return false;
     }
-    let mut holders: HashMap<u64, Vec<u32>> = HashMap::new();
+    let mut holders: HashMap<u64, Vec<u32>> =
+        sockets.iter().map(|it| (it.inode, Vec::new())).collect();
     for pid in pids() {
-        for socket in sockets_of(pid).filter(|socket| sockets.contains(socket)) {
-            holders.entry(socket).or_default().push(pid);
+        for inode in sockets_of(pid) {
+            if let Some(holders) = holders.get_mut(&inode) {
+                holders.push(pid);
+            }
         }
     }
-    sockets.iter().all(|socket| {
-        let holders = holders.get(socket);
-        holders.is_some_and(|pids| pids.iter().all(|&pid| is_marked(pid)))
-    })
+    let mut holders = holders.values();
+    holders.all(|pids| !pids.is_empty() && pids.iter().all(|&pid| ours.contains(pid)))
 }
 
 fn pids() -> impl Iterator<Item = u32> {
@@ -184,36 +203,11 @@ fn sockets_of(pid: u32) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Whether a process or one of its ancestors has the mark.
-fn is_marked(pid: u32) -> bool {
-    let (mut next, mut seen) = (Some(pid), HashSet::new());
-    while let Some(pid) = next.filter(|&pid| pid > 0 && seen.insert(pid)) {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        if environment
-            .split(|&byte| byte == 0)
-            .any(|it| it.starts_with(MARK))
-        {
-            return true;
-        }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        next = parent(&stat);
-    }
-    false
-}
-
-/// `proc_pid_stat(5)`: the name may hold anything, so what counts stands behind its last bracket.
-fn parent(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{
-        Carrying, has_local, is_own_server, is_own_server_over_a_link, is_own_socket, listeners,
-        parent, unix_listeners,
-    };
-    use std::net::{TcpListener, UdpSocket};
+    use super::{has_local, hold_socket, listeners};
+    use crate::sys;
+    use std::fs;
     use std::os::unix::net::UnixListener;
 
     #[cfg(target_endian = "little")]
@@ -229,7 +223,7 @@ mod tests {
              6: 00000000000000000000000001000000:1F90 0:0 0A 0:0 00:0 0 0 0 17 1\n";
         let found = |address: &str, port| {
             let found = listeners(table, "0A", address.parse().unwrap(), port);
-            found.collect::<Vec<_>>()
+            found.map(|socket| socket.inode).collect::<Vec<_>>()
         };
         assert_eq!(found("127.0.0.1", 8080), [11, 12, 15, 16]);
         assert_eq!(found("::ffff:127.0.0.1", 8080), [11, 12, 15, 16]);
@@ -238,37 +232,34 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_that_accept_at_the_very_path_count() {
-        let table = "Num RefCount Protocol Flags Type St Inode Path\n\
-             0000: 00000002 00000000 00010000 0001 01 31 /run/a b.sock\n\
-             0000: 00000002 00000000 00000000 0001 03 32 /run/a b.sock\n\
-             0000: 00000002 00000000 00010000 0001 01 33 /run/a b.sock2\n\
-             0000: 00000002 00000000 00010000 0001 01 34\n";
-        let found = |path| unix_listeners(table, path).collect::<Vec<_>>();
-        assert_eq!(found("/run/a b.sock"), [31]);
-        assert!(found("/run/a").is_empty() && found("").is_empty());
+    fn whose_a_socket_is_stands_beside_it() {
+        let table = "0: 00000000:1F90 00000000:0000 0A 0:0 00:0 0 65534 0 11 1";
+        let found = listeners(table, "0A", "127.0.0.1".parse().unwrap(), 8080);
+        assert_eq!(
+            found.map(|it| (it.inode, it.user)).collect::<Vec<_>>(),
+            [(11, 65_534)]
+        );
     }
 
     #[test]
-    fn the_parent_stands_behind_the_name() {
-        assert_eq!(parent("7 (a) S 9) R 5 1 1"), Some(5));
-        assert_eq!(parent("junk"), None);
-    }
-
-    #[test]
-    fn a_server_of_somebody_else_is_not_ours() {
-        // This process was started by no lab.
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = tcp.local_addr().unwrap();
-        assert!(!is_own_server(at.ip(), at.port(), Carrying::Tcp));
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let at = udp.local_addr().unwrap();
-        assert!(!is_own_server(at.ip(), at.port(), Carrying::Udp));
-        let path = std::env::temp_dir().join(format!("own-{}.sock", std::process::id()));
-        let unix = UnixListener::bind(&path).unwrap();
-        assert!(!is_own_socket(path.to_str().unwrap()));
-        drop(unix);
-        assert!(std::fs::remove_file(path).is_ok());
+    fn a_held_socket_is_the_same_whatever_is_put_at_its_path() {
+        let place = std::env::temp_dir().join(format!("held-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        let path = place.join("a.sock");
+        let first = UnixListener::bind(&path).unwrap();
+        first.set_nonblocking(true).unwrap();
+        let held = hold_socket(path.to_str().unwrap()).unwrap();
+        fs::rename(&path, place.join("b.sock")).unwrap();
+        let second = UnixListener::bind(&path).unwrap();
+        second.set_nonblocking(true).unwrap();
+        let stream = sys::connect_unix(&held).unwrap();
+        assert_eq!(
+            sys::peer(&stream).unwrap().pid.unsigned_abs(),
+            std::process::id()
+        );
+        assert!(first.accept().is_ok());
+        assert!(second.accept().is_err());
+        fs::remove_dir_all(place).unwrap();
     }
 
     #[test]
@@ -286,14 +277,6 @@ mod tests {
                 is_there,
                 "{address}"
             );
-        }
-    }
-
-    #[test]
-    fn nobody_listens_over_a_link_that_is_not_there() {
-        for address in ["127.0.0.1", "198.18.255.1", "::1"] {
-            let address = address.parse().unwrap();
-            assert!(!is_own_server_over_a_link(address, 80, Carrying::Tcp));
         }
     }
 }

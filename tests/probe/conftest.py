@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 from probe_loads import SIZES, Nginx, StartNginx, await_port
+from upload_loads import MARK, UNMARKED
+
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
 
 CONF = """
 {user}
@@ -39,6 +42,12 @@ def nginx_binary() -> str:
     found = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     assert found is not None
     return found
+
+
+@pytest.fixture(autouse=True)
+def _probes_have_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a lab. What they ask is ours only where it was given the mark too."""
+    monkeypatch.setenv(ENVIRONMENT_MARK, MARK)
 
 
 @pytest.fixture
@@ -76,7 +85,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             )
             log = tmp_path / "error.log"
             command = [*argv, nginx_binary(), "-e", str(log), "-c", str(conf)]
-            process = subprocess.Popen(command, env={**os.environ, **(env or {})})
+            process = subprocess.Popen(command, env={**UNMARKED, **(env or {})})
             stack.callback(_stop, process, tmp_path / "nginx.pid")
             await_port(port, process)
             return Nginx(port, log)

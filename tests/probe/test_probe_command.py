@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from probe_loads import Nginx, StartNginx, load_class, load_plan
+from upload_loads import MARK
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.host.live import LiveHost
-from nginx_tune.load.own_servers import is_own_server
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -68,15 +68,9 @@ def test_a_load_plan_is_run_but_does_not_permit_its_own_target(
 
 def test_a_server_of_our_own_needs_no_leave(start_nginx: StartNginx, run_cli: RunCli) -> None:
     # As in a lab: the process that starts nginx has the mark. nginx itself overwrites its own.
-    nginx = start_nginx(argv=["sh", "-c", '"$@"; true', "sh"], env={"NGINX_TUNE_LAB": "test"})
-    assert is_own_server(LiveHost(), "127.0.0.1", nginx.port)
-    assert not is_own_server(LiveHost(), "127.0.0.1", 1)
+    nginx = start_nginx(argv=["sh", "-c", '"$@"; true', "sh"], env={ENVIRONMENT_MARK: MARK})
     run = run_cli("probe", nginx.url("/1k"), "--rate", "100", *SHORT)
     assert run.returncode == 0, run.stderr
-
-
-def test_a_server_that_somebody_else_started_is_not_our_own(nginx: Nginx) -> None:
-    assert not is_own_server(LiveHost(), "127.0.0.1", nginx.port)
 
 
 def test_a_log_that_could_not_be_written_is_no_success(nginx: Nginx, run_cli: RunCli) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 
+import msgspec
 import pytest
 
-from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.loadplan import LoadPlan, Permit
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
 from nginx_tune.load.one_class import Load, OfferedRate, plan_load
-from nginx_tune.load.own_servers import is_own_server
 from nginx_tune.load.target import permit_target, resolve_url
 from nginx_tune.report.measurement import progress_text, render_measurement, unanswered_classes
 
@@ -65,65 +64,6 @@ def test_links_to_sockets_are_read() -> None:
     assert parse_socket_link("pipe:[42]") is None
 
 
-class ProcHost:
-    """A host with nothing but a few processes; only what is asked of it here."""
-
-    def __init__(self, processes: dict[int, tuple[int, list[int], bytes]], tcp: str = TCP) -> None:
-        self.processes = processes
-        self.tcp = tcp
-
-    def read_text(self, path: str) -> str:
-        if path == "/proc/self/net/tcp":
-            return self.tcp
-        raise HostReadError(path, "no such file")
-
-    def read_bytes(self, path: str) -> bytes:
-        pid = int(path.split("/")[2])
-        if pid not in self.processes:
-            raise HostReadError(path, "no such file")
-        parent, _, environment = self.processes[pid]
-        if path.endswith("/stat"):
-            return f"{pid} (a) b) S {parent} 1 1".encode()
-        return environment
-
-    def list_dir(self, path: str) -> list[str]:
-        if path == "/proc":
-            return ["self", *map(str, self.processes)]
-        inodes = self.processes[int(path.split("/")[2])][1]
-        return [str(number) for number in range(len(inodes))]
-
-    def read_link(self, path: str) -> str:
-        _, _, pid, _, number = path.split("/")
-        return f"socket:[{self.processes[int(pid)][1][int(number)]}]"
-
-
-MARK = b"HOME=/\0NGINX_TUNE_LAB=17\0"
-
-
-@pytest.mark.parametrize(
-    ("processes", "own"),
-    [
-        pytest.param({10: (1, [111], MARK)}, True, id="itself"),
-        pytest.param({5: (1, [], MARK), 10: (5, [111], b"\0\0")}, True, id="parent"),
-        pytest.param({10: (1, [111], b"X_NGINX_TUNE_LAB=1\0")}, False, id="another variable"),
-        pytest.param({10: (1, [111], b"HOME=/\0")}, False, id="no mark"),
-        pytest.param({10: (1, [999], MARK)}, False, id="another socket"),
-        pytest.param({10: (1, [111], MARK), 11: (1, [111], b"")}, False, id="shared"),
-        pytest.param({}, False, id="nobody seen"),
-    ],
-)
-def test_a_server_is_ours_when_all_its_processes_are(
-    processes: dict[int, tuple[int, list[int], bytes]], own: bool
-) -> None:
-    assert is_own_server(ProcHost(processes), "127.0.0.1", 8080) is own  # type: ignore[arg-type]
-
-
-def test_a_live_server_behind_the_same_port_is_not_ours() -> None:
-    wild = TCP.replace("00000000:0050 00000000", "00000000:1F90 00000000")
-    host = ProcHost({10: (1, [111], MARK), 20: (1, [222], b"")}, wild)
-    assert not is_own_server(host, "127.0.0.1", 8080)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("url", "address", "port", "host", "path"),
     [
@@ -154,17 +94,14 @@ def _plan() -> LoadPlan:
 
 
 def test_what_is_permitted_comes_from_the_caller_alone() -> None:
-    nobody = ProcHost({})
-    plan = permit_target(_plan(), nobody, allow_targets=["192.0.2.1"], allow_live=False)  # type: ignore[arg-type]
+    plan = permit_target(_plan(), allow_targets=["192.0.2.1"], allow_live=False)
     assert (plan.permit.ports, plan.permit.live) == ([], False)
     assert plan.permit.hosts == ["192.0.2.1"]
     assert plan.abort_error_ratio == 0.2
-    ours = ProcHost({10: (1, [111], MARK)})
-    plan = permit_target(_plan(), ours, allow_targets=[], allow_live=False)  # type: ignore[arg-type]
-    assert plan.permit.ports == [8080]
-    assert plan.abort_error_ratio is None
+    own = msgspec.structs.replace(_plan(), permit=Permit(live=True, ports=[8080], hosts=["::1"]))
+    assert permit_target(own, allow_targets=[], allow_live=False).permit == Permit()
     with pytest.raises(UsageError, match="nowhere"):
-        permit_target(_plan(), nobody, allow_targets=["nowhere.invalid"], allow_live=False)  # type: ignore[arg-type]
+        permit_target(_plan(), allow_targets=["nowhere.invalid"], allow_live=False)
 
 
 def _latency(count: int, *values: float) -> Latency:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from captured_probe import FAR, OWN, captured
 from free_ports import free_port
-from upload_loads import MARKED, UNMARKED, listening, sent, upload_class, upload_plan
+from upload_loads import MARK, MARKED, UNMARKED, listening, sent, upload_class, upload_plan
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.loadplan import Http3, LoadPlan, Permit, Target, Tls, Upload
@@ -45,9 +45,9 @@ def asked_directly(plan: LoadPlan) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([find_probe()], input=encode(plan), capture_output=True, check=False)
 
 
-def test_the_probe_and_the_guard_rails_know_our_own_by_the_same_mark() -> None:
-    source = (ROOT / "probes" / "src" / "own_servers.rs").read_text()
-    assert f'const MARK: &[u8] = b"{ENVIRONMENT_MARK}=";' in source
+def test_the_probe_reads_the_variable_that_labs_set() -> None:
+    source = (ROOT / "probes" / "src" / "own_processes.rs").read_text()
+    assert f'const VARIABLE: &str = "{ENVIRONMENT_MARK}";' in source
 
 
 def test_a_plan_cannot_permit_bodies_to_a_server_of_somebody_else(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_socket_that_somebody_else_holds_too_is_not_ours() -> None:
         "import os, socket, subprocess, sys\n"
         "s = socket.create_server(('127.0.0.1', 0))\n"
         "words = [sys.executable, '-c', 'input()']\n"
-        f"marked = {{**os.environ, {ENVIRONMENT_MARK!r}: 'test'}}\n"
+        f"marked = {{**os.environ, {ENVIRONMENT_MARK!r}: {MARK!r}}}\n"
         "child = subprocess.Popen(words, env=marked, pass_fds=[s.fileno()])\n"
         "print(s.getsockname()[1], flush=True); child.wait()\n"
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from probe_loads import Nginx, StartNginx, load_class, load_plan
+from upload_loads import MARK, UNMARKED
 
 from nginx_tune.documents.lab import WEBSOCKET_PATH, LabEcho, LabOrigin
 from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Paths, Tls, WebSocket
@@ -33,7 +34,7 @@ PASSED_ON = (
     "location / {{ proxy_pass http://127.0.0.1:{port}; proxy_http_version 1.1; "
     "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; {more} }}"
 )
-OURS = {"argv": ["sh", "-c", '"$@"; true', "sh"], "env": {ENVIRONMENT_MARK: "test"}}
+OURS = {"argv": ["sh", "-c", '"$@"; true', "sh"], "env": {ENVIRONMENT_MARK: MARK}}
 """As in a lab: the process that starts nginx has the mark. nginx itself overwrites its own."""
 
 
@@ -42,7 +43,7 @@ def echoing(echo: LabEcho) -> Iterator[int]:
     """The lab's origin: its port."""
     request = OriginRequest(address="127.0.0.1", origin=LabOrigin(echo=echo), seed=1)
     argv = [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request).decode()]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=UNMARKED) as process:
         assert process.stdout is not None
         try:
             yield int(process.stdout.readline())

@@ -22,13 +22,15 @@ from nginx_tune.documents.loadplan import (
     Upload,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement, Uploads
-from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, new_mark
 from nginx_tune.lab.origin import OriginRequest
 from nginx_tune.load.probe import run_probe
 
 SERVER = Path(__file__).parent / "upload_server.py"
 LATE_READER = Path(__file__).parent / "http2_late_reader.py"
-MARKED = {**os.environ, ENVIRONMENT_MARK: "test"}
+MARK = new_mark()
+"""As if this process were a command that made a lab."""
+MARKED = {**os.environ, ENVIRONMENT_MARK: MARK}
 UNMARKED = {name: value for name, value in os.environ.items() if name != ENVIRONMENT_MARK}
 
 

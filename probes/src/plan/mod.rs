@@ -361,6 +361,15 @@ impl Plan {
         )
     }
 
+    /// The same, to be changed.
+    pub fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
+        iter::once(&mut self.target).chain(
+            self.classes
+                .iter_mut()
+                .filter_map(|class| class.target.as_mut()),
+        )
+    }
+
     /// When the measured time starts and ends, from the start of the run.
     pub fn window(&self) -> std::ops::Range<Nanos> {
         nanos(self.warmup_seconds)..nanos(self.warmup_seconds + self.duration_seconds)

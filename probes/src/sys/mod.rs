@@ -31,7 +31,7 @@ pub use self::socket::{
     Dial, acknowledge_quickly, connect, discard, make_room, own_addresses, receive_stamped,
     retransmits, round_trip, stamp_arrivals, unacknowledged_bytes,
 };
-pub use self::unix::connect_unix;
+pub use self::unix::{connect_unix, peer};
 
 /// Whether to try again when the socket is ready.
 pub fn is_temporary(error: &io::Error) -> bool {

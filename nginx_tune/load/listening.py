@@ -1,7 +1,4 @@
-"""Which servers on this host nginx-tune itself started: the guard rails let these be loaded.
-
-They are known by the mark of a lab (``host/lab_mark.py``).
-"""
+"""The processes of this host that listen where a load goes."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.lab_mark import is_marked, lineage
+from nginx_tune.host.lab_mark import lineage
 from nginx_tune.host.parse_listeners import (
     ListeningSocket,
     parse_listeners,
@@ -20,32 +17,8 @@ from nginx_tune.host.parse_listeners import (
 )
 
 
-def is_own_server(host: Host, address: str, port: int) -> bool:
-    """Whether all who listen on an address and port were started by nginx-tune.
-
-    False when nobody listens or the listener's processes cannot be seen.
-    """
-    wanted = ipaddress.ip_address(address)
-    return _are_own(host, {item.inode for item in _listeners(host) if item.covers(wanted, port)})
-
-
-def is_own_socket(host: Host, path: str) -> bool:
-    """Whether all who listen on a unix socket were started by nginx-tune; False for nobody."""
-    return _are_own(host, _socket_inodes(host, path))
-
-
-def _are_own(host: Host, inodes: set[int]) -> bool:
-    if not inodes:
-        return False
-    holders: dict[int, set[int]] = {inode: set() for inode in inodes}
-    for pid in _pids(host):
-        for inode in _sockets(host, pid) & inodes:
-            holders[inode].add(pid)
-    return all(pids and all(is_marked(host, pid) for pid in pids) for pids in holders.values())
-
-
 def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
-    """The processes that listen on an address and port, as far as they can be seen.
+    """Those on an address and port, as far as they can be seen.
 
     Of nginx these are the master and its workers, who hold its sockets too.
     """
