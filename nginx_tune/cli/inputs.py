@@ -21,7 +21,13 @@ WRITER_SECONDS = 10.0
 """How long a pipe may stay without anybody who writes to it."""
 MOST_PIPED_BYTES = 256 << 20
 _HEAD_BYTES = 256
+_below: dict[str, tuple[str, str]] = {}
 _OWN_SCHEMA = re.compile(rb'\s*\{\s*"schema":\s*"nginx-tune/([a-z_]+)/')
+
+
+def keep_below(path: str, directory: str, name: str) -> None:
+    """Read a file from now on only by ``name`` below a directory, through no link."""
+    _below[path] = (directory, name)
 
 
 def read_bytes(path: str) -> bytes:
@@ -31,6 +37,8 @@ def read_bytes(path: str) -> bytes:
     try:
         if path == "-":
             return sys.stdin.buffer.read()
+        if path in _below:
+            return _read_below(path)
         if _is_named_pipe(path):
             return read_pipe(path)
         with Path(path).open("rb") as file:
@@ -42,6 +50,15 @@ def read_bytes(path: str) -> bytes:
     except ValueError:
         raise UsageError(f"{path!r}: no name of a file") from None
     return _bounded(data, path)
+
+
+def _read_below(path: str) -> bytes:
+    from nginx_tune.host.below import open_below  # noqa: PLC0415  # only for a found settings file
+
+    with os.fdopen(open_below(*_below[path]), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UsageError(f"{path}: is no file")
+        return file.read()
 
 
 def _is_named_pipe(path: str) -> bool:

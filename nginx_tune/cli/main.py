@@ -21,7 +21,8 @@ from nginx_tune.cli.settings import (
     name_variables,
     read_settings,
     refuse_empty,
-    settings_file,
+    setting_names,
+    tell_found,
 )
 from nginx_tune.cli.variables import PREFIX, check_variables
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError, name_meant
@@ -100,6 +101,7 @@ class LazyGroup(click.Group):
             command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
         name_variables(command, f"NGINX_TUNE_{cmd_name}")
         refuse_empty(command)
+        tell_found(command)
         add_examples(command, cmd_name)
         show_wholly(command)
         if _COMPLETION_VARIABLE in os.environ:
@@ -132,7 +134,8 @@ class LazyGroup(click.Group):
     "config_path",
     envvar="NGINX_TUNE_CONFIG",
     type=click.Path(path_type=Path),
-    help="Settings file; otherwise nginx-tune.toml, searched upward.",
+    help="Settings file, for every option; otherwise nginx-tune.toml, searched upward, for "
+    "preferences.",
 )
 @click.pass_context
 def cli(
@@ -150,25 +153,32 @@ def cli(
     if any(variable.startswith(PREFIX) for variable in os.environ):
         called = cli.get_command(ctx, name)
         notes += check_variables(os.environ, COMMANDS, name, called)
-    settings, passed_over = read_settings(config_path)
-    if read := settings_file(config_path):
+    settings = read_settings(config_path)
+    if settings.file is not None:
         from nginx_tune.terminal.output import SETTINGS_FILE  # noqa: PLC0415  # not for --help
 
-        ctx.meta[SETTINGS_FILE] = [str(read)]
-    for told in [*notes, *([passed_over] if passed_over else [])]:
+        ctx.meta[SETTINGS_FILE] = [str(settings.file)]
+    for told in [*notes, *filter(None, [settings.passed_over])]:
         if not quiet:
             say(told)
-    for table in settings:
+    tables = settings.tables
+    for table in tables:
         if table not in COMMANDS and table != SITE_TABLE:
-            tables = [*COMMANDS, SITE_TABLE]
+            known = [*COMMANDS, SITE_TABLE]
             raise UsageError(
                 f"settings file: no table or setting '{table}'",
-                hint=name_meant(table, tables) or f"tables are {', '.join(tables)}",
+                hint=name_meant(table, known) or f"tables are {', '.join(known)}",
             )
-    command = cli.get_command(ctx, name) if name in settings else None
+    command = cli.get_command(ctx, name) if name in tables else None
+    found = settings.file if settings.is_found and tables else None
+    if found is not None:
+        from nginx_tune.cli.found_settings import confined  # noqa: PLC0415  # only with a file
+
+        own = {*setting_names(command, name)} if command is not None else ()
+        tables = confined(tables, found, name, own)
     if command is not None:
-        ctx.default_map = {name: command_defaults(command, settings[name], name)}
-    ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": settings}
+        ctx.default_map = {name: command_defaults(command, tables[name], name)}
+    ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": tables, "found": found}
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -27,7 +27,8 @@ _ENVIRONMENT = [
 ]
 _SETTINGS_FILE = """\
 Settings: a table per command with its options by their long names. Searched upward from the
-working directory. Its JSON Schema: nginx-tune schema settings."""
+working directory, and then held to preferences and to inputs below its own directory. Its JSON
+Schema: nginx-tune schema settings."""
 _FILES = [("nginx-tune.toml", _SETTINGS_FILE)]
 
 

@@ -2,17 +2,19 @@
 
 A flag goes before ``NGINX_TUNE_COMMAND_OPTION``, that before the table ``[command]`` of the
 settings file, that before the default. A setting that no option has is refused: a misspelt one
-would do nothing.
+would do nothing. Of a file that was found, not named, `found_settings` says what it may hold.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from nginx_tune.errors import UsageError
 
@@ -21,29 +23,35 @@ SITE_TABLE = "site"
 """The table that is a document, not the settings of a command."""
 
 
-def read_settings(path: Path | None) -> tuple[dict[str, Any], str]:
+class Settings(NamedTuple):
+    """The tables of a settings file, and where they are from."""
+
+    tables: dict[str, Any]
+    file: Path | None
+    is_found: bool
+    """Searched upward, not named by who calls."""
+    passed_over: str = ""
+    """Why a file that was found is not read; empty where it is."""
+
+
+def read_settings(path: Path | None) -> Settings:
     """The tables of the named file, else of the nearest one upward; empty without one.
 
-    Shape: and why one that was found is not read, empty where it is. It would name programs and
-    files, and root believes nobody else's unasked; nor may somebody who can write beside root's
-    working directory stop ``confirm`` or ``rollback``, so it is passed over and told.
+    Root reads nobody else's unasked; nor may somebody who can write beside root's working
+    directory stop ``confirm`` or ``rollback``, so such a file is passed over and told.
     """
-    found = settings_file(path)
+    found = path or _search_upward(FILE_NAME)
     if found is None:
-        return {}, ""
+        return Settings({}, None, is_found=False)
     if path is None:
         from nginx_tune.host.own_files import why_not_own  # noqa: PLC0415  # only with a file
 
         if why := why_not_own(found):
-            return {}, f"{found}: not read as root unasked: {why} (name it with --config {found})"
+            why = f"{found}: not read as root unasked: {why} (name it with --config {found})"
+            return Settings({}, found, is_found=True, passed_over=why)
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
 
-    return read_toml(found), ""
-
-
-def settings_file(path: Path | None) -> Path | None:
-    """The file that is named, else the nearest one upward, whoever wrote it."""
-    return path or _search_upward(FILE_NAME)
+    return Settings(read_toml(found), found, is_found=path is None)
 
 
 def _search_upward(name: str) -> Path | None:
@@ -85,6 +93,44 @@ def refuse_empty(command: click.Command) -> None:
             refuse_empty(below)
 
 
+def tell_found(command: click.Command) -> None:
+    """Have a command say, before it begins, which of its settings a found file made."""
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            tell_found(below)
+    elif command.callback is not None and not isinstance(command.callback, _Telling):
+        command.callback = _Telling(command.callback)
+
+
+class _Telling:
+    """The callback of a command, after a line about the settings of a found file."""
+
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        self._callback = callback
+        functools.update_wrapper(self, callback)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        context = click.get_current_context()
+        file = context.obj.get("found")
+        made = [] if file is None or context.obj["quiet"] else [*_made_by_file(context)]
+        if made:
+            from nginx_tune.terminal.saying import say  # noqa: PLC0415  # only with such a file
+
+            say(f"settings from {file}: {', '.join(made)}")
+        return self._callback(*arguments, **options)
+
+
+def _made_by_file(context: click.Context) -> Iterator[str]:
+    """The settings that neither a flag nor the environment made, by their full names."""
+    place = ".".join(context.command_path.split()[1:])
+    for option in context.command.params:
+        source = context.get_parameter_source(str(option.name))
+        if isinstance(option, click.Option) and source is ParameterSource.DEFAULT_MAP:
+            yield f"{place}.{_long_name(option).replace('_', '-')}"
+    if "site_path" in context.params and context.params["site_path"] is None:
+        yield from (f"{SITE_TABLE}.{key}" for key in context.obj["settings"].get(SITE_TABLE, ()))
+
+
 class _NeverEmpty:
     """The callback of a parameter, asked only for what is not empty."""
 
@@ -109,7 +155,7 @@ def command_defaults(command: click.Command, table: Any, place: str) -> dict[str
     below = command.commands if isinstance(command, click.Group) else {}
     found: dict[str, Any] = {}
     for key, value in table.items():
-        name = key.replace("-", "_")
+        name = setting_name(key)
         if key in below:
             found[key] = command_defaults(below[key], value, f"{place}.{key}")
         elif name in options:
@@ -131,6 +177,22 @@ def _value(option: click.Option, value: Any, place: str) -> Any:
         wanted = "a value or a list of values" if option.multiple else "one value"
         raise UsageError(f"settings file: {place}: expected {wanted}")
     return values if option.multiple else value
+
+
+def setting_names(command: click.Command, place: str) -> Iterator[str]:
+    """The full names of all settings of a command, such as ``scenario.run.max_time``."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield f"{place}.{_long_name(option)}"
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield f"{place}.{name}"
+            yield from setting_names(below, f"{place}.{name}")
+
+
+def setting_name(key: str) -> str:
+    """A key as options are called: with dashes or underscores it is the same."""
+    return key.replace("-", "_")
 
 
 def _long_name(option: click.Option) -> str:

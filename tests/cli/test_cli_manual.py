@@ -142,6 +142,6 @@ def test_the_schema_of_the_settings_says_what_the_program_says(
         "scenario": ("scenario", "run", "no-such"),
         "site": ("generate", "--facts", FACTS, "-o", "nginx.conf"),
     }
-    run = run_cli(*ask.get(name, ("audit", "no.conf")), cwd=tmp_path)
+    run = run_cli("--config", settings, *ask.get(name, ("audit", "no.conf")), cwd=tmp_path)
     refused = any(words in run.stderr for words in ("settings file", "invalid value", "listen"))
     assert refused is not is_right, run.stderr

@@ -43,8 +43,9 @@ def test_flag_before_environment_before_file_before_default(run_cli: Run, tmp_pa
 def test_settings_bear_the_names_of_the_options(
     run_cli: Run, tmp_path: Path, settings: str, env: dict[str, str]
 ) -> None:
-    (tmp_path / "nginx-tune.toml").write_text(settings.format(facts=FACTS))
-    run = run_cli("generate", cwd=tmp_path, env=env)
+    named = tmp_path / "named.toml"
+    named.write_text(settings.format(facts=FACTS))
+    run = run_cli("--config", named, "generate", cwd=tmp_path, env=env)
     assert 'root "/srv/a b";' in run.stdout, run.stderr
 
 
@@ -194,8 +195,9 @@ def test_the_settings_file_can_be_named(run_cli: Run, tmp_path: Path) -> None:
 def test_a_setting_that_means_nothing_is_refused(
     run_cli: Run, tmp_path: Path, settings: str, said: str
 ) -> None:
-    (tmp_path / "nginx-tune.toml").write_text(settings)
-    run = run_cli("recommend", "--facts", FACTS, cwd=tmp_path)
+    named = tmp_path / "named.toml"
+    named.write_text(settings)
+    run = run_cli("--config", named, "recommend", "--facts", FACTS)
     assert run.returncode == 2, run.stderr
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1

@@ -141,12 +141,10 @@ def test_toml_and_settings_file_give_the_same_site(
     run_cli: Run, facts_file: Path, tmp_path: Path
 ) -> None:
     table = 'server_names = ["a.example"]\nroots = ["/srv/x"]\n'
-    in_settings = tmp_path / "settings"
-    in_settings.mkdir()
-    write(in_settings / "nginx-tune.toml", f"[site]\n{table}")
+    settings = write(tmp_path / "settings.toml", f"[site]\n{table}")
     alone = write(tmp_path / "site.toml", table)
     by_file = run_cli("generate", "--facts", facts_file, "--site", alone).stdout
-    by_settings = run_cli("generate", "--facts", facts_file, cwd=in_settings).stdout
+    by_settings = run_cli("--config", settings, "generate", "--facts", facts_file).stdout
     assert "root /srv/x;" in by_file
     assert by_file == by_settings
 

@@ -34,7 +34,7 @@ sys.exit(main())
 """
 PLACES = [
     f"{PACKAGE}/_bin", str(PACKAGE), f"{PACKAGE}/lab", sysconfig.get_path("stdlib"), "/usr/bin",
-    "/usr/sbin", "/bin", "/sbin", "/etc", os.path.dirname(sys.executable),
+    "/usr/sbin", "/bin", "/sbin", "/etc", str(Path(sys.executable).parent),
 ]  # fmt: skip
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe", "fanotify")
@@ -73,16 +73,18 @@ def trace(tmp_path: Path, *words: str | Path, outside: bool = False) -> list[dic
         **os.environ,
         "NGINX_TUNE_TEST_REPORT": str(report),
         "PYTHONPATH": f"{PACKAGE.parent}:{HERE}",
-        "NGINX_TUNE_TEST_OUTSIDE": "/etc:/usr/bin" if outside else "",
+        "NGINX_TUNE_TEST_OUTSIDE": "/usr/bin" if outside else "",
     }
-    with subprocess.Popen(["cat", report], stdout=subprocess.PIPE, text=True) as reader:
-        with ThreadPoolExecutor(1) as threads:
-            lines = threads.submit(reader.communicate)
-            run = subprocess.run(
-                [sys.executable, "-c", RUN, *words],
-                env=variables, capture_output=True, text=True, check=False, timeout=200,
-            )  # fmt: skip
-            said = lines.result(20)[0]
+    with (
+        subprocess.Popen(["cat", report], stdout=subprocess.PIPE, text=True) as reader,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        lines = threads.submit(reader.communicate)
+        run = subprocess.run(
+            [sys.executable, "-c", RUN, *words],
+            env=variables, capture_output=True, text=True, check=False, timeout=200,
+        )  # fmt: skip
+        said = lines.result(20)[0]
     assert run.returncode in {0, 1, 4}, run.stderr
     assert "cannot be made" not in run.stderr, run.stderr
     return [json.loads(line) for line in said.splitlines()]
@@ -126,7 +128,5 @@ def test_nothing_outside_opens_what_nginx_could_have_written(
 
 def test_a_cover_outside_is_seen(site: Path, tmp_path: Path) -> None:
     events = trace(tmp_path, *commands(site)["validate"], outside=True)
-    wrong = {Path(one["path"]).name for one in events if one["outside"] and not planted(one)}
-    assert "ld.so.cache" in wrong, "what each program reads as it starts"
     runs = {Path(one["path"]).name for one in events if one["outside"] and one["runs"]}
     assert "ip" in runs, "what the lab makes its network with"

@@ -3,8 +3,8 @@
 Each of them is marked with fanotify as it is made. A process of its own answers the kernel before
 anything is opened, so who asks can be looked at while it waits (fanotify(7)). With
 ``NGINX_TUNE_TEST_OUTSIDE`` covers are also put over their paths in the lab's own mounts, which is
-what the test must see. They are not to lie in one another: to open a file of the inner one opens one
-of the outer one.
+what the test must see. They are not to lie in one another: to open a file of the inner one is to
+open one of the outer one.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Watch:
         _check(_libc.fanotify_mark(self._listener, flags, mask, -100, os.fsencode(path)))
 
     def _answer(self, report: int) -> None:
-        here = os.stat("/proc/self/ns/pid").st_ino
+        here = Path("/proc/self/ns/pid").stat().st_ino
         while True:
             data = os.read(self._listener, 1 << 16)
             while data:
                 length, _, _, _, mask, file, pid = _EVENT.unpack_from(data)
                 data = data[length:]
                 try:
-                    is_outside = os.stat(f"/proc/{pid}/ns/pid").st_ino == here
+                    is_outside = Path(f"/proc/{pid}/ns/pid").stat().st_ino == here
                     command = Path(f"/proc/{pid}/cmdline").read_bytes()[:200]
                 except OSError:
                     is_outside, command = True, b"?"
@@ -74,7 +74,7 @@ class Watch:
                     "pid": pid,
                     "command": command.replace(b"\0", b" ").decode(errors="replace"),
                     "runs": bool(mask & _OPEN_EXEC_PERM),
-                    "path": os.readlink(f"/proc/self/fd/{file}"),
+                    "path": str(Path(f"/proc/self/fd/{file}").readlink()),
                 }
                 os.write(report, json.dumps(line).encode() + b"\n")
                 with contextlib.suppress(OSError):  # whoever asked was killed
