@@ -148,9 +148,9 @@ class Enclosure:
                 self.covers.make_directory(name, os.path.realpath(path)[len(real) :])
 
     def cover_all(self, directories: Iterable[str], inner: Collection[str]) -> None:
-        """``cover`` for several."""
-        for directory in directories:
-            self.cover(directory, inner)
+        """``cover`` for several, of which two may be one by links."""
+        for real in dict.fromkeys(settle(directory).path for directory in directories):
+            self.cover(real, inner)
 
     def make_directory(self, directory: str) -> None:
         """Have an empty directory that the host lacks."""

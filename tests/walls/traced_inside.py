@@ -88,7 +88,8 @@ def _install(watch: Watch, outside: list[str]) -> None:
 
     def mount(self: Covers, source: str, name: str, kind: str, flags: int, data: str) -> None:
         mounting(self, source, name, kind, flags, data)
-        watch.mark(self.path(name))
+        if not name.endswith(".layers"):  # reached through the overlay alone, which is marked
+            watch.mark(self.path(name))
 
     def mount_over(self: Covers, name: str, lower: str, layers: str) -> None:
         laying(self, name, lower, layers)
