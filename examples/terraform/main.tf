@@ -57,7 +57,8 @@ resource "terraform_data" "deploy" {
 
   provisioner "local-exec" {
     interpreter = ["/bin/sh", "-euc"]
-    command     = "install -m 644 \"$CONF\" \"$DESTINATION\""
+    # A file that is there keeps its mode, a new one gets the candidate's.
+    command = "cp -- \"$CONF\" \"$DESTINATION\""
     environment = {
       CONF        = module.gate.conf
       DESTINATION = var.destination

@@ -36,7 +36,11 @@ _CERTBOT = re.compile(rb"#\s*managed by certbot", re.IGNORECASE)
 _KUBERNETES = "..data"
 
 
-MAKE_IT_OWN = "make it root's alone, or give --trust-files"
+KEEP_IT_APART = (
+    "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
+    "or give --trust-files"
+)
+"""Of the file: the fault may be that of /tmp, which is everybody's and must stay so."""
 
 
 class Proposed(NamedTuple):
@@ -136,7 +140,7 @@ def check_trust(paths: Iterable[str]) -> None:
     Errors: RefusedError.
     """
     if why := why_not_tried(paths):
-        raise RefusedError(why, hint=MAKE_IT_OWN)
+        raise RefusedError(why, hint=KEEP_IT_APART)
 
 
 def why_not_tried(paths: Iterable[str]) -> str:

@@ -140,7 +140,7 @@ def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> N
         raise RefusedError(
             f"{place.said}: nginx would make {name} the owner of what is there, with every right, "
             "and no rollback gives it back",
-            hint=f"name a directory that is not there yet, or make it {name}'s (u+rwx) before",
+            hint=f"name a directory that is not there yet, or one that is {name}'s already (u+rwx)",
         )
 
 

@@ -18,7 +18,7 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.emit import emit_decided
 from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
-from nginx_tune.report.text import plain
+from nginx_tune.report.text import commandless, plain
 from nginx_tune.terminal.output import RESULT_FILE, output_options, write_file, write_result
 from nginx_tune.terminal.saying import say
 
@@ -140,7 +140,7 @@ def _check(path: str, text: str, *, by_byte: bool) -> ExitStatus:
         fromfile=path,
         tofile="what the inputs give",
     )
-    shown = "".join(f"{plain(line.rstrip())}\n" for line in diff)
+    shown = commandless("".join(f"{plain(line.rstrip())}\n" for line in diff))
     write_result({"diff": lambda: shown.encode(errors="backslashreplace")}, (), None)
     return ExitStatus.FOUND
 

@@ -146,11 +146,11 @@ def _withheld(chosen: Decisions) -> list[Refusal]:
 
 def _tell_refusal(plan: Plan) -> None:
     """What apply would refuse as root: files that others may write."""
-    from nginx_tune.apply.examine import MAKE_IT_OWN, why_not_tried  # noqa: PLC0415  # with a plan
+    from nginx_tune.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
     paths = [plan.conf_path, *plan.reads, *(one.path for one in plan.files)]
     if why := why_not_tried([*paths, *map(os.path.realpath, paths)]):
-        say(f"apply would refuse this plan: {why}", MAKE_IT_OWN)
+        say(f"apply would refuse this plan: {why}", KEEP_IT_APART)
 
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:

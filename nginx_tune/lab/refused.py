@@ -31,8 +31,8 @@ def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
         if why:
             raise UndecidedError(
                 f"not run as root: {path}: {why}" if path not in why else f"not run as root: {why}",
-                hint="give it to root with all directories above it, run this as its owner, or "
-                "take your own word with --nginx BIN --trust",
+                hint="install it, root's own, where only root may write, such as /opt, run this as "
+                "its owner, or take your own word with --nginx BIN --trust",
             )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from nginx_tune.report.text import plain
 
-_XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
+_XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;", "\n": "&#10;"}
 _NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+_COMMAND = re.compile(r"##([a-z]*)\[")
+"""To a CI service's runner, wherever it stands (``report.text.commandless``)."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~&$])")
 _URI_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
@@ -19,9 +21,11 @@ def one_line(text: str) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Text for an element or an attribute in double quotes of XML 1.0."""
-    shown = _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", plain(text))
-    return "".join(_XML.get(char, char) for char in shown)
+    """Text for an element or an attribute in double quotes of XML 1.0, on one line."""
+    shown = "\n".join(map(plain, text.split("\n")))
+    shown = _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", shown)
+    marked = "".join(_XML.get(char, char) for char in shown)
+    return _COMMAND.sub(r"##\1&#91;", marked)
 
 
 def markdown_text(text: str) -> str:
@@ -36,6 +40,14 @@ def markdown_code(text: str) -> str:
     fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
     pad = " " if shown.startswith("`") or shown.endswith("`") or not shown else ""
     return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def markdown_block(text: str, language: str = "") -> str:
+    """Lines as a block of code, whatever fences are in them."""
+    shown = "\n".join(map(plain, text.rstrip("\n").split("\n")))
+    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{shown}\n{fence}\n"
 
 
 def markdown_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:

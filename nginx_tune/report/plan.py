@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, NginxTest
-from nginx_tune.documents.plan import HostPart, Hunk, Plan, PlannedFile, Refusal
+from nginx_tune.documents.plan import HostPart, Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.units import plural
 from nginx_tune.report.diff import render_diff
 from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.markup import markdown_block, markdown_code, markdown_text
 from nginx_tune.report.text import plain
 
 _MOST_FIGURES = 3
+
+
+class _Form(NamedTuple):
+    """How text from outside is written: a name or a line of a file, and prose."""
+
+    code: Callable[[str], str]
+    text: Callable[[str], str]
+
+
+_PLAIN, _MARKDOWN = _Form(plain, plain), _Form(markdown_code, markdown_text)
 _EFFECTS = {"refused": "A RELOAD IS REFUSED", "loses": "a reload loses", "needs": "needs"}
 
 
@@ -28,16 +39,15 @@ def render_plan_diff(
     lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
     for file in plan.files:
         for hunk, risks in hunks_with_risks(file):
-            lines.append(f"{plain(file.path)}:{hunk.line}: {_hunk(hunk)}")
+            lines.append(f"{plain(file.path)}:{hunk.line}: {_hunk(hunk, _PLAIN)}")
             lines += [f"  risk: {plain(one)}" for one in risks]
     lines += [
-        f"{_EFFECTS[one.effect]}: {_place(one.file, one.line)}{plain(one.text)}"
-        for one in plan.warnings
+        f"{_EFFECTS[one.effect]}: {_place(one, _PLAIN)}{plain(one.text)}" for one in plan.warnings
     ]
-    lines += [f"not written: {_refusal(one)}" for one in plan.refusals]
-    lines += [f"the audit finds then: {_finding(one)}" for one in plan.brings]
+    lines += [f"not written: {_refusal(one, _PLAIN)}" for one in plan.refusals]
+    lines += [f"the audit finds then: {_finding(one, _PLAIN)}" for one in plan.brings]
     lines += [line for part in plan.host for line in _host_lines(part)]
-    lines += _said(plan.nginx_test)
+    lines += _said(plan.nginx_test, _PLAIN)
     head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
     named = targets or {}
     changes = (
@@ -49,36 +59,38 @@ def render_plan_diff(
 def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     """The change as a review reads it."""
     count = sum(len(file.hunks) for file in plan.files)
-    parts = [f"# Plan for `{plain(plan.conf_path)}`\n"]
+    parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
-        parts.append(f"## `{plain(file.path)}`\n")
+        parts.append(f"## {markdown_code(file.path)}\n")
         for hunk, risks in hunks_with_risks(file):
-            parts.append(f"- line {hunk.line}: {_hunk(hunk, tick='`')}")
-            parts += [f"  - risk: {plain(one)}" for one in risks]
+            parts.append(f"- line {hunk.line}: {_hunk(hunk, _MARKDOWN)}")
+            parts += [f"  - risk: {markdown_text(one)}" for one in risks]
         diff = render_diff([(file.path, old[file.path], file.content)])
-        parts.append(f"\n```diff\n{diff.decode(errors='backslashreplace')}```\n")
+        parts.append(f"\n{markdown_block(diff.decode(errors='backslashreplace'), 'diff')}")
     if plan.warnings:
         parts.append("## What a reload does\n")
         parts += [
-            f"- **{_EFFECTS[one.effect]}**: {_place(one.file, one.line)}{plain(one.text)}"
+            f"- **{_EFFECTS[one.effect]}**: {_place(one, _MARKDOWN)}{markdown_text(one.text)}"
             for one in plan.warnings
         ]
     if plan.refusals:
         parts.append("\n## Not written\n")
-        parts += [f"- {_refusal(one, tick='`')}" for one in plan.refusals]
+        parts += [f"- {_refusal(one, _MARKDOWN)}" for one in plan.refusals]
     if plan.brings:
         parts.append("\n## What the audit finds then\n")
-        parts += [f"- {_finding(one)}" for one in plan.brings]
+        parts += [f"- {_finding(one, _MARKDOWN)}" for one in plan.brings]
     for part in plan.host:
-        parts.append(f"\n## Of the host: `{plain(part.path)}`\n")
+        parts.append(f"\n## Of the host: {markdown_code(part.path)}\n")
         parts.append("Not part of the change of nginx's files, and not written by apply.\n")
-        parts.append(f"```\n{part.content}```\n")
-        parts.append(f"`{_written(part)}`, then `{'; '.join(part.commands)}`.")
-        parts.append(f"Back: `{'; '.join(part.undo)}`.")
+        parts.append(markdown_block(part.content))
+        parts.append(
+            f"{markdown_code(_written(part))}, then {markdown_code('; '.join(part.commands))}."
+        )
+        parts.append(f"Back: {markdown_code('; '.join(part.undo))}.")
     if plan.nginx_test:
         parts.append("\n## Tested\n")
-        parts += [f"- {line}" for line in _said(plan.nginx_test)]
+        parts += [f"- {line}" for line in _said(plan.nginx_test, _MARKDOWN)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -108,17 +120,17 @@ def render_host_part(plan: Plan, kind: str) -> bytes:
     return "".join(part.content for part in plan.host if part.kind == kind).encode()
 
 
-def _finding(one: Finding) -> str:
-    return f"{_place(one.file, one.line)}{one.severity}[{one.rule}] {plain(one.message)}"
+def _finding(one: Finding, form: _Form) -> str:
+    return f"{_place(one, form)}{one.severity}[{one.rule}] {form.text(one.message)}"
 
 
-def _said(test: NginxTest | None) -> list[str]:
+def _said(test: NginxTest | None, form: _Form) -> list[str]:
     """What nginx said of the changed files."""
     if test is None:
         return []
     word = "accepted" if test.accepted else "REFUSED"
     rest = [*test.messages, *filter(None, [test.next_step])]
-    shown = [] if test.accepted else [f"nginx -t: {plain(line)}" for line in rest]
+    shown = [] if test.accepted else [f"nginx -t: {form.text(line)}" for line in rest]
     return [f"nginx -t on the changed files, inside walls: {word}", *shown]
 
 
@@ -131,24 +143,20 @@ def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
         yield hunk, new
 
 
-def _hunk(hunk: Hunk, tick: str = "") -> str:
-    before, after = (f"{tick}{plain(one)}{tick}" for one in (hunk.before, hunk.after))
+def _hunk(hunk: Hunk, form: _Form) -> str:
+    before, after = form.code(hunk.before), form.code(hunk.after)
     what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
     if not hunk.after:
         what = f"- {before}"
-    said = [plain(hunk.reason), _figures(hunk.evidence)]
-    return f"{what}  ({hunk.decision}, {hunk.confidence}: {'; '.join(filter(None, said))})"
+    figures = ", ".join(form.text(evidence_text(one)) for one in hunk.evidence[:_MOST_FIGURES])
+    said = "; ".join(filter(None, [form.text(hunk.reason), figures]))
+    return f"{what}  ({hunk.decision}, {hunk.confidence}: {said})"
 
 
-def _figures(evidence: Sequence[Evidence]) -> str:
-    return ", ".join(plain(evidence_text(one)) for one in evidence[:_MOST_FIGURES])
+def _refusal(one: Refusal, form: _Form) -> str:
+    setting = f"{form.code(one.setting)}: " if one.setting else ""
+    return f"{one.decision}: {setting}{_place(one, form)}{form.text(one.reason)}"
 
 
-def _refusal(one: Refusal, tick: str = "") -> str:
-    setting = f"{tick}{plain(one.setting)}{tick}: " if one.setting else ""
-    place = _place(one.file, one.line)
-    return f"{one.decision}: {setting}{place}{plain(one.reason)}"
-
-
-def _place(file: str, line: int) -> str:
-    return f"{plain(file)}:{line}: " if file else ""
+def _place(one: Finding | Refusal | ReloadWarning, form: _Form) -> str:
+    return f"{form.code(f'{one.file}:{one.line}')}: " if one.file else ""

@@ -1,4 +1,4 @@
-"""Text that is safe to print: nothing from outside may steer a terminal."""
+"""Text that is safe to print: nothing from outside steers a terminal, a runner or an eye."""
 
 from __future__ import annotations
 
@@ -7,12 +7,43 @@ from collections.abc import Iterable, Sequence
 
 from nginx_tune.documents.units import bytes_text, number_text, percent_text, seconds_text
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_UNSEEN = re.compile(
+    # Unicode's categories Cc (but the tab), Cf, Zl and Zp: what commands, turns text round, ends a
+    # line, or has no width.
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    # Of other categories, shown as nothing too (Default_Ignorable_Code_Point).
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]"
+)
+_BEGINS = re.compile(
+    r"((?:\A|[\n\r\x0b\x0c\x85\u2028\u2029])[^\S\n\r\x0b\x0c\x85\u2028\u2029]*):(?=:)"
+)
+_INSIDE = re.compile(r"##([a-z]*)\[")
 
 
 def plain(text: str) -> str:
-    """``text`` with control characters (escapes, bidi overrides) made visible."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+    """``text`` on one line, with each character that is not seen as itself escaped."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    if found[0].isascii():
+        return f"\\x{ord(found[0]):02x}"
+    return found[0].encode("ascii", "backslashreplace").decode()
+
+
+def commandless(text: str) -> str:
+    """``text`` in whose lines a CI service finds no command to its runner.
+
+    GitHub takes ``::NAME`` where a line begins, spaces aside, and ``##[NAME]`` anywhere in it;
+    Azure takes ``##vso[``. Source: actions/runner, ActionCommand.cs.
+    """
+    if "::" in text:
+        text = _BEGINS.sub(r"\1\\x3a", text)
+    return _INSIDE.sub(r"##\1\\x5b", text) if "##" in text else text
 
 
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—→µ…“”·", '_.-=+*%#|||||##x/-->u~"".') | {
@@ -28,7 +59,8 @@ def ascii_text(text: str) -> str:
 
 
 __all__ = [
-    "ascii_text", "bytes_text", "number_text", "percent_text", "plain", "seconds_text",
+    "ascii_text", "bytes_text", "commandless", "number_text", "percent_text", "plain",
+    "seconds_text",
 ]  # fmt: skip
 
 

@@ -8,24 +8,32 @@ import os
 import re
 import select
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TextIO, TypeVar, cast
 
 import click
 
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.own_files import check_writable
+from nginx_tune.report.text import commandless
 from nginx_tune.subject.overwriting import is_same, refuse_in_tree, refuse_overwriting
 from nginx_tune.terminal.progress import clear_progress
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 """Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
 
+_ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+"""What JSON need not escape and some take for the end of a line, in UTF-8."""
+_COMMAND = re.compile(rb"##([a-z]*)\[")
+
 _ALSO = {"markdown": "md", "md": "markdown"}
 """Names of one format: each stands for the other where a command has only that."""
+_TEXTS = frozenset({"console", "csv", "histogram-markdown", "markdown", "md"})
+_JSONS = frozenset({"crossplane", "gitlab", "histogram-json", "json", "sarif"})
 READER_SECONDS = 10.0
 """How long a pipe may stay without anybody who reads from it."""
 _RESULTS = "nginx_tune.results"
@@ -157,11 +165,45 @@ def write_result(
     jobs = _places(formats or tuple(renderers)[:1], output, renderers)
     clear_progress()
     for name, file in jobs:
-        data = renderers[name]()
+        data = _commandless(renderers[name](), name)
         if file is None or file == "-":
-            _write_standard_output(data if name == "console" else shown_data(data, name))
+            seen = data if name == "console" else shown_data(data, name)
+            _write_standard_output(_paused(seen, name))
         else:
             write_file(Path(file), data, mode=mode)
+
+
+def _commandless(data: bytes, form: str) -> bytes:
+    """Without what a runner would take for a command, where the form has a way to write it."""
+    if form in _TEXTS:
+        return commandless(data.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+    if form in _JSONS:  # such characters stand in its strings alone
+        data = _ENDS.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+        return _COMMAND.sub(rb"##\1\\u005b", data)
+    return data
+
+
+def _paused(data: bytes, form: str) -> bytes:
+    """For a runner of GitHub: its commands are off while it reads what could give it some.
+
+    A diff has a file's own bytes, which cannot be escaped; ``patch`` passes over the two lines.
+    """
+    if os.environ.get("GITHUB_ACTIONS") != "true" or form == "github":
+        return data
+    text = data.decode("utf-8", "surrogateescape")
+    if commandless(text) == text or _is_file(sys.stdout):
+        return data
+    word = os.urandom(16).hex().encode()
+    return b"::stop-commands::%b\n%b\n::%b::\n" % (word, data.rstrip(b"\n"), word)
+
+
+def _is_file(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _places(

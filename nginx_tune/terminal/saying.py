@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.report.text import ascii_text, plain
+from nginx_tune.report.text import ascii_text, commandless, plain
 
 if TYPE_CHECKING:
     from nginx_tune.conf.tree import ConfTree
@@ -46,6 +46,7 @@ def echo_line(line: str) -> None:
     """
     for take_away in displays:
         take_away()
+    line = commandless(line)
     if not (sys.stderr.encoding or "utf-8").lower().startswith("utf"):
         line = ascii_text(line)
     try:

@@ -25,6 +25,7 @@ from nginx_tune.documents.workload import Kind
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.host.live import LiveHost
+from nginx_tune.report.markup import markdown_text
 from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
 from nginx_tune.subject.subject import ConfigurationFiles
 from nginx_tune.workload.profiles import workload_for
@@ -331,7 +332,7 @@ def test_each_change_carries_the_risks_of_its_decision(tmp_path: Path) -> None:
     diff, page = render_plan_diff(plan, old).decode(), render_plan_markdown(plan, old)
     for risk in dict.fromkeys(risk for hunk in hunks for risk in hunk.risks):
         assert diff.count(f"#   risk: {risk}\n") == 1, "once, beside the first of its lines"
-        assert page.count(f"  - risk: {risk}\n") == 1
+        assert page.count(f"  - risk: {markdown_text(risk)}\n") == 1
     silent = replace(
         plan,
         files=[

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fleet import Fleet, fleet_of
 from hdrh.histogram import HdrHistogram
+from markdown_it import MarkdownIt
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ansible"
 COLLECTION = EXAMPLE / "collections/ansible_collections/nginx_tune/nginx"
@@ -146,6 +147,60 @@ def test_one_report_of_the_whole_fleet(installed: Fleet, playbooks: Path) -> Non
     assert "- web4: `/etc/nginx/nginx.conf:" in report
 
 
+MARK = "<img src=x onerror=alert(1)>|a*b_c_`d`\u202e@team"
+STUB = """#!/bin/sh
+case "$*" in *inspect*) cat "$0.facts" ;; *) cat "$0.findings" ;; esac
+"""
+
+
+def test_names_from_hosts_are_text_in_the_report(playbooks: Path, tmp_path: Path) -> None:
+    """A host that is not believed says what it likes of itself; its operator reads a table."""
+    tool = tmp_path / "nginx-tune"
+    tool.write_text(STUB)
+    tool.chmod(0o755)
+    facts = {"nginx": {"product": MARK, "version": "1\n| forged | row"}, "cpu": {"effective": MARK}}
+    finding = {
+        "severity": "error",
+        "rule": MARK,
+        "why": MARK,
+        "fix": f"{MARK}\n\n# forged",
+        "file": f"/a{MARK}\n- forged",
+        "line": 3,
+        "message": f"{MARK}\n\n<b>forged</b>",
+    }
+    tool.with_name("nginx-tune.facts").write_text(json.dumps(facts))
+    tool.with_name("nginx-tune.findings").write_text(
+        json.dumps({"findings": [finding, {**finding, "file": "/etc/b.conf"}]})
+    )
+    inventory = tmp_path / "hosts.json"
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory.write_text(
+        json.dumps({"all": {"vars": local, "children": {"nginx": {"hosts": {"a|b<i>": {}}}}}})
+    )
+    report = tmp_path / "report.md"
+    run = subprocess.run(
+        [str(BIN / "ansible-playbook"), "-i", str(inventory), "fleet-audit.yml", "-e",
+         json.dumps({"report": str(report)})],
+        cwd=playbooks, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert report.exists(), run.stdout + run.stderr
+    text = report.read_text()
+    assert not re.search("[\u202e\x00-\x09]", text)
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    inline = [one for token in tokens for one in token.children or []]
+    assert not {one.type for one in (*tokens, *inline)} & {
+        "html_block", "html_inline", "image", "link_open", "em_open", "strong_open",
+    }  # fmt: skip
+    assert [one.tag for one in tokens if one.type == "heading_open"] == ["h1", "h2", "h3"]
+    cells = [tokens[at + 1].children for at, one in enumerate(tokens) if one.type == "td_open"]
+    shown = ["".join(part.content for part in one or []) for one in cells]
+    assert shown[0] == "a|b<i>"
+    assert len(shown) == 7, "one row"
+    assert shown[1] == f"{MARK} 1 | forged | row".replace("\u202e", " ").replace("@", "@\u2060")
+    assert [one.content for one in inline if one.type == "code_inline"] == ["/etc/b.conf:3"]
+
+
 def version(fleet: Fleet, number: int) -> str:
     run = fleet.run("curl", "-s", f"http://{fleet.hosts[number].address}/version")
     return run.stdout
@@ -193,12 +248,18 @@ def test_a_good_candidate_reaches_every_host_once(
 ) -> None:
     candidate = tmp_path / "good.conf"
     candidate.write_text(installed.hosts[0].conf.read_text().replace('"first"', '"second"'))
+    modes = [0o600, 0o640, 0o644, 0o444]
+    for host, mode in zip(installed.hosts, modes, strict=True):
+        host.conf.chmod(mode)
     given = {"candidate": str(candidate), "validate": QUICK, "require": ["hot.mean <= 10s"]}
     status, recap, said = play(installed, playbooks, "pre-deploy.yml", **given)
     assert status == 0, said
     assert set(recap) == {host.name for host in installed.hosts}
     assert all(host.conf.read_bytes() == candidate.read_bytes() for host in installed.hosts)
     assert [version(installed, number) for number in range(HOSTS)] == ["second"] * HOSTS
+    assert [host.conf.stat().st_mode & 0o777 for host in installed.hosts] == modes
+    staged = installed.hosts[0].conf.with_name("nginx.conf.candidate")
+    assert staged.stat().st_mode & 0o777 == modes[0], "a candidate tells nobody more"
     status, recap, said = play(installed, playbooks, "pre-deploy.yml", **given)
     assert status == 0, said
     assert {counts["changed"] for counts in recap.values()} == {0}, said

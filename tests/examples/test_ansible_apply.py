@@ -76,7 +76,13 @@ class Fleet:
         self.said = ""
         self.ask_at: dict[str, str] = {}
 
-    def play(self, files: list[dict[str, str]] | None, *more: str, **variables: object) -> int:
+    def play(
+        self,
+        files: list[dict[str, str]] | None,
+        *more: str,
+        how: str = "--diff",
+        **variables: object,
+    ) -> int:
         """Exit code of the playbook with the files for each host."""
         listed = {
             host.name: {
@@ -97,7 +103,7 @@ class Fleet:
             json.dumps({"all": {"vars": common, "children": {"nginx": {"hosts": listed}}}})
         )
         run = subprocess.run(
-            [str(BIN / "ansible-playbook"), "-i", str(inventory), "rolling-deploy.yml", "--diff",
+            [str(BIN / "ansible-playbook"), "-i", str(inventory), "rolling-deploy.yml", how,
              *more, "-e", json.dumps(variables)],
             cwd=self.folder,
             capture_output=True,
@@ -166,7 +172,7 @@ def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: F
     old = [host.conf.read_bytes() for host in fleet.hosts]
     given = {"plan_with": {"only": ["sendfile"], "facts": json.loads(FACTS.read_text())}}
     assert fleet.play(None, "--check", "--limit", "web1", **given) == 0, fleet.said
-    assert re.search(r"^\+\s+sendfile on;", fleet.said, re.MULTILINE), fleet.said
+    assert re.search(r"\+\s+sendfile on;", fleet.said), fleet.said
     assert fleet.recap["web1"]["changed"] == 1
     assert [host.conf.read_bytes() for host in fleet.hosts] == old
     # From this machine the second one cannot be asked, so it has its old files again at once.
@@ -182,3 +188,24 @@ def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: F
     assert fleet.play(None, "--limit", "web1,web2", **given) == 0, fleet.said
     assert [fleet.recap[name]["changed"] > 0 for name in ("web1", "web2")] == [False, True]
     assert fleet.states(1)[-1] == "kept"
+
+
+def test_no_result_shows_what_is_in_a_file(fleet: Fleet) -> None:
+    """Neither on the screen, as verbose as it gets, nor where modules log their parameters."""
+    secret = "s3cret-of-this-test"  # noqa: S105  # no password of anything
+    asked = {host.name: host.site.read_text() for host in fleet.hosts}
+    files = [
+        {str(host.site): f"# {secret}\n{asked[host.name]}# {number}\n"}
+        for number, host in enumerate(fleet.hosts)
+    ]
+    assert fleet.play(files, "--limit", "web1", how="-vvv") == 0, fleet.said
+    assert secret in fleet.hosts[0].site.read_text()
+    assert secret not in fleet.said
+    files[0][str(fleet.hosts[0].site)] += f"{secret};\n"
+    assert fleet.play(files, "--limit", "web1", how="-vvv") != 0, "nginx -t refuses that"
+    assert "web1: " in fleet.said
+    given = {"plan_with": {"only": ["sendfile"], "facts": json.loads(FACTS.read_text())}}
+    assert fleet.play(None, "--limit", "web1,web3", how="-vvv", **given) == 0, fleet.said
+    assert secret not in fleet.said.replace(f"{secret};", "")
+    for host in fleet.hosts:
+        host.site.write_text(asked[host.name])

@@ -56,6 +56,68 @@ def scripts() -> list[str]:
     return [step["run"] for step in steps if "run" in step] + lines
 
 
+def installs() -> list[str]:
+    return [script for script in scripts() if re.search(r"\bpip3?\b.* install\b", script)]
+
+
+@pytest.mark.parametrize("script", installs())
+def test_without_a_package_nothing_is_installed_and_one_line_says_what_to_set(
+    tmp_path: Path, script: str
+) -> None:
+    """No name of a package index stands in for it: whoever takes that name would run in the job."""
+    (tmp_path / "bin").mkdir()
+    for name in ("pip", "python3", "sudo", "apt-get"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\ntouch ran\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for given in ({}, {"NGINX_TUNE_PACKAGE": "", "PACKAGE": ""}):
+        run = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), **given},
+        )
+        assert run.returncode != 0
+        (line,) = run.stderr.splitlines()
+        assert re.search(r"PACKAGE: set .* to the URL of a wheel of nginx-tune$", line), line
+        assert not (tmp_path / "ran").exists()
+
+
+def test_no_example_names_a_package_of_an_index() -> None:
+    """Nobody holds the name there; what is shown installs a wheel or a checkout."""
+    listed = subprocess.run(
+        ["git", "-C", EXAMPLES.parent, "ls-files", "-z", "--cached", "--others",
+         "--exclude-standard", "README.md", "CONTRIBUTING.md", "docs", "examples", "templates",
+         ".pre-commit-hooks.yaml"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    named = re.compile(
+        r"(?:pip3?|pipx|uv tool) install\b.*\snginx[-_]tune(?:\s|$)|default: nginx-tune$"
+    )
+    found = [
+        (name, line)
+        for name in filter(None, listed.split("\0"))
+        for line in (EXAMPLES.parent / name).read_text(errors="replace").splitlines()
+        if named.search(line)
+    ]
+    assert [
+        one for one in found if not one[0].endswith(("doc_fragments/common.py", "/facts.py"))
+    ] == []
+    assert named.search("python3 -m pip install --quiet nginx-tune")
+
+
+@pytest.mark.parametrize("file", [ACTION, WORKFLOW], ids=lambda file: file.name)
+def test_actions_of_others_are_pinned_by_commit(file: Path) -> None:
+    used = re.findall(r"^\s*(?:- )?uses: (.*)$", file.read_text(), re.MULTILINE)
+    others = [one for one in used if not one.startswith("./")]
+    assert others or file == ACTION
+    for one in others:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one), one
+
+
 @pytest.mark.needs("shellcheck")
 @pytest.mark.parametrize("script", scripts())
 def test_shellcheck_finds_nothing(script: str) -> None:
@@ -234,6 +296,17 @@ def test_a_plan_for_each_host_is_an_artefact_and_the_tree_stays(job: Shell, scri
     if "STEP_SUMMARY" in script:
         assert job("cat summary.md").stdout == f"# web1\n\n{review}"
     assert job("cat etc/nginx/nginx.conf").stdout == GOOD
+
+
+@pytest.mark.parametrize("name", ["generated", "plan"])
+def test_a_name_of_a_facts_file_is_no_command(job: Shell, name: str) -> None:
+    script, _ = _both(name)
+    job("cp hosts/web1.facts.json $'hosts/a\\n::error file=x::pwned.facts.json'")
+    run = job(f"export GITHUB_STEP_SUMMARY=$PWD/summary.md\n{script}")
+    assert run.returncode == 2
+    assert "pwned" not in run.stdout + run.stderr
+    (line,) = [one for one in run.stdout.splitlines() if one.startswith("::")]
+    assert line.startswith("::error::hosts/NAME.facts.json: NAME has ")
 
 
 def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:

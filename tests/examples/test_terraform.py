@@ -75,6 +75,11 @@ def test_a_sound_candidate_goes_through_once(tmp_path: Path) -> None:
     first = stack.apply()
     assert first.returncode == 0, first.stderr + first.stdout
     assert stack.deployed.read_bytes() == stack.conf.read_bytes()
+    # A file that is there keeps its mode.
+    stack.deployed.chmod(0o640)
+    stack.conf.write_text(GOOD + "# again\n")
+    assert stack.apply().returncode == 0
+    assert stack.deployed.stat().st_mode & 0o777 == 0o640
     assert "findings" in json.loads((stack.folder / "nginx-tune" / "audit.json").read_text())
     assert "0 added, 0 changed, 0 destroyed" in stack.apply().stdout
 

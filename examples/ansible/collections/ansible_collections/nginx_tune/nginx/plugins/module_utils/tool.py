@@ -42,7 +42,7 @@ def read_json(module, text):
     try:
         return json.loads(text)
     except ValueError:
-        module.fail_json(msg="nginx-tune printed no JSON", stdout=text[:2000])
+        module.fail_json(msg="nginx-tune printed no JSON")
 
 
 def options(params, names):

@@ -82,12 +82,13 @@ attributes:
       - Says which files would change and whether the plan is out of date; nginx is not asked.
     support: full
   diff_mode:
-    description: Shows the lines that change.
+    description: Shows the lines that change; RV(diff_text) has them for a task of its own, where this one is under C(no_log).
     support: full
 seealso:
   - module: nginx_tune.nginx.plan
 notes:
   - Needs C(nginx-tune) on the managed host; see the role C(nginx_tune.nginx.install).
+  - O(plan) and O(files) hold whole files, and perhaps secrets. Under C(no_log) neither the screen nor the host's log has them.
   - A host whose files are the wanted ones already is left alone; RV(change) then tells of a change that still waits.
 """
 
@@ -97,6 +98,7 @@ EXAMPLES = r"""
     plan: "{{ planned.document }}"
     confirm: 120s
   register: applied
+  no_log: true
 
 - name: Ask it from here
   ansible.builtin.uri:
@@ -113,6 +115,7 @@ EXAMPLES = r"""
   nginx_tune.nginx.apply:
     files:
       /etc/nginx/conf.d/site.conf: "{{ lookup('ansible.builtin.file', 'site.conf', rstrip=false) }}"
+  no_log: true
 """
 
 RETURN = r"""
@@ -124,6 +127,10 @@ change:
   description: The change as in the history document (state, files, reason, confirm_until and so on).
   returned: always
   type: dict
+diff_text:
+  description: The unified diff of what changes; empty without diff mode.
+  returned: always
+  type: str
 rolled_back:
   description: Whether the change was made and taken back.
   returned: always
@@ -131,6 +138,7 @@ rolled_back:
 """
 
 import base64
+import difflib
 import hashlib
 import json
 import os
@@ -206,17 +214,17 @@ def apply_change(module, folder):
         waits = last if last.get("state") == WAITS else {}
         module.exit_json(changed=False, **told(waits))
     if module.check_mode:
-        module.exit_json(changed=True, diff=diff, **told({}))
+        module.exit_json(changed=True, **told({}, diff))
     status, output, errors = run_tool(
         module, command(module, folder, pending), (FINE, FOUND, STUCK)
     )
     if status == STUCK:
         module.fail_json(
-            msg=errors.strip(), rc=status, changed=True, diff=diff, **told(last_change(module))
+            msg=errors.strip(), rc=status, changed=True, **told(last_change(module), diff)
         )
     change = read_json(module, output)["changes"][0]
     if status == FINE:
-        module.exit_json(changed=True, diff=diff, **told(change))
+        module.exit_json(changed=True, **told(change, diff))
     module.fail_json(msg="rolled back: %s" % change["reason"], rc=status, **told(change))
 
 
@@ -240,7 +248,7 @@ def wanted(module):
 
 def look(module):
     """The files that are not the wanted ones yet, and their difference."""
-    pending, diff = [], []
+    pending, diff = [], ""
     for path, content, expected in wanted(module):
         now = read(path)
         if now == content:
@@ -248,17 +256,16 @@ def look(module):
         if expected is not None and hashlib.sha256(now or b"").hexdigest() != expected:
             module.fail_json(msg="%s: changed since the plan was made: make it again" % path)
         pending.append((path, content))
-        diff.append(
-            dict(
-                before=to_text(now or b"", errors="surrogate_or_replace"),
-                after=to_text(content, errors="surrogate_or_replace"),
-                before_header=path,
-                after_header=path,
-            )
-        )
+        diff += difference(path, now or b"", content) if module._diff else ""
     if pending and module.params["plan"]:
         check_reads(module)
     return pending, diff
+
+
+def difference(path, before, after):
+    """The unified diff of a file."""
+    lines = [to_text(one, errors="surrogate_or_replace").splitlines() for one in (before, after)]
+    return "".join(line + "\n" for line in difflib.unified_diff(*lines, path, path, lineterm=""))
 
 
 def check_reads(module):
@@ -334,13 +341,15 @@ def last_change(module, name=None):
     return found[-1] if found else {}
 
 
-def told(change):
-    """What every result has."""
-    return dict(
+def told(change, diff=""):
+    """What every result has; whole files are in none."""
+    result = dict(
         id=change.get("id", ""),
         change=change,
+        diff_text=diff,
         rolled_back=change.get("state") == "rolled_back",
     )
+    return dict(result, diff=dict(prepared=diff)) if diff else result
 
 
 def read(path):

@@ -162,14 +162,15 @@ def write(module, folder):
     result = dict(dest=dest, decisions=decisions, changed=before != after)
     if result["changed"]:
         test(module, dest, fresh)
-        result["diff"] = dict(
-            before=before, after=after, before_header=dest, after_header="%s (generated)" % dest
-        )
+        if module._diff:  # else no result carries whole files
+            result["diff"] = dict(
+                before=before, after=after, before_header=dest, after_header="%s (generated)" % dest
+            )
         if not module.check_mode:
             if params["backup"] and os.path.exists(dest):
                 result["backup_file"] = module.backup_local(dest)
             if not os.path.exists(dest):
-                os.chmod(fresh, 0o644)
+                os.chmod(fresh, 0o600 if params["mode"] else 0o644)  # until the mode is set
             module.atomic_move(fresh, dest)
     if os.path.exists(dest):
         attributes = module.load_file_common_arguments(dict(params, path=dest))

@@ -67,6 +67,7 @@ seealso:
   - module: nginx_tune.nginx.apply
 notes:
   - Needs C(nginx-tune) on the managed host; see the role C(nginx_tune.nginx.install).
+  - RV(document) holds whole files, and perhaps secrets. Under C(no_log) it is registered and not shown.
 """
 
 EXAMPLES = r"""
@@ -75,6 +76,7 @@ EXAMPLES = r"""
     only: [workers, connections]
     test: true
   register: planned
+  no_log: true
 
 - name: Show what would change
   ansible.builtin.debug:
