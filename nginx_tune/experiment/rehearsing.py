@@ -203,7 +203,10 @@ class _Turn:
                 if name in now and name in counted
             },
             log_lines=parse_error_log(lines).levels,
-            log_examples=notable_lines(lines),
+            log_examples=[
+                *notable_lines(lines),
+                *(f"the sandbox refused nginx {one}" for one in server.refused_calls()),
+            ],
         )
         return turned, changed_unix, ended_unix
 

@@ -142,6 +142,10 @@ class ScratchServer:
         with self._lab.enclosure.open_written(path) as file:
             return os.dup(file.fileno())
 
+    def refused_calls(self) -> list[str]:
+        """System calls that the sandbox refused it so far."""
+        return [] if self._instance is None else self._instance.refused_calls()
+
     def processes(self) -> list[int]:
         """All of it."""
         return [] if self._instance is None else self._instance.processes()

@@ -18,7 +18,12 @@ from pathlib import Path
 import msgspec
 
 from nginx_tune.errors import NginxTuneError, UndecidedError
-from nginx_tune.host.programs import own_module, start_program, start_text_program
+from nginx_tune.host.programs import (
+    own_module,
+    run_program,
+    start_program,
+    start_text_program,
+)
 from nginx_tune.lab.certificate import make_certificate
 from nginx_tune.lab.environment import Outgoing, Stubs
 from nginx_tune.lab.outside import open_outside
@@ -134,7 +139,8 @@ def _start_web(
     conf.write_text(
         f"daemon off; master_process off; pid {directory}/pid; error_log stderr error;\n"
         "events { worker_connections 8192; }\n"
-        "http { access_log off; keepalive_timeout 1h; keepalive_requests 1000000000;\n"
+        f"http {{ {_temporary_paths(binary, directory)} access_log off;\n"
+        "keepalive_timeout 1h; keepalive_requests 1000000000;\n"
         f"server {{{listens} {secure} default_type application/octet-stream;\n"
         f"{_upgraded(echo) if echo else ''}"
         f'return 200 "{"x" * BODY_BYTES}"; }} }}\n'
@@ -157,6 +163,17 @@ def _start_web(
             emergencies = [line for line in said if "[emerg]" in line] or said or ["no message"]
             raise UndecidedError(f"the stub ended: {emergencies[0].rpartition('] ')[2]}")
         time.sleep(0.01)
+
+
+def _temporary_paths(binary: str, directory: Path) -> str:
+    """Lines that have nginx make its temporary directories in ours: the host's take no writes."""
+    flags = run_program([binary, "-V"], is_checked=True).stderr.decode(errors="replace")
+    modules = [
+        name
+        for name in ("proxy", "fastcgi", "uwsgi", "scgi")
+        if f"--without-http_{name}_module" not in flags
+    ]
+    return "".join(f"{name}_temp_path {directory}/{name};" for name in ("client_body", *modules))
 
 
 def _upgraded(echo: str) -> str:

@@ -94,7 +94,7 @@ def conclude(
             starts=measured.starts,
             seed=seed,
             weaker_walls=[*given_up()],
-            differences=measured.notes,
+            differences=[*measured.notes, *_refused(measured.blocks)],
         ),
     )
     verdict = msgspec.structs.replace(
@@ -115,6 +115,12 @@ def conclude(
         measurements=measured.blocks,
         self_check=measured.checked,
     )
+
+
+def _refused(blocks: Sequence[Measurement]) -> list[str]:
+    """A note of the system calls that the sandbox refused some nginx."""
+    calls = sorted({one for block in blocks for one in block.server.refused_calls})
+    return [f"the sandbox refused nginx {', '.join(calls)}"] if calls else []
 
 
 def _why_stopped(measured: Measured) -> Stopped:

@@ -42,14 +42,14 @@ class Wall(NamedTuple):
 
 
 LAUNCH, ROOT_FILE, MOUNTS = "sandbox/launch.py", "sandbox/root.py", "lab/mounts.py"
-NO_FILTER = (LAUNCH, "calls.install_filter(self._prepared.filter)", "pass")
+NO_FILTER = (LAUNCH, "calls.install_filter(program, listens=listens)", "0")
 NO_LANDLOCK = (LAUNCH, "restrict_writes(writable, files)", "pass")
 NO_READ_ONLY = (ROOT_FILE, "read_only=not place.writable", "read_only=False")
 NO_IPC = (LAUNCH, "    | calls.CLONE_NEWIPC\n", "")
 NO_COVER = (
-    MOUNTS,
-    "    _mount_memory(place(Path(os.path.realpath(directory))))",
-    "    place(Path(os.path.realpath(directory)))",
+    ROOT_FILE,
+    'RootPlace(path, "directory", source, writable=True)',
+    'RootPlace(path, "directory", path, writable=True)',
 )
 NO_SEAL = (MOUNTS, "        if not flags & calls.MS_RDONLY:", "        if False:")
 MUTATIONS = [
@@ -94,7 +94,6 @@ MUTATIONS = [
         ("see_environment",),
         how="serve",
     ),
-    Wall("covers", (NO_COVER,), ("shared_files",), how="request", worker="root"),
     Wall(
         "covers and the seal behind them",
         (NO_COVER, NO_SEAL),
