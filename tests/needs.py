@@ -141,6 +141,9 @@ HAS: dict[str, Callable[[], bool]] = {
     "matrix": _lists("nginx-matrix"),
     "stream-modules": _lists("nginx-matrix", "--modules"),
     "layouts": _lists("nginx-layouts"),
+    "script-modules": _files(
+        *(f"/usr/lib/nginx/modules/ngx_http_{name}_module.so" for name in ("lua", "perl", "js"))
+    ),
     "hdrhistogram-jar": lambda: _programs("java")() and _lists("hdrhistogram-jar")(),
     "probe": _files(str(ROOT / "nginx_tune/_bin/nginx-tune-probe")),
     "cargo": lambda: shutil.which("cargo") is not None,

@@ -1,7 +1,7 @@
 """bubblewrap beside the package's sandbox: the same attacks, the same view.
 
-``docs/sandbox.md`` rests on this: what of the attacks bubblewrap lets, with and without the package's
-filter of system calls.
+``docs/sandbox.md`` rests on this: what of the attacks bubblewrap lets, with and without the
+package's filter of system calls.
 """
 
 from __future__ import annotations
