@@ -24,7 +24,7 @@ def render_plan_diff(
     ``old``: the bytes of each file as it is. ``targets``: the files behind names that are links,
     which neither of them follows.
     """
-    count = sum(len(file.hunks) for file in plan.files)
+    count = count_changes(plan)
     lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
     for file in plan.files:
         for hunk, risks in hunks_with_risks(file):
@@ -48,7 +48,7 @@ def render_plan_diff(
 
 def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     """The change as a review reads it."""
-    count = sum(len(file.hunks) for file in plan.files)
+    count = count_changes(plan)
     parts = [f"# Plan for `{plain(plan.conf_path)}`\n"]
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
@@ -122,6 +122,19 @@ def _said(test: NginxTest | None) -> list[str]:
     return [f"nginx -t on the changed files, inside walls: {word}", *shown]
 
 
+def count_changes(plan: Plan) -> int:
+    """How many lines change; one for which there are several reasons counts once."""
+    return sum(
+        len({(one.start_byte, one.before, one.after) for one in file.hunks}) for file in plan.files
+    )
+
+
+def hunk_text(text: str) -> str:
+    """What a hunk takes away or puts in, on one line: an end of a line inside is shown as one."""
+    shown = text.strip() or text
+    return plain(shown).replace("\t", " ").replace("\n", "\\n")
+
+
 def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
     """Each line with its risks; one that lines of a decision share stands beside the first."""
     told: set[tuple[str, str]] = set()
@@ -132,7 +145,7 @@ def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
 
 
 def _hunk(hunk: Hunk, tick: str = "") -> str:
-    before, after = (f"{tick}{plain(one)}{tick}" for one in (hunk.before, hunk.after))
+    before, after = (f"{tick}{hunk_text(one)}{tick}" for one in (hunk.before, hunk.after))
     what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
     if not hunk.after:
         what = f"- {before}"
