@@ -7,12 +7,36 @@ from collections.abc import Iterable, Sequence
 
 from nginx_tune.documents.units import bytes_text, number_text, percent_text, seconds_text
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:
     """``text`` with control characters (escapes, bidi overrides) made visible."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+_PATH = re.compile(r"/[\w@%+=:,.~{}/-]*")
+_QUOTES = str.maketrans("“”", '""')
+_MOST_QUOTED = 400
+"""Characters of what somebody else says; more of it is nobody's reason."""
+
+
+def quoted(text: str) -> str:
+    """Words of a file that anybody could have written, as a quotation on one line.
+
+    They are told from our own by the quotes, which nothing in them ends, and no page makes a link
+    of them.
+    """
+    said = plain(" ".join(text.translate(_QUOTES).split()))
+    if len(said) > _MOST_QUOTED:
+        said = f"{said[:_MOST_QUOTED]}…"
+    unlinked = said.replace("://", ":\u2060//").replace("www.", "www\u2060.")
+    return f"“{unlinked}”"
+
+
+def shown_path(path: str) -> str:
+    """An absolute path as it is, where it can be nothing else than a path; else as a quotation."""
+    return path if _PATH.fullmatch(path) else quoted(path)
 
 
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—→µ…“”·", '_.-=+*%#|||||##x/-->u~"".') | {
@@ -28,7 +52,8 @@ def ascii_text(text: str) -> str:
 
 
 __all__ = [
-    "ascii_text", "bytes_text", "number_text", "percent_text", "plain", "seconds_text",
+    "ascii_text", "bytes_text", "number_text", "percent_text", "plain", "quoted", "seconds_text",
+    "shown_path",
 ]  # fmt: skip
 
 
