@@ -9,6 +9,7 @@ import struct
 from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.journal import State
 from nginx_tune.apply.undo import is_abandoned, unfinished
+from nginx_tune.errors import UndecidedError
 
 _PACKAGE_LOCKS = {
     "dpkg": "/var/lib/dpkg/lock-frontend",
@@ -35,6 +36,21 @@ def check_unfinished(state: State) -> None:
             f"change {journal.id} could neither be kept nor taken back: {story.reason}",
             hint=journal.ways_out,
         )
+
+
+def check_ended(state: State) -> None:
+    """The same for whoever only looks: what a dead process left is not taken back then.
+
+    Errors: UndecidedError where that comes first, RefusedError.
+    """
+    for journal in unfinished(state):
+        story = journal.read()
+        if story.phase not in {"stuck", "damaged"} and is_abandoned(story):
+            raise UndecidedError(
+                f"change {journal.id} was not finished: it is taken back before another is made",
+                hint=f"{journal.recovery}, then look again",
+            )
+    check_unfinished(state)
 
 
 def check_package_managers() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from nginx_tune.apply.journal import Journal, State, boot_id, boot_seconds
-from nginx_tune.apply.model_journal import Answered, Begin, Phase, Story, Stuck, Undone
+from nginx_tune.apply.model_journal import Answered, Begin, Entry, Phase, Story, Stuck, Undone
 from nginx_tune.apply.undo import is_abandoned
 from nginx_tune.documents.history import ChangedFile, ChangeRecord, ChangeState, History
+
+if TYPE_CHECKING:
+    from nginx_tune.apply.run import Ahead
 
 _STATES: dict[Phase, ChangeState] = {
     "kept": "kept",
@@ -49,7 +53,7 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
         state=state,
         begun_at=begin.at,
         conf_path=begin.target.conf_path,
-        files=_files(begin),
+        files=_files(begin.entries),
         reason=reason,
         server=_server(story),
         stuck_paths=_stuck(story),
@@ -62,7 +66,19 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
     )
 
 
-def _files(begin: Begin) -> list[ChangedFile]:
+def describe_ahead(ahead: Ahead) -> ChangeRecord:
+    """A change that was only looked at."""
+    return ChangeRecord(
+        id="",
+        state="dry_run",
+        begun_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        conf_path=ahead.conf_path,
+        files=_files(ahead.entries),
+        notes=ahead.steps,
+    )
+
+
+def _files(entries: Sequence[Entry]) -> list[ChangedFile]:
     return [
         ChangedFile(
             path=one.path,
@@ -70,7 +86,7 @@ def _files(begin: Begin) -> list[ChangedFile]:
             sha256_before=one.sha256_before,
             sha256_after=one.sha256_after,
         )
-        for one in begin.entries
+        for one in entries
     ]
 
 
@@ -82,7 +98,7 @@ def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
         state="damaged",
         begun_at=begun.isoformat(timespec="seconds") if begin is None else begin.at,
         conf_path="" if begin is None else begin.target.conf_path,
-        files=[] if begin is None else _files(begin),
+        files=[] if begin is None else _files(begin.entries),
         reason="its journal is damaged: how it ended is not known",
         next_step=f"next: {journal.way_out_of_damage}",
     )

@@ -288,6 +288,26 @@ class State:
         finally:
             os.close(descriptor)
 
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Inside, nobody changes this host's files; nothing is written for it, nor made.
+
+        Errors: RefusedError that names who is at work, or when others could change what is kept.
+        """
+        self.check()
+        try:
+            descriptor = os.open(self.path / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield  # no change was ever made
+            return
+        except OSError as error:
+            raise RefusedError(f"{self.path / _LOCK}: {error.strerror}") from None
+        try:
+            self._wait(descriptor, time.monotonic())
+            yield
+        finally:
+            os.close(descriptor)
+
     def _open_lock(self) -> int:
         path, flags = self.path / _LOCK, os.O_NOFOLLOW | os.O_CLOEXEC
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Literal, NamedTuple
@@ -13,9 +14,9 @@ from nginx_tune.apply.errors import RefusedError, RejectedError, disk_words, rea
 from nginx_tune.apply.examine import Examined, Permissions, Proposed, check_trust, examine
 from nginx_tune.apply.foreign_code import refuse_foreign_code
 from nginx_tune.apply.guardian import hand_over
-from nginx_tune.apply.hindrances import check_package_managers, check_unfinished
+from nginx_tune.apply.hindrances import check_ended, check_package_managers, check_unfinished
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
-from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
+from nginx_tune.apply.model_journal import Answered, Begin, Entry, Kept, Reloading, Swapping
 from nginx_tune.apply.new_caches import refuse_foreign_files
 from nginx_tune.apply.new_places import refuse_taken_places
 from nginx_tune.apply.reading import check_included, read_files
@@ -33,6 +34,7 @@ from nginx_tune.apply.target import (
 )
 from nginx_tune.apply.undo import recover, undo_served
 from nginx_tune.apply.watch import watch
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
@@ -80,6 +82,51 @@ class Applied(NamedTuple):
         return self.journal.id
 
 
+class Onlooker(NamedTuple):
+    """Who is told of a change, and may refuse it before the first file is changed."""
+
+    say: Callable[[str], None] = lambda _: None
+    show: Callable[[Sequence[Examined]], None] = lambda _: None
+    """Of the files as they are and as they will be."""
+    judge: Callable[[ConfTree, ConfTree], None] = lambda _old, _new: None
+    """Of the configuration as it is and as it will be."""
+
+
+NOBODY = Onlooker()
+
+
+class Ahead(NamedTuple):
+    """What a change would do that was only looked at."""
+
+    conf_path: str
+    entries: list[Entry]
+    steps: list[str]
+
+
+def look_at_change(
+    host: Host,
+    state: State,
+    proposed: Sequence[Proposed],
+    reads: Mapping[str, str],
+    wish: ApplyOptions,
+    *,
+    onlooker: Onlooker = NOBODY,
+) -> Ahead:
+    """All that is checked of a change before it is made; nothing is written.
+
+    Errors: those of ``apply_change`` before anything is changed; UndecidedError where that would
+            first take back a change that was not finished.
+    """
+    _check_canaries(wish)
+    with state.unchanged():
+        check_ended(state)
+        check_package_managers()
+        change = _Change(host, state, wish, onlooker)
+        looked = change.look(proposed, reads)
+        entries = [one.entry for one in looked.found]
+        return Ahead(looked.subject.conf_path, entries, change.steps(looked.subject))
+
+
 def apply_change(
     host: Host,
     state: State,
@@ -87,7 +134,7 @@ def apply_change(
     reads: Mapping[str, str],
     wish: ApplyOptions,
     *,
-    say: Callable[[str], None] = lambda _: None,
+    onlooker: Onlooker = NOBODY,
 ) -> Applied:
     """Change the files, reload, look whether it serves, and keep it or put every byte back.
 
@@ -95,6 +142,17 @@ def apply_change(
             rejects the old files or the new ones), StuckError when it cannot be taken back.
             KeyboardInterrupt after it was taken back.
     """
+    _check_canaries(wish)
+    state.prepare()
+    with state.locked():
+        for done in recover(host, state):
+            onlooker.say(f"change {done.journal.id} had not been finished: taken back")
+        check_unfinished(state)
+        check_package_managers()
+        return _Change(host, state, wish, onlooker).run(proposed, reads)
+
+
+def _check_canaries(wish: ApplyOptions) -> None:
     for url in wish.canaries:
         check_url(url)
     if wish.canaries and not wish.reloads:
@@ -102,29 +160,43 @@ def apply_change(
             "--canary: nothing is asked with --no-reload, since nginx goes on as it was",
             hint="leave one of them out",
         )
-    state.prepare()
-    with state.locked():
-        for done in recover(host, state):
-            say(f"change {done.journal.id} had not been finished: taken back")
-        check_unfinished(state)
-        check_package_managers()
-        return _Change(host, state, wish, say).run(proposed, reads)
+
+
+class _Looked(NamedTuple):
+    """What was found before the first file is changed."""
+
+    subject: ManagedNginx
+    found: list[Examined]
+    before: EffectiveConf
+    canaries: list[Canary]
 
 
 class _Change:
     """One change."""
 
-    def __init__(
-        self, host: Host, state: State, wish: ApplyOptions, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, host: Host, state: State, wish: ApplyOptions, onlooker: Onlooker) -> None:
         self._host = host
         self._state = state
         self._wish = wish
-        self._say = say
+        self._say = onlooker.say
+        self._onlooker = onlooker
         self._notes: list[str] = []
+        self._unread: frozenset[Process] = frozenset()
 
     def run(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> Applied:
         """From the first look to the end."""
+        subject, found, before, canaries = self.look(proposed, reads)
+        if subject.master is not None and self._unread:
+            remember(self._state, subject.master, self._unread, before.reading)
+        journal = self._begin(subject, before, found)
+        with journal.held():
+            return self._change(journal, subject, before, found, canaries)
+
+    def look(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> _Looked:
+        """All that can be told while nothing is written.
+
+        Errors: RefusedError.
+        """
         wish = self._wish
         subject = find_subject(
             self._host,
@@ -139,9 +211,28 @@ class _Change:
         refuse_in_tree(wish.results, before.files, before.asked)
         self._look_ahead(subject, before, found)
         canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
-        journal = self._begin(subject, before, found)
-        with journal.held():
-            return self._change(journal, subject, before, found, canaries)
+        self._onlooker.show(found)
+        return _Looked(subject, found, before, list(canaries))
+
+    def steps(self, subject: ManagedNginx) -> list[str]:
+        """What comes behind the exchange of the files, and was not done."""
+        wish = self._wish
+        told = "would not be told (--no-reload)"
+        if subject.master is not None:
+            how = shlex.join(wish.reload_command) or "SIGHUP"
+            told = f"process {subject.master.pid} would be told to reload ({how})"
+        found = [
+            "nginx -t was not asked about the new files, which are not in place",
+            f"nginx {told}",
+        ]
+        if subject.master is not None:
+            asked = f", with {plural(len(wish.canaries), 'canary')}" if wish.canaries else ""
+            found.append(f"it would be watched for {wish.watch_seconds:g} s{asked}")
+        if wish.confirm_seconds:
+            found.append(
+                f"it would be taken back {wish.confirm_seconds:g} s later unless confirmed"
+            )
+        return [*self._notes, *found]
 
     def _change(
         self,
@@ -188,7 +279,7 @@ class _Change:
         if not self._wish.permissions.trusted:
             check_trust(before.reading.places)
         if subject.master is not None:
-            check_loaded(self._host, self._state, subject.master, before.reading)
+            self._unread = check_loaded(self._host, self._state, subject.master, before.reading)
         loaded = {os.path.realpath(path) for path in before.files}
         for one in found:
             if one.entry.kind == "edit" and one.entry.path not in loaded:
@@ -217,6 +308,7 @@ class _Change:
         refuse_taken_places(before.reading.tree, after.tree, subject)
         if subject.master is not None:
             self._notes += refuse_taken_ports(subject.master, before.reading, after)
+        self._onlooker.judge(before.reading.tree, after.tree)
 
     def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
         if not self._wish.permissions.trusted:

@@ -47,22 +47,24 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-def check_loaded(host: Host, state: State, master: Process, reading: FollowedFiles) -> None:
+def check_loaded(
+    host: Host, state: State, master: Process, reading: FollowedFiles
+) -> frozenset[Process]:
     """That a reload now would change nothing.
 
-    Side effects: writes it down for the next change, which finds directories that this one changed.
-    Errors: RefusedError that names what was changed since.
+    The workers to ``remember`` for it, since the next change finds directories that this one
+    changed; none where that is known. Errors: RefusedError that names what was changed since.
     """
     serving = generations(host, master).serving
     if _is_known(state, master, serving, reading):
-        return
+        return frozenset()
     # The oldest: one that died and came again has read nothing anew.
     loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
     for path in reading.files:
         _check_place(path, loaded, _CHANGED)
     for path in reading.directories:
         _check_place(_there(path), loaded, "a name in it came or went")
-    remember(state, master, serving, reading)
+    return frozenset(serving)
 
 
 def remember(

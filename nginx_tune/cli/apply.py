@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nginx_tune.cli.audit_options import read_overlays
-from nginx_tune.cli.change_options import state_of, state_option, write_change
+from nginx_tune.cli.change_options import (
+    state_of,
+    state_option,
+    write_ahead,
+    write_change,
+)
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration, prefix_option
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
+from nginx_tune.report.text import plain, shown_path
 from nginx_tune.terminal.output import named_results, output_options
-from nginx_tune.terminal.saying import say
+from nginx_tune.terminal.saying import discard, say
 
 if TYPE_CHECKING:
-    from nginx_tune.apply.examine import Proposed
+    from collections.abc import Sequence
+
+    from nginx_tune.apply.examine import Examined, Proposed
     from nginx_tune.apply.run import ApplyOptions
+    from nginx_tune.conf.tree import ConfTree
 
 _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": ExitStatus.FOUND}
 
@@ -103,6 +113,17 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     is_flag=True,
     help="As root, take a configuration and a plan that others than root could write.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Make every check that writes nothing, and say what would be done.",
+)
+@click.option(
+    "--diff",
+    "shows_diff",
+    is_flag=True,
+    help="First print what changes, from the files as they lie here; also with --dry-run.",
+)
 @state_option
 @output_options("console", "json")
 @click.pass_context
@@ -112,6 +133,8 @@ def command(
     *,
     plan_path: str | None,
     state_dir: Path,
+    dry_run: bool,
+    shows_diff: bool,
     formats: tuple[str, ...],
     output: str | None,
     **options: Any,
@@ -121,10 +144,20 @@ def command(
     PLAN is what 'nginx-tune plan -f json' wrote. Kept: exit 0. Taken back, every byte: 1. Refused
     before anything was changed: 2, or 3 when nginx -t rejects the files as they are or as they
     would be. Neither kept nor taken back: 5. Killed at any moment the next start takes it back.
+    A plan that writes anything but what its hunks show is refused. What it leaves to you, and what
+    a reload does with it, is worked out here, not read from it.
     """  # fmt: skip
-    from nginx_tune.apply.run import apply_change  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.apply.run import (  # noqa: PLC0415  # heavy imports stay here
+        Onlooker,
+        apply_change,
+        look_at_change,
+    )
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
+    if shows_diff and output is None and "json" in formats:
+        raise UsageError(
+            "--diff and JSON would share standard output", hint="name a file: -f json=FILE"
+        )
     proposed, reads, options = _change_of(plan_path, options)
     state = state_of(state_dir)
 
@@ -132,8 +165,20 @@ def command(
         if not ctx.obj["quiet"]:
             say(text)
 
+    onlooker = Onlooker(say=tell)
+    if shows_diff:
+        onlooker = onlooker._replace(show=_show_diff)
+    if plan_path is not None:
+        onlooker = onlooker._replace(judge=_judge_reload)
+    if dry_run:
+        wish = _wish(options)
+        ahead = look_at_change(LiveHost(), state, proposed, reads, wish, onlooker=onlooker)
+        write_ahead(ahead, formats, output)
+        return ExitStatus.OK
     with as_interrupt(once=True):
-        applied = apply_change(LiveHost(), state, proposed, reads, _wish(options), say=tell)
+        applied = apply_change(
+            LiveHost(), state, proposed, reads, _wish(options), onlooker=onlooker
+        )
     write_change(applied.journal, formats, output, tuple(applied.notes))
     return _STATUS[applied.outcome]
 
@@ -143,9 +188,8 @@ def _change_of(
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
     """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
     from nginx_tune.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.audit_input.planned import check_content  # noqa: PLC0415
-    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
-    from nginx_tune.documents.plan import Plan  # noqa: PLC0415
+    from nginx_tune.cli.plans import believed_plan  # noqa: PLC0415
+    from nginx_tune.emit.host_parts import told_host_parts  # noqa: PLC0415
 
     handed = [one.partition("=")[2] for one in options["overlays"]]
     _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust_files"])
@@ -153,16 +197,8 @@ def _change_of(
         return _proposed(options["overlays"]), {}, options
     if options["overlays"]:
         raise UsageError("PLAN and --overlay exclude each other")
-    plan = read_document(Plan, plan_path)
-    check_content(plan, plan_path)
-    for one in plan.warnings:
-        if one.effect == "refused":
-            raise UsageError(
-                f"{one.file}:{one.line}: {one.text}",
-                hint="leave that out: nginx-tune plan --except",
-            )
-        say(f"{one.file}:{one.line}: {one.text}")
-    for part in plan.host:
+    plan = believed_plan(plan_path)
+    for part in told_host_parts(plan.host):
         names = ", ".join(f"{one.name} {one.value}" for one in part.settings)
         say(f"left to you: {names} in {part.path}, then {'; '.join(part.commands)}")
     proposed = [
@@ -173,6 +209,32 @@ def _change_of(
         "prefix": options["prefix"] or plan.prefix,
     }
     return proposed, plan.reads, options | own
+
+
+def _judge_reload(before: ConfTree, after: ConfTree) -> None:
+    """Tell what a reload does with a plan, by the files themselves.
+
+    Errors: UsageError where nginx refuses the reload.
+    """
+    from nginx_tune.emit.reload_warnings import reload_warnings  # noqa: PLC0415  # with a plan
+
+    for one in reload_warnings(before, after):
+        said = f"{shown_path(one.file)}:{one.line}: {one.text}"
+        if one.effect == "refused":
+            raise UsageError(said, hint="leave that out: nginx-tune plan --except")
+        say(said)
+
+
+def _show_diff(found: Sequence[Examined]) -> None:
+    """Print what changes. Whoever cannot read it has no part in whether it is done."""
+    from nginx_tune.report.diff import render_diff  # noqa: PLC0415  # only where asked
+
+    diff = render_diff((one.entry.path, one.original, one.content) for one in found)
+    try:
+        click.echo(plain(diff.decode("utf-8", "backslashreplace")), nl=False)
+        sys.stdout.flush()
+    except OSError:
+        discard(sys.stdout)
 
 
 def _check_handed(paths: list[str], *, trusted: bool) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nginx_tune.apply.journal import Journal, State
+    from nginx_tune.apply.run import Ahead
     from nginx_tune.documents.history import History
 
 
@@ -97,6 +98,14 @@ def write_changes(
         "json": lambda: encode(history),
     }
     write_result(renderers, formats, output)
+
+
+def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> None:
+    """A change that was only looked at, as ``history`` shows one."""
+    from nginx_tune.apply.history import describe_ahead  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.history import History  # noqa: PLC0415
+
+    write_changes(History(changes=[describe_ahead(ahead)]), formats, output)
 
 
 def write_change(

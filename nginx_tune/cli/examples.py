@@ -53,7 +53,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sudo nginx-tune validate new.conf --against /etc/nginx/nginx.conf",
         "sudo nginx-tune validate new.conf --lab hdd --require 'hot.p99 <= 50ms'",
     ),
-    "apply": ("sudo nginx-tune apply plan.json",),
+    "apply": (
+        "sudo nginx-tune apply plan.json --dry-run --diff",
+        "sudo nginx-tune apply plan.json",
+    ),
     "confirm": ("sudo nginx-tune confirm",),
     "rollback": ("sudo nginx-tune rollback",),
     "history": ("nginx-tune history",),

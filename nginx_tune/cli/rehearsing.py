@@ -10,8 +10,8 @@ import click
 
 from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.audit_input.planned import read_planned
-from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import tell_choice
+from nginx_tune.cli.plans import believed_plan
 from nginx_tune.cli.storing import keep_run
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.trees import full_path, read_configuration
@@ -66,7 +66,7 @@ def run_named(
     """Rehearse what is named, and keep what came of it; the exit status."""
     clock = Clock()
     host = LiveHost()
-    plan = read_document(Plan, named.plan_path) if named.plan_path else None
+    plan = believed_plan(named.plan_path) if named.plan_path else None
     meant = plan.conf_path if plan else full_path(named.old or "", named.prefix)
     nginx, _ = read_nginx(host, binary=named.nginx_binary, conf_path=meant, to_run=True)
     tell_choice(ctx, nginx)

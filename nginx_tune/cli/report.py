@@ -35,13 +35,18 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
             "a page is for a browser, not for a terminal",
             hint=f"nginx-tune report {named} -o report.html",
         )
-    from nginx_tune.cli.report_inputs import read_shown  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.cli.report_inputs import plan_files, read_shown  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.page.render import render_page, render_report_markdown  # noqa: PLC0415
 
-    documents: list[Document] = [one for name in files for one in read_shown(name)]
+    documents: list[Document] = []
+    here: dict[str, str] = {}
+    for name in files:
+        found = read_shown(name)
+        here |= plan_files(found, name)
+        documents += found
     renderers = {
-        "html": lambda: render_page(documents),
-        "markdown": lambda: render_report_markdown(documents),
+        "html": lambda: render_page(documents, here),
+        "markdown": lambda: render_report_markdown(documents, here),
         "json": lambda: _json(documents),
     }
     if not formats and output is not None and Path(output).suffix in _MARKDOWN_ENDINGS:

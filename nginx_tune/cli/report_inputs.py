@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.documents.base import Document, decode, schema_of
+from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.registry import DOCUMENTS
 from nginx_tune.documents.run import Run
 from nginx_tune.errors import UsageError
@@ -41,6 +43,22 @@ def read_shown(name: str) -> list[Document]:
     if is_page(name) or data.lstrip()[:15].lower().startswith(b"<!doctype html"):
         contents = embedded_documents(data.decode("utf-8", "replace"), source=source)
     return [_document(content, source) for content in contents]
+
+
+def plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
+    """The SHA-256 of the files of plans among some documents that are here, by their paths.
+
+    Errors: UsageError where a plan shows other lines than it writes.
+    """
+    from nginx_tune.audit_input.planned import check_plan  # noqa: PLC0415  # with a plan alone
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
+
+    reader = ConfigurationFiles(LiveHost())
+    found: dict[str, str] = {}
+    for plan in (one for one in documents if isinstance(one, Plan)):
+        found |= check_plan(plan, name, reader, may_lack_content=True)
+    return found
 
 
 def read_page_run(name: str) -> Run:

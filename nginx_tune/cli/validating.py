@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from nginx_tune.audit_input.planned import read_planned
-from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.plans import read_plan
+from nginx_tune.cli.plans import believed_plan, read_plan
 from nginx_tune.cli.storing import keep_run
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host
@@ -38,7 +36,7 @@ def configuration_meant(spec: ExperimentSpec) -> str | None:
     """
     if spec.plan:
         is_here = Path(spec.plan).is_file()
-        return read_document(Plan, spec.plan).conf_path if is_here else None
+        return believed_plan(spec.plan).conf_path if is_here else None
     named = spec.baseline or spec.candidate
     return full_path(named, spec.prefix) if named else None
 

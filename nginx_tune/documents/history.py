@@ -6,9 +6,12 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 
-ChangeState = Literal["kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged"]
+ChangeState = Literal[
+    "kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged", "dry_run"
+]
 """``left``: by the operator's word the files stay as they are. ``unfinished``: its process is
-at work, or has died and the next one takes it back. ``damaged``: its journal cannot be read."""
+at work, or has died and the next one takes it back. ``damaged``: its journal cannot be read.
+``dry_run``: only looked at, and in no journal."""
 
 
 class ChangedFile(Part, frozen=True, kw_only=True):
@@ -25,6 +28,7 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     """One change."""
 
     id: str
+    """Empty for a dry run."""
     state: ChangeState
     begun_at: str
     """UTC."""

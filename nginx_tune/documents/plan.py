@@ -10,14 +10,20 @@ from nginx_tune.documents.findings import Finding, NginxTest
 
 
 class Hunk(Part, frozen=True, kw_only=True):
-    """One line that is changed, added or taken away."""
+    """One change of a file, and why; several reasons for one change follow each other.
+
+    All of a file's hunks, put in, make its new content byte for byte: a plan is refused otherwise.
+    """
 
     line: int
     """In the file as it is."""
+    start_byte: int = -1
+    """Where it begins in the file as it is; -1 is a plan of a version that did not say so."""
     before: str
-    """The directive that is replaced; empty for one that is added."""
+    """What stands there, such as a directive; empty where something is only added."""
     after: str
-    """Empty for one that is taken away."""
+    """What takes its place, with the spaces and line ends around it; empty where it is taken
+    away."""
     decision: str
     """What asks for it: the id of a decision, or of the audit's rule whose safe fix it is."""
     reason: str = ""

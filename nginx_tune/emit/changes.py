@@ -7,7 +7,6 @@ that a plan made again is empty.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
@@ -25,13 +24,13 @@ from nginx_tune.conf.edits import (
     add_after,
     add_argument,
     add_to,
-    apply_edits,
     change_arguments,
     replace_argument,
 )
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
+from nginx_tune.emit.hunks import Span, TracedFile, planned_file
 from nginx_tune.emit.quoting import comment
 from nginx_tune.emit.settings import statement, words
 from nginx_tune.errors import UsageError
@@ -49,12 +48,10 @@ class Changes(NamedTuple):
 
     files: list[PlannedFile]
     refusals: list[Refusal]
-    edits: Sequence[Edit] = ()
-    """Of the files as they are."""
 
 
 class _Written(NamedTuple):
-    """One line of a decision."""
+    """One line of a decision, and the reason for it."""
 
     edit: Edit
     hunk: Hunk
@@ -91,7 +88,7 @@ def plan_changes(
             left = leaves({one.path: one.content for one in files}) & set(planned)
             lacking = dict.fromkeys(left, "it would not hold where it is wanted")
         if not lacking:
-            return Changes(files, refusals, [one.edit for each in planned.values() for one in each])
+            return Changes(files, refusals)
         for name, why in lacking.items():
             refusals.append(_refusal(by_id[name], why, None))
             del planned[name]
@@ -119,11 +116,10 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
         apart = own_blocks(decision, wanted.directive)
         for target in find_places(standing, wanted, apart):
             edit = _edit(target, wanted, annotates=annotates)
-            is_new = target.how in ("into", "before")
             hunk = Hunk(
                 line=target.directive.line,
-                before="" if is_new else str(target.directive),
-                after=_after(target, wanted),
+                before="",
+                after="",
                 decision=decision.id,
                 reason=wanted.reason or decision.summary,
                 evidence=wanted.evidence or decision.evidence,
@@ -132,15 +128,6 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
             )
             found.append(_Written(edit, hunk))
     return found
-
-
-def _after(target: SettingPlace, wanted: Setting) -> str:
-    """The line as it will be; of one that keeps what else it says only what is new."""
-    if target.how == "option":
-        return f"… {words(wanted.args[-1:])}"
-    if target.how == "change" and _keeps_its_words(wanted):
-        return f"… {words(_missing(target.directive, wanted))}"
-    return _line(wanted)
 
 
 def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
@@ -228,16 +215,14 @@ def _files(tree: ConfTree, planned: Mapping[str, Sequence[_Written]]) -> list[Pl
         own = [one for one in every if one.edit.source.file == source.file]
         if not own:
             continue
-        content = apply_edits(source, [one.edit for one in own])
-        files.append(
-            PlannedFile(
-                path=source.file,
-                sha256_before=hashlib.sha256(source.data).hexdigest(),
-                sha256_after=hashlib.sha256(content).hexdigest(),
-                content=content,
-                hunks=sorted((one.hunk for one in own), key=lambda hunk: hunk.line),
-            )
-        )
+        traced = TracedFile(source.data)
+        spans: dict[Span, list[Hunk]] = {}
+        for edit, hunk in own:
+            start, end = source.byte_offset(edit.start), source.byte_offset(edit.end)
+            text = edit.text.encode("utf-8", "surrogateescape")
+            spans.setdefault((start, end, text), []).append(hunk)
+        traced.change(spans)
+        files.append(planned_file(parsed, traced))
     return files
 
 

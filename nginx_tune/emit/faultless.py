@@ -56,6 +56,6 @@ def _refusal(decision: Decision, changes: Changes, fault: tuple[str, str, str]) 
     hunks = (hunk for one in changes.files for hunk in one.hunks if hunk.decision == decision.id)
     return Refusal(
         decision=decision.id,
-        setting=" ".join(dict.fromkeys(hunk.after for hunk in hunks)),
+        setting=" ".join(dict.fromkeys(" ".join(hunk.after.split()) for hunk in hunks)),
         reason=f"the audit would find {rule} in {file}: {message}",
     )

@@ -7,6 +7,7 @@ the key, the path and the levels must be the old ones.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive
@@ -16,6 +17,7 @@ from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.plan import ReloadWarning
 
+_BARE = re.compile(r"[\w./:\[\]*@%+=,~-]*")
 _KEYED = ("limit_req_zone", "limit_conn_zone")
 
 
@@ -49,12 +51,13 @@ def _of_zones(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
             continue
         if was.fixed != zone.fixed and was.size == zone.size:
             text = (
-                f"the zone {name} has another key, path or levels than the running one: nginx -t "
-                "accepts it, a reload is refused; restart nginx, or give the zone another name"
+                f"the zone {_word(name)} has another key, path or levels than the running one: "
+                "nginx -t accepts it, a reload is refused; restart nginx, or give the zone "
+                "another name"
             )
             found.append(_warning("refused", text, zone.line))
         elif was.size != zone.size:
-            text = f"the zone {name} has another size, so it begins empty"
+            text = f"the zone {_word(name)} has another size, so it begins empty"
             if zone.line.name.endswith("_cache_path"):
                 text += "; the cache loader reads what lies on the disk into it"
             found.append(_warning("loses", text, zone.line))
@@ -80,8 +83,8 @@ def _of_listeners(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     return [
         _warning(
             "loses",
-            f"{one.address} loses reuseport: connections that wait in the queues of all sockets "
-            "but the first are reset",
+            f"{_word(one.address)} loses reuseport: connections that wait in the queues of all "
+            "sockets but the first are reset",
             one.reuseport,
         )
         for one in listeners(before)
@@ -105,8 +108,8 @@ def _of_pools(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     return [
         _warning(
             "needs",
-            f"thread_pool {name}: both generations of workers have their threads for a while; "
-            "where a limit (TasksMax, pids.max, RLIMIT_NPROC) is lower no worker starts",
+            f"thread_pool {_word(name)}: both generations of workers have their threads for a "
+            "while; where a limit (TasksMax, pids.max, RLIMIT_NPROC) is lower no worker starts",
             pool.directive,
         )
         for name, pool in new.items()
@@ -117,7 +120,7 @@ def _of_caches(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     """Source: ngx_create_paths (src/core/ngx_file.c) makes the last directory of a path alone."""
     old = {after.full_path(one.value) for one in _cache_lines(before)}
     return [
-        _warning("needs", f"the directory that {path} is to lie in, with room for it", line)
+        _warning("needs", f"the directory that {_word(path)} is to lie in, with room for it", line)
         for line in _cache_lines(after)
         if (path := after.full_path(line.value)) not in old
     ]
@@ -132,8 +135,9 @@ def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     if int(now.value) >= int(was.value) or not own:
         return []
     text = (
-        f"{was.value} workers become {now.value}, each with a socket of its own ({own[0]}): what "
-        "waits in the queues that close is reset, unless net.ipv4.tcp_migrate_req is 1 (Linux 5.14)"
+        f"{was.value} workers become {now.value}, each with a socket of its own ({_word(own[0])}): "
+        "what waits in the queues that close is reset, unless net.ipv4.tcp_migrate_req is 1 "
+        "(Linux 5.14)"
     )
     return [_warning("loses", text, now)]
 
@@ -153,11 +157,17 @@ def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     pids = [tree.main.first("pid") for tree in (before, after)]
     if pids[1] is not None and pids[0] is not None and pids[0].value != pids[1].value:
         text = (
-            f"the pid file moves to {pids[1].value}: what stops and reloads nginx by the old one "
-            "(PIDFile= of its unit, logrotate) finds nothing there"
+            f"the pid file moves to {_word(pids[1].value)}: what stops and reloads nginx by the "
+            "old one (PIDFile= of its unit, logrotate) finds nothing there"
         )
         found.append(_warning("needs", text, pids[1]))
     return found
+
+
+def _word(text: str | None) -> str:
+    """A name of the configuration; in quotes where it could be taken for words of our own."""
+    shown = text or ""
+    return shown if _BARE.fullmatch(shown) else f'"{shown.replace(chr(34), chr(39))}"'
 
 
 def _cache_lines(tree: ConfTree) -> list[Directive]:

@@ -6,7 +6,7 @@ that. The documents themselves lie in the page (:mod:`nginx_tune.page.embedded`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from nginx_tune import __version__
 from nginx_tune.documents.base import Document
-from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.host.secret_texts import redact_text
 from nginx_tune.page.embedded import embed
 from nginx_tune.page.parts import Section
 from nginx_tune.page.sections import section_of
@@ -28,12 +29,13 @@ _GOOD = ("better", "held", "pass", "passed", "inside", "taken")
 _BAD = ("worse", "NOT HELD", "FAIL", "OUTSIDE", "error", "REFUSED", "DOWN")
 
 
-def render_page(documents: Sequence[Document]) -> bytes:
+def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = None) -> bytes:
     """The page in UTF-8; each document is a section, in the order given.
 
+    ``here``: the SHA-256 of files of plans that are here, by their paths.
     Errors: UsageError for a document that a page does not show.
     """
-    sections = [section_of(document) for document in documents]
+    sections = [section_of(document, here) for document in documents]
     shown = (
         _environment()
         .get_template("report.html")
@@ -56,16 +58,26 @@ def _to_send(document: Document) -> Document:
     """
     if not isinstance(document, Plan):
         return document
-    return replace(document, files=[replace(one, content=b"") for one in document.files])
+    return replace(document, files=list(map(_shown_file, document.files)))
 
 
-def render_report_markdown(documents: Sequence[Document]) -> bytes:
+def _shown_file(file: PlannedFile) -> PlannedFile:
+    shown = [
+        replace(one, before=redact_text(one.before), after=redact_text(one.after))
+        for one in file.hunks
+    ]
+    return replace(file, content=b"", hunks=shown)
+
+
+def render_report_markdown(
+    documents: Sequence[Document], here: Mapping[str, str] | None = None
+) -> bytes:
     """The same without plots, as a change ticket takes it.
 
     Errors: UsageError for a document that a report does not show.
     """
     parts = []
-    for section in map(section_of, documents):
+    for section in (section_of(one, here) for one in documents):
         heads: Screen = [[Line(section.title, "heading")]]
         parts.append(markdown(heads).replace("### ", "## ", 1) + "\n" + markdown(section.screen))
     return "\n".join(parts).encode(errors="backslashreplace")

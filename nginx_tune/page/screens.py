@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.emit.host_parts import told_host_parts
+from nginx_tune.emit.hunks import HunkError, old_content
+from nginx_tune.errors import UsageError
+from nginx_tune.host.secret_texts import redact_text
 from nginx_tune.report.findings import summary_text
-from nginx_tune.report.plan import hunks_with_risks
+from nginx_tune.report.plan import count_changes, hunk_text, hunks_with_risks
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.same_block import grouped, others_text
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.text import (
+    number_text,
+    percent_text,
+    quoted,
+    seconds_text,
+    shown_path,
+)
 
 _SHOWN = ("p50", "p90", "p99", "p999", "max")
 _EFFECTS = {
@@ -120,57 +133,105 @@ def _tested(findings: Findings) -> Block:
     return [Line(f"nginx -t rejects it: {one_line(one)}", "warning") for one in test.messages]
 
 
-def plan_screen(plan: Plan) -> Screen:
-    """How many lines change, each with its reason, then what a reload does with them."""
-    count = sum(len(file.hunks) for file in plan.files)
+def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
+    """How many lines change, each with its reason, then what a reload does with them.
+
+    ``here``: the SHA-256 of the files that are where it is made, by their paths.
+    The lines are what the contents change. Reasons are anybody's words: they stand in quotes.
+    """
+    count = count_changes(plan)
     answer = "Nothing is to be changed."
     if count:
         answer = f"{_many(count, 'line')} in {_many(len(plan.files), 'file')} to be changed."
     return [
         [Line(answer, "answer")],
-        *(_file(file.path, plan, number) for number, file in enumerate(plan.files)),
-        [Line(f"{_EFFECTS[one.effect]}: {one_line(one.text)}", "warning") for one in plan.warnings],
+        *(_file(file, (here or {}).get(file.path)) for file in plan.files),
+        [
+            Line(f"{_EFFECTS[one.effect]}, the plan says: {quoted(one.text)}", "warning")
+            for one in plan.warnings
+        ],
         _listed(
-            "not written",
+            "not written, the plan says",
             [
-                f"{one_line(one.setting or one.decision)}: {one_line(one.reason)}"
+                f"{quoted(one.setting or one.decision)}: {quoted(one.reason)}"
                 for one in plan.refusals
             ],
         ),
         _listed(
-            "what the audit finds then",
+            "what the audit finds then, the plan says",
             [
-                f"{one.severity} {_place(one.file, one.line)}: {one_line(one.message)}"
+                f"{one.severity} {shown_path(one.file)}:{one.line}: {quoted(one.message)}"
                 for one in plan.brings
             ],
         ),
-        *(
-            _listed(
-                f"of the host, {one_line(part.path)} ({bytes_text(len(part.content))})",
-                [one_line(line) for line in [*part.content.splitlines(), *part.commands]],
-            )
-            for part in plan.host
-        ),
+        _host(plan),
     ]
 
 
-def _file(path: str, plan: Plan, number: int) -> Block:
-    rows = [("line", "before", "after", "why")]
+def _host(plan: Plan) -> Block:
+    """Made of names and numbers: what is to be typed is never the plan's own."""
+    try:
+        parts = told_host_parts(plan.host)
+    except UsageError as error:
+        return [Line(f"of the host: {one_line(error.message)}", "warning")]
+    return [
+        part
+        for one in parts
+        for part in _listed(
+            f"of the host, {one.path}",
+            [
+                *(f"{line.name} {line.before or '?'} → {line.value}" for line in one.settings),
+                *one.commands,
+            ],
+        )
+    ]
+
+
+def _file(file: PlannedFile, here: str | None) -> Block:
+    rows = [("line", "before", "after", "why, the plan says")]
     rows += [
         (
             str(hunk.line),
-            one_line(hunk.before) or "–",
-            one_line(hunk.after) or "–",
-            one_line(hunk.reason or hunk.decision),
+            hunk_text(redact_text(hunk.before)) or "–",
+            hunk_text(redact_text(hunk.after)) or "–",
+            quoted(hunk.reason or hunk.decision),
         )
-        for hunk in plan.files[number].hunks
+        for hunk in file.hunks
     ]
     risks = [
-        Line(f"risk ({one_line(hunk.decision)}, line {hunk.line}): {one_line(one)}", "warning")
-        for hunk, new in hunks_with_risks(plan.files[number])
+        Line(f"line {hunk.line}, a risk, the plan says: {quoted(one)}", "warning")
+        for hunk, new in hunks_with_risks(file)
         for one in new
     ]
-    return [Line(one_line(path), "heading"), Table(rows, right=(0,)), *risks]
+    return [
+        Line(shown_path(file.path), "heading"),
+        _checked(file, here),
+        Table(rows, right=(0,)),
+        *risks,
+    ]
+
+
+def _checked(file: PlannedFile, here: str | None) -> Line:
+    """How far its lines can be believed."""
+    try:
+        is_whole = hashlib.sha256(old_content(file)).hexdigest() == file.sha256_before
+    except HunkError:
+        is_whole = False
+    if not is_whole:
+        why = "are not what its content changes" if file.content else (
+            "could not be checked: its content is left out"
+        )  # fmt: skip
+        return Line(f"these lines {why}", "warning")
+    if here == file.sha256_before:
+        return Line("checked against the file where this was made: nothing else changes")
+    if here == file.sha256_after:
+        return Line("checked: nothing else changes; where this was made it is changed already")
+    why = "is not there" if here is None else "is another by now"
+    return Line(
+        f"not checked against the file, which {why} where this was made: what stands before and "
+        "around these lines is the plan's own word",
+        "warning",
+    )
 
 
 def _listed(heading: str, lines: list[str]) -> Block:

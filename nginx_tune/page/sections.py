@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,20 +39,24 @@ from nginx_tune.report.quantities import interval_text, metric_words, one_line, 
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.runs import started_text
 from nginx_tune.report.scenario import scenario_screen
+from nginx_tune.report.text import shown_path
 from nginx_tune.report.verdict import columns_of, verdict_screen
 
 _TWO_ARMS = "Two configurations under the same load"
 
 
-def section_of(document: Document) -> Section:
+def section_of(document: Document, here: Mapping[str, str] | None = None) -> Section:
     """The section of a document of one of the ``PAGE_KINDS``.
 
+    ``here``: the SHA-256 of files of plans that are here, by their paths.
     Errors: UsageError that names another kind.
     """
     make = _SECTIONS.get(type(document))
     if make is None:
         name = type(document).__name__
         raise UsageError(f"a report shows no {name} document", hint=f"it shows {kinds_text()}")
+    if isinstance(document, Plan):
+        return _plan(document, here)
     return make(document)
 
 
@@ -209,8 +213,8 @@ def _findings(found: Findings) -> Section:
     return Section("audit", "Audit", findings_screen(found), tone=tone)
 
 
-def _plan(plan: Plan) -> Section:
-    return Section("plan", f"Plan for {one_line(plan.conf_path)}", plan_screen(plan))
+def _plan(plan: Plan, here: Mapping[str, str] | None = None) -> Section:
+    return Section("plan", f"Plan for {shown_path(plan.conf_path)}", plan_screen(plan, here))
 
 
 def _rehearsal(found: Rehearsal, kind: str = "rehearsal") -> Section:

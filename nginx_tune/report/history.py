@@ -13,6 +13,7 @@ _WORDS = {
     "stuck": "STUCK: neither kept nor taken back",
     "left": "left as it is",
     "unfinished": "UNFINISHED",
+    "dry_run": "DRY RUN: nothing is changed",
     "damaged": "DAMAGED: not known whether it is in force",
 }
 
@@ -27,7 +28,7 @@ def render_history(history: History, none: str) -> str:
 def render_change(change: ChangeRecord) -> str:
     """One change: how it ended, why, and its files."""
     until = f" until {change.confirm_until}" if change.confirm_until else ""
-    lines = [f"{change.id}  {_WORDS[change.state]}{until}  {plain(change.conf_path)}".rstrip()]
+    lines = [f"{change.id}  {_WORDS[change.state]}{until}  {plain(change.conf_path)}".strip()]
     lines += [f"  {one.kind} {plain(one.path)}" for one in change.files]
     if change.new_workers is not None and change.state in {"kept", "awaiting"}:
         lines.append(

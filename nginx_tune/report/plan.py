@@ -35,7 +35,7 @@ def render_plan_diff(
     ``old``: the bytes of each file as it is. ``targets``: the files behind names that are links,
     which neither of them follows.
     """
-    count = sum(len(file.hunks) for file in plan.files)
+    count = count_changes(plan)
     lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
     for file in plan.files:
         for hunk, risks in hunks_with_risks(file):
@@ -58,7 +58,7 @@ def render_plan_diff(
 
 def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     """The change as a review reads it."""
-    count = sum(len(file.hunks) for file in plan.files)
+    count = count_changes(plan)
     parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
@@ -134,6 +134,19 @@ def _said(test: NginxTest | None, form: _Form) -> list[str]:
     return [f"nginx -t on the changed files, inside walls: {word}", *shown]
 
 
+def count_changes(plan: Plan) -> int:
+    """How many lines change; one for which there are several reasons counts once."""
+    return sum(
+        len({(one.start_byte, one.before, one.after) for one in file.hunks}) for file in plan.files
+    )
+
+
+def hunk_text(text: str) -> str:
+    """What a hunk takes away or puts in, on one line: an end of a line inside is shown as one."""
+    shown = text.strip() or text
+    return plain(shown.replace("\t", " ").replace("\n", "\\n"))
+
+
 def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
     """Each line with its risks; one that lines of a decision share stands beside the first."""
     told: set[tuple[str, str]] = set()
@@ -144,7 +157,7 @@ def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
 
 
 def _hunk(hunk: Hunk, form: _Form) -> str:
-    before, after = form.code(hunk.before), form.code(hunk.after)
+    before, after = (form.code(hunk_text(one)) for one in (hunk.before, hunk.after))
     what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
     if not hunk.after:
         what = f"- {before}"

@@ -46,6 +46,30 @@ def commandless(text: str) -> str:
     return _INSIDE.sub(r"##\1\\x5b", text) if "##" in text else text
 
 
+_PATH = re.compile(r"/[\w@%+=:,.~{}/-]*")
+_QUOTES = str.maketrans("“”", '""')
+_MOST_QUOTED = 400
+"""Characters of what somebody else says; more of it is nobody's reason."""
+
+
+def quoted(text: str) -> str:
+    """Words of a file that anybody could have written, as a quotation on one line.
+
+    They are told from our own by the quotes, which nothing in them ends, and no page makes a link
+    of them.
+    """
+    said = plain(" ".join(text.translate(_QUOTES).split()))
+    if len(said) > _MOST_QUOTED:
+        said = f"{said[:_MOST_QUOTED]}…"
+    unlinked = said.replace("://", ":\u2060//").replace("www.", "www\u2060.")
+    return f"“{unlinked}”"
+
+
+def shown_path(path: str) -> str:
+    """An absolute path as it is, where it can be nothing else than a path; else as a quotation."""
+    return path if _PATH.fullmatch(path) else quoted(path)
+
+
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—→µ…“”·", '_.-=+*%#|||||##x/-->u~"".') | {
     ord("≥"): ">=",
     ord("≤"): "<=",
@@ -59,8 +83,8 @@ def ascii_text(text: str) -> str:
 
 
 __all__ = [
-    "ascii_text", "bytes_text", "commandless", "number_text", "percent_text", "plain",
-    "seconds_text",
+    "ascii_text", "bytes_text", "commandless", "number_text", "percent_text", "plain", "quoted",
+    "seconds_text", "shown_path",
 ]  # fmt: skip
 
 

@@ -166,13 +166,13 @@ def hunks(made: Made) -> list[Hunk]:
 
 
 def test_the_limit_is_for_the_connections_and_files_that_there_will_be() -> None:
-    after = {h.decision: h.after for h in hunks(settled_but(FILES % ("", "")))}
+    after = {h.decision: h.after.strip() for h in hunks(settled_but(FILES % ("", "")))}
     assert after["file-limits"] == "worker_rlimit_nofile 28672;"
     less = {h.decision: h for h in hunks(settled_but(FILES % ("", ""), "open-file-cache"))}
-    assert less["file-limits"].after == "worker_rlimit_nofile 9216;"
+    assert less["file-limits"].after.strip() == "worker_rlimit_nofile 9216;"
     assert "open files" not in less["file-limits"].reason
     alone = {h.decision: h for h in hunks(settled_but(FILES % ("", ""), "file-limits", only=True))}
-    assert alone["file-limits"].after == "worker_rlimit_nofile 2048;"
+    assert alone["file-limits"].after.strip() == "worker_rlimit_nofile 2048;"
     assert alone["file-limits"].reason.startswith("512 connections")
 
 
@@ -184,7 +184,7 @@ def test_connections_bring_their_descriptors_or_stay_within_those_that_are() -> 
     said = {one.id: one.withheld for one in made.chosen.decisions.decisions if one.withheld}
     assert said["connections"] == "a worker has 1024 descriptors"
     few = FILES.replace("events { }", "events { worker_connections 64; }") % ("", "")
-    after = {h.decision: h.after for h in hunks(settled_but(few, "file-limits"))}
+    after = {h.decision: h.after.strip() for h in hunks(settled_but(few, "file-limits"))}
     assert after["connections"] == "worker_connections 512;"
 
 

@@ -20,7 +20,7 @@ from free_ports import free_port
 from nginx_tune.apply import run
 from nginx_tune.apply.examine import Proposed
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import Applied, ApplyOptions, apply_change
+from nginx_tune.apply.run import Applied, ApplyOptions, Onlooker, apply_change
 from nginx_tune.host.live import LiveHost
 
 
@@ -129,4 +129,7 @@ class Site:
         say = wish.pop("say", lambda _: None)
         asked = {"conf_path": str(self.conf), "watch_seconds": 0.2, **wish}
         proposed = self.propose(edits)
-        return apply_change(LiveHost(), self.state, proposed, {}, ApplyOptions(**asked), say=say)  # type: ignore[arg-type]
+        return apply_change(
+            LiveHost(), self.state, proposed, {}, ApplyOptions(**asked),  # type: ignore[arg-type]
+            onlooker=Onlooker(say=say),  # type: ignore[arg-type]
+        )  # fmt: skip

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from change_files import begin, sha256
+from change_files import begin
+from planned_files import planned_file
 from unprivileged import NOBODY
 
 from nginx_tune.apply.errors import RefusedError
@@ -19,7 +20,7 @@ from nginx_tune.apply.journal import State, boot_seconds
 from nginx_tune.apply.model_journal import Awaiting, Kept
 from nginx_tune.apply.undo import roll_back
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.documents.plan import Plan
 from nginx_tune.host.live import LiveHost
 from nginx_tune.turnover.process import Process
 
@@ -58,10 +59,7 @@ def module(root: Path, mark: Path) -> Iterator[Path]:
 
 
 def _plan(conf: Path, content: bytes, **more: object) -> bytes:
-    file = PlannedFile(
-        path=str(conf), sha256_before=sha256(conf.read_bytes()), sha256_after=sha256(content),
-        content=content, hunks=[],
-    )  # fmt: skip
+    file = planned_file(conf, conf.read_bytes(), content)
     return encode(Plan(conf_path=str(conf), files=[file], **more))  # type: ignore[arg-type]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planned_files import as_json, planned_file
 
 FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -51,13 +51,12 @@ def planned(run_cli: RunCli, conf: Path, tmp_path: Path) -> Path:
 
 
 def changed(plan: Path, old: str, new: str) -> None:
-    """Have a plan write other text."""
+    """Have a plan write other text, and show it."""
     document = json.loads(plan.read_text())
     [file] = document["files"]
     content = base64.b64decode(file["content"]).replace(old.encode(), new.encode())
-    file["content"] = base64.b64encode(content).decode()
-    file["sha256_after"] = hashlib.sha256(content).hexdigest()
-    plan.write_text(json.dumps(document))
+    whole = planned_file(file["path"], Path(file["path"]).read_bytes(), content)
+    plan.write_text(json.dumps(document | {"files": [as_json(whole)]}))
 
 
 def rules(run: subprocess.CompletedProcess[str]) -> list[str]:

@@ -39,7 +39,7 @@ def conf(tmp_path: Path) -> Path:
 def test_the_diff_says_what_why_and_where(run_cli: RunCli, conf: Path) -> None:
     run = run_cli("plan", conf, "--facts", FACTS)
     assert run.returncode == 0, run.stderr
-    assert f"# {conf}:2: multi_accept on → multi_accept off;  (accept, " in run.stdout
+    assert f"# {conf}:2: multi_accept on; → multi_accept off;  (accept, " in run.stdout
     assert "-    multi_accept on;  # it was fast once\n" in run.stdout
     assert "+    multi_accept off;  # it was fast once\n" in run.stdout
     assert conf.read_text() == CONF

@@ -135,7 +135,7 @@ def test_each_line_has_its_place_and_its_reason(tmp_path: Path) -> None:
     tree = write(tmp_path, {"nginx.conf": SITES["one file"]})
     [file] = planned(tree, facts_of("raid10-4hdd")).files
     found = {(hunk.before, hunk.after): hunk for hunk in file.hunks}
-    hunk = found["multi_accept on", "multi_accept off;"]
+    hunk = found["multi_accept on;", "multi_accept off;"]
     assert (hunk.line, hunk.decision) == (4, "accept")
     assert all(one.reason for one in file.hunks)
     text = file.content.decode()

@@ -21,7 +21,8 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.emit.changes import Changes
-from nginx_tune.emit.fixes import Ground, _origins, add_fixes
+from nginx_tune.emit.fixes import Ground, add_fixes
+from nginx_tune.emit.hunks import TracedFile
 
 FIXABLE = [rule for rule in ALL if rule.fixes is not None]
 
@@ -117,7 +118,7 @@ def test_a_line_that_goes_is_shown_as_gone(tmp_path: Path) -> None:
     tree = write(tmp_path, {"nginx.conf": CONF})
     changes, _ = with_fixes(tree, facts_of("raid10-4hdd"), [wanting("gzip", "")])
     hunks = [one for file in changes.files for one in file.hunks if one.decision == "io-gzip"]
-    assert [(one.line, one.before, one.after) for one in hunks] == [(6, "gzip on;", "")]
+    assert [(one.line, one.before, one.after) for one in hunks] == [(6, "    gzip on;\n", "")]
 
 
 def test_lines_are_told_as_they_are_in_the_old_file() -> None:
@@ -137,8 +138,10 @@ def test_lines_are_told_as_they_are_in_the_old_file() -> None:
             parts += text[at:start], new
             at = end
         changed = "".join([*parts, text[at:]]).split("\n")
-        found = list(_origins(text, spans))
-        assert len(found) == len(changed)
+        traced = TracedFile(text.encode())
+        traced.change({(start, end, new.encode()): [] for start, end, new in spans})
+        assert traced.content.decode().split("\n") == changed
+        found = [traced.origin(number) for number in range(1, len(changed) + 1)]
         assert found == sorted(found)
         for line, origin in zip(changed, found, strict=True):
             whole = [one for one in lines if line.startswith(one)]

@@ -510,4 +510,4 @@ def test_a_number_stays_with_its_unit_and_a_name_whole_where_lines_end() -> None
     plan = next(one for one in EVERY if isinstance(one, Plan))
     path = "/etc/nginx/<b>.conf"
     title = render_page([msgspec.structs.replace(plan, conf_path=path)]).decode()
-    assert "Plan for /<wbr>etc/<wbr>nginx/<wbr>&lt;b&gt;.conf</h1>" in title
+    assert "Plan for “/<wbr>etc/<wbr>nginx/<wbr>&lt;b&gt;.conf”</h1>" in title
