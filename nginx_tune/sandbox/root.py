@@ -355,8 +355,9 @@ class _Stage:
                 return True
             if self._plan.weaker_sockets and not place.points:
                 return False
+            reason = os.strerror(error.errno or 0)
             raise UndecidedError(
-                f"{place.path}: sockets in it cannot be kept from nginx: {error.strerror}",
+                f"{place.path}: sockets in it cannot be kept from nginx: {reason}",
                 hint="--weaker-walls sockets shows it all the same",
             ) from None
         return True
