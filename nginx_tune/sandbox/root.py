@@ -209,6 +209,7 @@ class _Stage:
         self._root = os.open(_STAGE, _HOLD | os.O_DIRECTORY)
         self._floors = ""
         self._empty: list[str] = []
+        self._parents: dict[str, int] = {}
         if any(place.overlaid for place in plan.places):
             os.close(self._reach("/.floors", "directory"))
             self._mount("/.floors", "tmpfs", "tmpfs", calls.MS_NODEV, "mode=0755,size=16m")
@@ -267,11 +268,7 @@ class _Stage:
         """Have a link there, unless something is shown there."""
         directory, name = os.path.split(path)
         with contextlib.suppress(OSError):
-            here = self._reach(directory, "directory")
-            try:
-                os.symlink(text, name, dir_fd=here)
-            finally:
-                os.close(here)
+            os.symlink(text, name, dir_fd=self._parent(directory, makes=True))
 
     def seal_empty(self) -> None:
         """Have what is hidden take no writes, now that all in it is there."""
@@ -299,7 +296,8 @@ class _Stage:
         os.chdir("/")
         calls.detach("/.old")
         os.rmdir("/.old")  # noqa: PTH106
-        os.close(self._root)
+        for number in (self._root, *self._parents.values()):
+            os.close(number)
         calls.mount("none", "/", flags=_REMOUNT | _SEALED)
 
     def _mount(self, path: str, source: str, kind: str, flags: int, data: str = "") -> None:
@@ -317,25 +315,31 @@ class _Stage:
 
         Errors: OSError, ELOOP for a link on the way.
         """
-        here = os.dup(self._root)
-        parts = [part for part in path.split("/") if part]
-        for number, part in enumerate(parts, start=1):
-            is_file = kind == "file" and number == len(parts)
-            directory = here
-            try:
-                try:
-                    here = os.open(part, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
-                except FileNotFoundError:
-                    if not makes:
-                        raise
-                    _make(part, directory, is_file=is_file)
-                    here = os.open(part, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
-            finally:
-                os.close(directory)
-            if stat.S_ISLNK(os.fstat(here).st_mode):
-                os.close(here)
-                raise OSError(errno.ELOOP, "a link where something is to be shown", path)
-        return here
+        directory, name = os.path.split(path)
+        found = _open_entry(
+            self._parent(directory, makes=makes), name, is_file=kind == "file", makes=makes
+        )
+        if stat.S_ISLNK(os.fstat(found).st_mode):
+            os.close(found)
+            raise OSError(errno.ELOOP, "a link where something is to be shown", path)
+        return found
+
+    def _parent(self, path: str, *, makes: bool) -> int:
+        """Descriptor of a directory, which is kept.
+
+        Outer places come first, so nothing is mounted over one that was opened for what is in it.
+        """
+        if path == "/":
+            return self._root
+        if path not in self._parents:
+            directory, name = os.path.split(path)
+            around = self._parent(directory, makes=makes)
+            found = _open_entry(around, name, is_file=False, makes=makes)
+            if not stat.S_ISDIR(os.fstat(found).st_mode):
+                os.close(found)
+                raise OSError(errno.ELOOP, "no directory where something is to be shown", path)
+            self._parents[path] = found
+        return self._parents[path]
 
     def _lay_over(self, place: RootPlace, source: int) -> bool:
         """Show a directory through an overlay; False where it is to be shown without.
@@ -377,6 +381,17 @@ class _Stage:
                 calls.mount("none", point, flags=_REMOUNT | flags)
         finally:
             os.close(mounted)
+
+
+def _open_entry(directory: int, name: str, *, is_file: bool, makes: bool) -> int:
+    """Descriptor of an entry of a directory, no link followed; made where it is missing."""
+    try:
+        return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
+    except FileNotFoundError:
+        if not makes:
+            raise
+    _make(name, directory, is_file=is_file)
+    return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
 
 
 def _make(name: str, directory: int | None, *, is_file: bool) -> None:
