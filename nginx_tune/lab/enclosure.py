@@ -55,6 +55,8 @@ class Enclosure:
         self._covers: Covers | None = None
         self._state = ""
         self._made = 0
+        self._names: dict[str, str] = {}
+        """Real paths of what takes writes, by the names that nginx may have for them."""
         self._written: dict[str, str] = {}
         """Names of covers by the real paths that they take writes at."""
         self._copied: set[str] = set()
@@ -140,6 +142,7 @@ class Enclosure:
         directory for a log.
         """
         real = settle(directory).path
+        self._names[directory] = real
         name = self._next_name()
         self.covers.add_memory(name)
         self._take(real, name)
@@ -147,10 +150,12 @@ class Enclosure:
             if os.path.isdir(path) and is_inside(os.path.realpath(path), real):  # noqa: PTH112
                 self.covers.make_directory(name, os.path.realpath(path)[len(real) :])
 
-    def cover_all(self, directories: Iterable[str], inner: Collection[str]) -> None:
+    def cover_all(self, directories: Collection[str], inner: Collection[str]) -> None:
         """``cover`` for several, of which two may be one by links."""
-        for real in dict.fromkeys(settle(directory).path for directory in directories):
-            self.cover(real, inner)
+        names = {settle(directory).path: directory for directory in directories}
+        for real, directory in names.items():
+            self.cover(directory, inner)
+            self._names |= {one: real for one in directories if settle(one).path == real}
 
     def make_directory(self, directory: str) -> None:
         """Have an empty directory that the host lacks."""
@@ -170,6 +175,7 @@ class Enclosure:
         False for one that has been made such a one before.
         """
         real = settle(directory)
+        self._names[directory] = real.path
         if real.path in self._copied:
             return False
         self._copied.add(real.path)
@@ -197,7 +203,7 @@ class Enclosure:
                 f"{directory}: nginx writes there and {inside} is mounted in it",
                 hint="let it write its logs, pid and temporary files to a directory of their own",
             )
-        self.copy(real, written)
+        self.copy(directory, written)
 
     def _next_name(self) -> str:
         self._made += 1
@@ -271,9 +277,12 @@ class Enclosure:
     def _confinement(self, programs: Iterable[str]) -> Confinement:
         named = [path for program in programs for path in program_paths(program)]
         view = self._view
+        sources = {path: self.covers.source(name) for path, name in self._written.items()}
+        # By their other names too: the links on the way are seen.
+        sources |= {name: sources[real] for name, real in self._names.items() if real in sources}
         return Confinement(
             shown=[*system_paths(), *named, *view.shown, *self._shown],
-            covers={path: self.covers.source(name) for path, name in self._written.items()},
+            covers=sources,
             disks=self._disks,
             laid=self._laid,
             hidden=self._hidden,

@@ -119,7 +119,9 @@ def _limit_numbers(most: int) -> bool:
 
 def limit_process(wanted: Confinement, share: HostShare, *, is_root: bool) -> None:
     """Limit what the calling process and its children may use, each by itself."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Not 0: a program in kernel.core_pattern would be run all the same, outside, with what crashed
+    # in its hands. With 1 the kernel dumps nothing at all. Source: do_coredump() in fs/coredump.c.
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     size = wanted.limits.file_bytes
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     # A stack is a private mapping that may be written: RLIMIT_DATA counts all of it (Linux 4.7).

@@ -40,7 +40,7 @@ ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     setreuid setregid setresuid setresgid setfsuid setfsgid setgroups getgroups capget capset
     arch_prctl set_tid_address set_robust_list get_robust_list rseq sched_yield
     sched_setaffinity sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max
-    sched_get_priority_min getpriority setpriority getrlimit setrlimit prlimit64 getrusage times
+    sched_get_priority_min getpriority setpriority getrlimit getrusage times
     sysinfo uname getcpu getrandom nanosleep clock_nanosleep clock_gettime clock_getres
     gettimeofday time alarm getitimer setitimer timer_create timer_settime timer_gettime
     timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime rt_sigaction
@@ -68,6 +68,7 @@ _PROTOCOLS = (0, 6, 17, 262)
 """The family's own, TCP, UDP, MPTCP."""
 _NEW_NAMESPACES = 0x7E020080
 """Every CLONE_NEW* flag, that of time included."""
+_RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _FILE_TYPES = (0, 0o100000, 0o010000)
 """Regular files and pipes; no devices."""
@@ -103,6 +104,9 @@ def plan_filter(
         "ioctl": _one_of(1, (*_IOCTL, *also_ioctl), refuse),
         "prctl": _one_of(0, _PRCTL, refuse),
         "socket": _socket([_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])], refuse),
+        # No limit of dumps: with 0 a program in kernel.core_pattern is run (see ``limits``).
+        "setrlimit": _none_of(0, [_RLIMIT_CORE], refuse),
+        "prlimit64": _none_of(1, [_RLIMIT_CORE], refuse),
         # A pair of datagram sockets could send anywhere.
         "socketpair": _one_of(1, [_SOCK_STREAM], refuse, without=_SOCK_FLAGS),
         "mknod": _one_of(1, _FILE_TYPES, refuse, without=0o7777),
@@ -157,6 +161,16 @@ def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0)
     if without:
         part.mask(0xFFFFFFFF ^ without)
     part.unless_one_of(list(values), refuse)
+    part.answer(_ALLOW)
+    return part
+
+
+def _none_of(place: int, values: Iterable[int], refuse: int) -> Program:
+    """One argument, whatever but some values."""
+    part = Program()
+    part.load(_argument(place))
+    for value in values:
+        part.if_within(value, value, refuse)
     part.answer(_ALLOW)
     return part
 

@@ -22,8 +22,8 @@ NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x2000
               0x00000080)  # fmt: skip
 THREAD = 0x003D0F00
 """What pthread_create() asks of clone()."""
-JUDGED = {"clone", "fork", "vfork", "fcntl", "ioctl", "prctl", "socket", "socketpair", "mknod",
-          "mknodat", "io_setup"}  # fmt: skip
+JUDGED = {"setrlimit", "prlimit64", "clone", "fork", "vfork", "fcntl", "ioctl", "prctl", "socket",
+          "socketpair", "mknod", "mknodat", "io_setup"}  # fmt: skip
 
 
 def answer(program: bytes, number: int, arguments: tuple[int, ...] = (), audit: int = 0) -> int:
@@ -111,6 +111,8 @@ def test_arguments_decide(machine: str) -> None:
     assert ask("ioctl", 0, 0x5421) == ALLOW
     assert ask("prctl", 22) == ASK
     assert ask("prctl", 4) == ALLOW
+    assert ask("setrlimit", 7) == ask("prlimit64", 0, 7) == ALLOW
+    assert ask("setrlimit", 4) == ask("prlimit64", 0, 4) == ASK, "no dumps"
     assert ask("mknodat", 0, 0, 0o100644) == ALLOW
     assert ask("mknodat", 0, 0, 0o020644) == ASK
     assert ask("io_setup", 32) == ENOSYS
