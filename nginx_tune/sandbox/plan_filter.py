@@ -105,8 +105,8 @@ def plan_filter(
         "prctl": _one_of(0, _PRCTL, refuse),
         "socket": _socket([_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])], refuse),
         # No limit of dumps: with 0 a program in kernel.core_pattern is run (see ``limits``).
-        "setrlimit": _none_of(0, [_RLIMIT_CORE], refuse),
-        "prlimit64": _none_of(1, [_RLIMIT_CORE], refuse),
+        "setrlimit": _set_limit(0, refuse),
+        "prlimit64": _set_limit(1, refuse, value=2),
         # A pair of datagram sockets could send anywhere.
         "socketpair": _one_of(1, [_SOCK_STREAM], refuse, without=_SOCK_FLAGS),
         "mknod": _one_of(1, _FILE_TYPES, refuse, without=0o7777),
@@ -165,13 +165,17 @@ def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0)
     return part
 
 
-def _none_of(place: int, values: Iterable[int], refuse: int) -> Program:
-    """One argument, whatever but some values."""
+def _set_limit(place: int, refuse: int, *, value: int | None = None) -> Program:
+    """Any limit but that of dumps, which may be read: ``value`` is the place of a new one."""
     part = Program()
     part.load(_argument(place))
-    for value in values:
-        part.if_within(value, value, refuse)
-    part.answer(_ALLOW)
+    part.unless_one_of([_RLIMIT_CORE], _ALLOW)
+    if value is not None:
+        for offset in (_argument(value), _argument(value) + 4):
+            part.load(offset)
+            part.if_any_bit(0xFFFFFFFF, refuse)
+        part.answer(_ALLOW)
+    part.answer(refuse)
     return part
 
 

@@ -111,8 +111,9 @@ def test_arguments_decide(machine: str) -> None:
     assert ask("ioctl", 0, 0x5421) == ALLOW
     assert ask("prctl", 22) == ASK
     assert ask("prctl", 4) == ALLOW
-    assert ask("setrlimit", 7) == ask("prlimit64", 0, 7) == ALLOW
-    assert ask("setrlimit", 4) == ask("prlimit64", 0, 4) == ASK, "no dumps"
+    assert ask("setrlimit", 7) == ask("prlimit64", 0, 7, 4096) == ask("prlimit64", 0, 4) == ALLOW
+    for pointer in (4096, 1 << 32):
+        assert ask("setrlimit", 4) == ask("prlimit64", 0, 4, pointer) == ASK, "no dumps"
     assert ask("mknodat", 0, 0, 0o100644) == ALLOW
     assert ask("mknodat", 0, 0, 0o020644) == ASK
     assert ask("io_setup", 32) == ENOSYS

@@ -49,7 +49,7 @@ NO_IPC = (LAUNCH, "    | calls.CLONE_NEWIPC\n", "")
 NO_COVER = (
     ROOT_FILE,
     'RootPlace(path, "directory", source, writable=True)',
-    'RootPlace(path, "directory", path if "log" in path else source, writable=True)',
+    'RootPlace(path, "directory", path if os.path.isdir(path) else source, writable=True)',
 )
 NO_SEAL = (MOUNTS, "        if not flags & calls.MS_RDONLY:", "        if False:")
 MUTATIONS = [
