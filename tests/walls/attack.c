@@ -24,6 +24,8 @@
 #include <netinet/in.h>
 #include <sys/acct.h>
 #include <sys/fanotify.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -371,7 +373,24 @@ static int swap_on(void) { errno = 0; swapon("/nginx-tune-none", 0); return errn
 static int account(void) { int best = ENOENT; TRY(acct(NULL)); return best; }
 static int quota(void) { errno = 0; quotactl(QCMD(Q_QUOTAOFF, USRQUOTA), "/nginx-tune-none", 0, NULL); return errno == ENOENT ? 0 : errno; }
 static int use_ports(void) { int best = ENOENT; TRY(syscall(SYS_iopl, 3)); TRY(syscall(SYS_ioperm, 0x80, 1, 1)); return best; }
-static int watch_files(void) { int best = ENOENT; TRY(fanotify_init(FAN_CLASS_CONTENT, O_RDWR)); return best; }
+static int hold_files(void)
+{
+    int best = ENOENT;
+    struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
+    ALL(PLACES) {
+        int fd = open(at(PLACES[i], "old"), O_RDONLY);
+        if (fd < 0)
+            continue;
+        TRY(fcntl(fd, F_SETLEASE, F_RDLCK));
+        TRY(flock(fd, LOCK_SH));
+        TRY(fcntl(fd, F_SETLK, &lock));
+        TRY(fcntl(fd, F_OFD_SETLK, &lock));
+        TRY(fcntl(fd, F_NOTIFY, DN_MODIFY));
+        close(fd);
+    }
+    return best;
+}
+static int watch_files(void) { int best = ENOENT; TRY(fanotify_init(FAN_CLASS_CONTENT, O_RDWR)); TRY(inotify_init1(0)); return best; }
 static int personality_of_old(void) { int best = ENOENT; TRY(syscall(SYS_personality, 0x0040000)); return best; }
 static int rights(void)
 {
@@ -707,7 +726,7 @@ static const struct { const char *name; int (*run)(void); int exhausts; } ATTACK
     A(write_devices), A(make_device), A(write_settings), A(write_net_settings), A(write_sys),
     A(leave_cgroup), A(spare_me), A(read_addresses), A(see_processes), A(see_environment), A(shared_memory), A(message_queue),
     A(shared_files), A(other_shared_files), E(fill_a_file), E(fill_with_large_files), E(fill_with_files), E(fill_memory),
-    A(dump_core), E(fork_without_end),
+    A(hold_files), A(dump_core), E(fork_without_end),
 };
 
 static int run_for_a_moment(int (*attack)(void))
