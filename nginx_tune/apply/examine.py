@@ -40,7 +40,7 @@ KEEP_IT_APART = (
     "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
     "or give --trust-files"
 )
-"""Of the file: the fault may be that of /tmp, which is everybody's and must stay so."""
+"""Hint about a file, never about its directory: /tmp is everybody's and must stay so."""
 
 
 class Proposed(NamedTuple):

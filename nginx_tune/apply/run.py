@@ -87,16 +87,16 @@ class Onlooker(NamedTuple):
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None
-    """Of the files as they are and as they will be."""
+    """Trees of the files as they are and as they will be."""
     judge: Callable[[ConfTree, ConfTree], None] = lambda _old, _new: None
-    """Of the configuration as it is and as it will be."""
+    """Trees of the configuration as it is and as it will be."""
 
 
 NOBODY = Onlooker()
 
 
 class Ahead(NamedTuple):
-    """What a change would do that was only looked at."""
+    """The result of a dry run."""
 
     conf_path: str
     entries: list[Entry]
@@ -163,7 +163,7 @@ def _check_canaries(wish: ApplyOptions) -> None:
 
 
 class _Looked(NamedTuple):
-    """What was found before the first file is changed."""
+    """Findings before the first file is changed."""
 
     subject: ManagedNginx
     found: list[Examined]
@@ -215,7 +215,7 @@ class _Change:
         return _Looked(subject, found, before, list(canaries))
 
     def steps(self, subject: ManagedNginx) -> list[str]:
-        """What comes behind the exchange of the files, and was not done."""
+        """Steps after the exchange of the files, which a dry run leaves out."""
         wish = self._wish
         told = "would not be told (--no-reload)"
         if subject.master is not None:

@@ -23,7 +23,7 @@ Tables = Mapping[str, Any]
 
 
 class _RefusedError(Exception):
-    """Why a setting that stands on the list may not have this value."""
+    """Reason why a listed setting may not have this value; empty when it may."""
 
 
 def preference(value: Any, _directory: str) -> Any:
@@ -196,7 +196,7 @@ def confined(tables: Tables, file: Path, called: str, known: Collection[str]) ->
 
 
 def _taken(table: Tables, place: str, directory: str, refused: dict[str, str]) -> dict[str, Any]:
-    """What of a table may be taken; what may not is added to ``refused``, by its full name."""
+    """Settings of a table that may be taken; full names of others are added to ``refused``."""
     rules = ALLOWED.get(place, {})
     found: dict[str, Any] = {}
     for key, value in table.items():

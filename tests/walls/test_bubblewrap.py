@@ -23,7 +23,8 @@ WITH_FILTER = {"write_pipe", "write_memory", "push_terminal", "rights", "raise_l
 WITHOUT_FILTER = WITH_FILTER | {
     "unshare_user", "clone_user", "clone3_user", "take_descriptor", "trace_victim", "trace_me",
     "handle_faults", "use_keys", "use_ring", "quota", "personality_of_old", "unfiltered",
-    "hold_files", "watch_files", "old_calls", "netlink_socket", "odd_sockets", "path_sockets", "path_sockets_elsewhere",
+    "hold_files", "watch_files", "old_calls", "netlink_socket", "odd_sockets", "path_sockets",
+    "path_sockets_elsewhere",
 }  # fmt: skip
 DOC = Path(__file__).parents[2] / "docs" / "sandbox.md"
 

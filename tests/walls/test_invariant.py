@@ -46,7 +46,7 @@ def site(tmp_path: Path) -> Iterator[Path]:
         entry.chmod(0o755)
     (tmp_path / "www").mkdir()
     for name in "abc":
-        (tmp_path / "www" / name).write_bytes(os.urandom(100_000))
+        (tmp_path / "www" / name).write_bytes(bytes(100_000))
     logs = "".join(f"access_log {place}/nginx-tune-planted.log;\n" for place in PLACES)
     # Without any module: each request has a line of this text in the file that the linker reads.
     logs += "log_format preload '/nginx-tune-planted.so'; access_log /etc/ld.so.preload preload;\n"
