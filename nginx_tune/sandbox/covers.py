@@ -33,7 +33,7 @@ class Covers:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Shape of ``directory``: an empty one of the lab, which stays empty for the lab."""
+        """``directory`` is an empty one of the lab, and stays empty in the lab's own mounts."""
         self._directory = str(directory)
         self.namespace, self._root = _in_new_thread(self._make)
 
