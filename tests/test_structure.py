@@ -46,7 +46,7 @@ EDGES = {
     "inspect": {"disk_files", "disks", "live_facts"},
     "experiment": {
         "arm_server", "block", "first_answers", "held_clients", "held_kinds",
-        "inside", "memory_watch", "one_request", "page_cache", "rehearsing", "room",
+        "inside", "memory_watch", "one_request", "page_cache", "rehearsing",
         "scratch_server", "sequential", "session", "shown_files", "site_files", "survey", "taking",
         "ticking", "trial",
     },

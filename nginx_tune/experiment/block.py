@@ -175,7 +175,8 @@ def _run_block(
     try:
         with _open_log(log, stderr_path, lab.enclosure) as file:
             file.seek(log_start)
-            server = _with_log(server, parse_error_log(file))
+            lines = iter(lambda: file.readline(_MOST_LINE_BYTES), b"")
+            server = _with_log(server, parse_error_log(lines))
     except _NothingKeptError:
         reason = f"the error log {log} is a device, which keeps nothing"
         gaps = [Unknown(path=f"/server{one}", reason=reason) for one in _FROM_THE_LOG]
@@ -375,6 +376,9 @@ def _connections(
 
 
 _PRIME_SECONDS = 60.0
+_PIECE_BYTES = 1 << 20
+_MOST_LINE_BYTES = 1 << 16
+"""Of a log: nginx writes 2048 (NGX_MAX_ERROR_STR), a module what it likes."""
 
 
 def _prime(target: Target, urls: list[str]) -> None:
@@ -382,7 +386,8 @@ def _prime(target: Target, urls: list[str]) -> None:
         connection = TargetConnection(target, timeout=_PRIME_SECONDS)
         try:
             response = connection.get(url)
-            response.read()
+            while response.read(_PIECE_BYTES):
+                pass
             if response.status != http.client.OK:
                 cause = may_come_from(response.status)
                 raise UndecidedError(
@@ -394,4 +399,4 @@ def _prime(target: Target, urls: list[str]) -> None:
         except (OSError, http.client.HTTPException) as error:
             raise UndecidedError(f"GET {url} fails before any load: {error}") from None
         finally:
-            connection.close()
+            connection.finish()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
+import threading
 
 from nginx_tune import __version__
 from nginx_tune.documents.loadplan import Target
@@ -33,8 +35,24 @@ class TargetConnection(http.client.HTTPConnection):
     """
 
     def __init__(self, target: Target, *, timeout: float) -> None:
+        """``timeout`` bounds all that is done with it, in seconds, and not each answer's part."""
         super().__init__(target.address or _LOCAL[0], target.port, timeout=timeout)
         self._target = target
+        self._watched: socket.socket | None = None
+        self._watch = threading.Timer(timeout, self._end)
+        self._watch.daemon = True
+        self._watch.start()
+
+    def _end(self) -> None:
+        """Have whoever waits for the other side see an end."""
+        if self._watched is not None:
+            with contextlib.suppress(OSError):
+                self._watched.shutdown(socket.SHUT_RDWR)
+
+    def finish(self) -> None:
+        """Close it; nothing watches its time any more."""
+        self._watch.cancel()
+        self.close()
 
     def connect(self) -> None:
         """Connect; PROXY protocol first, then TLS."""
@@ -55,6 +73,7 @@ class TargetConnection(http.client.HTTPConnection):
             self.sock = context.wrap_socket(
                 self.sock, server_hostname=self._target.host.partition(":")[0]
             )
+        self._watched = self.sock  # its response may take it over
 
     def get(self, url: str) -> http.client.HTTPResponse:
         """The answer to the request that a class of the load makes by default."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.disks import evict
 from nginx_tune.sandbox.covers import open_below, open_files
 
 OVERFILLED = 1.25
@@ -24,9 +25,7 @@ def make_cold(directories: Iterable[Path]) -> int | None:
     """Drop the lab's own files from the page cache; the bytes that are still resident."""
     directories = list(directories)
     for directory in directories:
-        for _, file in open_files(directory):
-            os.fsync(file)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        evict(directory)
     return resident_bytes(directories)
 
 

@@ -84,4 +84,4 @@ def _asked(target: Target, url: str) -> Response:
     except (OSError, http.client.HTTPException) as error:
         return Response(fault=str(error) or type(error).__name__)
     finally:
-        connection.close()
+        connection.finish()

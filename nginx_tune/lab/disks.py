@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.host.programs import ProgramError, run_program
+from nginx_tune.sandbox.covers import open_files
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -67,7 +68,7 @@ def release_loops(directory: Path) -> None:
 def _status(file: Path) -> os.stat_result | None:
     """None for a file that goes at this moment."""
     try:
-        return file.stat()
+        return file.lstat()
     except OSError:
         return None
 
@@ -85,3 +86,10 @@ def _loops() -> list[tuple[str, tuple[int, int]]]:
             number = os.makedev(int(major), int(minor))
             found.append((str(device["name"]), (number, int(device["back-ino"]))))
     return found
+
+
+def evict(directory: Path) -> None:
+    """Drop a directory's files from the page cache (our own files only: posix_fadvise)."""
+    for _, file in open_files(directory):
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

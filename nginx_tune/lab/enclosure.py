@@ -172,11 +172,11 @@ class Enclosure:
         Of an ordinary user those files in it that are ``written`` are empty ones of his own: an
         overlay copies up no file whose owner or group has no number in his namespace (EOVERFLOW,
         ovl_copy_up() in fs/overlayfs/copy_up.c), and 65534 may be his own number or no number.
-        False for one that has been made such a one before.
+        False for one that has been made such a one before, and for the root.
         """
         real = settle(directory)
         self._names[directory] = real.path
-        if real.path in self._copied:
+        if real.path in self._copied or real.path == "/":
             return False
         self._copied.add(real.path)
         if not real.is_directory:

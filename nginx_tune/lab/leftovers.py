@@ -86,8 +86,6 @@ def find_labs() -> list[Leftover]:
     own = _process_namespace()
     for directory in (d for place in sorted(places) for d in place.glob("nginx-tune-lab-*")):
         try:
-            if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
-                continue
             record = _read_mark(directory)
             pid = int(record["pid"])
             # What runs in another process namespace cannot be seen from here: it is left alone.
@@ -109,18 +107,33 @@ def _process_namespace() -> str:
 
 
 def _read_mark(directory: Path) -> dict[str, Any]:
-    """The record in a directory, else what its name says.
+    """The record in a directory of this user's, else what its name says.
 
-    Errors: OSError and ValueError where neither tells.
+    What is opened without following a link and is this user's stays there: nobody else can move it
+    away in a sticky directory, or exchange it for something else.
+    Errors: OSError for what is no directory of this user's alone; ValueError where neither tells.
     """
+    number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        record: dict[str, Any] = json.loads((directory / _MARK).read_text())
+        status = os.fstat(number)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "another user's", str(directory))
+        return _record_of(directory, number)
+    finally:
+        os.close(number)
+
+
+def _record_of(directory: Path, number: int) -> dict[str, Any]:
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(_MARK, flags, dir_fd=number)) as file:
+            record: dict[str, Any] = json.loads(file.read())
     except (OSError, ValueError):
         named = _NAME.fullmatch(directory.name)
         if named is None:
             raise
-        pid, started, number = named.groups()
-        return {"mark": f"{pid}-{number}", "pid": pid, "started": started, "cgroups": []}
+        pid, started, drawn = named.groups()
+        return {"mark": f"{pid}-{drawn}", "pid": pid, "started": started, "cgroups": []}
     return record
 
 

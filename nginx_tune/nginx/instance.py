@@ -26,6 +26,8 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _LOOK_SECONDS = 0.002
 """Between two looks at what is about to be: nginx starts in some 10 ms."""
 _IDLE_LOOKS = 5
+_MOST_SAID = 1 << 20
+"""Characters of standard error that are read: a module can write as much as it likes."""
 _MASTER = "nginx: master process"
 _FOREMOST = -20
 """The lowest nice value."""
@@ -60,8 +62,9 @@ class RunningNginx:
         return self._master
 
     def stderr(self) -> str:
-        """What nginx wrote to standard error so far."""
-        return self._stderr_path.read_text(errors="replace")
+        """What nginx wrote to standard error so far; of much of it the beginning."""
+        with self._stderr_path.open(errors="replace") as file:
+            return file.read(_MOST_SAID)
 
     def refused_calls(self) -> list[str]:
         """System calls that the sandbox refused it so far, each once."""

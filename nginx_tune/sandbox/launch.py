@@ -149,6 +149,10 @@ class Entrance:
     def _give_up_rights(self, first: socket.socket) -> None:
         wanted, plan = self._prepared.wanted, self._prepared.plan
         is_root = os.geteuid() == 0
+        # What it was started with is a device of the host, on a mount that takes writes.
+        null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        os.close(null)
         limit_process(wanted, self._prepared.share, is_root=is_root)
         calls.no_new_privileges()
         writable = [*plan.writable, "/dev/shm"]  # noqa: S108  # its own

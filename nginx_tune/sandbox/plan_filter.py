@@ -42,10 +42,9 @@ ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     sched_setaffinity sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max
     sched_get_priority_min getpriority setpriority getrlimit getrusage times
     sysinfo uname getcpu getrandom nanosleep clock_nanosleep clock_gettime clock_getres
-    gettimeofday time alarm getitimer setitimer timer_create timer_settime timer_gettime
-    timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime rt_sigaction
-    rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend
-    sigaltstack pause restart_syscall signalfd signalfd4
+    gettimeofday time alarm getitimer setitimer timerfd_create timerfd_settime timerfd_gettime
+    rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo
+    rt_sigsuspend sigaltstack pause restart_syscall signalfd signalfd4
     poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd
     eventfd2 futex bind connect listen accept accept4 getsockname getpeername setsockopt getsockopt
     sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown
@@ -58,8 +57,10 @@ _FCNTL = (0, 1, 2, 3, 4, 8, 9, 1030, 1031, 1032)
 lease: one on a file that is shown would hold up the host."""
 _IOCTL = (0x5421, 0x5452, 0x541B, 0x5411, 0x5450, 0x5451, 0x5401, 0x5413)
 """FIONBIO, FIOASYNC, FIONREAD, TIOCOUTQ, FIONCLEX, FIOCLEX, TCGETS, TIOCGWINSZ."""
-_PRCTL = (1, 2, 3, 4, 7, 8, 15, 16, 21, 23, 38, 39, 0x53564D41)
-"""PDEATHSIG, DUMPABLE, KEEPCAPS, NAME, GET_SECCOMP, CAPBSET_READ, NO_NEW_PRIVS, names of memory."""
+_PRCTL = (1, 2, 3, 7, 8, 15, 16, 21, 23, 38, 39, 0x53564D41)
+"""PDEATHSIG, GET_DUMPABLE, KEEPCAPS, NAME, GET_SECCOMP, CAPBSET_READ, NO_NEW_PRIVS, names of
+memory areas."""
+_PR_SET_DUMPABLE = 4
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_FLAGS = 0o2004000
 """SOCK_NONBLOCK and SOCK_CLOEXEC, the same on both architectures."""
@@ -92,7 +93,7 @@ def plan_filter(
     """
     refuse = _ASK if asks else _ERROR | _EPERM
     count = _ASK if asks else _ALLOW
-    program = Program()
+    program = FilterProgram()
     program.load(_ARCHITECTURE)
     program.unless_one_of([AUDIT[machine]], _KILL)
     program.load(_NUMBER)
@@ -102,13 +103,12 @@ def plan_filter(
         "clone": _clone(refuse, count),
         "fcntl": _one_of(1, _FCNTL, refuse),
         "ioctl": _one_of(1, (*_IOCTL, *also_ioctl), refuse),
-        "prctl": _one_of(0, _PRCTL, refuse),
+        "prctl": _prctl(refuse),
         "socket": _socket([_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])], refuse),
         # No limit of dumps: with 0 a program in kernel.core_pattern is run (see ``limits``).
         "setrlimit": _set_limit(0, refuse),
         "prlimit64": _set_limit(1, refuse, value=2),
-        # A pair of datagram sockets could send anywhere.
-        "socketpair": _one_of(1, [_SOCK_STREAM], refuse, without=_SOCK_FLAGS),
+        "socketpair": _pair(refuse),
         "mknod": _one_of(1, _FILE_TYPES, refuse, without=0o7777),
         "mknodat": _one_of(2, _FILE_TYPES, refuse, without=0o7777),
     }
@@ -127,9 +127,9 @@ def plan_filter(
     return program.code
 
 
-def _clone(refuse: int, count: int) -> Program:
+def _clone(refuse: int, count: int) -> FilterProgram:
     """No new namespaces; threads as many as there may be, processes by the supervisor's count."""
-    part = Program()
+    part = FilterProgram()
     part.load(_argument(0))
     part.if_any_bit(_NEW_NAMESPACES, refuse)
     part.if_any_bit(_CLONE_THREAD, _ALLOW)
@@ -137,12 +137,12 @@ def _clone(refuse: int, count: int) -> Program:
     return part
 
 
-def _socket(families: list[int], refuse: int) -> Program:
+def _socket(families: list[int], refuse: int) -> FilterProgram:
     """Streams and datagrams of the families that nginx speaks.
 
     No other type: SOCK_PACKET of AF_INET would be a packet socket (inet_create, packet(7)).
     """
-    part = Program()
+    part = FilterProgram()
     part.load(_argument(0))
     part.unless_one_of(families, _ERROR | _EAFNOSUPPORT)
     part.load(_argument(1))
@@ -154,9 +154,37 @@ def _socket(families: list[int], refuse: int) -> Program:
     return part
 
 
-def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0) -> Program:
+def _pair(refuse: int) -> FilterProgram:
+    """Streams with a path alone: a pair of datagram sockets could send anywhere.
+
+    Another family would have the host load its module (net-pf-N, __sock_create()).
+    """
+    part = FilterProgram()
+    part.load(_argument(0))
+    part.unless_one_of([_AF_UNIX], _ERROR | _EAFNOSUPPORT)
+    part.load(_argument(1))
+    part.mask(0xFFFFFFFF ^ _SOCK_FLAGS)
+    part.unless_one_of([_SOCK_STREAM], refuse)
+    part.answer(_ALLOW)
+    return part
+
+
+def _prctl(refuse: int) -> FilterProgram:
+    """What nginx and C libraries ask for, but that workers be dumpable: it is said to be done.
+
+    A worker that is would show its root, as /proc/PID/root, to whoever has its user outside.
+    """
+    part = FilterProgram()
+    part.load(_argument(0))
+    part.if_within(_PR_SET_DUMPABLE, _PR_SET_DUMPABLE, _ERROR)
+    part.unless_one_of(_PRCTL, refuse)
+    part.answer(_ALLOW)
+    return part
+
+
+def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0) -> FilterProgram:
     """One argument by its values, some bits of it left out."""
-    part = Program()
+    part = FilterProgram()
     part.load(_argument(place))
     if without:
         part.mask(0xFFFFFFFF ^ without)
@@ -165,9 +193,9 @@ def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0)
     return part
 
 
-def _set_limit(place: int, refuse: int, *, value: int | None = None) -> Program:
+def _set_limit(place: int, refuse: int, *, value: int | None = None) -> FilterProgram:
     """Any limit but that of dumps, which may be read: ``value`` is the place of a new one."""
-    part = Program()
+    part = FilterProgram()
     part.load(_argument(place))
     part.unless_one_of([_RLIMIT_CORE], _ALLOW)
     if value is not None:
@@ -198,7 +226,7 @@ def _argument(number: int) -> int:
     return _ARGUMENTS + 8 * number
 
 
-class Program:
+class FilterProgram:
     """Instructions of classic BPF, each of eight bytes."""
 
     def __init__(self) -> None:
@@ -240,7 +268,7 @@ class Program:
             self._add(_JUMP_EQUAL, len(known) - index, 0, value)
         self.answer(action)
 
-    def only_for(self, number: int, part: Program) -> None:
+    def only_for(self, number: int, part: FilterProgram) -> None:
         """Judge one call by a part of its own, which answers."""
         self._add(_JUMP_EQUAL, 0, len(part.code) // 8, number)
         self.code += part.code

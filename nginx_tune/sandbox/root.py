@@ -97,7 +97,7 @@ def plan_root(wanted: Confinement) -> RootPlan:
             overlaid = kind == "directory" and (is_unsafe or is_open)
             places[one] = RootPlace(one, kind, one, overlaid=overlaid, optional=one not in named)
     for path, source in covers.items():
-        if not any(is_inside(path, one) for one in _KERNELS_PLACES):
+        if path != "/" and not any(is_inside(path, one) for one in _KERNELS_PLACES):
             places[path] = RootPlace(path, "directory", source, writable=True)
     for path, kind in shown.items():
         # Inside of what takes writes it is a place of its own, or it would take them too.

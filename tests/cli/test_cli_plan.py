@@ -181,6 +181,7 @@ def test_what_the_audit_finds_only_then_is_said(run_cli: RunCli, conf: Path) -> 
     said = f"{conf}:{brought['line']}: {brought['severity']}[io-pool-unused] "
     diff = run_cli("plan", conf, "--facts", facts)
     assert f"# the audit finds then: {said}" in diff.stdout
+    said = f"`{conf}:{brought['line']}`: {brought['severity']}[io-pool-unused] "
     assert f"- {said}" in run_cli("plan", conf, "--facts", facts, "-f", "md").stdout
     few = run_cli("plan", conf, "--facts", facts, "--only", "accept")
     assert "the audit finds then" not in few.stdout

@@ -49,7 +49,7 @@ def test_the_line_goes_first_where_the_listener_wants_it(proxied: bool) -> None:
         connection.connect()
         own = connection.sock.getsockname()
         assert connection.get("/x").status == 200
-        connection.close()
+        connection.finish()
         thread.join()
     line = f"PROXY TCP4 127.0.0.1 127.0.0.1 {own[1]} {port}\r\n".encode() if proxied else b""
     agent = f"User-Agent: nginx-tune-probe/{__version__}".encode()
