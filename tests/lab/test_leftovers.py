@@ -175,3 +175,23 @@ def test_a_lab_of_another_process_namespace_is_left_alone(tmp_path: Path) -> Non
     )
     assert directory.is_dir(), "it runs"
     assert "running=True" in run.stdout, run.stderr
+
+
+@pytest.mark.needs("root")
+def test_a_link_to_a_directory_of_ours_is_no_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user could exchange one for the other between two looks at it."""
+    ours = tmp_path / "ours"
+    ours.mkdir(0o700)
+    record = {"mark": "x", "pid": 999_999, "started": "1", "cgroups": []}
+    (ours / "mark.json").write_text(json.dumps(record))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    name = tmp_path / "nginx-tune-lab-1-1-bb"
+    name.symlink_to(ours)
+    assert str(name) not in {str(one.directory) for one in find_labs()}
+    name.unlink()
+    ours.rename(name)
+    assert str(name) in {str(one.directory) for one in find_labs()}
+    name.chmod(0o777)
+    assert str(name) not in {str(one.directory) for one in find_labs()}, "anybody's"

@@ -314,3 +314,51 @@ def test_stacks_of_threads_are_no_memory_that_is_used_up(
     """
     found = run([PYTHON, "-I", "-c", textwrap.dedent(script)], as_user=as_user, threads=threads)
     assert found.stdout == said, found.stderr
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_nothing_that_it_was_started_with_is_the_hosts(as_user: bool) -> None:
+    """Standard input was a device of the host, on a mount that takes writes."""
+    script = """
+import os
+try:
+    os.fchmod(0, 0o600)
+    print("changed")
+except OSError as error:
+    print(error.errno)
+"""
+    before = Path("/dev/null").stat().st_mode
+    said = run([PYTHON, "-I", "-c", script], as_user=as_user)
+    assert Path("/dev/null").stat().st_mode == before
+    assert int(said.stdout) in {errno.EROFS, errno.EPERM}, said.stderr
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_nothing_of_it_is_dumped(as_user: bool) -> None:
+    """With a limit of 0 a program in kernel.core_pattern would be run all the same, outside."""
+    script = """
+import resource
+print(resource.getrlimit(resource.RLIMIT_CORE))
+try:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    print("changed")
+except (OSError, ValueError):
+    pass
+"""
+    assert run([PYTHON, "-I", "-c", script], as_user=as_user).stdout == "(1, 1)\n"
+
+
+@needs_python
+def test_whoever_has_a_workers_user_outside_does_not_see_its_root() -> None:
+    """A process that changed its user is not dumpable, and nginx asks for it in vain."""
+    script = """
+import ctypes, os
+prctl = ctypes.CDLL(None).prctl
+os.setgid(65534)
+os.setuid(65534)
+print(prctl(4, 1, 0, 0, 0), prctl(3, 0, 0, 0, 0))
+"""
+    said = run([PYTHON, "-I", "-c", script], as_user=False)
+    assert said.stdout in {"0 0\n", "0 2\n"}, said.stderr
