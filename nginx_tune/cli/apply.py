@@ -231,7 +231,8 @@ def _show_diff(found: Sequence[Examined]) -> None:
 
     diff = render_diff((one.entry.path, one.original, one.content) for one in found)
     try:
-        click.echo(plain(diff.decode("utf-8", "backslashreplace")), nl=False)
+        lines = diff.decode("utf-8", "backslashreplace").split("\n")
+        click.echo("\n".join(map(plain, lines)), nl=False)
         sys.stdout.flush()
     except OSError:
         discard(sys.stdout)
