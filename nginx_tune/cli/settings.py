@@ -31,7 +31,7 @@ class Settings(NamedTuple):
     is_found: bool
     """Searched upward, not named by who calls."""
     passed_over: str = ""
-    """Why a file that was found is not read; empty where it is."""
+    """Reason for not reading a file that was found; empty when it is read."""
 
 
 def read_settings(path: Path | None) -> Settings:

@@ -21,7 +21,7 @@ from nginx_tune.documents.plan import Hunk, PlannedFile
 Span = tuple[int, int, bytes]
 """Start and end in the bytes of a file, and what takes their place."""
 _Exact = tuple[int, bytes, bytes]
-"""Where a change begins, what stands there before and after."""
+"""Place of a change, with the text before and after."""
 
 
 class _Piece(NamedTuple):

@@ -48,7 +48,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 """The MD5 of a key; what is being written is named otherwise."""
 _POLL_SECONDS = 0.05
 _BARE_LOG = STATE / "connections.log"
-"""Of a bare server in nginx's place, which no sandbox holds."""
+"""Log of a bare server in nginx's place, which runs outside of the sandbox."""
 
 
 def wait_for_cached(directories: Collection[Path], count: int, *, patience_seconds: float) -> None:
@@ -378,7 +378,7 @@ def _connections(
 _PRIME_SECONDS = 60.0
 _PIECE_BYTES = 1 << 20
 _MOST_LINE_BYTES = 1 << 16
-"""Of a log: nginx writes 2048 (NGX_MAX_ERROR_STR), a module what it likes."""
+"""Bound on one line of a log: nginx writes 2048 (NGX_MAX_ERROR_STR), a module any number."""
 
 
 def _prime(target: Target, urls: list[str]) -> None:
