@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from nginx_versions import SERIES, need, present
 from unprivileged import has_namespaces, interpreter
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +94,10 @@ def _lists(tool: str, *options: str) -> Callable[[], bool]:
     return lambda: bool(subprocess.run(command, capture_output=True, check=False).stdout)
 
 
+def _serves(series: str) -> Callable[[], bool]:
+    return lambda: series in present()
+
+
 def _can_make(program: str, file: str, word: str) -> Callable[[], bool]:
     """Whether the kernel knows a kind of device or file system, and the program to make one."""
     return lambda: _programs(program)() and word in Path(file).read_text()
@@ -138,7 +143,6 @@ HAS: dict[str, Callable[[], bool]] = {
     "btrfs": _can_make("mkfs.btrfs", "/proc/filesystems", "btrfs"),
     "dm": _can_make("dmsetup", "/proc/misc", "device-mapper"),
     "md": _can_make("mdadm", "/proc/devices", " md"),
-    "matrix": _lists("nginx-matrix"),
     "stream-modules": _lists("nginx-matrix", "--modules"),
     "layouts": _lists("nginx-layouts"),
     "script-modules": _files(
@@ -154,6 +158,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "bwrap": _programs("bwrap"),
     "axe": lambda: find_spec("axe_core_python") is not None,
     "sphinx": lambda: all(map(find_spec, ("sphinx", "myst_parser", "furo"))),
+    **{need(series): _serves(series) for series in SERIES},
     **{
         name: _programs(name)
         for name in (

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from apply_site import Site
 from change_files import snapshot
 from free_ports import free_port
+from nginx_versions import stream_modules
 
 from nginx_tune.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
@@ -21,7 +20,6 @@ from nginx_tune.turnover.asking import ask_place
 from nginx_tune.turnover.process import process_of
 
 Make = Callable[..., Site]
-MATRIX = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
 
 
 @pytest.mark.parametrize(
@@ -51,9 +49,7 @@ def test_who_ends_a_connection_at_once_has_accepted_it(
 
 @pytest.mark.needs("root", "nginx", "stream-modules")
 def test_a_stream_whose_upstream_refuses_holds_no_change_up(make_site: Make) -> None:
-    listing = [MATRIX, "--modules", "--list"]
-    modules = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
-    module = next(one for one in modules if one.endswith("ngx_stream_module.so"))
+    module = stream_modules()[0]
     port, nobody = free_port(), free_port()
     site = make_site(
         f"load_module {module};\n"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from nginx_versions import stream_modules
 from real_nginx import PATH, serving
 from situations import host, load, nginx, site
 from test_plan_changes import contents, write
@@ -20,7 +21,6 @@ from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import DecisionId
 from nginx_tune.emit.changes import plan_changes
 
-MATRIX = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
 CONF = """\
 load_module {module}; daemon off; pid {folder}/pid; error_log {folder}/error.log; user root;
 {main}
@@ -33,9 +33,7 @@ pytestmark = pytest.mark.needs("root", "nginx", "stream-modules")
 
 @pytest.fixture(scope="module")
 def module() -> str:
-    listing = [MATRIX, "--modules", "--list"]
-    found = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
-    return next(one for one in found if one.endswith("ngx_stream_module.so"))
+    return stream_modules()[0]
 
 
 def planned(folder: Path, conf: str, name: DecisionId, log: str | None = None) -> str:

@@ -91,7 +91,7 @@ def test_what_nginx_passes_on_at_once_has_the_pace_of_the_origin(
     check_pace(lambda: watch(plan, tls=tls, http2=http2))
 
 
-@pytest.mark.needs("matrix", "openssl")
+@pytest.mark.needs("nginx-1.30", "openssl")
 def test_a_stream_over_http3_has_the_pace_of_the_origin(tmp_path: Path, origin_port: int) -> None:
     passed_on = (
         f"location /events {{ proxy_pass http://127.0.0.1:{origin_port}; proxy_buffering off; }}"

@@ -23,7 +23,7 @@ from nginx_tune.window.waiting import plan_round_trips
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.needs("root", "nginx", "probe", "matrix", "openssl", "tun")
+pytestmark = pytest.mark.needs("root", "nginx", "probe", "nginx-1.30", "openssl", "tun")
 
 
 def with_nginx(link: Link, place: Path, call: Callable[[Quic], T]) -> tuple[T, Counts]:

@@ -52,7 +52,7 @@ def test_what_was_found_once_stays_cured(tmp_path: Path, tls: list[str], seed: i
     assert complaints(situation, run(situation, tls)) == [], situation
 
 
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.30")
 @pytest.mark.parametrize("number", range(OVER_HTTP3))
 def test_nor_over_http3(tmp_path: Path, number: int) -> None:
     seed = SEED + number

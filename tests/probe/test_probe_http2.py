@@ -25,6 +25,7 @@ from http2_peer import (
     frame,
     http2_peer,
 )
+from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, StartNginx, await_port, children, load_class, load_plan
 from truth import assert_stop_is_seen, stopped_once
 
@@ -35,8 +36,6 @@ from nginx_tune.load.probe import run_probe
 from nginx_tune.prove.histogram import decode_histogram
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
-
-MATRIX = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 
@@ -191,11 +190,9 @@ def test_a_server_without_it_is_named(
     assert any(flag.startswith("tls: ") for flag in coded.flags), coded.flags
 
 
-@pytest.mark.needs("matrix")
-@pytest.mark.parametrize("series", ["1.18", "1.26", "1.30"])
+@pytest.mark.parametrize("series", marked("1.18", "1.26", "1.30"))
 def test_other_versions_answer_all(series: str, tmp_path: Path, free_port: int) -> None:
-    listed = subprocess.run([MATRIX, "--list"], capture_output=True, text=True, check=True).stdout
-    program = dict(line.split(maxsplit=1) for line in listed.splitlines())[series]
+    program = find_nginx(series).program
     as_before = tuple(map(int, series.split("."))) < (1, 25)
     limit = "http2_max_requests" if series == "1.18" else "keepalive_requests"
     listen = f"listen 127.0.0.1:{free_port}" + (" http2;" if as_before else "; http2 on;")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from free_ports import free_port
+from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, children, load_class, load_plan
 from truth import assert_stop_is_seen, stopped_once
 
@@ -29,11 +30,9 @@ from nginx_tune.load.probe import run_probe
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
-MATRIX = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
+pytestmark = pytest.mark.needs("nginx", "probe", "nginx-1.30", "openssl")
 
-pytestmark = pytest.mark.needs("nginx", "probe", "matrix", "openssl")
-
-SERIES = ["1.26", "1.30"]
+SERIES = marked("1.26", "1.30")
 
 CONF = """
 {user} daemon off; worker_processes {workers}; pid {dir}/pid; error_log {dir}/error.log info;
@@ -81,8 +80,7 @@ def listening(
     argv: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Quic]:
-    listed = subprocess.run([MATRIX, "--list"], capture_output=True, text=True, check=True).stdout
-    program = dict(line.split(maxsplit=1) for line in listed.splitlines())[series]
+    program = find_nginx(series).program
     (place / "files").mkdir()
     for path, size in SIZES.items():
         (place / "files" / path[1:]).write_bytes(os.urandom(size))

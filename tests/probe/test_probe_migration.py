@@ -15,7 +15,7 @@ from nginx_tune.errors import UsageError
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
-pytestmark = pytest.mark.needs("nginx", "probe", "matrix", "openssl")
+pytestmark = pytest.mark.needs("nginx", "probe", "nginx-1.30", "openssl")
 
 SLOW = "limit_rate_after 0; location /100k { limit_rate 400k; }"
 """Answers that last about a quarter of a second, so that some are under way at any moment."""

@@ -278,7 +278,7 @@ def test_slow_streams_of_one_connection_have_a_pace_each(
     pytest.fail(f"{came}")
 
 
-@pytest.mark.needs("matrix", "openssl")
+@pytest.mark.needs("nginx-1.30", "openssl")
 def test_bodies_pass_over_http3(tmp_path: Path, origin: int) -> None:
     passed_on = (
         f"client_max_body_size 8m; location /uploads {{ proxy_pass http://127.0.0.1:{origin}; }}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from needs import lacks
+from nginx_versions import find_nginx
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.host.bound_sockets import BoundSocket, Holder
@@ -22,7 +22,6 @@ from nginx_tune.subject.subject import ConfigurationFiles
 from nginx_tune.turnover.bindings import Binding, bindings_of, in_the_way, may_share
 from nginx_tune.turnover.host_refusals import masters_of, refused_here, taken_here
 
-MATRIX = Path("~/.cache/nginx-tune/matrix").expanduser()
 SERVES = "location / { return 204; }"
 
 
@@ -55,10 +54,8 @@ def refusals(old: Path, new: Path) -> list[str]:
 
 def program() -> list[str]:
     """One that speaks QUIC."""
-    root = MATRIX / "1.30"
-    loader = next(root.glob("usr/lib/*/ld-linux*"), None)
-    if loader is None:
-        lacks("matrix", "no nginx 1.30 here (tools/nginx-matrix gets it)")
+    root = Path(find_nginx("1.30").program).parent
+    loader = next(root.glob("usr/lib/*/ld-linux*"))
     nginx = root / "usr/sbin/nginx"
     return [str(loader), "--library-path", str(loader.parent), str(nginx)]
 
@@ -141,7 +138,7 @@ HELD: dict[str, tuple[dict[str, object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.needs("root", "nginx", "matrix")
+@pytest.mark.needs("root", "nginx", "nginx-1.30")
 def test_the_ports_that_others_hold_are_those_that_nginx_cannot_bind(tmp_path: Path) -> None:
     key = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
     made = ("-nodes", "-keyout", tmp_path / "key", "-out", tmp_path / "crt", "-subj", "/CN=a")
@@ -191,7 +188,7 @@ PLACES = {
 }  # fmt: skip
 
 
-@pytest.mark.needs("root", "nginx", "matrix")
+@pytest.mark.needs("root", "nginx", "nginx-1.30")
 def test_the_places_that_are_missing_are_those_that_nginx_cannot_open(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "file").touch()
@@ -247,7 +244,7 @@ def test_a_socket_file_that_the_nginx_itself_listens_at_is_no_hindrance(tmp_path
             assert [one.text.split()[2] for one in found] == [f"unix:{path}" for path in refused]
 
 
-@pytest.mark.needs("root", "nginx", "matrix")
+@pytest.mark.needs("root", "nginx", "nginx-1.30")
 def test_nginx_takes_a_socket_file_over_that_it_listens_at(tmp_path: Path) -> None:
     old, new = conf(tmp_path, "old"), conf(tmp_path, "new", listen=f"listen unix:{tmp_path}/s;")
     run = start(tmp_path, new).run

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nginx_versions import present
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--before", "400ms", "--after", "300ms", "--drain", "1s", "-f", "json")
 SYSTEM_NGINX = "/usr/sbin/nginx"
-MATRIX = Path("~/.cache/nginx-tune/matrix").expanduser()
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe")
 
@@ -107,7 +107,7 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
     (place / "few-new.conf").write_text(f"user root; worker_processes 1; pid {place}/p; {few}")
     start_few(started, place)
 
-    if (MATRIX / "1.26").is_dir() and (MATRIX / "1.30").is_dir():
+    if {"1.26", "1.30"} <= set(present()):
         old = site(place, "program", top="worker_shutdown_timeout 200ms;")
         first, second = (program(private / version, version) for version in ("1.26", "1.30"))
         started.start(
@@ -205,7 +205,7 @@ def program(home: Path, version: str) -> Path:
 
     nginx runs its new program by its own first argument: with the script's name it is ours.
     """
-    shutil.copytree(MATRIX / version / "usr", home / "usr", copy_function=_link)
+    shutil.copytree(Path(present()[version]).parent / "usr", home / "usr", copy_function=_link)
     loader = next(home.glob("usr/lib/*/ld-linux*"))
     script = home / "nginx"
     script.write_text(
@@ -283,7 +283,7 @@ def test_fewer_workers_with_reuseport_reset_connections_unless_the_kernel_moves_
     assert moved["counters"]["TCPMigrateReqSuccess"] > 0
 
 
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.26", "nginx-1.30")
 def test_a_program_is_exchanged_while_it_runs_without_a_loss_and_not_by_a_restart(
     runs: Runs,
 ) -> None:
@@ -306,7 +306,7 @@ def test_what_nginx_t_rejects_is_not_rehearsed(run_cli: RunCli, place: Path) -> 
     assert run.stderr.count("\n") == 1
 
 
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.26")
 def test_of_two_programs_the_one_that_rejects_its_side_is_named(
     run_cli: RunCli, place: Path, private: Path
 ) -> None:

@@ -395,7 +395,7 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
 
 
 @in_the_lab
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.30")
 def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) -> None:
     blocks = blocks_of(run(run_cli, "quic-reload", seconds="4s"))
     lost = {
@@ -411,7 +411,7 @@ def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) 
 
 
 @in_the_lab
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.30")
 def test_clients_whose_port_changes_are_followed_by_one_worker_alone(run_cli: RunCli) -> None:
     blocks = blocks_of(run(run_cli, "quic-migration", seconds="4s"))
     quic = {arm: block.classes["h3"].http3 for arm, block in blocks.items()}
@@ -423,7 +423,7 @@ def test_clients_whose_port_changes_are_followed_by_one_worker_alone(run_cli: Ru
 
 
 @in_the_lab
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.30")
 def test_streams_of_a_cleartext_connection_wait_for_its_one_sendfile(run_cli: RunCli) -> None:
     result = run(run_cli, "http2-cold-files", seconds="3s")
     texts = {arm.arm: arm.nginx_conf for arm in result.arms}

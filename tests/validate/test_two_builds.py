@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from nginx_versions import NEWEST, find_nginx
 
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.verdict import Environment, Verdict
@@ -82,13 +83,10 @@ def validated(run_cli: RunCli, *args: object) -> subprocess.CompletedProcess[str
 
 
 def newest() -> str:
-    listed = subprocess.run(
-        [ROOT / "tools" / "nginx-matrix", "--list"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    return listed[-1]
+    return find_nginx(NEWEST).program
 
 
-@pytest.mark.needs("nginx", "root", "probe", "matrix")
+@pytest.mark.needs("nginx", "root", "probe", "nginx-1.30")
 @pytest.mark.alone
 def test_each_arm_is_run_by_its_own(run_cli: RunCli, conf: Path) -> None:
     run = validated(run_cli, conf, "--nginx", newest(), "--against-nginx", SYSTEM)
@@ -109,7 +107,7 @@ def test_each_arm_is_run_by_its_own(run_cli: RunCli, conf: Path) -> None:
     assert swapped.stderr.rstrip().endswith(f"(run by {SYSTEM})")
 
 
-@pytest.mark.needs("root", "nobody", "matrix", "nginx")
+@pytest.mark.needs("root", "nobody", "nginx-1.30", "nginx")
 def test_a_baseline_that_others_could_write_is_not_run(
     run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:

@@ -205,7 +205,7 @@ def test_a_site_is_asked_over_http_2_where_it_speaks_it(run_cli: RunCli, root: P
     assert (refused.returncode, "does not speak HTTP/2" in refused.stderr) == (4, True)
 
 
-@pytest.mark.needs("openssl", "matrix")
+@pytest.mark.needs("openssl", "nginx-1.30")
 def test_a_site_is_asked_over_http_3_and_over_each_protocol(run_cli: RunCli, root: Path) -> None:
     made = make_certificate(root.parent, names=["localhost"])
     conf = write(

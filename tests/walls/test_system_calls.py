@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nginx_versions import SERIES, find_nginx, marked
 from twins import twin
-from unprivileged import ROOT
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 MODULES = Path("/usr/lib/nginx/modules")
@@ -59,20 +59,12 @@ def differences(run_cli: RunCli, path: Path, nginx: str) -> list[str]:
     return found
 
 
-def versions() -> list[tuple[str, str]]:
-    listing = [ROOT / "tools" / "nginx-matrix", "--list"]
-    said = subprocess.run(listing, capture_output=True, text=True, check=False).stdout
-    return [(line.split()[0], line.split()[1]) for line in said.splitlines()]
-
-
 @pytest.mark.needs("openssl")
-@pytest.mark.parametrize(("version", "nginx"), versions())
-def test_no_version_is_refused_a_call(
-    run_cli: RunCli, place: Path, version: str, nginx: str
-) -> None:
+@pytest.mark.parametrize("series", marked(*SERIES))
+def test_no_version_is_refused_a_call(run_cli: RunCli, place: Path, series: str) -> None:
     """Threads, direct reads, a cache, unix sockets, and QUIC where there is."""
     quic = ""
-    if tuple(map(int, version.split("."))) >= (1, 26):
+    if tuple(map(int, series.split("."))) >= (1, 26):
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a",
              "-keyout", place / "key.pem", "-out", place / "cert.pem"],
@@ -82,7 +74,7 @@ def test_no_version_is_refused_a_call(
             "listen 127.0.0.1:18443 quic reuseport; listen 127.0.0.1:18443 ssl;"
             f" ssl_certificate {place}/cert.pem; ssl_certificate_key {place}/key.pem;"
         )
-    found = differences(run_cli, conf(place, server=quic), nginx)
+    found = differences(run_cli, conf(place, server=quic), find_nginx(series).program)
     assert not [one for one in found if one.startswith("the sandbox refused")]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nginx_versions import stream_modules
 from test_wall_mutations import NO_COVER, NO_SEAL, changed
-from unprivileged import ROOT
 from wall_attack import SYSTEM_NGINX, USERS, attack, package
 
 __all__ = ["package"]
@@ -21,9 +20,8 @@ NO_NETWORK = ("lab/walls.py", '"--net", ', "")
 
 
 def serve(package: Path, user: str) -> dict[str, Any]:
-    listing = [ROOT / "tools" / "nginx-matrix", "--modules", "--list"]
-    said = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
-    return attack(package, kind="streams", user=user, nginx=SYSTEM_NGINX, modules=said.splitlines())
+    modules = stream_modules()
+    return attack(package, kind="streams", user=user, nginx=SYSTEM_NGINX, modules=modules)
 
 
 @pytest.mark.parametrize("user", USERS)

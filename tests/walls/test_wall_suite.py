@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unprivileged import NOBODY, ROOT
+from nginx_versions import present
+from unprivileged import NOBODY
 from wall_attack import EVERYTHING, SYSTEM_NGINX, TURN, USERS, attack, package
 from wall_requests import PIPES, all_but
 
@@ -39,10 +40,7 @@ pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc")
 
 def versions() -> list[str]:
     """Other versions of nginx that are here."""
-    listing = [ROOT / "tools" / "nginx-matrix", "--list"]
-    said = subprocess.run(listing, capture_output=True, text=True, check=False).stdout
-    programs = [line.split()[1] for line in said.splitlines()]
-    return [program for program in programs if program != SYSTEM_NGINX]
+    return [program for program in present().values() if program != SYSTEM_NGINX]
 
 
 def check_unharmed(answer: dict[str, Any]) -> None:
@@ -80,7 +78,7 @@ def test_a_module_attacks_in_vain_while_it_serves(package: Path, user: str, work
     check_unharmed(answer)
 
 
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.30")
 @pytest.mark.parametrize("user", USERS)
 def test_a_module_attacks_other_versions_in_vain(package: Path, user: str) -> None:
     attacked: set[str] = set()
@@ -124,7 +122,7 @@ def check_directives(answer: dict[str, Any], nginx: str) -> None:
     assert served["answered"] == served["asked"], (nginx, served)
 
 
-@pytest.mark.needs("matrix")
+@pytest.mark.needs("nginx-1.30")
 @pytest.mark.parametrize("kind", ["directives", "requests"])
 def test_an_ordinary_users_other_version_reaches_nothing(package: Path, kind: str) -> None:
     others = [nginx for nginx in versions() if Path(nginx).parent.name in NEWER]
