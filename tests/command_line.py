@@ -7,7 +7,6 @@ imports on demand, the interpreter's exit) is tested with `start`.
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
@@ -15,10 +14,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 Run = subprocess.CompletedProcess[str]
 
@@ -54,24 +53,25 @@ def call(
 ) -> Run:
     """Run ``nginx-tune`` in this process, with descriptors, environment and directory of its own.
 
-    Nothing of the run stays: what the package keeps for the length of a run is forgotten, and
-    handlers of signals are put back. In any other thread but the first it is `start`.
+    Handlers of signals are put back. The caches of the package stay: they hold what depends on
+    nothing but their arguments and its own files. In any other thread than the first it is `start`.
     """
     if threading.current_thread() is not threading.main_thread():
         return start(*arguments, stdin=stdin, env=env, cwd=cwd, timeout=timeout)
     words = ["nginx-tune", *map(str, arguments)]
     text = stdin.encode() if isinstance(stdin, str) else stdin
-    with ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
-        files[0].write(text)
-        files[0].seek(0)
-        stack.enter_context(_environment(env or {}, cwd))
-        stack.enter_context(_signals(timeout, words))
-        stack.enter_context(_standard_streams(files))
-        stack.callback(_forget)
-        status = _main(words)
-        out, err = (_read_all(file) for file in files[1:])
-    return subprocess.CompletedProcess(words, status, out, err)
+    out: list[str] = []
+    err: list[str] = []
+    with tempfile.TemporaryFile() as given, _gathered(out) as to_out, _gathered(err) as to_err:
+        given.write(text)
+        given.seek(0)
+        with (
+            _environment(env or {}, cwd),
+            _signals(timeout, words),
+            _standard_streams([given.fileno(), to_out, to_err]),
+        ):
+            status = _main(words)
+    return subprocess.CompletedProcess(words, status, out[0], err[0])
 
 
 def _main(words: list[str]) -> int:
@@ -86,10 +86,22 @@ def _main(words: list[str]) -> int:
         sys.argv = before
 
 
-def _read_all(file: IO[bytes]) -> str:
-    file.seek(0)
-    text = file.read().decode()
-    return text.replace("\r\n", "\n").replace("\r", "\n")  # as `subprocess` reads text
+@contextmanager
+def _gathered(found: list[str]) -> Iterator[int]:
+    """The entrance of a pipe; what came through it is in ``found`` when all have closed it."""
+    way_out, way_in = os.pipe()
+
+    def read() -> None:
+        with open(way_out, encoding="utf-8") as file:  # noqa: PTH123  # a descriptor
+            found.append(file.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield way_in
+    finally:
+        os.close(way_in)
+        reader.join()
 
 
 @contextmanager
@@ -127,15 +139,15 @@ def _signals(seconds: float, words: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _standard_streams(files: list[IO[bytes]]) -> Iterator[None]:
-    """Descriptors 0 to 2 and Python's own streams on these files."""
+def _standard_streams(given: list[int]) -> Iterator[None]:
+    """Descriptors 0 to 2 and Python's own streams on these."""
     streams: tuple[Any, Any, Any] = (sys.stdin, sys.stdout, sys.stderr)
     for stream in streams[1:]:
         stream.flush()
     kept = [os.dup(number) for number in range(3)]
     try:
-        for number, file in enumerate(files):
-            os.dup2(file.fileno(), number)
+        for number, descriptor in enumerate(given):
+            os.dup2(descriptor, number)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
@@ -147,12 +159,3 @@ def _standard_streams(files: list[IO[bytes]]) -> Iterator[None]:
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
             os.close(descriptor)
-
-
-def _forget() -> None:
-    """Empty the caches of the package: a process of its own begins without."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("nginx_tune"):
-            for value in list(vars(module).values()):
-                if isinstance(value, functools._lru_cache_wrapper):
-                    value.cache_clear()
