@@ -6,8 +6,10 @@ package with what it needs, and an interpreter that he may run.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from functools import cache
@@ -44,6 +46,18 @@ def has_namespaces() -> bool:
     command = ["unshare", "-Urnmpif", "--mount-proc", "true"]
     run = subprocess.run(command, capture_output=True, check=False, cwd="/", **AS_NOBODY)
     return run.returncode == 0
+
+
+def let_all_see(path: Path) -> None:
+    """Let every user read a directory, and get there; what others may do already stays."""
+    for directory in (path, *path.parents):
+        found = directory.stat()
+        if (
+            found.st_uid == os.geteuid()
+            and found.st_mode & 0o055 != 0o055
+            and directory.parent != directory
+        ):
+            directory.chmod(stat.S_IMODE(found.st_mode) | 0o055)
 
 
 def copy_package(place: Path) -> Path:

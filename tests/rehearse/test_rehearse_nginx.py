@@ -193,9 +193,12 @@ def test_a_limit_for_each_client_is_told_and_fails_nothing_that_it_alone_refuses
 
 
 def start_few(runs: Runs, place: Path, again: str = "") -> None:
-    """Fewer workers than before: connections are reset, or the kernel moves them."""
+    """Fewer workers than before: connections are reset, or the kernel moves them.
+
+    The old ones end as soon as they have nothing to do, on a busy machine later than in a second.
+    """
     load = (place / "few-old.conf", place / "few-new.conf", "--rate", "600", "--idle", "0",
-            "--active", "0", "--no-back")  # fmt: skip
+            "--active", "0", "--no-back", "--drain", "30s")  # fmt: skip
     runs.start(f"few{again}", *load)
     runs.start(f"few-moved{again}", *load, "--sysctl", "net.ipv4.tcp_migrate_req=1")
 

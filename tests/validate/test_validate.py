@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from unprivileged import let_all_see
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.verdict import Verdict
@@ -38,9 +39,7 @@ def site(tmp_path: Path) -> Path:
     root.mkdir()
     for index in range(4):
         (root / f"f{index}").write_bytes(bytes(20_000))
-    for directory in (*tmp_path.parents, tmp_path):
-        if directory.stat().st_mode & 0o005 != 0o005 and directory != Path("/"):
-            directory.chmod(directory.stat().st_mode | 0o005)
+    let_all_see(tmp_path)
     return root
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from free_ports import free_port
 from observed_servers import CONF, RunCli, observe
+from own_name import own_name
 from prometheus_client.parser import text_string_to_metric_families
 
 from nginx_tune.documents.observation import Observation
@@ -105,7 +106,7 @@ def run_nginx(disk: tuple[Path, str], scratch: Path, aio: str) -> Iterator[Block
     port = free_port()
     conf = scratch / "nginx.conf"
     conf.write_text(CONF.format(scratch=scratch, data=data, port=port, aio=aio))
-    group = LabCgroups(f"observed-{os.getpid()}-{port}")
+    group = LabCgroups(f"observed-{own_name()}-{port}")
     # Far below what a busy machine still copies: the disk must be what clients wait for.
     group.limit_reads(device_number(device), bytes_per_second=2 * MIB, reads_per_second=None)
     load = Load(port)
