@@ -81,7 +81,14 @@ def _cut_everywhere(
     return ended
 
 
-@pytest.mark.parametrize("ends", ["kept", "taken back", "kept, then taken back"])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "taken back",
+        "kept, then taken back",
+        pytest.param("kept", marks=pytest.mark.thorough),  # the beginning of the one before
+    ],
+)
 def test_behind_every_call_the_next_start_ends_it(
     disk: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import lacks
 from nginx_versions import present
 from tiers import ALL, REPEAT
 from unprivileged import NOBODY
@@ -96,6 +97,8 @@ def test_a_module_attacks_in_vain_while_it_serves(package: Path, user: str, work
 @pytest.mark.parametrize("user", USERS)
 def test_a_module_attacks_other_versions_in_vain(package: Path, user: str) -> None:
     attacked: set[str] = set()
+    if not versions():
+        lacks("nginx-1.26", "the newest of the matrix is the installed one")
     for nginx in versions():
         for how in HOW:
             answer = attack(package, kind="module", user=user, nginx=nginx, how=how)
@@ -141,6 +144,8 @@ def check_directives(answer: dict[str, Any], nginx: str) -> None:
 @pytest.mark.parametrize("kind", ["directives", "requests"])
 def test_an_ordinary_users_other_version_reaches_nothing(package: Path, kind: str) -> None:
     others = [nginx for nginx in versions() if Path(nginx).parent.name in NEWER]
+    if not others:
+        lacks("nginx-1.26", "the newest of the matrix is the installed one")
     nginx = others[TURN % len(others)]
     sys.stdout.write(f"{nginx}, turn {TURN} ({REPEAT})\n")
     wanted: dict[str, Any] = {"kind": kind, "user": "nobody", "nginx": nginx}
