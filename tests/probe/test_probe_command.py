@@ -34,7 +34,7 @@ def test_a_url_is_measured_in_a_closed_or_an_open_loop(nginx: Nginx, run_cli: Ru
     closed = run_cli("probe", url, "--allow-live", "--connections", "3", *SHORT, "-f", "json")
     assert closed.returncode == 0, closed.stderr
     result = decode(Measurement, closed.stdout.encode()).classes["url"]
-    assert result.requests > 100
+    assert result.requests > 10
     assert result.errors == {}
     opened = run_cli("probe", url, "--allow-live", "--rate", "200", *SHORT, "-f", "json")
     result = decode(Measurement, opened.stdout.encode()).classes["url"]

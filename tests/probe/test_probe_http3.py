@@ -213,7 +213,7 @@ def test_a_hundred_streams_of_one_connection(quic: Quic) -> None:
     item = over_http3("/1k", http3=Http3(streams=100), connections=1, arrivals=closed(100))
     found = run(quic, item)["c"]
     assert found.errors == {}
-    assert found.requests > 100
+    assert found.requests >= 100
     assert found.http3 is not None
     assert found.http3.most_streams == 100
     assert found.http3.mean_streams > 10

@@ -236,7 +236,7 @@ def test_a_new_connection_for_each_request_leaks_none(nginx: Nginx, run_cli: Run
     measurement = measure(run_cli, nginx.url("/1k"), *arguments, "--allow-live", "-f", "json")
     result = measurement.classes["url"]
     assert result.errors == {}
-    assert result.connections_opened >= result.requests > 1000
+    assert result.connections_opened >= result.requests > 100
     # Neither descriptors nor memory grow with the connections that were.
     assert measurement.generator.max_rss_bytes < 40 << 20
 

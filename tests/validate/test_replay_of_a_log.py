@@ -104,7 +104,7 @@ def test_redirects_are_no_files(run_cli: RunCli, server: Server) -> None:
 
 
 @pytest.mark.needs("root", "nginx", "probe", "loop", "ip")
-@pytest.mark.parametrize("paths", [(), ("--keep-paths",)])
+@pytest.mark.parametrize("paths", [(), pytest.param(("--keep-paths",), marks=pytest.mark.thorough)])
 def test_a_lab_has_files_of_the_sizes_that_were_sent(
     run_cli: RunCli, server: Server, paths: tuple[str, ...]
 ) -> None:
