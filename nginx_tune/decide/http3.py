@@ -10,12 +10,11 @@ clients of HTTP/3 in every release so far (scenario ``quic-reload``).
 
 With more than one worker a ``quic`` listener needs ``reuseport``: packets of one connection would
 else come to any of them. A client whose port changes (a NAT that forgot it) then comes to another
-worker, which does not know it (scenario ``quic-migration``). Browsers learn of it by Alt-Svc, or by
-DNS. Of a stream no more than ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download
-has at most that in a round trip: it is raised where the round trip and what clients take are known
-(``round_trip`` and ``concurrency`` of the workload), never by a guess. ``observe`` measures the
-round trip at the clients that nginx has: the kernel keeps it for each of their connections
-(``tcpi_rtt``).
+worker, which does not know it. Browsers learn of HTTP/3 by Alt-Svc, or by DNS. Of a stream no more
+than ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download has at most that in a
+round trip: it is raised where the round trip and what clients take are known (``round_trip`` and
+``concurrency`` of the workload), never by a guess. ``observe`` measures the round trip at the
+clients that nginx has: the kernel keeps it for each of their connections (``tcpi_rtt``).
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def _of_moving_clients(s: Situation) -> list[str]:
     others = s.workers - 1
     by_worker = (
         f"a client whose UDP port changes comes to another worker {others} times of {s.workers}, "
-        "and loses its connection (reuseport without quic_bpf; scenario quic-migration)"
+        "and loses its connection (reuseport without quic_bpf)"
     )
     return [
         *([by_worker] if others > 0 else []),

@@ -49,8 +49,8 @@ REFUSED = {
     "plan": f"{_ASKED} c p test weaker_walls",
     "audit": f"{_TRIED} c p pid overlay plan write_baseline diff_base fix_diff test today output",
     "explain": "list facts workload output",
-    "probe": "connections rate arrivals max_connections http2 http3 streams rebind_every "
-    "migrate_every event_stream stamp stream_end websocket message_bytes text think duration "
+    "probe": "connections rate arrivals max_connections http2 http3 streams "
+    "event_stream stamp stream_end think duration "
     "warmup timeout head header status keepalive range paths_from pick zipf replay speed "
     "document_root slow_read slow_read_of priority idle_connections new_connections insecure "
     "cacert server_name no_sessionid tls_min tls_max ciphers cert key unix proxy_protocol "

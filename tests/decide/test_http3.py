@@ -83,7 +83,7 @@ def test_what_it_cannot_be_had_without(facts: Facts, given: Site, verdict: str, 
 def test_clients_whose_port_changes_are_a_risk_where_workers_have_sockets_of_their_own() -> None:
     for facts, has_sockets in ((machine(), True), (machine(cpus=1), False)):
         d = of(decided(facts, secure()))
-        assert any("quic-migration" in risk for risk in d.risks) == has_sockets
+        assert any("without quic_bpf" in risk for risk in d.risks) == has_sockets
         assert any("quic_active_connection_id_limit" in risk for risk in d.risks)
 
 

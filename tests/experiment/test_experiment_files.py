@@ -77,7 +77,6 @@ def test_a_path_that_is_no_utf_8_is_told() -> None:
         ('name = "hot"', 'name = "cold"', "stands twice"),
         ('source = "hot"', 'source = "events"', "events are those of a scenario's origin"),
         ('source = "hot"', 'source = "uploads"', "only scenarios send them"),
-        ('source = "hot"', 'source = "websocket"', "messages go to no application of a site"),
     ],
 )
 def test_a_fault_is_named_with_its_file(tmp_path: Path, right: str, wrong: str, said: str) -> None:
