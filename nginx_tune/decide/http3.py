@@ -3,10 +3,11 @@
 It is off unless the site asks for it (``[site] http3 = true``, or a configuration has a ``quic``
 listener) or a log shows clients who speak it: what HTTP/3 gives, a round trip less and streams
 that do not wait for each other's lost packets, depends on how far away the clients are, and what
-it takes is certain. Large bodies cost three to six times the CPU of HTTP/2 (scenario
-``protocols``), ``quic_gso on`` half of that; each stream takes a slot of ``worker_connections``,
-some six for a client that is idle and one more for each request; a reload takes answers from
-clients of HTTP/3 in every release so far (scenario ``quic-reload``).
+it takes is certain. Large bodies cost three to six times the CPU of HTTP/2
+(``benchmarks/scenarios/protocols.toml``), ``quic_gso on`` half of that; each stream takes a slot of
+``worker_connections``, some six for a client that is idle and one more for each request; a reload
+takes answers from clients of HTTP/3 in every release so far
+(``benchmarks/scenarios/quic-reload.toml``).
 
 With more than one worker a ``quic`` listener needs ``reuseport``: packets of one connection would
 else come to any of them. A client whose port changes (a NAT that forgot it) then comes to another
@@ -23,7 +24,13 @@ import re
 from typing import Final
 
 from nginx_tune.conf.sockets import socket_name
-from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, not_applicable, setting
+from nginx_tune.decide.answer import (
+    FACTS_COMMAND,
+    LEARN_COMMAND,
+    not_applicable,
+    setting,
+    validate_command,
+)
 from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -34,7 +41,6 @@ from nginx_tune.documents.units import nginx_size
 
 ID: Final = "http3"
 MODULE: Final = "--with-http_v3_module"
-SHOW_COMMAND: Final = "nginx-tune scenario run protocols"
 _SINCE = (1, 25, 0)
 _GSO_KERNEL = (4, 18)
 """UDP_SEGMENT (udp(7)); nginx tries it when it is built, and is built there."""
@@ -97,10 +103,9 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
         risks=[
             (
                 "a reload takes answers under way from clients of HTTP/3, and none from those of "
-                "HTTP/2 (scenario quic-reload): reload seldom, and bound it by "
-                "worker_shutdown_timeout"
+                "HTTP/2: reload seldom, and bound it by worker_shutdown_timeout"
             ),
-            "large bodies cost several times the CPU of HTTP/2 (scenario protocols)",
+            "large bodies cost several times the CPU of HTTP/2",
             (
                 f"an idle client takes some {_IDLE_SLOTS} slots of worker_connections, and each "
                 "request one more"
@@ -109,7 +114,7 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
             _of_uploads(lines),
             "UDP must come through: the firewall has to let the port in",
         ],
-        next_command=LEARN_COMMAND if is_assumed else SHOW_COMMAND,
+        next_command=LEARN_COMMAND if is_assumed else validate_command(s),
     )
 
 

@@ -13,15 +13,15 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import Claim, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.report.scenario_page import expected_text
-from nginx_tune.scenario.files import list_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import scenario_runs  # noqa: E402
 from scenario_runs import KeptClaim, add, found_in, judged_anew, kept, read, summary  # noqa: E402
+from scenarios import all_scenarios  # noqa: E402
 
-SCENARIOS = list_scenarios()
+SCENARIOS = list(all_scenarios().values())
 SCENARIO = next(one for one in SCENARIOS if one.name == "thread-pools")
 CLAIM = SCENARIO.claims[0]
 DAY = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)

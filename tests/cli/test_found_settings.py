@@ -70,7 +70,6 @@ REFUSED = {
     "scenario.run": f"{_TRIED} against_nginx no_store output",
     "runs.list": "output",
     "runs.show": "output",
-    "runs.compare": "accept_inconclusive output",
     "report": "output",
     "lab.list": "output",
     "lab.clean": "images output",

@@ -192,7 +192,7 @@ def test_cleartext_http2_waits_for_the_fix() -> None:
 
 @pytest.mark.parametrize(("version", "arg"), [("1.1", "on"), ("2", "off")])
 def test_pools_read_for_cleartext_http2_without_sendfile(version: str, arg: str) -> None:
-    """Of such a connection one sendfile() is in the pool at a time (http2-cold-files)."""
+    """Of such a connection one sendfile() is in the pool at a time (scenario http2-cold-files)."""
     workload = msgspec.structs.replace(load(), http_version=HttpVersion(value=version))
     decisions = decide(host(), workload, site=site())
     assert [s.args for s in one(decisions, "sendfile").settings] == [[arg]]

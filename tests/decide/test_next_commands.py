@@ -15,6 +15,7 @@ from nginx_tune.cli.main import COMMANDS
 from nginx_tune.decide import decide
 from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND
 from nginx_tune.decide.slice import ASK_COMMAND
+from nginx_tune.decide.streaming import WATCH_COMMAND
 from nginx_tune.documents.workload import Workload
 
 SYSTEM = {
@@ -29,7 +30,7 @@ SYSTEM = {
 
 def all_commands() -> set[str]:
     """Every command that the situations of the other tests lead to."""
-    said = {FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND, ASK_COMMAND}
+    said = {FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND, ASK_COMMAND, WATCH_COMMAND}
     for facts, workload, given in CASES.values():
         said |= {d.next_command for d in decide(facts, workload, site=given).decisions}
     facts, workload, given = CASES["cold"]

@@ -108,7 +108,8 @@ def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None
 @in_the_lab
 @pytest.mark.needs("fuse")
 def test_bodies_that_spill_hold_the_loop_up_and_none_is_lost(run_cli: RunCli) -> None:
-    result = run(run_cli, "upload-spill", "--duration", "4s")
+    file = Path(__file__).resolve().parents[2] / "benchmarks" / "scenarios" / "upload-spill.toml"
+    result = run(run_cli, str(file), "--duration", "4s")
     for block in result.measurements:
         sent = block.classes["uploads"]
         assert sent.upload is not None
