@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use quinn_proto::{Connection, Dir, StreamId, VarInt};
 
-use super::quic::{GOOD, Grant, Peer, Quic, answer, control};
 use super::{Verdict, judge_all, seen};
+use crate::ground_truth::quic::{GOOD, Grant, Peer, Quic, answer, control};
 
 /// A server that says something on its control stream and to each request.
 struct Says(&'static [u8], fn(&mut Connection, StreamId));
@@ -242,8 +242,8 @@ fn servers_of_http3_that_mean_harm_have_their_names() {
         (("ends inside a frame", &["parse"], "without its end"), answers(|it, id| answer(it, id, &GOOD[..11], true))),
         (("ends without a word", &["empty"], ""), answers(|it, id| answer(it, id, b"", true))),
     ];
-    judge_all(&table, |start| {
+    judge_all(&table, |start, timeout_seconds| {
         let server = start();
-        seen(server.address, "http3")
+        seen(server.address, "http3", timeout_seconds)
     });
 }

@@ -1,7 +1,6 @@
 //! A server whose behaviour is known to the byte and to the millisecond, and runs against it.
 
-// Each test file uses a part of it.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+pub mod quic;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nginx_tune_probe::sys::raise_descriptor_limit;
 use serde_json::{Value, json};
 
 /// What a handler makes of a request.
@@ -49,6 +49,8 @@ pub struct Server {
 
 impl Server {
     pub fn start(handler: impl Fn(Ask<'_>) -> Then + Send + Sync + 'static) -> Self {
+        // All servers of all tests are in one process.
+        raise_descriptor_limit(8192).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self {
             address: listener.local_addr().unwrap(),
@@ -172,7 +174,7 @@ pub fn plan(server: &Server) -> Value {
         "target": {"address": "127.0.0.1", "port": port},
         "classes": [class("c")],
         "duration_seconds": 0.3,
-        "drain_seconds": 2,
+        "drain_seconds": 10,
         "permit": {"ports": [port]},
     })
 }
@@ -240,16 +242,26 @@ pub fn number(value: &Value, path: &str) -> f64 {
         .unwrap_or_else(|| panic!("{path} in {value}"))
 }
 
-/// Tries at most four times for what a busy machine may spoil; panics with the last reason.
-pub fn within_four_tries(mut attempt: impl FnMut() -> Result<(), String>) {
-    let mut reason = String::new();
-    for _ in 0..4 {
-        match attempt() {
-            Ok(()) => return,
-            Err(why) => reason = why,
-        }
+/// How long a test waits for what only a busy machine keeps from it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries again and again what a busy machine may spoil, of which no bound holds on all machines: how soon
+/// something is at the latest. Panics with the last reason.
+pub fn in_a_calm_moment(mut attempt: impl FnMut() -> Result<(), String>) {
+    let began = Instant::now();
+    while let Err(reason) = attempt() {
+        assert!(began.elapsed() < PATIENCE, "for {PATIENCE:?}: {reason}");
     }
-    panic!("four times: {reason}");
+}
+
+/// Waits until something holds that is under way.
+#[track_caller]
+pub fn await_that(mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "not in {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A reason, unless something holds.

@@ -1,28 +1,24 @@
-//! Servers of HTTP/2, HTTP/3 and WebSocket that mean harm: each has its name among the failures, costs bounded memory
+//! Servers of HTTP/2 and HTTP/3 that mean harm: each has its name among the failures, costs bounded memory
 //! and time, and breaks nothing.
 
-#[path = "../ground_truth/mod.rs"]
-mod ground_truth;
 mod http2;
 mod http3;
-#[path = "../ground_truth/quic.rs"]
-mod quic;
-#[path = "../ground_truth/websocket.rs"]
-mod websocket;
-mod websockets;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ground_truth::{command, number, start};
+use crate::ground_truth::{command, number, start};
 use serde_json::{Value, json};
 
-/// A run that lasts longer than this has not ended by itself: 0.3 s of arrivals and 2 s of drain are asked.
-const HANGS: Duration = Duration::from_secs(60);
+/// A run that lasts longer than this has not ended by itself.
+const HANGS: Duration = Duration::from_secs(120);
+
+/// When requests are given up. What a busy machine does not show in the first time may show in the next.
+const TIMEOUTS_SECONDS: [f64; 3] = [0.4, 3.0, 20.0];
 
 /// What a hostile server may cost beyond what a good one does.
 const MOST_MORE_KIB: u64 = 16 * 1024;
@@ -39,8 +35,8 @@ struct Seen {
     peak_kib: u64,
 }
 
-/// 100 requests a second for 0.3 s on one connection, each given up after 0.4 s.
-fn seen(address: SocketAddr, protocol: &str) -> Seen {
+/// 100 requests a second for 0.3 s on one connection, each given up in time.
+fn seen(address: SocketAddr, protocol: &str, timeout_seconds: f64) -> Seen {
     let mut target = json!({"address": "127.0.0.1", "port": address.port()});
     if protocol == "http3" {
         target["tls"] = json!({"verify": false});
@@ -53,11 +49,11 @@ fn seen(address: SocketAddr, protocol: &str) -> Seen {
             "arrivals": {"kind": "constant", "rate_per_second": 100},
             "paths": {"kind": "fixed", "paths": ["/"]},
             "connections": 1,
-            "timeout_seconds": 0.4,
-            protocol: if protocol == "websocket" { json!({}) } else { json!({"streams": 100}) },
+            "timeout_seconds": timeout_seconds,
+            protocol: {"streams": 100},
         }],
         "duration_seconds": 0.3,
-        "drain_seconds": 2,
+        "drain_seconds": timeout_seconds + 2.0,
         "permit": {"ports": [address.port()]},
     });
     let mut child = start(&mut command(), &plan);
@@ -84,29 +80,6 @@ fn seen(address: SocketAddr, protocol: &str) -> Seen {
         class: run["classes"]["c"].take(),
         peak_kib,
     }
-}
-
-/// What the probe makes of a server over TCP that serves each connection so.
-fn seen_over_tcp(protocol: &str, serve: impl Fn(&mut TcpStream) + Sync) -> Seen {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let ended = AtomicUsize::new(0);
-    let serve = &serve;
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for stream in listener.incoming() {
-                if ended.load(Ordering::Relaxed) > 0 {
-                    break;
-                }
-                let mut stream = stream.unwrap();
-                scope.spawn(move || serve(&mut stream));
-            }
-        });
-        let seen = seen(address, protocol);
-        ended.store(1, Ordering::Relaxed);
-        TcpStream::connect(address).unwrap();
-        seen
-    })
 }
 
 /// What is to come of a server: the failures that may be, `good` for requests that are answered, and words
@@ -148,18 +121,23 @@ fn judge((name, kinds, words): Verdict, seen: &Seen, good_kib: u64) -> Result<()
 }
 
 /// Tries all, some side by side.
-fn judge_all<P: Sync>(table: &[(Verdict, P)], run: impl Fn(&P) -> Seen + Sync) {
+fn judge_all<P: Sync>(table: &[(Verdict, P)], run: impl Fn(&P, f64) -> Seen + Sync) {
     let (good, _) = table.split_first().expect("the good server comes first");
-    let good_kib = run(&good.1).peak_kib;
+    let good_kib = run(&good.1, TIMEOUTS_SECONDS[0]).peak_kib;
     assert!(good_kib > 1000, "{good_kib}");
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..BESIDE {
             scope.spawn(|| {
                 while let Some((verdict, peer)) = table.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(why) = judge(*verdict, &run(peer), good_kib) {
-                        wrong.lock().unwrap().push(why);
+                    let mut why = Ok(());
+                    for timeout_seconds in TIMEOUTS_SECONDS {
+                        why = judge(*verdict, &run(peer, timeout_seconds), good_kib);
+                        if why.is_ok() {
+                            break;
+                        }
                     }
+                    wrong.lock().unwrap().extend(why.err());
                 }
             });
         }

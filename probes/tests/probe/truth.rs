@@ -1,35 +1,20 @@
 //! What the server sees of the schedule, and what the probe sees of the server's delays.
 //!
-//! On a machine that is busy with other things a measurement may be spoilt: it is made again a
-//! few times, and what is held against it is wide. Exact counts are exact at the first time.
-
-#![allow(clippy::float_cmp)] // counts: exact in a double
-
-mod ground_truth;
+//! On a machine that is busy with other things a measurement may be spoilt: it is made again, and what is
+//! held against it is wide. Exact counts are exact at the first time.
 
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ground_truth::{Server, Then, class, closed, command, number, ok, plan, run, run_class, start};
+use crate::ground_truth::{
+    Server, Then, class, closed, command, in_a_calm_moment, number, ok, plan, run, run_class,
+    start, unless,
+};
 use nginx_tune_probe::plan::Plan;
 use nginx_tune_probe::schedule::Schedule;
 use serde_json::{Value, json};
-
-const TRIES: u32 = 6;
-
-/// Whether something holds in one of a few tries.
-fn shows(mut attempt: impl FnMut() -> Result<(), String>) {
-    let mut last = String::new();
-    for _ in 0..TRIES {
-        match attempt() {
-            Ok(()) => return,
-            Err(seen) => last = seen,
-        }
-    }
-    panic!("{last}");
-}
 
 #[test]
 fn the_server_sees_the_arrivals_of_the_schedule() {
@@ -50,7 +35,7 @@ fn the_server_sees_the_arrivals_of_the_schedule() {
             .map(|arrival| arrival.due as f64 / 1e9)
             .take_while(|due| *due < 2.0)
             .collect();
-        shows(|| {
+        in_a_calm_moment(|| {
             arrived.lock().unwrap().clear();
             assert_eq!(number(&run_class(&value), "intended"), due.len() as f64);
             let mut seen: Vec<f64> = arrived
@@ -66,11 +51,9 @@ fn the_server_sees_the_arrivals_of_the_schedule() {
             late.sort_by(f64::total_cmp);
             let median = late[late.len() / 2] - late[0];
             // A quarter of the mean gap.
-            if median < 0.005 {
-                Ok(())
-            } else {
-                Err(format!("{kind}: half came {median} s late or more"))
-            }
+            unless(median < 0.005, || {
+                format!("{kind}: half came {median} s late or more")
+            })
         });
     }
 }
@@ -90,17 +73,15 @@ fn a_tail_of_known_weight_and_length_is_recovered() {
     plan["classes"][0]["paths"] = json!({"kind": "once", "paths": paths});
     plan["classes"][0]["arrivals"] = json!({"kind": "poisson", "rate_per_second": 400});
     plan["duration_seconds"] = json!(1);
-    shows(|| {
+    in_a_calm_moment(|| {
         let class = run_class(&plan);
         assert_eq!(class["errors"], json!({}));
         let quantile = |name: &str| number(&class, &format!("response_seconds.{name}"));
         // Exactly 5 % lie in the tail: p99 there, p90 far from it.
         assert!(quantile("p99") >= 0.0999);
-        if quantile("p90") < 0.05 && quantile("p99") < 0.2 {
-            Ok(())
-        } else {
-            Err(format!("{class}"))
-        }
+        unless(quantile("p90") < 0.05 && quantile("p99") < 0.2, || {
+            format!("{class}")
+        })
     });
 }
 
@@ -122,7 +103,7 @@ fn a_class_that_is_blocked_for_two_seconds_leaves_the_other_alone() {
     cold["connections"] = json!(8);
     cold["paths"]["paths"] = json!(["/cold"]);
     mixed["classes"].as_array_mut().unwrap().push(cold);
-    shows(|| {
+    in_a_calm_moment(|| {
         let length = |mut plan: Value| {
             plan["duration_seconds"] = json!(3);
             plan["classes"][0]["arrivals"]["rate_per_second"] = json!(200);
@@ -134,11 +115,9 @@ fn a_class_that_is_blocked_for_two_seconds_leaves_the_other_alone() {
         let blocked = number(&during, "classes.cold.response_seconds.max");
         assert!(blocked > 0.5, "{blocked}");
         // In one shared pool the two seconds would be the hot class's tail.
-        if p99(&during) < p99(&before) + 0.1 * blocked {
-            Ok(())
-        } else {
-            Err(format!("{} beside {}", p99(&during), p99(&before)))
-        }
+        unless(p99(&during) < p99(&before) + 0.1 * blocked, || {
+            format!("{} beside {}", p99(&during), p99(&before))
+        })
     });
 }
 

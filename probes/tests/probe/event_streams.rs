@@ -1,16 +1,14 @@
 //! Bodies that are watched while they come, of a server whose pace is known.
 
-#![allow(clippy::float_cmp)] // counts: exact in a double
-
-mod ground_truth;
-
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ground_truth::{Server, Then, closed, number, plan, run_class, unless, within_four_tries};
+use crate::ground_truth::{
+    Server, Then, closed, in_a_calm_moment, number, plan, run_class, unless,
+};
 use nginx_tune_probe::clock::Nanos;
 use nginx_tune_probe::sys::monotonic;
 use serde_json::{Value, json};
@@ -27,13 +25,22 @@ fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// A plan of so many users, each with one stream after the other.
+/// A plan of so many users, each with one stream after the other. Those that have not begun when the
+/// measured time ends have ten seconds more.
 fn streams(server: &Server, users: u64, seconds: f64) -> Value {
     let mut value = plan(server);
     value["classes"][0]["arrivals"] = closed(users);
     value["classes"][0]["event_stream"] = json!({"stamp": "\"sent_ns\":"});
     value["duration_seconds"] = json!(seconds);
-    value["drain_seconds"] = json!(0.5);
+    value["drain_seconds"] = json!(10);
+    value
+}
+
+/// A plan of one stream whose end is that of the run, however slow the machine is: the next request is the
+/// last one.
+fn one_stream(server: &Server) -> Value {
+    let mut value = streams(server, 1, 30.0);
+    value["caps"] = json!({"requests": 2});
     value
 }
 
@@ -72,9 +79,9 @@ fn gaps_and_delays_are_those_of_the_server_within_three_percent() {
         thread::sleep(Duration::from_secs(60));
         Then::Close
     });
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         written.lock().unwrap().clear();
-        let class = run_class(&streams(&server, 1, 1.5));
+        let class = run_class(&one_stream(&server));
         let truth = written.lock().unwrap().clone();
         assert_eq!(class["errors"], json!({}), "{class}");
         assert_eq!(number(&class, "event_stream.events"), 40.0);
@@ -112,7 +119,7 @@ fn events_that_were_gathered_come_in_one_piece() {
         );
         Then::Close
     });
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let class = run_class(&streams(&server, 4, 1.0));
         let events = number(&class, "event_stream.events");
         let pieces = number(&class, "event_stream.pieces");
@@ -135,20 +142,20 @@ fn the_end_of_the_measured_time_ends_streams_and_they_have_not_failed() {
         );
         Then::Close
     });
-    let mut value = streams(&server, 50, 1.0);
+    let mut value = streams(&server, 20, 3.0);
     // That it is longer than any request may take is no matter.
-    value["classes"][0]["timeout_seconds"] = json!(0.5);
+    value["classes"][0]["timeout_seconds"] = json!(2);
     let class = run_class(&value);
     assert_eq!(class["errors"], json!({}), "{class}");
     assert_eq!(class["censored"], 0);
     assert_eq!(class["requests"], 0);
-    assert_eq!(class["statuses"], json!({"200": 50}));
-    assert_eq!(number(&class, "event_stream.cut"), 50.0);
-    assert_eq!(number(&class, "event_stream.most_open"), 50.0);
+    assert_eq!(class["statuses"], json!({"200": 20}));
+    assert_eq!(number(&class, "event_stream.cut"), 20.0);
+    assert_eq!(number(&class, "event_stream.most_open"), 20.0);
     assert_eq!(number(&class, "event_stream.early_ends"), 0.0);
     assert_eq!(
         number(&class, "event_stream.first_body_seconds.count"),
-        50.0
+        20.0
     );
     assert_eq!(class["ack_stall_suspects"], 0);
 }
@@ -165,7 +172,7 @@ fn a_silence_at_the_end_is_told_as_a_lower_bound() {
         thread::sleep(Duration::from_secs(60));
         Then::Close
     });
-    let class = run_class(&streams(&server, 3, 1.0));
+    let class = run_class(&streams(&server, 3, 2.0));
     let gap = &class["event_stream"]["gap_seconds"];
     assert_eq!(gap["censored"], 3, "{class}");
     assert!(gap["at_least"].as_array().unwrap().contains(&json!("max")));
@@ -186,8 +193,10 @@ fn a_body_that_does_not_begin_is_a_lower_bound_and_its_time_can_be_up() {
     assert_eq!(first["censored"], 2, "{class}");
     assert_eq!(class["censored"], 2);
     assert_eq!(number(&class, "event_stream.begun"), 0.0);
-    value["classes"][0]["timeout_seconds"] = json!(0.2);
-    value["duration_seconds"] = json!(0.3);
+    // The time of the first streams is up when no more begin.
+    value["classes"][0]["timeout_seconds"] = json!(0.4);
+    value["duration_seconds"] = json!(0.2);
+    value["drain_seconds"] = json!(10);
     let class = run_class(&value);
     assert_eq!(number(&class, "errors.timeout"), 2.0, "{class}");
 }
@@ -223,9 +232,8 @@ fn an_early_end_is_told_apart_from_a_slow_stream_and_a_whole_one() {
             thread::sleep(Duration::from_millis(150));
             then
         });
-        let mut value = streams(&server, 1, 0.8);
+        let mut value = one_stream(&server);
         value["classes"][0]["event_stream"] = json!({"end": "[DONE]"});
-        value["drain_seconds"] = json!(0);
         let class = run_class(&value);
         let ends = number(&class, "event_stream.early_ends");
         assert_eq!(ends, f64::from(u8::from(early)), "{class}");
@@ -262,7 +270,7 @@ fn threads_add_what_they_saw() {
         );
         Then::Close
     });
-    let mut value = streams(&server, 6, 0.6);
+    let mut value = streams(&server, 6, 2.0);
     value["threads"] = json!(2);
     let class = run_class(&value);
     assert_eq!(number(&class, "event_stream.cut"), 6.0, "{class}");
@@ -284,30 +292,23 @@ fn a_long_poll_is_measured_from_when_it_is_answered_and_its_timeouts_are_counted
     let mut value = streams(&server, 4, 3.0);
     value["classes"][0]["event_stream"] = json!({});
     value["classes"][0]["timeout_seconds"] = json!(0.6);
-    value["drain_seconds"] = json!(2.0);
-    within_four_tries(|| {
-        let run = ground_truth::run(&value);
+    in_a_calm_moment(|| {
+        let run = crate::ground_truth::run(&value);
         let class = &run["classes"]["c"];
-        let timeouts = number(class, "errors.timeout");
-        assert_eq!(
-            class["errors"],
-            json!({"timeout": timeouts as u64}),
-            "{class}"
-        );
+        let timeouts = class["errors"]["timeout"].as_u64().unwrap_or(0);
+        let errors = class["errors"].as_object().unwrap();
+        assert!(errors.keys().all(|kind| kind == "timeout"), "{class}");
         // Each client has four answers and then a timeout, in 1.8 s and a pause.
-        unless((4.0..=8.0).contains(&timeouts), || format!("{class}"))?;
+        unless((4..=8).contains(&timeouts), || format!("{class}"))?;
         let held = number(class, "event_stream.first_body_seconds.p50");
         unless((held / 0.3 - 1.0).abs() < 0.03, || format!("held {held}"))?;
         assert_eq!(number(class, "event_stream.early_ends"), 0.0);
         assert_eq!(
             number(class, "event_stream.first_body_seconds.censored"),
-            timeouts
+            timeouts as f64
         );
         let flags = run["flags"].to_string();
-        assert!(
-            !flags.contains("ack_stalls") && !flags.contains("lateness"),
-            "{flags}"
-        );
-        Ok(())
+        assert!(!flags.contains("ack_stalls"), "{flags}");
+        unless(!flags.contains("lateness"), || flags)
     });
 }

@@ -1,11 +1,12 @@
 //! Servers of HTTP/2, without TLS.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{Seen, Verdict, judge_all, seen_over_tcp};
+use super::{Seen, Verdict, judge_all, seen};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -102,9 +103,27 @@ fn requests(
     }
 }
 
-fn seen_over_http2(peer: &Http2) -> Seen {
-    // It ends when the probe has gone: nothing is to be said of that.
-    seen_over_tcp("http2", |stream| drop(peer.serve(stream)))
+/// What the probe makes of a server.
+fn seen_over_http2(peer: &Http2, timeout_seconds: f64) -> Seen {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let mut stream = stream.unwrap();
+                // It ends when the probe has gone: nothing is to be said of that.
+                scope.spawn(move || drop(peer.serve(&mut stream)));
+            }
+        });
+        let seen = seen(address, "http2", timeout_seconds);
+        ended.store(true, Ordering::Relaxed);
+        TcpStream::connect(address).unwrap();
+        seen
+    })
 }
 
 #[test]

@@ -1,12 +1,8 @@
 //! Parts of objects, and bodies beside the local files that they should be.
 
-#![allow(clippy::float_cmp)] // counts: exact in a double
-
-mod ground_truth;
-
 use std::io::Write as _;
 
-use ground_truth::{Server, Temporary, Then, number, ok, plan, run, run_class};
+use crate::ground_truth::{Server, Temporary, Then, number, ok, plan, run, run_class};
 use serde_json::json;
 
 /// A server of `/object`, 1000 different bytes, that gives the parts that are asked for.

@@ -1,16 +1,12 @@
 //! Each way in which a server can answer well, and that the probe takes it so.
 
-#![allow(clippy::float_cmp)] // counts: exact in a double
-
-mod ground_truth;
-
 use std::io::Write as _;
 use std::thread;
 use std::time::Duration;
 
-use ground_truth::{
-    Server, Then, assert_all_succeed, closed, judge_bytes, number, ok, on_one_connection, plan,
-    run_class, unless, within_four_tries,
+use crate::ground_truth::{
+    Server, Then, assert_all_succeed, closed, in_a_calm_moment, judge_bytes, number, ok,
+    on_one_connection, plan, run_class, unless,
 };
 use serde_json::json;
 
@@ -24,7 +20,7 @@ fn every_framing_is_understood() {
     }
     chunked.extend_from_slice(b"0\r\nTrailer: x\r\n\r\n");
     let server = Server::answering(chunked);
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let class = assert_all_succeed(&on_one_connection(&server));
         assert_eq!(class["connections_opened"], 1);
         judge_bytes(&class, 75_001)
@@ -32,7 +28,7 @@ fn every_framing_is_understood() {
 
     let until_close = [b"HTTP/1.0 200 OK\r\n\r\n".as_slice(), &vec![b'x'; 200_000]].concat();
     let server = Server::answering_and_closing(until_close);
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let class = assert_all_succeed(&plan(&server));
         assert_eq!(class["connections_opened"], 30);
         judge_bytes(&class, 200_000)
@@ -71,7 +67,7 @@ fn large_bodies_are_counted_to_the_byte_and_not_one_byte_more_is_taken() {
     let server = Server::answering(response);
     let mut plan = plan(&server);
     plan["classes"][0]["paths"]["bytes"] = json!([size]);
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let class = run_class(&plan);
         // The bytes behind each body are still there and are seen: as nobody's, or as the start
         // of an answer to a request that was faster. The last may come after the end.
@@ -159,7 +155,7 @@ fn first_byte_and_last_byte_are_told_apart() {
         ask.stream.write_all(&response[60..]).unwrap();
         Then::Keep
     });
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let class = assert_all_succeed(&plan(&server));
         let ttfb = number(&class, "ttfb_seconds.p50");
         let transfer = number(&class, "response_seconds.p50") - ttfb;
@@ -183,7 +179,7 @@ fn long_requests_are_sent_whole() {
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-Long: {}\r\nuser-agent: me\r\n\r\n",
         "b".repeat(8_000)
     );
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let class = run_class(&plan);
         assert_eq!(class["errors"], json!({}));
         judge_bytes(&class, expected.len())
@@ -199,13 +195,14 @@ fn a_user_who_thinks_pauses_between_response_and_request() {
     let mut plan = plan(&server);
     plan["duration_seconds"] = json!(1.0);
     plan["classes"][0]["arrivals"] = json!({"kind": "closed", "users": 2, "think_seconds": 0.1});
-    let class = run_class(&plan);
-    // Two users, a tenth of a second apart at the least: never more than 22 in a second.
-    let requests = number(&class, "requests");
-    assert!((4.0..=22.0).contains(&requests), "{class}");
-    // The pause is no part of any latency.
-    assert!(
-        class["response_seconds"]["p50"].as_f64().unwrap() < 0.1,
-        "{class}"
-    );
+    in_a_calm_moment(|| {
+        let class = run_class(&plan);
+        // Two users, a tenth of a second apart at the least: never more than 22 in a second.
+        let requests = number(&class, "requests");
+        assert!((2.0..=22.0).contains(&requests), "{class}");
+        // The pause is no part of any latency.
+        unless(number(&class, "response_seconds.p50") < 0.1, || {
+            format!("{class}")
+        })
+    });
 }

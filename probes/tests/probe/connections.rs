@@ -1,10 +1,6 @@
 //! Which connection carries which request: those of an open loop in turn, or the last used; those
 //! of a closed loop by their users.
 
-#![allow(clippy::float_cmp)] // counts: exact in a double
-
-mod ground_truth;
-
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -13,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ground_truth::{
-    Server, Then, number, ok, plan, run, run_class, run_raw, unless, within_four_tries,
+use crate::ground_truth::{
+    Server, Then, await_that, in_a_calm_moment, number, ok, plan, run, run_class, run_raw, unless,
 };
 use serde_json::{Value, json};
 
@@ -53,7 +49,7 @@ fn open(server: &Server, rate: u64, connections: u64, how: &str) -> Value {
 
 #[test]
 fn connections_that_are_held_are_used_in_turn() {
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let (server, counts) = counting(|_| Then::Keep);
         let class = run_class(&open(&server, 400, 20, "turns"));
         assert_eq!(class["requests"], 400, "{class}");
@@ -66,7 +62,7 @@ fn connections_that_are_held_are_used_in_turn() {
 
 #[test]
 fn the_last_used_connections_carry_nearly_all_where_that_is_asked_for() {
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let (server, counts) = counting(|_| Then::Keep);
         let class = run_class(&open(&server, 400, 20, "latest"));
         assert_eq!(class["requests"], 400, "{class}");
@@ -82,30 +78,29 @@ fn they_are_open_before_there_is_anything_to_send() {
     let (server, _) = counting(|_| Then::Keep);
     let class = run_class(&open(&server, 3, 70, "turns"));
     assert_eq!(class["requests"], 3, "{class}");
-    assert_eq!(server.connections(), 70);
+    await_that(|| server.connections() >= 70);
     // Its handshake is over when a request comes.
     assert_eq!(class["connections_opened"], 70);
 }
 
 #[test]
 fn there_may_be_more_than_are_held() {
-    // Each answer takes 50 ms, so 200 a second need ten connections: two are held.
-    let (server, counts) = counting(|_| {
-        thread::sleep(std::time::Duration::from_millis(50));
-        Then::Keep
+    in_a_calm_moment(|| {
+        // Each answer takes 50 ms, so 200 a second need ten connections: two are held.
+        let (server, counts) = counting(|_| {
+            thread::sleep(std::time::Duration::from_millis(50));
+            Then::Keep
+        });
+        let mut plan = open(&server, 200, 40, "turns");
+        plan["classes"][0]["held_connections"] = json!(2);
+        let class = run_class(&plan);
+        assert_eq!(class["requests"], 200, "{class}");
+        let each = sorted(&counts);
+        assert!((8..=40).contains(&each.len()), "{each:?}");
+        // Those that came later are in the circle too.
+        let is_even = class["at_cap"] == 0 && each[each.len() / 2] >= 5;
+        unless(is_even, || format!("{each:?} {class}"))
     });
-    let mut plan = open(&server, 200, 40, "turns");
-    plan["classes"][0]["held_connections"] = json!(2);
-    let class = run_class(&plan);
-    assert_eq!(
-        (&class["requests"], &class["at_cap"]),
-        (&200.into(), &0.into()),
-        "{class}"
-    );
-    let each = sorted(&counts);
-    assert!((8..=40).contains(&each.len()), "{each:?}");
-    // Those that came later are in the circle too.
-    assert!(each[each.len() / 2] >= 5, "{each:?}");
 }
 
 #[test]
@@ -176,6 +171,7 @@ fn a_user_owns_its_connection() {
 fn a_user_whose_connection_is_gone_opens_the_next_one() {
     let (server, counts) = counting(|_| Then::Close);
     let mut plan = plan(&server);
+    plan["duration_seconds"] = json!(1);
     let class = &mut plan["classes"][0];
     class["arrivals"] = json!({"kind": "closed", "users": 5, "think_seconds": 0.02});
     class["connections"] = json!(5);

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::ground_truth::await_that;
+
 const PROBE: &str = env!("CARGO_BIN_EXE_nginx-tune-probe");
 
 /// A directory on a disk that is removed with its files.
@@ -260,18 +262,18 @@ fn a_signal_ends_the_run_long_before_its_time_and_the_result_is_printed() {
             &json!([random(1, 0.2), random(8, 25.0), random(16, 25.0)]),
         );
         let child = spawn(&plan);
-        thread::sleep(Duration::from_millis(800));
+        // The step of eight reads at once.
+        let threads = Path::new("/proc").join(child.id().to_string()).join("task");
+        await_that(|| fs::read_dir(&threads).map_or(0, Iterator::count) > 8);
+        thread::sleep(Duration::from_millis(500));
         let asked = Instant::now();
         let kill = Command::new("kill")
             .args([name, &child.id().to_string()])
             .status();
         assert!(kill.unwrap().success());
         let output = child.wait_with_output().unwrap();
-        assert!(
-            asked.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            asked.elapsed()
-        );
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
         assert_eq!(output.status.code(), Some(130));
         let run: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(
@@ -282,7 +284,7 @@ fn a_signal_ends_the_run_long_before_its_time_and_the_result_is_printed() {
         assert_eq!(steps.len(), 2);
         let cut = &steps[1];
         let seconds = number(&cut["seconds"]);
-        assert!((0.05..2.0).contains(&seconds), "{seconds}");
+        assert!((0.05..20.0).contains(&seconds), "{seconds}");
         let rate = number(&cut["reads"]) / seconds;
         assert!((number(&cut["reads_per_second"]) - rate).abs() < 0.001 * rate);
     }
@@ -307,15 +309,13 @@ fn it_ends_with_its_parent() {
         .unwrap();
     let process = Path::new("/proc").join(number.trim());
     let threads = || fs::read_dir(process.join("task")).map_or(0, Iterator::count);
-    while threads() < 5 {
-        thread::sleep(Duration::from_millis(10));
-    }
+    await_that(|| threads() >= 5);
     shell.kill().unwrap();
     shell.wait().unwrap();
     let killed = Instant::now();
     let stat = process.join("stat");
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(killed.elapsed() < Duration::from_secs(5), "still running");
+        assert!(killed.elapsed() < Duration::from_secs(30), "still running");
         thread::sleep(Duration::from_millis(10));
     }
 }

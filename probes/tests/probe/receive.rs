@@ -1,17 +1,13 @@
 //! Every byte of a response over a real socket: however it is cut, delayed or damaged, it is
 //! counted as what it is, and no byte of another response is taken.
 
-#![allow(clippy::float_cmp)] // counts: exact in a double
-
-mod ground_truth;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use ground_truth::{
-    Server, Then, closed, number, ok, plan, run, run_class, unless, within_four_tries,
+use crate::ground_truth::{
+    Server, Then, closed, in_a_calm_moment, number, ok, plan, run, run_class, unless,
 };
 use nginx_tune_probe::chance::{Chance, Purpose};
 use nginx_tune_probe::engine::Engine;
@@ -194,7 +190,7 @@ fn damaged_responses_are_counted_once_each() {
 fn a_constant_delay_is_told_as_it_is() {
     for millis in [0, 1, 10, 100] {
         let delay = Duration::from_millis(millis);
-        within_four_tries(|| {
+        in_a_calm_moment(|| {
             let server = Server::start(move |ask| {
                 thread::sleep(delay);
                 ask.stream.write_all(&ok(100)).ok();
@@ -269,7 +265,7 @@ fn run_acknowledging(quickly: bool) -> Value {
 
 #[test]
 fn a_delayed_acknowledgement_is_not_taken_for_the_servers_latency() {
-    within_four_tries(|| {
+    in_a_calm_moment(|| {
         let delayed = run_acknowledging(false);
         let class = &delayed["classes"]["c"];
         assert_eq!(class["errors"], json!({}));
