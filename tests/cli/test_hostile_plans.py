@@ -184,12 +184,17 @@ def test_a_plan_that_writes_anything_but_what_it_shows_is_refused(
     reader = ConfigurationFiles(LiveHost())
     check_plan(decode(Plan, json.dumps(plan).encode()), "p.json", reader)
     change, said = KINDS[kind]
-    change(plan)
-    assert said in refused(plan)
+    changed = copy.deepcopy(plan)
+    change(changed)
+    assert said in refused(changed)
     # Where the file is not at hand the plan alone tells it, if not the line.
+    text = conf.read_bytes()
     conf.unlink()
     words = said.rpartition(": ")[2]
-    assert words in refused(plan)
+    try:
+        assert words in refused(changed)
+    finally:
+        conf.write_bytes(text)
 
 
 COMMANDS = ("report", "apply", "audit", "validate", "rehearse")
