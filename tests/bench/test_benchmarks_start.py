@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(
@@ -16,7 +16,7 @@ SCRIPTS = sorted(
 )
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@each_row("script", SCRIPTS)
 def test_a_benchmark_finds_what_it_imports(script: str) -> None:
     text = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='imported')"
     started = subprocess.run(

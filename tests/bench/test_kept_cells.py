@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.facts import Dataset, Facts, Kernel, Nginx
@@ -93,7 +94,7 @@ def test_a_name_that_is_not_drawn_is_refused() -> None:
         kept.drawn("copied-5-000")
 
 
-@pytest.mark.parametrize("one", read(kept.KEPT), ids=lambda one: one.name)
+@each_row("one", read(kept.KEPT), ids=lambda one: one.name)
 def test_the_seed_still_draws_what_was_run(one: KeptCell) -> None:
     assert kept.digest_of(kept.drawn(one.name)) == one.digest
 

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-import pytest
 from measured_cells import MEASURED
+from rows import each_row
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision, Predicted
@@ -120,7 +120,7 @@ def test_nine_measurements_in_ten_lie_in_their_range() -> None:
     assert len(untold) <= len(MEASURED) // 10, untold
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "metric"),
     [
         ("thread-pools", "ratio(hot.requests_per_second)"),
@@ -140,7 +140,7 @@ def test_what_once_lay_outside_is_inside(name: str, metric: str) -> None:
             assert p.low <= one.value <= p.high
 
 
-@pytest.mark.parametrize("name", ["11-large-files-over-tls", "12-slow-disk-nothing-in-memory"])
+@each_row("name", ["11-large-files-over-tls", "12-slow-disk-nothing-in-memory"])
 def test_cells_that_lost_without_pools_have_them(name: str) -> None:
     assert pools_for(name).verdict == "enable"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
+from rows import each_row
 from situations import (
     FLAGS,
     GIBIBYTE,
@@ -135,7 +135,7 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_asked_again_nothing_is_left_to_change(name: str) -> None:
     facts, workload, given = CASES[name]
     _, again = followed(facts, workload, given)
@@ -146,7 +146,7 @@ def test_asked_again_nothing_is_left_to_change(name: str) -> None:
     assert known <= {"thread-pools", "reuseport", "open-file-cache", "ktls", "per-disk-pools"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_audit_finds_nothing_in_what_was_generated(name: str) -> None:
     facts, workload, given = CASES[name]
     text, _ = followed(facts, workload, given)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 from situations import (
     FLAGS,
     GIBIBYTE,
@@ -278,7 +279,7 @@ def test_the_law_holds_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert held > COUNT / 100
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(40))
 def test_more_data_never_makes_pools_pay_less(seed: int) -> None:
     """Where blocking pays for pools with some data, it does with more of the same."""
     rng = random.Random(SEED * 1000 + seed)
@@ -316,7 +317,7 @@ def test_a_site_in_memory_gets_no_pools() -> None:
     assert "tmpfs" in pools.summary
 
 
-@pytest.mark.parametrize(("disks", "cpus"), [(12, 16), (40, 16), (40, 256), (3, 512)])
+@each_row(("disks", "cpus"), [(12, 16), (40, 16), (40, 256), (3, 512)])
 def test_pools_of_many_disks_keep_the_bound_on_threads(disks: int, cpus: int) -> None:
     facts = host(cpus=cpus, disks=disks)
     roots = [f"/srv/{n}" for n in range(1, disks + 1)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from rows import each_row
 from simulation import Action, Clock, Station, divided, gamma, poisson
 
 from nginx_tune.model.blocking import predict
@@ -14,7 +15,7 @@ from nginx_tune.model.protocol import ReadPath, read_path
 MEBIBYTE = 1 << 20
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "tasks"),
     [
         (read_path(tls=True, http_version="1.1"), 245),
@@ -86,10 +87,10 @@ def simulate_blocked(path: ReadPath, *, workers: int, rate: float, size: int, mi
     return sum(loop.busy_seconds for loop in loops) / workers / 400
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tls", "version"), [(False, "1.1"), (True, "1.1"), (False, "2")], ids=["sendfile", "tls", "h2"]
 )
-@pytest.mark.parametrize("workers", [1, 4])
+@each_row("workers", [1, 4])
 def test_the_blocked_share_is_that_of_simulated_loops(
     tls: bool, version: str, workers: int
 ) -> None:

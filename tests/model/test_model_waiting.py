@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 from simulation import Clock, Station, gamma, mean, poisson, quantile
 from test_model_simulated import inputs
 
@@ -60,9 +61,7 @@ def simulate_stalls(
     return blocked / 1500, waits
 
 
-@pytest.mark.parametrize(
-    ("ratio", "seconds", "rate"), [(0.2, 0.3, 4.0), (0.05, 0.1, 30.0), (0.1, 1.0, 1.0)]
-)
+@each_row(("ratio", "seconds", "rate"), [(0.2, 0.3, 4.0), (0.05, 0.1, 30.0), (0.1, 1.0, 1.0)])
 def test_a_loop_stands_through_stalls_as_simulated(
     ratio: float, seconds: float, rate: float
 ) -> None:
@@ -75,7 +74,7 @@ def test_a_loop_stands_through_stalls_as_simulated(
     assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
 
 
-@pytest.mark.parametrize(("share", "rate"), [(0.03, 400.0), (0.25, 120.0), (0.5, 8.0)])
+@each_row(("share", "rate"), [(0.03, 400.0), (0.25, 120.0), (0.5, 8.0)])
 def test_one_disk_of_several_stalls_by_its_own_clock(share: float, rate: float) -> None:
     """drawn-5309-021: one request in thirty meets stalls, which come as often as on any disk."""
     stalls, read = Stalls(1 / 6, 0.2, 0.5, share), 0.0003
@@ -150,7 +149,7 @@ def simulate_peak(rate: float, seconds: float, heads: int, stalls: Stalls | None
     return seen
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rate", "seconds", "heads", "stalls"),
     [
         (15.0, 0.04, 1, None),

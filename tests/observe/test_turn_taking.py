@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-import pytest
+from rows import each_row
 
 from nginx_tune.observe.parse_sock_diag import Segments, TcpSocket
 from nginx_tune.observe.turn_taking import TurnTaking
@@ -66,7 +66,7 @@ def looks(port: int, count: int = 6) -> list[WaitingLook]:
     return found[2:]
 
 
-@pytest.mark.parametrize("answer_bytes", [200, 200_000])
+@each_row("answer_bytes", [200, 200_000])
 def test_clients_that_ask_again_at_once_wait(answer_bytes: int) -> None:
     with talking(wait=0.3, think=0.0, answer_bytes=answer_bytes) as port:
         found = looks(port)
@@ -77,7 +77,7 @@ def test_clients_that_ask_again_at_once_wait(answer_bytes: int) -> None:
     assert max((seconds for one in found for seconds in one.client_seconds), default=0.2) > 0.1
 
 
-@pytest.mark.parametrize("answer_bytes", [200, 200_000])
+@each_row("answer_bytes", [200, 200_000])
 def test_clients_that_think_do_not_wait(answer_bytes: int) -> None:
     with talking(wait=0.0, think=0.3, answer_bytes=answer_bytes) as port:
         found = looks(port)
@@ -125,7 +125,7 @@ def silent(seconds: float, segments: Segments | None, **changes: object) -> TcpS
 OLD = Segments(pure_received=4, pure_sent=4, data_received=10, data_sent=10)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("now", "we_ask", "waits"),
     [
         (Segments(4, 7, 13, 13), False, True),  # each request was acknowledged apart

@@ -12,6 +12,7 @@ import pytest
 from hdr_reference import plain_text, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.documents.histogram import Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -133,13 +134,13 @@ def test_arms_and_latencies_are_kept_apart() -> None:
     assert names == ["hot", "hot", "b.c", "b.c"]
 
 
-@pytest.mark.parametrize("name", ["hto", "hot.p99", "hot.response.", "server.cpu", "", "cold"])
+@each_row("name", ["hto", "hot.p99", "hot.response.", "server.cpu", "", "cold"])
 def test_what_is_no_latency_is_refused_before_anything_is_read(name: str) -> None:
     with pytest.raises(UsageError, match="no latency"):
         histograms_of([block([1])], [name])
 
 
-@pytest.mark.parametrize("name", latency_names(["hot"]))
+@each_row("name", latency_names(["hot"]))
 def test_every_latency_that_has_a_name_can_be_asked_for(name: str) -> None:
     assert [one.count for one in histograms_of([block([])], [name]).histograms] == [0]
 
@@ -179,7 +180,7 @@ def test_requests_that_never_finished_make_bounds() -> None:
     )
 
 
-@pytest.mark.parametrize(("at_least", "censored"), [([], 0), (["max"], 4)])
+@each_row(("at_least", "censored"), [([], 0), (["max"], 4)])
 def test_turns_that_were_not_seen_whole_count_where_they_reach_a_statistic(
     at_least: list[str], censored: int
 ) -> None:

@@ -9,6 +9,7 @@ from statistics import fmean, pstdev
 
 import pytest
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.verdict import Environment
@@ -155,7 +156,7 @@ def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_blocks: Ma
         assert ("bear that out" in render_verdict(verdict)) is not agrees
 
 
-@pytest.mark.parametrize("missing", ["pairs", "seconds", "outcome"])
+@each_row("missing", ["pairs", "seconds", "outcome"])
 def test_no_check_where_there_is_nothing_to_check(make_blocks: MakeBlocks, missing: str) -> None:
     pairs = PAIRS[:5] if missing == "pairs" else PAIRS
     if missing == "outcome":

@@ -11,6 +11,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.harms import HARMS, Harm
@@ -224,7 +225,7 @@ def test_without_a_ratio_nothing_is_said_of_one() -> None:
     assert "–" not in comparison_sentence(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("points", "seconds", "told"),
     [(4, 3.05, 3), (4, 3.97, 4), (4, 4.0, 4), (20, 19.3, 19)],
 )
@@ -248,7 +249,7 @@ def asked(requests: int, **server: int) -> Observation:
     return replace(made, server=replace(made.server, stub_status=status))
 
 
-@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: str(harm.name))
+@each_row("harm", HARMS, ids=lambda harm: str(harm.name))
 def test_harm_that_is_new_is_never_no_difference(harm: Harm) -> None:
     """Every counter of harm, those of tomorrow too: a row of the table is all it takes."""
     before, after = asked(4000), asked(4000)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.expression import COMPARE, Expression, parse_expression
@@ -10,7 +11,7 @@ from nginx_tune.prove.expression import COMPARE, Expression, parse_expression
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}", fullmatch=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "source", "name", "operator", "limit", "dimension"),
     [
         ("hot.p99<=50ms", "candidate", "hot.p99", "<=", 0.05, "time"),
@@ -53,7 +54,7 @@ def test_reads_a_decision() -> None:
     assert expression.metric is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("", "column 1: expected a metric"),

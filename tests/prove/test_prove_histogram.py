@@ -11,6 +11,7 @@ from hdr_reference import plain_text, recorded
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
@@ -82,7 +83,7 @@ def test_an_empty_histogram_has_no_quantile_and_no_mean() -> None:
     assert merge_histograms([]) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("quantile", "total", "rank"),
     [(0.5, 1, 1), (0.99, 100, 99), (0.99, 101, 100), (0.999, 3000, 2997), (0, 7, 1), (1, 7, 7)],
 )
@@ -102,7 +103,7 @@ def test_histograms_of_different_precision_do_not_add() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("", "not version 2"),

@@ -12,6 +12,7 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import decode_histogram
@@ -125,7 +126,7 @@ def test_times_may_count_from_1970_or_from_the_start() -> None:
 GOOD = recorded([5_000]).encode().decode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("1.0,1.0", "an interval is its begin"),

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.interim import FIRST_ALPHA, meets_stopping_rule, next_look
@@ -74,7 +74,7 @@ def sequential(make: MakeBlocks, values: list[float]) -> tuple[str, int]:
             return verdict.outcome, look.pairs
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("effect", "spread", "outcome", "most_pairs"),
     [(2.0, 0.1, "better", 7), (1.2, 0.1, "better", 26), (0.8, 0.1, "worse", 26)],
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import pytest
 from dealing import deal, deal_neighbours, outcome, read_recorded, values_of
+from rows import each_row
 
 RECORDED = read_recorded()
 METRICS = ("hot.requests_per_second", "hot.mean", "memory.p50", "server.cpu_seconds_per_request")
@@ -20,8 +20,8 @@ def test_enough_was_recorded() -> None:
     assert all(values_of(RECORDED, metric) for metric in METRICS)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("how", [deal, deal_neighbours])
+@each_row("metric", METRICS)
+@each_row("how", [deal, deal_neighbours])
 def test_equal_arms_have_a_winner_in_at_most_five_per_cent(metric: str, how: Callable) -> None:
     chance = random.Random(7)
     values = values_of(RECORDED, metric)
@@ -29,7 +29,7 @@ def test_equal_arms_have_a_winner_in_at_most_five_per_cent(metric: str, how: Cal
     assert seen.count("better") + seen.count("worse") <= 30
 
 
-@pytest.mark.parametrize(("metric", "pairs"), [("hot.requests_per_second", 6)])
+@each_row(("metric", "pairs"), [("hot.requests_per_second", 6)])
 def test_a_true_twenty_per_cent_is_found(metric: str, pairs: int) -> None:
     chance = random.Random(8)
     values = values_of(RECORDED, metric)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable
 
 import msgspec
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
@@ -43,7 +43,7 @@ def outcomes(make: MakeBlocks, runs: int, pairs: int, effect: float, seed: int) 
     ]
 
 
-@pytest.mark.parametrize("pairs", [6, 10])
+@each_row("pairs", [6, 10])
 def test_two_equal_arms_are_rarely_told_apart(make_blocks: MakeBlocks, pairs: int) -> None:
     seen = outcomes(make_blocks, 1000, pairs, 1.0, seed=pairs)
     assert seen.count("better") + seen.count("worse") <= 50
@@ -55,8 +55,8 @@ def test_twenty_per_cent_is_found_with_ten_pairs(make_blocks: MakeBlocks) -> Non
     assert seen.count("worse") == 0
 
 
-@pytest.mark.parametrize("pairs", [6, 10])
-@pytest.mark.parametrize("effect", [1.0, 1.2])
+@each_row("pairs", [6, 10])
+@each_row("effect", [1.0, 1.2])
 def test_the_interval_covers_the_truth(pairs: int, effect: float) -> None:
     """On a host that drifts and stalls; what the interval says of itself is 95 % or more."""
     chance = random.Random(pairs)
@@ -69,7 +69,7 @@ def test_the_interval_covers_the_truth(pairs: int, effect: float) -> None:
     assert covered >= 930
 
 
-@pytest.mark.parametrize("pairs", [1, 2, 3, 4, 5])
+@each_row("pairs", [1, 2, 3, 4, 5])
 def test_fewer_than_six_pairs_never_say_that_there_is_no_difference(
     make_blocks: MakeBlocks, pairs: int
 ) -> None:
@@ -102,7 +102,7 @@ def test_secondary_metrics_together_rarely_claim_anything(make_blocks: MakeBlock
     assert claimed <= 15
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("effect", "spread"), [(1.1, 0.1), (1.2, 0.1), (1.2, 0.2), (1.5, 0.3), (1.02, 0.05), (1.0, 0.1)]
 )
 def test_the_pairs_that_are_called_enough_are(effect: float, spread: float) -> None:

@@ -7,6 +7,7 @@ import math
 import random
 
 import pytest
+from rows import each_row
 
 from nginx_tune.prove.statistics import holm, sign_flip_p
 from nginx_tune.prove.together import step_down
@@ -83,7 +84,7 @@ def test_nothing_and_zero_and_pairs_of_their_own() -> None:
     assert step_down([fewer, by_pair([1.0] * 6)]) == pytest.approx([2 / 32, 2 / 64])
 
 
-@pytest.mark.parametrize(("alike", "pairs"), [(0.0, 6), (0.0, 8), (0.7, 6), (0.7, 9)])
+@each_row(("alike", "pairs"), [(0.0, 6), (0.0, 8), (0.7, 6), (0.7, 9)])
 def test_of_equal_arms_at_most_one_run_in_twenty_claims_anything(alike: float, pairs: int) -> None:
     """Twelve metrics, with noise of their own and in common, some with heavy tails."""
     chance = random.Random(SEED)
