@@ -1,12 +1,7 @@
-"""Audit and recommend say one thing of one host: over hosts drawn at random.
-
-``NGINX_TUNE_GRID=5000 NGINX_TUNE_SEED=7 pytest tests/decide/test_audit_agrees.py -s`` draws others.
-"""
+"""Audit and recommend say one thing of one host: over hosts drawn at random."""
 
 from __future__ import annotations
 
-import os
-import random
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,6 +9,7 @@ import msgspec
 import pytest
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, site
 from test_law import drawn
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.adopt.configured import decide_configured
 from nginx_tune.audit.decided import REFUSED, Decided
@@ -28,8 +24,7 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided
 
-COUNT = int(os.environ.get("NGINX_TUNE_GRID", "150"))
-SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
+COUNT = draws(100, 1500)
 MOST_IN_A_CHAIN = 10
 """Roots that a generated file can look through; more are refused."""
 ADDS = {
@@ -52,7 +47,7 @@ def _as_decided(_decide: object, decision: Decision, *_: object) -> Decision:
 def situations(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Facts, Site, Decisions]]:
     """Drawn hosts whose sites can be generated, with what is decided for them."""
     monkeypatch.setattr(engine, "with_break_evens", _as_decided)
-    rng = random.Random(SEED)
+    rng = dice("audit agrees")
     for number in range(COUNT):
         facts, workload, given = drawn(rng)
         if len(given.roots) > MOST_IN_A_CHAIN and not given.root_prefixes:
@@ -72,11 +67,11 @@ def test_nothing_that_was_generated_is_found_fault_with(monkeypatch: pytest.Monk
         text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
         findings = audit(parse_text(text), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
         found += [
-            f"seed {SEED}, host {number}: {one.rule}: {one.message}"
+            f"host {number}: {one.rule}: {one.message}"
             for one in findings
             if heeded(one) and one.rule != ABOUT_TESTING
         ]
-    assert not found, "\n".join(found[:20])
+    assert not found, "\n".join([REPEAT, *found[:20]])
 
 
 def test_audit_asks_a_stock_configuration_for_nothing_that_is_not_generated(
@@ -91,10 +86,9 @@ def test_audit_asks_a_stock_configuration_for_nothing_that_is_not_generated(
             if one.rule in ADDS:
                 asked[one.rule] += 1
             if one.rule in ADDS and ADDS[one.rule] not in text:
-                found.append(f"seed {SEED}, host {number}: {one.rule}: {one.message}")
-    print(f"\nseed {SEED}: {dict(asked)}")  # noqa: T201  # what was reached
-    assert not found, "\n".join(found[:20])
-    assert asked, "no advice at all: nothing was held"
+                found.append(f"host {number}: {one.rule}: {one.message}")
+    assert not found, "\n".join([REPEAT, *found[:20]])
+    assert asked, f"{REPEAT}: no advice at all, nothing was held"
 
 
 def stock(given: Site) -> str:

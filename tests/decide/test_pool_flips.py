@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, dataset, host, load, site
+from tiers import draws
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
@@ -69,7 +70,7 @@ def test_a_scanned_dataset_of_assumed_popularity(data_gib: float, disk: str) -> 
 
 
 @settings(
-    max_examples=25,
+    max_examples=draws(25, 100),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tiers import dice
 
 from nginx_tune.host.door import Missing
 from nginx_tune.nginx.instance import RunningNginx, start_instance
@@ -58,8 +59,8 @@ StartNginx = Callable[[], tuple[RunningNginx, int]]
 
 @pytest.fixture
 def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[RunningNginx, int]]:
-    (tmp_path / "file").write_bytes(os.urandom(100_000))
-    (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 15).hex().encode() * 128)
+    (tmp_path / "file").write_bytes(dice("file").randbytes(100_000))
+    (tmp_path / "text").write_bytes(b"%s\n" % dice("text").randbytes(1 << 15).hex().encode() * 128)
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF.format(directory=tmp_path, port=free_port))
     instance = start_instance(

@@ -13,6 +13,7 @@ from hdr_reference import plain_text, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.histogram import Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -51,7 +52,7 @@ def counted(values: Sequence[int], unit_bits: int) -> dict[int, int]:
     return dict(found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(80, 300), deadline=None)
 @given(values=VALUES, layout=LAYOUTS)
 def test_buckets_count_as_counting_each_value_does(values: list[int], layout: Layout) -> None:
     counts = Counter(layout.index_of(value) for value in values)
@@ -68,7 +69,7 @@ def test_buckets_count_as_counting_each_value_does(values: list[int], layout: La
     assert buckets[-1].count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(30, 60), deadline=None)
 @given(values=st.lists(st.integers(1, 60_000_000_000), min_size=1, max_size=60))
 def test_what_another_implementation_wrote_is_counted_alike(values: list[int]) -> None:
     histogram = decode_histogram(plain_text(recorded(values)))
@@ -83,7 +84,7 @@ def test_of_no_sample_there_is_no_bucket() -> None:
     assert power_buckets(Histogram(Layout(9, 10), {5: 0})) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(40, 150), deadline=None)
 @given(parts=st.lists(VALUES, min_size=1, max_size=4))
 def test_blocks_of_an_arm_are_added(parts: list[list[int]]) -> None:
     (one,) = histograms_of([block(values) for values in parts]).histograms
@@ -217,7 +218,7 @@ def test_the_look_is_bucket_bar_and_count() -> None:
     assert "| --: | --: | --- | --: |\n" in marked
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(80, 200), deadline=None)
 @given(most=st.integers(1, 10**9), share=st.floats(0, 1))
 def test_a_bar_is_as_long_as_its_share(most: int, share: float) -> None:
     count = round(most * share)

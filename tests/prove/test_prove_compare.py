@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.harms import HARMS, Harm
@@ -180,12 +181,12 @@ def correlated(noise: random.Random, size: int) -> Series:
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     noise = random.Random(7)
-    held = 0
-    for trial in range(100):
+    held, trials = 0, draws(40, 200)
+    for trial in range(trials):
         found = percentile_interval(resample(correlated(noise, 100), f"{trial}"), 0.05)
         assert found is not None
         held += found[0] <= 10 <= found[1]
-    assert 80 <= held <= 100  # nominal 95; blocks of ten of a hundred come a little short
+    assert held >= 0.8 * trials  # nominal 95; blocks of ten of a hundred come a little short
 
 
 @given(st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 50), min_size=1, max_size=60))

@@ -96,7 +96,7 @@ def test_an_audit_gives_the_runner_no_command(
 
 @each_row("form", PLAN_FORMATS)
 def test_a_plan_gives_the_runner_no_command(run_cli: Run, tree: Path, form: str) -> None:
-    (tree / "conf.d" / f"{EVIL.replace('/', '')}2.conf").unlink()
+    (tree / "conf.d" / f"{EVIL.replace('/', '')}2.conf").unlink(missing_ok=True)
     (tree / "nginx.conf").write_text(CONF.replace(f'"::error::{EVIL}" on;', ""))
     asked = ("plan", "nginx.conf", "--facts", FACTS, "--kind", "static", "-f", form)
     said = run_cli(*asked, cwd=tree, env={"GITHUB_ACTIONS": "true"})
@@ -183,7 +183,8 @@ def test_no_text_takes_long() -> None:
     for text in texts:
         commandless(plain(text))
         commandless(text)
-    assert time.process_time() - started < 5
+    # A tenth of a second; what looks back from every character takes hours.
+    assert time.process_time() - started < 60
 
 
 def test_markup_ends_no_line_of_its_own() -> None:
