@@ -5,6 +5,7 @@ import random
 import pytest
 from rows import each_row
 from simulation import Clock, Station, gamma, mean
+from tiers import draws
 
 from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_shared
 
@@ -38,7 +39,7 @@ def simulate(
     for disk, number in enumerate(readers):
         for _ in range(number):
             read(disk)
-    clock.run(400)
+    clock.run(draws(200, 400))
     return [mean(times) for times in seen]
 
 

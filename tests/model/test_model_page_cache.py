@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from page_cache import LinuxLists, Lru, hits
 from rows import each_row
+from tiers import draws
 
 from nginx_tune.model.cache import hit_ratio_after, page_cache_hit_ratio, zipf_classes
 from nginx_tune.model.disk import TYPICAL
 from nginx_tune.model.inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
 
 PAGE = 4096
-DRAWN = 40
+DRAWN = draws(20, 80)
 
 
 def drawn(seed: int) -> tuple[BlockingInputs, list[int], float]:
@@ -58,7 +59,7 @@ def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(
     assert len(missed) <= DRAWN // 10, missed
 
 
-@each_row("exponent", [0.0, 0.5, 0.8, 1.0, 1.2])
+@each_row("exponent", [0.0, 0.5, 0.8, 1.0, 1.2][:: draws(2, 1)])
 @each_row("share", [0.05, 0.2, 0.5, 0.85])
 def test_the_middle_is_that_of_linux_lists(exponent: float, share: float) -> None:
     files = 1000
@@ -76,7 +77,7 @@ def test_a_cache_learns_what_is_popular_as_simulated(
     """Hits in a short window after so many requests to a cache full at random, or empty."""
     files, room, seen = 1000, 450, 0.0
     classes = zipf_classes(float(files), exponent)
-    runs = 30
+    runs = draws(15, 30)
     for seed in range(runs):
         rng = random.Random(seed)
         cache = Lru(room)

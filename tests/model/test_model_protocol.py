@@ -5,6 +5,7 @@ import random
 import pytest
 from rows import each_row
 from simulation import Action, Clock, Station, divided, gamma, poisson
+from tiers import draws
 
 from nginx_tune.model.blocking import predict
 from nginx_tune.model.cache import zipf_classes
@@ -83,8 +84,9 @@ def simulate_blocked(path: ReadPath, *, workers: int, rate: float, size: int, mi
         one_window()
 
     poisson(clock, rng, rate, request)
-    clock.run(400)
-    return sum(loop.busy_seconds for loop in loops) / workers / 400
+    seconds = draws(250, 400)
+    clock.run(seconds)
+    return sum(loop.busy_seconds for loop in loops) / workers / seconds
 
 
 @each_row(

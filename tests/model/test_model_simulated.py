@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from rows import each_row
 from simulation import Clock, Station, divided, gamma, mean, poisson, quantile
+from tiers import draws
 
 from nginx_tune.model.blocking import predict, predict_measured
 from nginx_tune.model.cache import (
@@ -82,7 +83,7 @@ def test_victims_wait_for_the_few_reads_of_a_slow_disk_as_simulated() -> None:
 
         poisson(clock, rng, rate * (1 - p.hit_ratio), read)
     poisson(clock, rng, 200.0, lambda: loop.visit(waits))
-    clock.run(3000.0)
+    clock.run(draws(1200, 3000))
     assert p.wait_off_seconds == pytest.approx(mean(waits), rel=0.15)
     assert p.pools_pay
 
@@ -227,8 +228,9 @@ def simulate_loops(
         read_on(arrived, loops[loop()], reads)
 
     poisson(clock, rng, objects_per_second, arrive)
-    clock.run(300)
-    return blocked / 300 / workers
+    seconds = draws(150, 300)
+    clock.run(seconds)
+    return blocked / seconds / workers
 
 
 WINDOW = 512.0 * 1024

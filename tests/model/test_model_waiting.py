@@ -10,6 +10,7 @@ import pytest
 from rows import each_row
 from simulation import Clock, Station, gamma, mean, poisson, quantile
 from test_model_simulated import inputs
+from tiers import draws
 
 from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import Disk
@@ -57,8 +58,10 @@ def simulate_stalls(
     clock.after(rng.expovariate(1 / between), stall)
     poisson(clock, rng, reads_per_second, lambda: loop.take(on_loop))
     poisson(clock, rng, 50.0, lambda: loop.visit(waits))
-    clock.run(1500)
-    return blocked / 1500, waits
+    # Of many reads a second a shorter time tells as much.
+    seconds = draws(round(min(1500, max(300, 12_000 / reads_per_second))), 1500)
+    clock.run(seconds)
+    return blocked / seconds, waits
 
 
 @each_row(("ratio", "seconds", "rate"), [(0.2, 0.3, 4.0), (0.05, 0.1, 30.0), (0.1, 1.0, 1.0)])
@@ -145,7 +148,7 @@ def simulate_peak(rate: float, seconds: float, heads: int, stalls: Stalls | None
         clock.after(1.0, stall)
     poisson(clock, rng, rate, arrive)
     poisson(clock, rng, 100.0, lambda: seen.append(under_way))
-    clock.run(600)
+    clock.run(draws(300, 600))
     return seen
 
 

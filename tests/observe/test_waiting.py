@@ -48,7 +48,7 @@ def test_real_connections(pause: float) -> None:
     """This process is the server and its own client: who spoke last is told by the kernel."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        # Who runs the tests may hold connections of its own, as for second tries beside others.
+        # Who runs the tests may hold connections of its own.
         before = look_at_waiting(os.getpid(), [os.getpid()], {port})
         with socket.create_connection(("127.0.0.1", port)) as client:
             accepted, _ = server.accept()
