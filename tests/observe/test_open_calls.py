@@ -86,6 +86,7 @@ http {{
 """
 
 
+@pytest.mark.alone  # as in test_real_tracing.py
 @pytest.mark.needs("root", "nginx", "tracefs")
 @each_row(("path", "opens"), [("/plain/file", 40), ("/kept/file", 1)])
 def test_each_open_of_a_worker_is_counted_and_nothing_else(
