@@ -18,12 +18,14 @@ import pytest
 
 SHOWN_ROWS, SHOWN_CHARACTERS = 5, 3000
 
-Ids = Callable[[Any], object] | Sequence[str] | None
+Ids = Callable[[Any], object] | list[str] | None
 FAILURES = (Exception, pytest.fail.Exception)
 
 
 def each_row(
-    names: str | Sequence[str], rows: Iterable[Any] | Callable[[], Iterable[Any]], ids: Ids = None
+    names: str | Sequence[str],
+    rows: Iterable[Any] | Callable[[], Iterable[Any]],
+    ids: Callable[[Any], object] | Iterable[str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test for every row; rows that are costly come from a function.
 
@@ -37,15 +39,17 @@ def each_row(
         kept = [one for name, one in signature.parameters.items() if name not in keys]
         assert len(kept) == len(signature.parameters) - len(keys), f"{keys} are no parameters"
         table = rows if callable(rows) else list(rows)
+        named = ids if callable(ids) or ids is None else list(ids)
 
         @functools.wraps(test)
         def whole_table(**fixtures: Any) -> None:
             __tracebackhide__ = True
-            failures: dict[str, Exception | pytest.fail.Exception] = {}
-            skipped: list[pytest.skip.Exception] = []
+            failures: dict[str, BaseException] = {}
+            skipped: list[BaseException] = []
             count = 0
             for number, row in enumerate(table() if callable(table) else table):
-                values, name = _values(row, len(keys)), f"{number}: {_name(row, number, ids)}"
+                values = _values(row, len(keys))
+                name = f"{number}: {_name(row, values, number, named)}"
                 count += 1
                 try:
                     _run(test, dict(zip(keys, values, strict=True)), fixtures, number)
@@ -87,18 +91,17 @@ def _values(row: Any, count: int) -> tuple[Any, ...]:
     return (row,) if count == 1 else tuple(row)
 
 
-def _name(row: Any, number: int, ids: Ids) -> str:
-    if getattr(row, "id", None) is not None and hasattr(row, "marks"):
+def _name(row: Any, values: tuple[Any, ...], number: int, ids: Ids) -> str:
+    if hasattr(row, "marks") and row.id is not None:
         return str(row.id)
     if callable(ids):
-        parts = row if isinstance(row, tuple) else (row,)
-        return "-".join(str(ids(part)) for part in parts)
-    return ids[number] if ids is not None else repr(row)[:200]
+        return "-".join(str(ids(value)) for value in values)
+    return ids[number] if ids is not None else ", ".join(map(repr, values))[:200]
 
 
 def _told(
     test: Callable[..., None],
-    failures: dict[str, Exception | pytest.fail.Exception],
+    failures: dict[str, BaseException],
     count: int,
 ) -> str:
     """Every row that failed, and what was wrong in the first of them."""
