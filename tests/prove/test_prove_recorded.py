@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dealing import deal, deal_neighbours, outcome, read_recorded, values_of
 from rows import each_row
-from tiers import draws
+from tiers import ALL, draws
 
 RECORDED = read_recorded()
 METRICS = ("hot.requests_per_second", "hot.mean", "memory.p50", "server.cpu_seconds_per_request")
@@ -28,7 +28,8 @@ def test_equal_arms_have_a_winner_in_at_most_five_per_cent(metric: str, how: Cal
     values = values_of(RECORDED, metric)
     runs = draws(150, 600)
     seen = [outcome(how(values, chance, pairs=chance.choice((6, 8, 12)))) for _ in range(runs)]
-    assert seen.count("better") + seen.count("worse") <= 0.05 * runs
+    # Of few runs the share is known less well.
+    assert seen.count("better") + seen.count("worse") <= (0.05 if ALL else 0.08) * runs
 
 
 def test_a_true_twenty_per_cent_is_found() -> None:
