@@ -6,7 +6,7 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
@@ -85,7 +85,7 @@ def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
     assert "1 held in all of theirs" in both
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expected", "measured", "held"),
     [
         ("server.max <= 1.5s", 2.5, None),  # another quantity

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from rows import rows
+from rows import each_row
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.cli.main import cli, main
@@ -81,7 +81,7 @@ def is_meant(text: str, kind: Whole | FiniteNumber | Duration) -> bool:
     return abs(value) < 1e300 and (low is None or value >= low) and (high is None or value <= high)
 
 
-@rows("words", NUMBERS)
+@each_row("words", NUMBERS)
 def test_an_absurd_number_is_one_line_that_names_its_option(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,7 +106,7 @@ def test_every_number_of_the_command_line_has_a_type_of_ours() -> None:
     assert not kinds & {"IntRange", "FloatRange", "IntParamType", "FloatParamType"}
 
 
-@rows("option", sorted(TEXTS))
+@each_row("option", sorted(TEXTS))
 def test_an_absurd_word_of_probe_is_one_line(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,12 +122,12 @@ def test_an_absurd_word_of_probe_is_one_line(
         assert option in said, told
 
 
-@rows("text", ["1s", "1.5m", "5min", "200ms", " 10 s ", "8784h", "007"])
+@each_row("text", ["1s", "1.5m", "5min", "200ms", " 10 s ", "8784h", "007"])
 def test_what_people_mean_is_taken(text: str) -> None:
     assert parse_duration(text) > 0
 
 
-@rows(
+@each_row(
     ("text", "said"),
     [
         ("999999999999h", "'999999999999h' is too long (a year, 8784h, is the longest)"),
@@ -143,7 +143,7 @@ def test_a_time_that_nobody_waits_says_so(text: str, said: str) -> None:
     assert said in f"{caught.value.message} ({caught.value.hint})"
 
 
-@rows("text", ["٣k", "1e400", "-1k", "0", "nan", "1k1"])
+@each_row("text", ["٣k", "1e400", "-1k", "0", "nan", "1k1"])
 def test_sizes_and_caps(text: str) -> None:
     with pytest.raises(UsageError):
         parse_bytes(text, "--cap bytes")
@@ -153,20 +153,20 @@ def test_sizes_and_caps(text: str) -> None:
                 parse_caps((f"{name}={text}",))
 
 
-@rows("text", ["nan", "inf", "1e400", "-5", "٣", "2026-11-20T19:00:00", "1_0"])
+@each_row("text", ["nan", "inf", "1e400", "-5", "٣", "2026-11-20T19:00:00", "1_0"])
 def test_moments(text: str) -> None:
     with pytest.raises(UsageError, match="is no moment"):
         parse_moment(text)
     assert parse_moment("1700000000.5") == 1700000000.5
 
 
-@rows("text", ["٣", "nan", "-1", "1e400", "0", "1-nan", "1,inf"])
+@each_row("text", ["٣", "nan", "-1", "1e400", "0", "1-nan", "1,inf"])
 def test_rates(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
         parse_rate(text)
 
 
-@rows("limit", ["1e400ms", "1e300TB", "٣ms", "nanms", "-1ms", "infs", "1e999s"])
+@each_row("limit", ["1e400ms", "1e300TB", "٣ms", "nanms", "-1ms", "infs", "1e999s"])
 def test_a_gate_has_a_limit_that_is_finite(limit: str) -> None:
     """No number is above infinity: such a gate would always pass."""
     with pytest.raises(UsageError):

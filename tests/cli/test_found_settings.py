@@ -18,7 +18,7 @@ from subprocess import CompletedProcess
 
 import click
 import pytest
-from rows import rows
+from rows import each_row
 from unprivileged import AS_NOBODY, copy_package, interpreter
 
 from nginx_tune.cli.found_settings import ALLOWED
@@ -116,7 +116,7 @@ def test_each_setting_has_been_decided() -> None:
     assert sorted(every_setting()) == sorted([*ALLOWED_NAMES, *REFUSED_NAMES])
 
 
-@rows("name", REFUSED_NAMES)
+@each_row("name", REFUSED_NAMES)
 def test_what_is_not_on_the_list_is_refused_whatever_command_is_called(
     here: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_what_is_not_on_the_list_is_refused_whatever_command_is_called(
         assert not said.out
 
 
-@rows("name", ALLOWED_NAMES)
+@each_row("name", ALLOWED_NAMES)
 def test_what_is_on_the_list_is_taken(here: Path, name: str) -> None:
     """A text that is no path: whether the option has such a value, its command says."""
     write(here, toml(name, '"x"' if name != "audit.map" else '"/x=x"'))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from planned_files import as_json, planned_file
-from rows import rows
+from rows import each_row
 
 from nginx_tune.audit_input.planned import check_plan
 from nginx_tune.documents.base import decode
@@ -177,7 +177,7 @@ def refused(plan: Document) -> str:
     return caught.value.message
 
 
-@rows("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_plan_that_writes_anything_but_what_it_shows_is_refused(
     plan: Document, conf: Path, kind: str
 ) -> None:
@@ -239,7 +239,7 @@ def spoken(plan: Document) -> Document:
 
 
 @pytest.mark.parametrize("form", ["page", "markdown"])
-@rows("where", ["/etc/nginx/nginx.conf", f"/etc/{EVIL}", ""])
+@each_row("where", ["/etc/nginx/nginx.conf", f"/etc/{EVIL}", ""])
 def test_what_a_plan_says_is_a_quotation_and_no_command(
     plan: Document, where: str, form: str
 ) -> None:
