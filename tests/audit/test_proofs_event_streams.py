@@ -11,6 +11,7 @@ import pytest
 from nginx_versions import Nginx, every_version
 from origin import Request, run_origin
 from proving import fires
+from rows import each_row
 from scratch_nginx import Serve
 
 from nginx_tune.audit.examples import linux
@@ -22,7 +23,7 @@ HELD_SECONDS = 1.0
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_held", "is_told"),
     [
         ("", True, True),
@@ -72,7 +73,7 @@ def test_px_event_stream_http10_holds_events_back(
     assert fires("px-event-stream-http10", server.conf, linux(version=nginx.version)) is is_told
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("location", "is_told"),
     [
         ("/v1/chat/completions", True),

@@ -13,6 +13,7 @@ import pytest
 from busy import ask, status_of, transfers
 from nginx_versions import Nginx, every_version
 from proving import fires, until
+from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
 from nginx_tune.audit.examples import linux
@@ -58,12 +59,14 @@ def _worker_limit(server: Server) -> str:
 
 
 @every_version
-@pytest.mark.parametrize(("nofile", "is_enough"), [(40, False), (120, True)])
+@each_row(("nofile", "is_enough"), [(40, False), (120, True)])
 def test_lim_nofile_lt_2x_answers_500(
     serve: Serve, tmp_path: Path, nofile: int, *, is_enough: bool
 ) -> None:
     _files(tmp_path)
-    server = serve(_slow(f"worker_processes 1; worker_rlimit_nofile {nofile};", 40))
+    server = serve(
+        _slow(f"worker_processes 1; worker_rlimit_nofile {nofile};", 40), directory=tmp_path
+    )
     with transfers(server, ["/slow"] * 25) as statuses:
         assert (set(statuses) == {200}) is is_enough
         assert 200 in statuses
@@ -85,7 +88,7 @@ def test_lim_conn_exceeds_rlimit_leaves_clients_waiting(serve: Serve) -> None:
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("level", "main", "is_told"),
     [("error", "", False), ("warn", "", True), ("warn", "worker_rlimit_nofile 2048;", False)],
 )
@@ -105,7 +108,7 @@ def test_lim_conn_exceeds_rlimit_is_hardly_ever_said(
 
 
 @every_version
-@pytest.mark.parametrize(("wanted", "gets"), [(4096, "64"), (60, "60")])
+@each_row(("wanted", "gets"), [(4096, "64"), (60, "60")])
 def test_lim_nofile_not_raisable_keeps_the_old_limit(serve: Serve, wanted: int, gets: str) -> None:
     server = serve(
         _slow(f"worker_processes 1; worker_rlimit_nofile {wanted};", 30),
@@ -144,7 +147,8 @@ def test_lim_conn_memory_is_taken_at_start(serve: Serve) -> None:
 def test_lim_conn_exhausted_seen_counts_resets(serve: Serve, tmp_path: Path) -> None:
     _files(tmp_path)
     server = serve(
-        _slow(f"worker_processes 1; worker_rlimit_nofile 200; error_log {tmp_path}/error.log;", 32)
+        _slow(f"worker_processes 1; worker_rlimit_nofile 200; error_log {tmp_path}/error.log;", 32),
+        directory=tmp_path,
     )
     with transfers(server, ["/slow"] * 40) as statuses:
         refused = statuses.count(None)
@@ -158,7 +162,7 @@ def test_lim_conn_exhausted_seen_counts_resets(serve: Serve, tmp_path: Path) -> 
 
 
 @every_version
-@pytest.mark.parametrize(("main", "count"), [("", 1), ("worker_processes 3;", 3)])
+@each_row(("main", "count"), [("", 1), ("worker_processes 3;", 3)])
 def test_lim_workers_one_is_the_default(serve: Serve, main: str, count: int) -> None:
     server = serve(_slow(main, 512))
     assert until(lambda: len(server.workers()) == count)
@@ -210,7 +214,7 @@ def _pinned(server: Server) -> list[str]:
 
 @every_version
 @pytest.mark.needs("cpus")
-@pytest.mark.parametrize(
+@each_row(
     ("masks", "pinned", "is_right"),
     [
         ("01 10", {"0": 1, "1": 3}, False),
@@ -237,7 +241,7 @@ def test_lim_affinity_mismatch_cannot_pin_to_a_cpu_that_is_not_there(serve: Serv
 
 
 @every_version
-@pytest.mark.parametrize(("size", "is_enough"), [("32k", False), ("1m", True)])
+@each_row(("size", "is_enough"), [("32k", False), ("1m", True)])
 def test_lim_zone_too_small_refuses_keys_it_has_no_room_for(
     serve: Serve, tmp_path: Path, size: str, *, is_enough: bool
 ) -> None:
@@ -248,7 +252,8 @@ def test_lim_zone_too_small_refuses_keys_it_has_no_room_for(
             1024,
             http=f"limit_conn_zone $arg_key zone=keys:{size};",
             location="limit_conn keys 1;",
-        )
+        ),
+        directory=tmp_path,
     )
     with transfers(server, [f"/slow?key={n:08}" for n in range(400)]) as statuses:
         assert (statuses.count(503) == 0) is is_enough
@@ -279,7 +284,8 @@ def test_lim_conn_h2_counts_streams(serve: Serve, tmp_path: Path) -> None:
             " log_format status $status; access_log DIR/access.log status;",
             listen="http2",
             location="limit_conn addresses 7;",
-        )
+        ),
+        directory=tmp_path,
     )
     with server.connect() as peer:
         peer.sendall(_streams("/slow", 12))

@@ -18,6 +18,7 @@ from free_ports import free_port
 from msgspec.structs import replace
 from nginx_versions import Nginx, every_version, since
 from proving import fires, until
+from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
 from nginx_tune.audit.examples import linux
@@ -55,7 +56,7 @@ def _listener(server: Server) -> Listener:
 
 
 @every_version
-@pytest.mark.parametrize("is_capped", [True, False])
+@each_row("is_capped", [True, False])
 def test_ls_backlog_capped_by_somaxconn(serve: Serve, *, is_capped: bool) -> None:
     asked = 2 * SOMAXCONN if is_capped else SOMAXCONN
     server = serve(_here(f"backlog={asked}"))
@@ -123,7 +124,7 @@ print(*ports(81))
 
 
 @every_version
-@pytest.mark.parametrize(("clients", "is_enough"), [(12, False), (4, True)])
+@each_row(("clients", "is_enough"), [(12, False), (4, True)])
 def test_ls_backlog_overflow_seen_counts_what_was_dropped(
     serve: Serve, clients: int, *, is_enough: bool
 ) -> None:
@@ -149,7 +150,7 @@ def test_ls_backlog_overflow_seen_counts_what_was_dropped(
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second", "is_refused"),
     [
         ("reuseport", "reuseport", True),
@@ -213,7 +214,7 @@ def _read(peer: socket.socket) -> bytes:
 
 
 @every_version
-@pytest.mark.parametrize("listen", ["", "reuseport"])
+@each_row("listen", ["", "reuseport"])
 def test_ls_reuseport_candidate_one_worker_takes_all(
     serve: Serve, nginx: Nginx, listen: str
 ) -> None:
@@ -232,7 +233,7 @@ def test_ls_multi_accept_gives_one_worker_most(serve: Serve) -> None:
 
 
 @since("1.22")
-@pytest.mark.parametrize("listen", ["", "reuseport"])
+@each_row("listen", ["", "reuseport"])
 def test_ls_accept_mutex_redundant_gives_one_worker_most(serve: Serve, listen: str) -> None:
     """Except where it is ignored."""
     server = serve(SPREAD.format(events="accept_mutex on;", listen=listen))
@@ -241,7 +242,7 @@ def test_ls_accept_mutex_redundant_gives_one_worker_most(serve: Serve, listen: s
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("listen", "directive", "first_warned"),
     [("http2", "", (1, 25, 1)), ("", "http2_max_requests 100;", (1, 19, 7)), ("", "", (9,))],
 )
@@ -273,7 +274,7 @@ def _readers(server: Server, client: socket.socket, packets: int) -> set[int]:
 
 
 @since("1.26")
-@pytest.mark.parametrize(("option", "is_shared"), [("", True), ("reuseport", False)])
+@each_row(("option", "is_shared"), [("", True), ("reuseport", False)])
 def test_ls_quic_no_reuseport_lets_any_worker_read_a_clients_packets(
     serve: Serve, certificate: tuple[Path, Path], option: str, *, is_shared: bool
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from needs import lacks
+from rows import each_row
 
 from nginx_tune.conf.directive_values import grammars_of, is_time, seen_versions
 from nginx_tune.conf.known_variables import is_known_variable
@@ -61,7 +62,7 @@ def _accepted(conf: str, tmp_path: Path) -> bool:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("seed", [11])
+@each_row("seed", [11])
 def test_times_at_random_are_taken_as_nginx_takes_them(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     parts = ["1", "30", "0", "y", "M", "w", "d", "h", "m", "s", "ms", " ", "x", "-1", "1.5", "2h"]
@@ -113,7 +114,7 @@ def test_of_what_a_template_fills_in_nothing_is_said() -> None:
     assert own_fault_of("listen", "stream-server") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "args"),
     [
         ("allow", ["{{", "ip", "}}"]), ("deny", ["@net@"]), ("expires", ["$time"]),

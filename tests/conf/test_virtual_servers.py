@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conf_readers import Files
 from free_ports import free_port
+from rows import each_row
 
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.conf.virtual_servers import (
@@ -107,7 +108,7 @@ def test_servers_of_an_address_whatever_way_it_is_written() -> None:
     assert [one.takes_ipv4 for one in found] == [False, False, False, False, True]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         r"~^(?<user>[a-z0-9-]+)\.example\.com$", r"~^www\d+\.example\.com$", r"~^(www\.)?(.+)$",
