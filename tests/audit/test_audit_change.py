@@ -133,9 +133,7 @@ def test_a_revision_has_links_and_files_that_are_gone(
 
 
 @pytest.mark.needs("root")
-def test_roots_git_obeys_no_one_else_s_repository(
-    run_cli: Run, site: Path, tmp_path: Path
-) -> None:
+def test_roots_git_obeys_no_one_else_s_repository(run_cli: Run, site: Path, tmp_path: Path) -> None:
     site.write_text(SITE % BAD)
     _git(tmp_path, "init", "-q")
     _git(tmp_path, "add", ".")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from needs import lacks
 from nginx_versions import Nginx, every_version
+from proving import until
 from rows import each_row
 from scratch_nginx import Reply, Server, config_test, read_reply, write_conf
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.needs("nginx", "root")
 
 Serve = Callable[[str], Server]
 
-STALL_SECONDS = 1.0
+STALL_SECONDS = 2.0
 HELD_POLLS = 5
 FILE_BYTES = 3_000_000
 SMALL_BYTES = 1000
@@ -264,11 +265,7 @@ def _overtakes(server: Server, slow: str, quick: str) -> bool:
 
 
 def _await_stall(server: Server) -> None:
-    for _ in range(200):
-        if _is_stalled(server):
-            return
-        time.sleep(0.01)
-    raise AssertionError("nothing is slow")
+    assert until(lambda: _is_stalled(server)), "nothing is slow"
 
 
 def _is_stalled(server: Server) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ from origin import Request, ok, run_origin
 from proving import fires, has_ended, severity, system_calls, until
 from rows import each_row
 from scratch_nginx import Serve, Server
+from tiers import dice
 
 from nginx_tune.audit.examples import linux
 from nginx_tune.documents.facts import Dataset, PathStorage, Storage
@@ -165,9 +165,10 @@ def test_ca_stampede_fetches_for_each_client(serve: Serve, lock: str, fetched: i
     everybody = threading.Event()
 
     def answer(request: Request, peer: socket.socket) -> bytes:
-        if len(origin.requests) == 5:
+        if len(origin.requests) == fetched:
             everybody.set()
-        everybody.wait(0.4)
+        everybody.wait(30)
+        time.sleep(0.2)  # for those that the lock lets wait
         return ok()
 
     with run_origin(answer) as origin, ThreadPoolExecutor(5) as clients:
@@ -241,7 +242,7 @@ KEY = "proxy_cache_key $uri$slice_range;"
 RANGE = "proxy_set_header Range $slice_range;"
 VALID = "proxy_cache_valid 200 206 1h;"
 SLICES = 4
-FILE = os.urandom((SLICES - 1) * (256 << 10) + 1000)
+FILE = dice("a file in slices").randbytes((SLICES - 1) * (256 << 10) + 1000)
 
 
 @every_version

@@ -96,7 +96,7 @@ def test_tls_no_resumption_is_a_matter_of_the_default_server(
     client = _Client()
     client.connect(server, "named")
     assert client.connect(server, "named") is bool(default)
-    assert fires("tls-no-resumption", server.conf) is not default
+    assert fires("tls-no-resumption", server.conf) is not bool(default)
 
 
 @pytest.mark.needs("openssl")
@@ -189,10 +189,11 @@ def test_log_debug_prod_writes_dozens_of_lines_for_a_request(
     )
     before = server.log().count("\n")
     assert server.get("/").is_whole
-    time.sleep(0.05)
     can_debug = "--with-debug" in nginx.build
-    lines = server.log().count("\n") - before
-    assert (lines > 40) is (is_debug and can_debug)
+    if is_debug and can_debug:
+        assert until(lambda: server.log().count("\n") - before > 40)
+    else:
+        assert server.log().count("\n") - before < 40
     flags = ("--with-debug",) if can_debug else ("--with-threads",)
     host = linux(version=nginx.version, flags=flags)
     assert fires("log-debug-prod", server.conf, host) is (is_debug and can_debug)

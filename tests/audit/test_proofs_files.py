@@ -87,12 +87,18 @@ def test_io_pool_queue_small_breaks_responses(
 
 
 @every_version
-@each_row(("kind", "says"), [("on", "unsupported on this platform"), ("sendfile", "invalid value")])
-def test_io_aio_on_not_built_does_not_start(
-    nginx: Nginx, tmp_path: Path, kind: str, says: str
-) -> None:
-    if "--with-file-aio" in nginx.build and kind == "on":
+def test_io_aio_on_not_built_does_not_start(nginx: Nginx, tmp_path: Path) -> None:
+    if "--with-file-aio" in nginx.build:
         lacks("debian-build", "this nginx has file AIO")
+    _refuses_aio(nginx, tmp_path, "on", "unsupported on this platform")
+
+
+@every_version
+def test_io_aio_on_not_built_is_said_of_sendfile_too(nginx: Nginx, tmp_path: Path) -> None:
+    _refuses_aio(nginx, tmp_path, "sendfile", "invalid value")
+
+
+def _refuses_aio(nginx: Nginx, tmp_path: Path, kind: str, says: str) -> None:
     location = f"location / {{ root /srv; aio {kind}; }}"
     conf = write_conf(tmp_path, f"events {{}} http {{ server {{ {location} }} }}")
     refused = config_test(conf, nginx.program)

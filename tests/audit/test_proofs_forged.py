@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 
 import pytest
@@ -11,6 +10,7 @@ from proving import fires, severity
 from rows import each_row
 from scratch_nginx import Serve
 from test_proofs_mistakes import CONF, ask
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import read_tree
@@ -147,16 +147,16 @@ def _status_for(port: int, client: str, path: str) -> int:
         return int(peer.recv(64).split()[1])
 
 
-@each_row("seed", range(4))
+@each_row("seed", range(draws(1, 12)))
 def test_lim_deny_lost_in_drawn_rules(serve: Serve, seed: int) -> None:
     """Where it fires everybody is answered; where a block allows alone and it is silent, nobody
     had been denied around it, or all were allowed."""
-    dice = random.Random(f"deny-lost-{seed}")
+    draw = dice(f"denied addresses {seed}")
     said = "try_files /none @said;"
 
     def rules() -> str:
-        kinds = dice.choices(("allow", "deny"), k=dice.randrange(4))
-        return " ".join(f"{kind} {dice.choice((*CLIENTS[:2], 'all'))};" for kind in kinds)
+        kinds = draw.choices(("allow", "deny"), k=draw.randrange(4))
+        return " ".join(f"{kind} {draw.choice((*CLIENTS[:2], 'all'))};" for kind in kinds)
 
     drawn = [(rules(), rules()) for _ in range(25)]
     blocks = "\n".join(
@@ -170,8 +170,8 @@ def test_lim_deny_lost_in_drawn_rules(serve: Serve, seed: int) -> None:
     for n, (outer, inner) in enumerate(drawn):
         answers = {client: _status_for(server.port, client, f"/{n}/in/") for client in CLIENTS}
         if f"/{n}/in/" in fired:
-            assert set(answers.values()) == {200}, (outer, inner)
-            assert "deny" in outer, (outer, inner)
+            assert set(answers.values()) == {200}, (outer, inner, REPEAT)
+            assert "deny" in outer, (outer, inner, REPEAT)
         elif "allow" in inner and "deny" not in inner:
-            assert "deny" not in outer or "allow all" in inner, (outer, inner)
-    assert fired
+            assert "deny" not in outer or "allow all" in inner, (outer, inner, REPEAT)
+    assert fired, REPEAT

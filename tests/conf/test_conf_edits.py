@@ -9,6 +9,7 @@ from conf_readers import Disk, tree_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from tiers import draws
 
 from nginx_tune.conf.directive import Directive, Source
 from nginx_tune.conf.edits import (
@@ -52,7 +53,7 @@ def test_any_bytes_come_back(data: bytes) -> None:
 
 
 @given(st.sampled_from(FILES), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(80, 800))
 def test_an_edit_changes_its_span_alone(path: Path, data: st.DataObject) -> None:
     tree = read_tree(str(path), Disk())
     directives = [

@@ -14,6 +14,7 @@ from free_ports import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from tiers import draws
 
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.lexer import read_tokens
@@ -82,8 +83,7 @@ PIECES = st.sampled_from(
 
 @pytest.mark.needs("nginx", "root")
 @settings(
-    max_examples=300,
-    deadline=None,
+    max_examples=draws(100, 1000),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(PIECES, max_size=14).map("".join))
