@@ -22,6 +22,13 @@ from typing import IO, Any
 
 Run = subprocess.CompletedProcess[str]
 
+KEPT_BY_A_RUN = (
+    ("nginx_tune.host.programs", "_vouched"),
+    ("nginx_tune.cli.inputs", "_below"),
+    ("nginx_tune.lab.walls", "_given_up"),
+)
+"""What the package keeps outside of its caches."""
+
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 
 
@@ -156,3 +163,6 @@ def _forget() -> None:
             for value in list(vars(module).values()):
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
+    for room, kept in KEPT_BY_A_RUN:
+        if room in sys.modules:
+            getattr(sys.modules[room], kept).clear()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -72,7 +72,7 @@ def test_every_log_and_listener_of_a_configuration_is_counted_once() -> None:
     assert kept_open(tree) == (5 + 2 + 50, 2 + 10 + 3)
 
 
-@pytest.mark.parametrize("vhosts", [1, 4700])
+@each_row("vhosts", [1, 4700])
 def test_logs_of_virtual_hosts_have_room(vhosts: int) -> None:
     found = limited(conf(vhosts), NGINX | {"nofile_soft": 1024, "nofile_hard": 524288})
     bare = limited(conf(0), NGINX | {"nofile_soft": 1024, "nofile_hard": 524288})
@@ -110,7 +110,7 @@ def test_a_generated_file_counts_what_the_site_says() -> None:
     assert number(wide) - number(few) >= 400 * 8 - 1024
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("soft", "hard", "vhosts", "expected"),
     [
         (20000, 20000, 4700, 20000),
@@ -157,7 +157,7 @@ def test_nothing_is_written_where_no_limit_is_known() -> None:
     assert number(limited(conf(1, "worker_rlimit_nofile 2048;"), {})) == USUAL
 
 
-@pytest.mark.parametrize("has", [512, 100_000])
+@each_row("has", [512, 100_000])
 def test_workers_that_run_with_more_keep_it(has: int) -> None:
     running = Running(pid=1, workers=[Worker(pid=2, nofile_soft=has, nofile_hard=has)])
     found = limited(
@@ -168,7 +168,7 @@ def test_workers_that_run_with_more_keep_it(has: int) -> None:
     assert number(found) == max(USUAL, has)
 
 
-@pytest.mark.parametrize(("vhosts", "fires"), [(4700, True), (10, False)])
+@each_row(("vhosts", "fires"), [(4700, True), (10, False)])
 def test_the_audit_counts_logs_too(vhosts: int, fires: bool) -> None:
     text = conf(vhosts, "worker_rlimit_nofile 9216;", "worker_connections 4096;")
     tree = parse_text(text, file="/n/nginx.conf")

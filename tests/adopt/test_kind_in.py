@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -28,7 +28,7 @@ def conf(server: str) -> str:
     return f"events {{}} http {{ {zone} server {{ listen 80; {server} }} }}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "kind", "others"),
     [
         (PROXIED, "proxy", []),
@@ -90,7 +90,7 @@ def test_an_assumed_kind_gives_no_high_confidence() -> None:
         assert any(d.confidence == "high" for d in found) == (provenance == "declared")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "args", "said"),
     [
         (None, [], "Kind of site: proxy (from {path}:1 proxy_pass)"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -37,7 +37,7 @@ def test_logs_of_servers_and_locations_are_buffered_too() -> None:
     assert buffered(d) == ["/l/a.log", "/l/b.log", "/l/c.log"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("syslog:server=127.0.0.1", "syslog is sent a datagram"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -28,7 +28,7 @@ def held(text: str, name: str, kind: Kind = "static", *, http3: bool = False) ->
 TLS = "events {}\nhttp { server { listen 443 ssl%s; root /srv/1; %s } }"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "reason"),
     [
         (TLS % ("", "access_by_lua_file a;"), "http2", "/n.conf:2 access_by_lua_file a: Lua "),

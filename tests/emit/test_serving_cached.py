@@ -15,6 +15,7 @@ import free_ports
 import pytest
 from goldens import _site as site
 from real_nginx import serving
+from rows import each_row
 from situations import host, nginx
 from test_plan_changes import contents, write
 
@@ -151,7 +152,7 @@ def command(folder: Path, text: str) -> list[str]:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("locks", [False, True])
+@each_row("locks", [False, True])
 def test_requests_at_once_for_a_page_that_may_not_be_kept_all_reach_its_server(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, *, locks: bool
 ) -> None:
@@ -166,7 +167,7 @@ def test_requests_at_once_for_a_page_that_may_not_be_kept_all_reach_its_server(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("packs", [False, True])
+@each_row("packs", [False, True])
 def test_nobody_gets_what_a_server_compressed_for_another(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, *, packs: bool
 ) -> None:
@@ -231,7 +232,7 @@ def test_a_planned_cache_keeps_no_answer_to_who_shows_credentials(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("planned", [True, False])
+@each_row("planned", [True, False])
 def test_no_page_is_kept_for_all_by_what_one_client_says_of_host_and_scheme(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, *, planned: bool
 ) -> None:
@@ -346,7 +347,7 @@ def test_a_site_that_passes_nothing_on_is_told_why_it_gets_no_cache(tmp_path: Pa
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("kind", ["proxy", "cache"])
+@each_row("kind", ["proxy", "cache"])
 def test_a_server_is_told_the_port_that_its_client_named(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, kind: Kind
 ) -> None:

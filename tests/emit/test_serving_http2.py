@@ -25,6 +25,7 @@ from http2_frames import (
     frames,
 )
 from real_nginx import serving
+from rows import each_row
 from situations import host, load, nginx
 from test_plan_changes import contents, write
 
@@ -97,7 +98,7 @@ def planned(folder: Path, port: int, location: str) -> tuple[str, Decision]:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_planned", "window"),
     [
         ("", True, WITHOUT_END),
@@ -123,7 +124,7 @@ def test_uploads_get_http2_where_it_lets_as_much_of_them_come(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize(
+@each_row(
     ("line", "is_planned"),
     [
         ("add_header Connection keep-alive;", False),
@@ -148,7 +149,7 @@ def test_no_answer_of_a_planned_http2_has_a_header_of_a_connection(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("is_said", [True, False])
+@each_row("is_said", [True, False])
 def test_a_port_of_http_answers_http_beside_one_of_tls(
     tmp_path: Path, free_port: int, *, is_said: bool
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 from real_nginx import serving
+from rows import each_row
 from situations import host, load, nginx
 from test_plan_changes import contents, write
 
@@ -87,7 +88,7 @@ CALLS_OVER_1 = (CALLS, "/calls/", (200, "https HTTP/2.0"), (502, ""))
 
 
 @pytest.mark.needs("nginx", "root", "openssl")
-@pytest.mark.parametrize(
+@each_row(
     ("case", "pool"),
     [
         (VERIFIED_OVER_ANY, ""),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from nginx_versions import stream_modules
 from real_nginx import PATH, serving
+from rows import each_row
 from situations import host, load, nginx, site
 from test_plan_changes import contents, write
 
@@ -52,8 +53,8 @@ HAS = "buffer=16k flush=1m"
 WRITTEN = "combined buffer=64k flush=1s"
 
 
-@pytest.mark.parametrize("log", ["{folder}/a.log", "a.log"])
-@pytest.mark.parametrize(
+@each_row("log", ["{folder}/a.log", "a.log"])
+@each_row(
     ("before", "after"),
     [
         ((f"b {HAS}", "combined"), (f"b {HAS}", "combined")),
@@ -108,7 +109,7 @@ def test_the_log_of_the_build_takes_no_second_buffer(
         assert_starts(tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("listen", "server", "main", "is_written"),
     [
         ("udp", "", "worker_processes 1;", False),

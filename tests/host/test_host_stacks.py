@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
@@ -151,10 +153,9 @@ def test_another_file_system_below_a_dataset_is_left_out(tmp_path: Path) -> None
 @pytest.fixture
 def limited_group() -> Iterator[Path]:
     """A memory cgroup with a limit on its parent."""
-    root = Path("/sys/fs/cgroup/memory")
-    parent = root / f"nginx-tune-test-{os.getpid()}"
+    parent = Path(tempfile.mkdtemp(prefix="nginx-tune-test-", dir="/sys/fs/cgroup/memory"))
     child = parent / "child"
-    child.mkdir(parents=True)
+    child.mkdir()
     (parent / "memory.limit_in_bytes").write_text(str(64 * MIB))
     yield child
     child.rmdir()
@@ -225,7 +226,7 @@ def test_a_btrfs_of_two_devices_stands_on_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "loop", "dm")
-@pytest.mark.parametrize(
+@each_row(
     ("target", "table"),
     [
         ("linear", "0 204800 linear $A 0"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from synthetic_logs import FULL, Truth, lines_of
 
 pytestmark = pytest.mark.needs("probe")
@@ -35,8 +36,8 @@ def learnt(run_cli: Any, folder: Path, files: dict[str, bytes]) -> Any:
     return run_cli("learn", *(folder / name for name in files), "--log-format", FULL, "-f", "json")
 
 
-@pytest.mark.parametrize("is_turned", [False, True])
-@pytest.mark.parametrize(
+@each_row("is_turned", [False, True])
+@each_row(
     "files",
     [
         {"a.log": text(LINES), "a.log.gz": gzip.compress(text(LINES))},
@@ -78,7 +79,7 @@ def test_lines_that_stand_in_two_logs_are_refused(
     assert run.stdout == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "files",
     [
         {"host1": text(LINES), "host2": text(OTHER_HOST)},
@@ -91,7 +92,7 @@ def test_lines_that_stand_in_two_logs_are_refused(
     ],
     ids=["hosts", "hosts with checks", "hosts with checks alone", "rotated", "a line", "empty"],
 )  # fmt: skip
-@pytest.mark.parametrize("is_turned", [False, True])
+@each_row("is_turned", [False, True])
 def test_logs_of_several_hosts_and_rotated_ones_count_all(
     run_cli: Any, tmp_path: Path, files: dict[str, bytes], *, is_turned: bool
 ) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from corpus import Way, forms_of, ways
+from rows import each_row
+from tiers import REPEAT
 from twins import twin
 
 from nginx_tune.cli.audit_formats import FORMATS
@@ -29,7 +31,7 @@ WAYS = [way for way in ways() if way.place != "whole"]
 
 def _assert_absent(secret: str, text: str, where: str) -> None:
     for form in forms_of(secret):
-        assert form not in text, f"{where} shows {form!r}: {text[:2000]}"
+        assert form not in text, f"{where} shows {form!r} ({REPEAT}): {text[:2000]}"
 
 
 def _write_tree(folder: Path, secret: str) -> Path:
@@ -62,7 +64,7 @@ def test_a_capture_of_all_ways(tmp_path: Path, drawn_secrets: list[str]) -> None
         _assert_absent(secret, encode(capture).decode(), "the capture")
 
 
-@pytest.mark.parametrize("command", ["audit", "recommend"])
+@each_row("command", ["audit", "recommend"])
 def test_commands_that_read_a_configuration(
     command: str, run_cli: Run, tmp_path: Path, drawn_secrets: list[str]
 ) -> None:
@@ -141,7 +143,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@each_row("error", ERRORS)
 def test_error_lines(error: str, drawn_secrets: list[str]) -> None:
     for secret in drawn_secrets:
         text = Way("", "whole", error).configuration(secret)
@@ -167,7 +169,7 @@ STAY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", STAY)
+@each_row("text", STAY)
 def test_lines_that_hold_none_stay(text: str) -> None:
     assert shown_line(text) == text
 
