@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx
@@ -9,7 +10,7 @@ from situations import host, load, nginx
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.site import Site
 

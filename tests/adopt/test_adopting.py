@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from made_decisions import decide
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
 
@@ -17,7 +18,7 @@ from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset

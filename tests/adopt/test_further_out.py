@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 import tiers
+from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
 
@@ -13,7 +14,6 @@ from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.standing import Standing
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.emit.changes import plan_changes
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import Site

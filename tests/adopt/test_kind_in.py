@@ -6,13 +6,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.workload import Workload
 

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 import tiers
+from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx, site
@@ -24,7 +25,6 @@ from nginx_tune.cli.held import Held
 from nginx_tune.conf.running import connections_in, descriptors_in, workers_in
 from nginx_tune.conf.thread_pools import asked_pool, declared_pools
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
-from nginx_tune.decide import decide
 from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts

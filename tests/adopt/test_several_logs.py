@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.decide.access_log import MOST_BUFFERED
 from nginx_tune.documents.decisions import Decision
 

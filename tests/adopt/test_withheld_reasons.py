@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site
 
@@ -9,7 +10,6 @@ from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.adopt.together import GOES_WITH, left_alone, needed_by, with_companions
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.workload import Kind
 from nginx_tune.emit.changes import plan_changes

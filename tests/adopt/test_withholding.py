@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx, site
@@ -12,7 +13,6 @@ from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.ciphers import http2_fault
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts

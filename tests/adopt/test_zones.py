@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx, site
@@ -13,7 +14,7 @@ from situations import host, load, nginx, site
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.decide.upstream_keepalive import zone_size
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.site import Site, Upstream

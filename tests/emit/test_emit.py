@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from goldens import _site as site
+from made_decisions import decide
 from real_nginx import check
 from rows import each_row
 from situations import host, lab_host, lab_load, load, nginx
 
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec
 from nginx_tune.documents.site import Site, SiteTls, Upstream

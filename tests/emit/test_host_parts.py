@@ -5,10 +5,10 @@ from __future__ import annotations
 import configparser
 
 import msgspec
+from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
 
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision, HostSetting
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
 from nginx_tune.documents.plan import Plan

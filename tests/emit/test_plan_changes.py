@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiers
+from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
 
@@ -15,7 +16,7 @@ from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.decide.answer import setting
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions

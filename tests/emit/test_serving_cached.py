@@ -14,6 +14,7 @@ from pathlib import Path
 import free_ports
 import pytest
 from goldens import _site as site
+from made_decisions import decide
 from real_nginx import serving
 from rows import each_row
 from situations import host, nginx
@@ -22,7 +23,7 @@ from test_plan_changes import contents, write
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind, Workload

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_decisions import decide
 from real_nginx import check, serving
 from rows import each_row
 from situations import host, load, nginx, site
 from test_plan_changes import contents, write
+from tiers import draws
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
-from nginx_tune.decide import decide
 from nginx_tune.documents.facts import Limits
 from nginx_tune.emit.changes import plan_changes
 
@@ -57,7 +58,7 @@ def status(port: int) -> int:
 
 
 @pytest.mark.needs("nginx", "root")
-@each_row("whose", ["reader", "nginx"])
+@each_row("whose", ["nginx", "reader"][: draws(1, 2)])
 def test_workers_have_room_for_the_logs_of_all_hosts(
     tmp_path: Path, free_port: int, roomy: None, whose: str
 ) -> None:

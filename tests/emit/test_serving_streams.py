@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from made_decisions import decide
 from nginx_versions import stream_modules
 from real_nginx import PATH, serving
 from rows import each_row
@@ -18,7 +19,6 @@ from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import DecisionId
 from nginx_tune.emit.changes import plan_changes
 

@@ -11,12 +11,13 @@ from typing import get_args
 import msgspec
 import pytest
 import tiers
+from made_decisions import decide
 from nginx_versions import Nginx, find_nginx, versions
 from real_nginx import PATH
 from situations import GIBIBYTE, host, load, site
 from situations import nginx as program
 
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls, Upstream
 from nginx_tune.documents.workload import Kind, Workload
