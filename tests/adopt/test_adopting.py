@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import msgspec
 from made_decisions import decide
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
@@ -369,15 +369,15 @@ def test_an_assumed_size_of_objects_enlarges_nothing() -> None:
 
 
 def test_audit_and_decision_agree_on_keys() -> None:
-    rng = random.Random(14)
+    rng = dice("keys of a cache")
     told = beyond = 0
-    for _ in range(30):
+    for _ in range(draws(15, 200)):
         zone, most = rng.choice([1, 10, 100, 1000, 5000]), rng.choice([1, 10, 100, 1000, 20_000])
         files = rng.randint(1000, 3_000_000)
         each, memory = rng.choice([4096, 20_000, 300_000, 9_000_000]), rng.choice([1, 16, 256])
         decision, fixes = cached(f"{zone}m", f"{most}g", files, files * each, memory * GIBIBYTE)
         said = "enlarge" in decision.summary or any("lower max_size" in r for r in decision.risks)
-        assert said == bool(fixes), (zone, most, each, memory, decision.summary, fixes)
+        assert said == bool(fixes), (REPEAT, zone, most, each, memory, fixes)
         if said and not (over := any("lower max_size" in r for r in decision.risks)):
             (size,) = re.findall(r"enlarge it to (\d+)m", decision.summary)
             (least,) = re.findall(r"keys_zone=own:(\d+)m", fixes[0])
@@ -385,5 +385,5 @@ def test_audit_and_decision_agree_on_keys() -> None:
             told += 1
         elif said:
             beyond += over
-    assert told
-    assert beyond
+    assert told, REPEAT
+    assert beyond, REPEAT
