@@ -30,6 +30,12 @@ KEPT_BY_A_RUN = (
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 
+OF_A_RUN = (
+    ("host.programs", "_vouched"), ("lab.walls", "_given_up"), ("cli.inputs", "_below"),
+    ("terminal.saying", "displays"), ("terminal.progress", "_open"),
+)  # fmt: skip
+"""What modules of the package note of a run, as the operator's word for a program."""
+
 
 def start(
     *arguments: str | Path,
@@ -60,8 +66,9 @@ def call(
 ) -> Run:
     """Run ``nginx-tune`` in this process, with descriptors, environment and directory of its own.
 
-    Handlers of signals are put back. The caches of the package stay: they hold what depends on
-    nothing but their arguments and its own files. In any other thread than the first it is `start`.
+    Handlers of signals are put back, and what the package noted of a run. Its caches stay: they
+    hold what depends on nothing but their arguments and its own files. In any other thread than
+    the first it is `start`.
     """
     if threading.current_thread() is not threading.main_thread():
         return start(*arguments, stdin=stdin, env=env, cwd=cwd, timeout=timeout)
@@ -76,6 +83,7 @@ def call(
             _environment(env or {}, cwd),
             _signals(timeout, words),
             _standard_streams([given.fileno(), to_out, to_err]),
+            _noted(),
         ):
             status = _main(words)
             _forget()
@@ -110,6 +118,27 @@ def _gathered(found: list[str]) -> Iterator[int]:
     finally:
         os.close(way_in)
         reader.join()
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    """Forget what modules of the package note of a run (``OF_A_RUN``)."""
+    before = {where: noted.copy() for where, noted in _all_noted()}
+    try:
+        yield
+    finally:
+        for where, noted in _all_noted():
+            noted.clear()
+            if isinstance(noted, list):
+                noted.extend(before.get(where, ()))
+            else:
+                noted.update(before.get(where, ()))
+
+
+def _all_noted() -> Iterator[tuple[tuple[str, str], Any]]:
+    for module, name in OF_A_RUN:
+        if f"nginx_tune.{module}" in sys.modules:
+            yield (module, name), getattr(sys.modules[f"nginx_tune.{module}"], name)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from own_name import own_name
+
 from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.disks import device_number, run_tool
 from nginx_tune.lab.loops import Loop
@@ -45,7 +47,7 @@ def limited(
     device: str, *, reads_per_second: int | None = None, bytes_per_second: int | None = None
 ) -> Iterator[None]:
     """This process and those that it starts read no more from the device than that."""
-    group = LabCgroups(f"disk-probe-{os.getpid()}")
+    group = LabCgroups(f"disk-probe-{own_name()}")
     own = Path("/proc/self/cgroup").read_text()
     group.limit_reads(
         device_number(device),
