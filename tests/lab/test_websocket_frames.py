@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
+from tiers import dice
 
 from nginx_tune.lab.stub_server import Echo
 from nginx_tune.lab.websocket_frames import (
@@ -31,13 +31,13 @@ def client_frame(opcode: int, payload: bytes) -> bytes:
     """As a client sends it: the head of a server's, with a mask."""
     head = bytearray(server_frame(opcode, payload)[: -len(payload) or None])
     head[1] |= 0x80
-    mask = os.urandom(4)
+    mask = dice("mask").randbytes(4)
     return bytes(head) + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
 
 
 @pytest.mark.parametrize("length", [0, 1, 125, 126, 65_535, 65_536])
 def test_frames_of_every_length_are_read_wherever_they_are_cut(length: int) -> None:
-    payload = os.urandom(length)
+    payload = dice(length).randbytes(length)
     data = client_frame(BINARY, payload) + client_frame(PING, b"there?")
     for cut in {1, 2, 5, 9, 13, len(data) // 2, len(data) - 1}:
         reader = FrameReader()
