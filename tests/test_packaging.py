@@ -104,7 +104,11 @@ def test_a_required_probe_that_cannot_be_built_is_an_error(tmp_path: Path) -> No
 def test_with_cargo_one_wheel_serves_every_python_and_holds_a_static_probe(tmp_path: Path) -> None:
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
     result = build(
-        tmp_path, is_built_anew=False, CARGO_TARGET_DIR=target, NGINX_TUNE_REQUIRE_RUST="1"
+        tmp_path,
+        is_built_anew=False,
+        CARGO_TARGET_DIR=target,
+        NGINX_TUNE_PROBE_PROFILE="checked",
+        NGINX_TUNE_REQUIRE_RUST="1",
     )
     assert result.returncode == 0, result.stderr
     name, files = names(tmp_path)

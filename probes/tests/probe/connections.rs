@@ -155,15 +155,15 @@ fn a_server_that_closes_what_nobody_has_used_is_not_flooded() {
 fn a_user_owns_its_connection() {
     let (server, counts) = counting(|_| Then::Keep);
     let mut plan = plan(&server);
-    plan["duration_seconds"] = json!(1);
+    plan["duration_seconds"] = json!(2);
     let class = &mut plan["classes"][0];
-    class["arrivals"] = json!({"kind": "closed", "users": 60, "think_seconds": 0.2});
+    class["arrivals"] = json!({"kind": "closed", "users": 60, "think_seconds": 0.4});
     class["connections"] = json!(60);
     let class = run_class(&plan);
     assert_eq!(class["connections_opened"], 60, "{class}");
     let each = sorted(&counts);
     assert_eq!(each.len(), 60);
-    // Each of them asks as often as its user is ready: no more than 1 s / 0.2 s, and the first.
+    // Each of them asks as often as its user is ready: no more than 2 s / 0.4 s, and the first.
     assert!(each[59] <= 6, "{each:?}");
 }
 

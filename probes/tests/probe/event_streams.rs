@@ -189,16 +189,23 @@ fn a_body_that_does_not_begin_is_a_lower_bound_and_its_time_can_be_up() {
     let mut value = streams(&server, 2, 0.5);
     value["drain_seconds"] = json!(0.1);
     let class = run_class(&value);
+    // On a busy machine the time is over before the second one begins.
+    let begun = number(&class, "intended");
+    assert!((1.0..=2.0).contains(&begun), "{class}");
     let first = &class["event_stream"]["first_body_seconds"];
-    assert_eq!(first["censored"], 2, "{class}");
-    assert_eq!(class["censored"], 2);
+    assert_eq!(number(first, "censored"), begun, "{class}");
+    assert_eq!(number(&class, "censored"), begun);
     assert_eq!(number(&class, "event_stream.begun"), 0.0);
     // The time of the first streams is up when no more begin.
     value["classes"][0]["timeout_seconds"] = json!(0.4);
     value["duration_seconds"] = json!(0.2);
     value["drain_seconds"] = json!(10);
     let class = run_class(&value);
-    assert_eq!(number(&class, "errors.timeout"), 2.0, "{class}");
+    assert_eq!(
+        class["errors"],
+        json!({"timeout": class["intended"]}),
+        "{class}"
+    );
 }
 
 #[test]
@@ -254,8 +261,12 @@ fn an_endless_answer_of_another_status_has_failed() {
         thread::sleep(Duration::from_secs(60));
         Then::Close
     });
-    let class = run_class(&streams(&server, 2, 0.3));
-    assert_eq!(class["errors"], json!({"status": 2}), "{class}");
+    let class = run_class(&streams(&server, 2, 1.0));
+    assert_eq!(
+        class["errors"],
+        json!({"status": class["intended"]}),
+        "{class}"
+    );
     assert_eq!(number(&class, "event_stream.cut"), 0.0);
 }
 

@@ -97,6 +97,7 @@ fn a_stall_is_in_the_quantiles_of_all_and_of_each_second() {
 fn users_and_connections_are_dealt_to_the_threads() {
     let server = Server::answering(ok(10));
     let mut plan = load(&server, 3);
+    plan["duration_seconds"] = json!(1.5);
     let class = &mut plan["classes"][0];
     class["arrivals"] = json!({"kind": "closed", "users": 7, "think_seconds": 0.01});
     class["connections"] = json!(7);
@@ -106,6 +107,7 @@ fn users_and_connections_are_dealt_to_the_threads() {
     assert_eq!(told["classes"]["c"]["users"], 7);
     assert_eq!(told["generator"]["idle_connections"]["open"], 5);
     let mut held = load(&server, 3);
+    held["duration_seconds"] = json!(1.5);
     held["classes"][0]["connections"] = json!(10);
     held["classes"][0]["connection_use"] = json!("turns");
     assert_eq!(run_class(&held)["connections_opened"], 10);
