@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 
 import msgspec
 from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, host, load, site
@@ -39,16 +39,18 @@ ABOUT_TESTING = "ls-reuseport-old-bugs"
 """Says where not to run nginx -t; the decision on reuseport names it as a risk."""
 
 
-def situations() -> Iterator[tuple[int, Facts, Site, Decisions]]:
+@cache
+def situations() -> list[tuple[int, Facts, Site, Decisions]]:
     """Drawn hosts whose sites can be generated, with what is decided for them."""
-    rng = dice("audit agrees")
+    rng, found = dice("audit agrees"), []
     for number in range(COUNT):
         facts, workload, given = drawn(rng)
         if len(given.roots) > MOST_IN_A_CHAIN and not given.root_prefixes:
             continue
         complete = complete_site(given, facts, workload.kind)
         decisions = decide_without_break_evens(facts, workload, site=complete)
-        yield number, facts, complete, decisions
+        found.append((number, facts, complete, decisions))
+    return found
 
 
 def heeded(finding: Finding) -> bool:

@@ -37,7 +37,7 @@ from nginx_tune.model.blocking import predict
 from nginx_tune.model.cache_size import LARGEST_ZONE_MEBIBYTES
 from nginx_tune.model.pool import MAX_THREADS_ALL_WORKERS
 
-COUNT = draws(300, 3000)
+COUNT = draws(200, 3000)
 BREAK_EVENS_EVERY = 10
 VERSIONS = [f"1.{minor}.0" for minor in range(4, 32)]
 HTTP3 = "--with-http_v3_module"
@@ -303,7 +303,7 @@ def test_a_site_in_memory_gets_no_pools() -> None:
 def test_pools_of_many_disks_keep_the_bound_on_threads(disks: int, cpus: int) -> None:
     facts = host(cpus=cpus, disks=disks)
     roots = [f"/srv/{n}" for n in range(1, disks + 1)]
-    decisions = decide(
+    decisions = decide_without_break_evens(
         facts,
         load("media", peak=4000, cold_peak=3000),
         site=site(roots=roots, root_prefixes=[f"/{n}/" for n in range(disks)]),

@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
+from situations import (
+    GIBIBYTE,
+    MEBIBYTE,
+    dataset,
+    decide_without_break_evens,
+    host,
+    load,
+    nginx,
+    site,
+)
 from tiers import draws
 
 from nginx_tune.decide import complete_site, decide
@@ -299,7 +308,8 @@ def test_a_break_even_is_where_the_verdict_flips(
         return prediction.pools_pay
 
     def verdict(**moved: float) -> str:
-        return decide(*documents(**moved), site=site()).decisions[0].verdict
+        decided = decide_without_break_evens(*documents(**moved), site=site())
+        return decided.decisions[0].verdict
 
     decision = decide(*documents(), site=site()).decisions[0]
     if pays():
