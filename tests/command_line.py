@@ -21,7 +21,20 @@ from typing import Any
 
 Run = subprocess.CompletedProcess[str]
 
+KEPT_BY_A_RUN = (
+    ("nginx_tune.host.programs", "_vouched"),
+    ("nginx_tune.cli.inputs", "_below"),
+    ("nginx_tune.lab.walls", "_given_up"),
+)
+"""What the package keeps until its process ends: it is forgotten after each run."""
+
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
+
+OF_A_RUN = (
+    ("host.programs", "_vouched"), ("lab.walls", "_given_up"), ("cli.inputs", "_below"),
+    ("terminal.saying", "displays"), ("terminal.progress", "_open"),
+)  # fmt: skip
+"""What modules of the package note of a run, as the operator's word for a program."""
 
 
 def start(
@@ -53,8 +66,9 @@ def call(
 ) -> Run:
     """Run ``nginx-tune`` in this process, with descriptors, environment and directory of its own.
 
-    Handlers of signals are put back. The caches of the package stay: they hold what depends on
-    nothing but their arguments and its own files. In any other thread than the first it is `start`.
+    Handlers of signals are put back, and what the package noted of a run. Its caches stay: they
+    hold what depends on nothing but their arguments and its own files. In any other thread than
+    the first it is `start`.
     """
     if threading.current_thread() is not threading.main_thread():
         return start(*arguments, stdin=stdin, env=env, cwd=cwd, timeout=timeout)
@@ -69,8 +83,10 @@ def call(
             _environment(env or {}, cwd),
             _signals(timeout, words),
             _standard_streams([given.fileno(), to_out, to_err]),
+            _noted(),
         ):
             status = _main(words)
+            _forget()
     return subprocess.CompletedProcess(words, status, out[0], err[0])
 
 
@@ -102,6 +118,27 @@ def _gathered(found: list[str]) -> Iterator[int]:
     finally:
         os.close(way_in)
         reader.join()
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    """Forget what modules of the package note of a run (``OF_A_RUN``)."""
+    before = {where: noted.copy() for where, noted in _all_noted()}
+    try:
+        yield
+    finally:
+        for where, noted in _all_noted():
+            noted.clear()
+            if isinstance(noted, list):
+                noted.extend(before.get(where, ()))
+            else:
+                noted.update(before.get(where, ()))
+
+
+def _all_noted() -> Iterator[tuple[tuple[str, str], Any]]:
+    for module, name in OF_A_RUN:
+        if f"nginx_tune.{module}" in sys.modules:
+            yield (module, name), getattr(sys.modules[f"nginx_tune.{module}"], name)
 
 
 @contextmanager
@@ -159,3 +196,9 @@ def _standard_streams(given: list[int]) -> Iterator[None]:
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
             os.close(descriptor)
+
+
+def _forget() -> None:
+    for module, kept in KEPT_BY_A_RUN:
+        if module in sys.modules:
+            getattr(sys.modules[module], kept).clear()

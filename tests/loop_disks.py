@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from own_name import own_name
+from tiers import dice
+
 from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.disks import device_number, run_tool
 from nginx_tune.lab.loops import Loop
@@ -20,9 +23,10 @@ MIB = 1 << 20
 
 def make_data(path: Path, bytes_: int) -> Path:
     """A file of random bytes whose blocks are on the disk."""
+    chance = dice(path.name)
     with path.open("wb") as file:
         for _ in range(bytes_ // MIB):
-            file.write(os.urandom(MIB))
+            file.write(chance.randbytes(MIB))
         file.flush()
         os.fsync(file.fileno())
     return path
@@ -45,7 +49,7 @@ def limited(
     device: str, *, reads_per_second: int | None = None, bytes_per_second: int | None = None
 ) -> Iterator[None]:
     """This process and those that it starts read no more from the device than that."""
-    group = LabCgroups(f"disk-probe-{os.getpid()}")
+    group = LabCgroups(f"disk-probe-{own_name()}")
     own = Path("/proc/self/cgroup").read_text()
     group.limit_reads(
         device_number(device),

@@ -182,7 +182,6 @@ FOUND_WHILE_RUNNING = {
     "other-pythons",  # with msgspec and click
     "syscall-files",  # /proc/PID/syscall may be read
     "vxlan",  # tunnels, of the kernel
-    "every-turn",  # NGINX_TUNE_WALLS=all
 }
 """What a test can only ask its own nginx, kernel or files."""
 

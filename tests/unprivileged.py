@@ -6,12 +6,15 @@ package with what it needs, and an interpreter that he may run.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from functools import cache
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +49,25 @@ def has_namespaces() -> bool:
     return run.returncode == 0
 
 
+def let_all_see(path: Path) -> None:
+    """Let every user read a directory, and get there; what others may do already stays."""
+    for directory in (path, *path.parents):
+        found = directory.stat()
+        if (
+            found.st_uid == os.geteuid()
+            and found.st_mode & 0o055 != 0o055
+            and directory.parent != directory
+        ):
+            directory.chmod(stat.S_IMODE(found.st_mode) | 0o055)
+
+
 def copy_package(place: Path) -> Path:
     """The package and what it needs, below a directory; what PYTHONPATH must be."""
     shutil.copytree(
         ROOT / "nginx_tune",
         place / "nginx_tune",
         ignore=shutil.ignore_patterns("__pycache__"),
+        copy_function=_copy,
     )
     shutil.copytree(ROOT / "templates", place / "templates")
     for name in _needed("nginx-tune"):
@@ -60,10 +76,21 @@ def copy_package(place: Path) -> Path:
                 continue
             target = place / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file.locate(), target)
+            _copy(str(file.locate()), str(target))
     for path in (place, *place.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "_bin" else 0o644)
     return place
+
+
+def _copy(source: str, target: str) -> None:
+    """A file, and what Python made of it: who may not write there compiles it at each start."""
+    shutil.copy2(source, target)
+    if source.endswith(".py"):
+        compiled = Path(cache_from_source(source))
+        place = Path(target).parent / "__pycache__"
+        if compiled.exists():
+            place.mkdir(exist_ok=True)
+            shutil.copyfile(compiled, place / compiled.name)
 
 
 def _needed(name: str) -> set[str]:

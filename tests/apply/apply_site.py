@@ -90,7 +90,7 @@ class Site:
             with contextlib.suppress(OSError):
                 self.ask()  # a worker has answered
                 return
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, (self.root / "error.log").read_text()
             time.sleep(0.01)
 
     @property

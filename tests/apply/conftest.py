@@ -10,20 +10,24 @@ from pathlib import Path
 
 import pytest
 from apply_site import Site
+from left_running import end_all
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Not below pytest's own directory, whose parents belong to who runs the tests."""
+    """Not below pytest's own directory, whose parents belong to who runs the tests.
+
+    Whatever runs of it then, ends with the test.
+    """
     path = Path(tempfile.mkdtemp(dir="/var/tmp" if os.geteuid() else "/root", prefix="nt-apply-"))
     yield path
+    end_all(path)
     shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
-def make_site(root: Path) -> Iterator[Callable[..., Site]]:
+def make_site(root: Path) -> Callable[..., Site]:
     """Start one; it ends with the test."""
-    pids = []
 
     def make(
         top: str = "", http: str = "", *, server: str = "", binary: str = "/usr/sbin/nginx",
@@ -34,11 +38,6 @@ def make_site(root: Path) -> Iterator[Callable[..., Site]]:
         if server:
             (site.tree / "conf.d" / "site.conf").write_text(server)
         site.start()
-        pids.append(site.pid)
-        sites.append(site)
         return site
 
-    sites: list[Site] = []
-    yield make
-    for site, pid in zip(sites, pids, strict=True):
-        site.stop(pid)
+    return make

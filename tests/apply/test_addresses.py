@@ -29,9 +29,8 @@ def address(text: str) -> Address:
     return Address(host, int(port), "", "http")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "lost"),
-    [
+def test_an_address_is_lost_unless_one_stands_for_it() -> None:
+    table = [
         ("*:80", "", ["*:80"]),
         ("*:80", "*:80 *:81", []),
         ("127.0.0.1:80 *:81", "*:80", ["*:81"]),
@@ -45,18 +44,17 @@ def address(text: str) -> Address:
         ("127.1:80 [0::1]:80", "127.0.0.1:80 [::1]:80", []),
         ("127.0.0.1:80", "0:80", []),
         ("[0:0::0]:80 [::2]:80", "[::]:80", []),
-    ],
-)
-def test_an_address_is_lost_unless_one_stands_for_it(
-    before: str, after: str, lost: list[str]
-) -> None:
-    old, new = ([address(one) for one in text.split()] for text in (before, after))
-    assert lost_addresses(old, new) == lost
+    ]
+    wrong = []
+    for before, after, lost in table:
+        old, new = ([address(one) for one in text.split()] for text in (before, after))
+        if (found := lost_addresses(old, new)) != lost:
+            wrong.append((before, after, found))
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("place", "listens", "speaks"),
-    [
+def test_a_socket_is_asked_by_the_listen_that_its_connection_is_for() -> None:
+    table = [
         ("0.0.0.0:80", "*:80=http", "http"),
         ("0.0.0.0:80", "*:80=http 127.0.0.1:80=http2", "http2"),
         ("0.0.0.0:80", "127.0.0.1:80=tls *:80=http", "tls"),
@@ -68,17 +66,17 @@ def test_an_address_is_lost_unless_one_stands_for_it(
         ("0.0.0.0:80", "*:80=http one.example:80=http2", "unknown"),
         ("0.0.0.0:80", "*:80=http one.example:81=http2 /run/a=http2", "http"),
         ("127.0.0.1:80", "one.example:80=http2", "unknown"),
-    ],
-)
-def test_a_socket_is_asked_by_the_listen_that_its_connection_is_for(
-    place: str, listens: str, speaks: str
-) -> None:
-    found = []
-    for one in listens.split():
-        text, _, spoken = one.partition("=")
-        found.append(address(text)._replace(speaks=spoken))
-    at, _, port = place.rpartition(":")
-    assert spoken_at(at, int(port), found) == speaks
+    ]
+    wrong = []
+    for place, listens, speaks in table:
+        there = []
+        for one in listens.split():
+            text, _, spoken = one.partition("=")
+            there.append(address(text)._replace(speaks=spoken))
+        at, _, port = place.rpartition(":")
+        if (found := spoken_at(at, int(port), there)) != speaks:
+            wrong.append((place, listens, found))
+    assert wrong == []
 
 
 def listened(*listens: str) -> list[Address]:
@@ -96,15 +94,17 @@ def test_a_range_is_an_address_for_each_port_in_whatever_pieces() -> None:
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.parametrize(("option", "why"), [(" http2", ""), ("", "does not speak HTTP/2")])
-def test_http_2_is_seen_by_its_first_frame(
-    make_site: Callable[..., Site], option: str, why: str
-) -> None:
-    port = free_port()
-    server = f"server {{ listen 127.0.0.1:{port}{option}; return 204; }}"
-    site = make_site(http=server)
+def test_http_2_is_seen_by_its_first_frame(make_site: Callable[..., Site]) -> None:
+    ports = {" http2": free_port(), "": free_port()}
+    site = make_site(
+        http=" ".join(
+            f"server {{ listen 127.0.0.1:{port}{option}; return 204; }}"
+            for option, port in ports.items()
+        )
+    )
     master = process_of(site.pid)
     assert master is not None
-    place = AcceptingSocket("127.0.0.1", port, "", "http2")
-    asked = ask_place(LiveHost(), place, master)
-    assert (asked.is_answer, asked.why) == (not why, why)
+    for option, why in ((" http2", ""), ("", "does not speak HTTP/2")):
+        place = AcceptingSocket("127.0.0.1", ports[option], "", "http2")
+        asked = ask_place(LiveHost(), place, master)
+        assert (asked.is_answer, asked.why) == (not why, why)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,10 +47,11 @@ def _wait(until: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run) -> None:
+def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run, start_cli: Run) -> None:
+    """The process that began it has ended long before."""
     site = make_site()
     before = snapshot(site.tree)
-    change = _apply(site, run_cli, "--confirm", "1s")
+    change = _apply(site, start_cli, "--confirm", "6s")
     assert (change["state"], site.ask()) == ("awaiting", "new\n")
     journal = Journal(site.state.journals / str(change["id"]))
     _wait(lambda: journal.read().phase == "undone")
@@ -126,14 +128,12 @@ def test_told_to_end_the_guardian_takes_the_change_back(
         assert site.ask() == "old\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_what_ends_a_session_does_not_end_the_guardian(
-    make_site: Make, run_cli: Run, number: signal.Signals
-) -> None:
+def test_what_ends_a_session_does_not_end_the_guardian(make_site: Make, run_cli: Run) -> None:
     site = make_site()
     change = _apply(site, run_cli, "--confirm", "60s")
     guardian = _guardian(site, change)
-    os.kill(guardian, number)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        os.kill(guardian, number)
     time.sleep(0.6)
     assert "Z" not in _status(guardian)
     assert run_cli("confirm", "--state-dir", site.state.path).returncode == 0
@@ -165,9 +165,8 @@ def test_killed_amid_an_apply_the_next_start_ends_it(make_site: Make, run_cli: R
         "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", str(site.conf),
         "--state-dir", str(site.state.path), "--watch", "60s",
     ]  # fmt: skip
-    process = subprocess.Popen(
-        [Path(__file__).parents[2] / ".venv/bin/nginx-tune", *command], stderr=subprocess.DEVNULL
-    )
+    program = [sys.executable, "-m", "nginx_tune"]
+    process = subprocess.Popen([*program, *command], stderr=subprocess.DEVNULL)
     _wait(lambda: site.ask() == "new\n")
     process.kill()
     process.wait()
@@ -189,7 +188,7 @@ def test_interrupted_it_is_taken_back_first(make_site: Make, number: signal.Sign
     new.write_text(site.server('return 200 "new\\n";'))
     process = subprocess.Popen(
         [
-            Path(__file__).parents[2] / ".venv/bin/nginx-tune", "apply", "--watch", "60s",
+            sys.executable, "-m", "nginx_tune", "apply", "--watch", "60s",
             "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
             "--state-dir", site.state.path,
         ],

@@ -50,54 +50,46 @@ def test_a_good_change_is_kept(make_site: Make, program: str, series: str) -> No
     assert site.ask().startswith(f"{series}.")
 
 
-@pytest.mark.parametrize("kind", ["tcp", "unix", "proxy_protocol"])
-def test_cleartext_http_2_is_asked_as_it_is_spoken(
-    make_site: Make, program: str, root: Path, kind: str
+LISTENS = [
+    ("{0} http2", "{0}"),  # one server's word holds for both
+    ("{0}", "{0} http2"),
+    ("127.0.0.1:{0} http2", "{0}"),  # one socket, asked at 127.0.0.1
+    ("{0} http2", "127.0.0.1:{0}"),
+    ("localhost:{0} http2", "{0}"),  # what a name stands for is not known: it must accept
+]
+
+
+def test_an_address_is_asked_by_its_own_listen_and_as_it_is_spoken(
+    make_site: Make, program: str, root: Path
 ) -> None:
-    """Until 1.25.1 nothing else is spoken there."""
+    """Until 1.25.1 nothing but HTTP/2 is spoken where a ``listen`` says so."""
     site = make_site(binary=program)
-    port = free_port()
-    place = f"unix:{root}/h2" if kind == "unix" else f"127.0.0.1:{port}"
-    more = " proxy_protocol" if kind == "proxy_protocol" else ""
-    new = site.server("return 204;", f"{place} http2{more}")
-    applied = site.apply({"conf.d/h2.conf": new})
+    new = [f"unix:{root}/h2 http2", f"127.0.0.1:{free_port()} http2",
+           f"127.0.0.1:{free_port()} http2 proxy_protocol"]  # fmt: skip
+    for listens in LISTENS:
+        port = free_port()
+        new += [one.format(port) for one in listens]
+    text = "".join(site.server("return 204;", one) for one in new)
+    applied = site.apply({"conf.d/h2.conf": text})
     assert (applied.outcome, applied.reason) == ("kept", "")
 
 
-@pytest.mark.parametrize(
-    "listens",
-    [
-        ("{0} http2", "{0}"),  # one server's word holds for both
-        ("{0}", "{0} http2"),
-        ("127.0.0.1:{0} http2", "{0}"),  # one socket, asked at 127.0.0.1
-        ("{0} http2", "127.0.0.1:{0}"),
-        ("localhost:{0} http2", "{0}"),  # what a name stands for is not known: it must accept
-    ],
-)
-def test_an_address_is_asked_by_its_own_listen(
-    make_site: Make, program: str, listens: tuple[str, str]
-) -> None:
-    site = make_site(binary=program)
-    port = free_port()
-    new = "".join(site.server("return 204;", one.format(port)) for one in listens)
-    applied = site.apply({"conf.d/h2.conf": new})
-    assert (applied.outcome, applied.reason) == ("kept", "")
-
-
-@pytest.mark.parametrize("options", ["http2", "http2 proxy_protocol"])
 def test_an_address_that_begins_to_speak_http_2_is_kept_and_taken_back(
-    make_site: Make, program: str, options: str
+    make_site: Make, program: str
 ) -> None:
     """A rollback asks the old listener as it speaks again."""
     site = make_site(binary=program)
-    port = free_port()
-    (site.tree / "conf.d" / "other.conf").write_text(site.server(listen=f"127.0.0.1:{port}"))
+    ports = {"http2": free_port(), "http2 proxy_protocol": free_port()}
+    old = "".join(site.server(listen=f"127.0.0.1:{port}") for port in ports.values())
+    (site.tree / "conf.d" / "other.conf").write_text(old)
     assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
-    new = site.server("return 204;", f"127.0.0.1:{port} {options}")
+    new = "".join(
+        site.server("return 204;", f"127.0.0.1:{port} {options}") for options, port in ports.items()
+    )
     changed = site.apply({"conf.d/other.conf": new})
     assert (changed.outcome, changed.reason) == ("kept", "")
     assert roll_back(LiveHost(), site.state, None)[1] == "reloaded"
-    assert site.ask(port) == "old\n"
+    assert [site.ask(port) for port in ports.values()] == ["old\n"] * 2
 
 
 def test_http_2_by_its_own_directive_leaves_the_other_protocol(

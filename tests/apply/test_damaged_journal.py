@@ -46,44 +46,43 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_journal_is_told_and_nothing_guessed(
-    tmp_path: Path, run_cli: Run, how: str
-) -> None:
+def test_a_damaged_journal_is_told_and_nothing_guessed(tmp_path: Path, run_cli: Run) -> None:
     path = tmp_path / "nginx.conf"
     path.write_bytes(b"# old\n")
     state = State(tmp_path / "state")
     first = _kept(state, path, b"# first\n")
     change = _kept(state, path, b"# new\n")
     journal = change.journal.directory / "journal"
-    journal.write_bytes(damaged := DAMAGE[how](journal.read_bytes()))
-    told = run_cli("history", "--state-dir", state.path)
-    assert (told.returncode, f"{change.journal.id}  DAMAGED" in told.stdout) == (0, True), told
-    assert [one.state for one in read_history(state).changes] == ["kept", "damaged"]
-    said = run_cli("rollback", "--recover", "--state-dir", state.path)
-    assert (said.returncode, f"{journal}: damaged" in said.stderr) == (5, True), said
-    for name in (None, change.journal.id):  # without a name not the change before it either
-        with pytest.raises(StuckError, match="damaged"):
-            roll_back(LiveHost(), state, name)
-    with pytest.raises(RefusedError, match="is damaged"):
-        check_unfinished(state)
-    assert (path.read_bytes(), journal.read_bytes()) == (b"# new\n", damaged)
-    assert first.journal.read().phase == "kept"
+    whole = journal.read_bytes()
+    for how, damage in DAMAGE.items():
+        journal.write_bytes(damaged := damage(whole))
+        told = run_cli("history", "--state-dir", state.path)
+        assert (told.returncode, f"{change.journal.id}  DAMAGED" in told.stdout) == (0, True), how
+        assert [one.state for one in read_history(state).changes] == ["kept", "damaged"], how
+        said = run_cli("rollback", "--recover", "--state-dir", state.path)
+        assert (said.returncode, f"{journal}: damaged" in said.stderr) == (5, True), how
+        for name in (None, change.journal.id):  # without a name not the change before it either
+            with pytest.raises(StuckError, match="damaged"):
+                roll_back(LiveHost(), state, name)
+        with pytest.raises(RefusedError, match="is damaged"):
+            check_unfinished(state)
+        assert (path.read_bytes(), journal.read_bytes()) == (b"# new\n", damaged), how
+        assert first.journal.read().phase == "kept"
 
 
-@pytest.mark.parametrize("cut", [1, 5])
 def test_a_last_record_that_is_not_whole_was_never_acted_upon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "nginx.conf"
-    path.write_bytes(b"# old\n")
-    state = State(tmp_path / "state")
-    change = _kept(state, path, b"# new\n")
-    journal = change.journal.directory / "journal"
-    journal.write_bytes(journal.read_bytes()[:-cut])
     monkeypatch.setattr("nginx_tune.apply.undo.lives", lambda _: False)
-    assert [one.journal.id for one in recover_all(LiveHost(), state)] == [change.journal.id]
-    assert path.read_bytes() == b"# old\n"
+    path = tmp_path / "nginx.conf"
+    for cut in (1, 5):
+        path.write_bytes(b"# old\n")
+        state = State(tmp_path / f"state-{cut}")
+        change = _kept(state, path, b"# new\n")
+        journal = change.journal.directory / "journal"
+        journal.write_bytes(journal.read_bytes()[:-cut])
+        assert [one.journal.id for one in recover_all(LiveHost(), state)] == [change.journal.id]
+        assert path.read_bytes() == b"# old\n", cut
 
 
 def test_a_change_of_which_nothing_was_begun_is_no_damage(tmp_path: Path, run_cli: Run) -> None:

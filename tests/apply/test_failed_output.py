@@ -38,7 +38,10 @@ def _shell(command: list[str], ending: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("ending", ["2>/dev/full", ">/dev/full", ">/dev/full 2>&1"])
+@pytest.mark.parametrize(
+    "ending",
+    [">/dev/full", ">/dev/full 2>&1", pytest.param("2>/dev/full", marks=pytest.mark.thorough)],
+)
 def test_a_change_ends_as_it_would_though_nothing_can_be_written(
     make_site: Make, ending: str
 ) -> None:
@@ -69,7 +72,9 @@ def test_a_reader_that_has_gone_is_no_end_of_the_change(make_site: Make) -> None
     assert (site.state.all()[-1].read().phase, site.ask()) == ("kept", "new\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
+)
 def test_a_closed_terminal_takes_it_back(make_site: Make, number: signal.Signals) -> None:
     site = make_site()
     before = snapshot(site.tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -92,31 +93,32 @@ def test_what_another_user_wrote_is_not_put_in_force(
 
 
 @pytest.mark.needs("gcc")
-@pytest.mark.parametrize("way", ["module", "include", "directory"])
 def test_the_target_is_not_even_tested_with_what_others_could_have_written(
-    root: Path, conf: Path, module: Path, run_cli: Run, way: str
+    root: Path, conf: Path, module: Path, run_cli: Run
 ) -> None:
-    theirs = root / "theirs"
-    theirs.mkdir()
-    (theirs / "x.conf").write_text(f"load_module {module};\n")
-    conf.write_text(f"include {theirs}/*.conf;\nevents {{}}\n")
-    if way == "module":
-        conf.write_text(f"load_module {module};\nevents {{}}\n")
-    elif way == "include":
-        os.chown(theirs / "x.conf", NOBODY, NOBODY)
-    else:
-        (theirs / "x.conf").unlink()
-        theirs.chmod(0o777)
-    new = root / "new"
-    new.write_text("events {}\n# new\n")
-    told = _apply(run_cli, root, "-c", conf, "--overlay", f"{conf}={new}")
-    assert "not tried as root" in told
-    # Nor with the new files in place.
-    kept = conf.read_text()
-    new.write_text(kept + "\n")
-    conf.write_text("events {}\n")
-    assert "not tried as root" in _apply(run_cli, root, "-c", conf, "--overlay", f"{conf}={new}")
-    assert conf.read_text() == "events {}\n"
+    for way in ("module", "include", "directory"):
+        theirs = root / f"theirs-{way}"
+        theirs.mkdir()
+        (theirs / "x.conf").write_text(f"load_module {module};\n")
+        conf.write_text(f"include {theirs}/*.conf;\nevents {{}}\n")
+        if way == "module":
+            conf.write_text(f"load_module {module};\nevents {{}}\n")
+        elif way == "include":
+            os.chown(theirs / "x.conf", NOBODY, NOBODY)
+        else:
+            (theirs / "x.conf").unlink()
+            theirs.chmod(0o777)
+        new = root / "new"
+        new.write_text("events {}\n# new\n")
+        told = _apply(run_cli, root, "-c", conf, "--overlay", f"{conf}={new}")
+        assert "not tried as root" in told, way
+        # Nor with the new files in place.
+        kept = conf.read_text()
+        new.write_text(kept + "\n")
+        conf.write_text("events {}\n")
+        told = _apply(run_cli, root, "-c", conf, "--overlay", f"{conf}={new}")
+        assert "not tried as root" in told, way
+        assert conf.read_text() == "events {}\n"
 
 
 ASKED: dict[str, Callable[[State], object]] = {
@@ -126,9 +128,21 @@ ASKED: dict[str, Callable[[State], object]] = {
 }
 
 
-@pytest.mark.parametrize("whose", ["state", "changes", "change", "journal", "link"])
-@pytest.mark.parametrize("command", list(ASKED))
-def test_a_journal_of_somebody_else_is_not_believed(root: Path, whose: str, command: str) -> None:
+WHOSE = ("state", "changes", "change", "journal", "link")
+
+
+def test_a_journal_of_somebody_else_is_not_believed(root: Path) -> None:
+    believed = []
+    for whose, command in itertools.product(WHOSE, ASKED):
+        place = root / f"{whose}-{command}"
+        place.mkdir()
+        if _is_believed(place, whose, command):
+            believed.append((whose, command))
+        assert (place / "victim").read_bytes() == b"mine\n", (whose, command)
+    assert believed == []
+
+
+def _is_believed(root: Path, whose: str, command: str) -> bool:
     victim = root / "victim"
     victim.write_bytes(b"theirs\n")
     state = State(root / "state")
@@ -145,9 +159,11 @@ def test_a_journal_of_somebody_else_is_not_believed(root: Path, whose: str, comm
         state.journals.symlink_to(root / "elsewhere")
     else:
         os.chown(places[whose], NOBODY, NOBODY)
-    with pytest.raises(RefusedError, match="not believed"):
+    try:
         ASKED[command](state)
-    assert victim.read_bytes() == b"mine\n"
+    except RefusedError as refused:
+        return "not believed" not in refused.message
+    return True
 
 
 def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: Run) -> None:

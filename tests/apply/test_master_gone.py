@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,20 +30,10 @@ def _session(leader: int) -> list[int]:
     return found
 
 
-@pytest.fixture
-def killed(make_site: Make) -> Iterator[Site]:
-    """A site whose workers end with the test, also without their master."""
-    site = make_site()
-    master = site.pid
-    yield site
-    for pid in _session(master):
-        os.kill(pid, signal.SIGKILL)
-
-
 def test_workers_without_a_master_are_no_old_configuration(
-    killed: Site, monkeypatch: pytest.MonkeyPatch
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = killed
+    site = make_site()
     master, before = site.pid, snapshot(site.tree)
 
     def kill() -> None:
@@ -90,10 +80,6 @@ def test_a_rollback_needs_no_running_nginx_and_minds_no_other_ones_workers(
     wait_until(lambda: not runs(other))
     subprocess.run([site.binary, "-c", site.conf, "-s", "stop"], check=True, capture_output=True)
     wait_until(lambda: not (site.root / "nginx.pid").exists())
-    try:
-        assert second.ask() == "old\n"
-        assert roll_back(LiveHost(), site.state, None)[1] == "not running"
-    finally:
-        for pid in _session(other):
-            os.kill(pid, signal.SIGKILL)
+    assert second.ask() == "old\n"
+    assert roll_back(LiveHost(), site.state, None)[1] == "not running"
     assert snapshot(site.tree) == before

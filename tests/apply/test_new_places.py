@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,33 +35,31 @@ def with_user(site: Site, user: str) -> dict[str, str]:
 # pid
 
 
-@pytest.mark.parametrize("content", [b"site data\n", b"1\n", b"12x"])
-def test_a_pid_on_a_file_of_something_else_is_refused(make_site: Make, content: bytes) -> None:
+def test_a_pid_on_a_file_of_something_else_is_refused(make_site: Make) -> None:
     site = make_site()
     theirs = site.root / "theirs"
-    theirs.write_bytes(content)
-    with pytest.raises(RefusedError, match=r"nginx\.conf:2: pid .*theirs: nginx would write"):
-        site.apply(with_pid(site, theirs))
-    assert theirs.read_bytes() == content
-    assert site.ask() == "old\n"
+    for content in (b"site data\n", b"1\n", b"12x"):
+        theirs.write_bytes(content)
+        with pytest.raises(RefusedError, match=r"nginx\.conf:2: pid .*theirs: nginx would write"):
+            site.apply(with_pid(site, theirs))
+        assert theirs.read_bytes() == content
+        assert site.ask() == "old\n"
 
 
-@pytest.mark.parametrize("kind", ["link", "directory", "hard link", "another's"])
-def test_a_pid_on_what_is_no_plain_file_of_ours_is_refused(make_site: Make, kind: str) -> None:
+def test_a_pid_on_what_is_no_plain_file_of_ours_is_refused(make_site: Make) -> None:
     site = make_site()
-    there = site.root / "zz"
-    if kind == "link":
-        there.symlink_to(site.tree / "absent")
-    elif kind == "directory":
-        there.mkdir()
-    else:
-        there.write_bytes(b"")
-    if kind == "hard link":
-        there.with_name("other").hardlink_to(there)
-    if kind == "another's":
-        os.chown(there, NOBODY, -1)
-    with pytest.raises(RefusedError, match="nginx would write its number over that file"):
-        site.apply(with_pid(site, there))
+    places = {
+        kind: site.root / f"of a {kind}" for kind in ("link", "directory", "hard link", "another's")
+    }
+    places["link"].symlink_to(site.tree / "absent")
+    places["directory"].mkdir()
+    for kind in ("hard link", "another's"):
+        places[kind].write_bytes(b"")
+    (site.root / "other").hardlink_to(places["hard link"])
+    os.chown(places["another's"], NOBODY, -1)
+    for there in places.values():
+        with pytest.raises(RefusedError, match="nginx would write its number over that file"):
+            site.apply(with_pid(site, f'"{there}"'))
 
 
 def test_nothing_is_written_through_a_link_by_the_first_test(make_site: Make) -> None:
@@ -75,23 +75,18 @@ def test_nothing_is_written_through_a_link_by_the_first_test(make_site: Make) ->
     assert (site.root / "absent").exists()
 
 
-@pytest.mark.parametrize("line", ["pid {};", "proxy_temp_path {};"])
-@pytest.mark.parametrize("written", [True, False])
-def test_what_nginx_makes_is_nothing_that_an_include_reads(
-    make_site: Make, line: str, written: bool
-) -> None:
+def test_what_nginx_makes_is_nothing_that_an_include_reads(make_site: Make) -> None:
     """Of an empty pid file nginx -t is content, the reload after the next one is not."""
     site = make_site()
-    new = line.format(site.tree / "conf.d" / "zz")
-    if line.startswith("pid"):
-        edits = {"nginx.conf": site.text(new)}
-    else:
-        edits = {"conf.d/site.conf": site.server(f'return 200 "new\\n"; {new}')}
-    if written:
-        edits["conf.d/zz"] = "# new\n"
-    with pytest.raises(RefusedError, match=r"/zz: the configuration includes .*conf\.d/\*"):
-        site.apply(edits)
-    assert not (site.tree / "conf.d" / "zz").exists()
+    place = site.tree / "conf.d" / "zz"
+    for edits in (
+        {"nginx.conf": site.text(f"pid {place};")},
+        {"conf.d/site.conf": site.server(f'return 200 "new\\n"; proxy_temp_path {place};')},
+    ):
+        for written in ({}, {"conf.d/zz": "# new\n"}):
+            with pytest.raises(RefusedError, match=r"/zz: the configuration includes .*conf\.d/\*"):
+                site.apply({**edits, **written})
+            assert not place.exists()
 
 
 def test_nginx_reads_its_own_number_as_configuration(make_site: Make) -> None:
@@ -116,15 +111,15 @@ def test_what_is_hidden_from_an_include_may_lie_beside_it(make_site: Make) -> No
     assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
 
 
-@pytest.mark.parametrize("content", [None, b"", b"4194304\n"])
-def test_a_pid_where_nothing_is_lost_is_taken(make_site: Make, content: bytes | None) -> None:
+def test_a_pid_where_nothing_is_lost_is_taken(make_site: Make) -> None:
     site = make_site()
-    other = site.root / "other.pid"
-    if content is not None:
-        other.write_bytes(content)
     number = site.pid
-    assert site.apply(with_pid(site, other)).outcome == "kept"
-    assert other.read_text().strip() == str(number)
+    for name, content in (("none", None), ("empty", b""), ("of nobody", b"4194304\n")):
+        other = site.root / f"{name.replace(' ', '-')}.pid"
+        if content is not None:
+            other.write_bytes(content)
+        assert site.apply(with_pid(site, other)).outcome == "kept", name
+        assert other.read_text().strip() == str(number)
 
 
 def test_the_old_pid_file_by_another_name_is_refused(make_site: Make) -> None:
@@ -147,40 +142,50 @@ def owner(path: Path) -> tuple[int, int]:
     return path.stat().st_uid, path.stat().st_mode & 0o777
 
 
-@pytest.mark.parametrize("name", ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
-@pytest.mark.parametrize("what", ["full", "empty", "file", "others"])
-def test_what_is_there_is_not_given_away(make_site: Make, name: str, what: str) -> None:
-    site = make_site(user="root" if what == "others" else "nobody nogroup")
-    there = site.root / "there"
-    if what == "file":
-        there.write_bytes(b"x")
-    else:
-        there.mkdir(mode=0o755)
-    if what == "full":
-        (there / "x").write_bytes(b"x")
-    if what == "others":
-        os.chown(there, 1, 1)
-    before = owner(there)
-    server = site.server(f'return 200 "new\\n"; {name}_temp_path {there};')
-    with pytest.raises(RefusedError, match=rf"site\.conf:1: {name}_temp_path .*owner of what"):
-        site.apply({"conf.d/site.conf": server})
-    assert owner(there) == before
+TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
-@pytest.mark.parametrize("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
-def test_an_empty_directory_for_a_cache_is_not_given_away(make_site: Make, module: str) -> None:
+@pytest.mark.parametrize("user", ["nobody nogroup", "root"])
+def test_what_is_there_is_not_given_away(make_site: Make, user: str) -> None:
+    site = make_site(user=user)
+    whats = ("others",) if user == "root" else ("full", "empty", "file")
+    for name, what in itertools.product(TEMPORARY, whats):
+        there = site.root / f"{name}-{what}"
+        if what == "file":
+            there.write_bytes(b"x")
+        else:
+            there.mkdir(mode=0o755)
+        if what == "full":
+            (there / "x").write_bytes(b"x")
+        if what == "others":
+            os.chown(there, 1, 1)
+        before = owner(there)
+        server = site.server(f'return 200 "new\\n"; {name}_temp_path {there};')
+        said = rf"site\.conf:1: {name}_temp_path .*{there.name}.*owner of what"
+        with pytest.raises(RefusedError, match=said):
+            site.apply({"conf.d/site.conf": server})
+        assert owner(there) == before, there.name
+
+
+def test_an_empty_directory_for_a_cache_is_not_given_away(make_site: Make) -> None:
     """Such as /run/sshd, which is no longer sshd's when it is not root's."""
     site = make_site(user="nobody nogroup")
-    there = site.root / "there"
-    there.mkdir(mode=0o755)
-    text = f"{module}_cache_path {there} keys_zone=z:1m;\n"
-    with pytest.raises(RefusedError, match=rf"caches\.conf:1: {module}_cache_path .*owner of what"):
-        site.apply({"conf.d/caches.conf": text})
-    assert owner(there) == (0, 0o755)
-    # What nginx itself makes of it.
-    (site.tree / "conf.d" / "caches.conf").write_text(text)
-    subprocess.run(["/usr/sbin/nginx", "-t", "-c", site.conf], check=True, capture_output=True)
-    assert owner(there)[0] == NOBODY
+    caches = site.tree / "conf.d" / "caches.conf"
+    for module in ("proxy", "fastcgi", "uwsgi", "scgi"):
+        there = site.root / f"there-{module}"
+        there.mkdir(mode=0o755)
+        text = f"{module}_cache_path {there} keys_zone=z:1m;\n"
+        said = rf"caches\.conf:1: {module}_cache_path .*owner of what"
+        with pytest.raises(RefusedError, match=said):
+            site.apply({"conf.d/caches.conf": text})
+        assert owner(there) == (0, 0o755), module
+        # What nginx itself makes of it.
+        caches.write_text(text)
+        subprocess.run(["/usr/sbin/nginx", "-t", "-c", site.conf], check=True, capture_output=True)
+        assert owner(there)[0] == NOBODY, module
+        caches.unlink()
+        os.kill(site.pid, signal.SIGHUP)  # it has read the directory as it is now
+        time.sleep(0.3)
 
 
 def test_a_place_that_its_owner_may_not_use_is_not_opened(make_site: Make) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from change_files import Change, begin, snapshot
 from power_cut import Recorder
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.apply import undo
 from nginx_tune.apply.journal import State
@@ -18,7 +17,7 @@ from nginx_tune.apply.swap import clear, swap_in
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.live import LiveHost
 
-_VARIANTS = int(os.environ.get("NGINX_TUNE_POWER_CUTS", "2"))
+_VARIANTS = draws(1, 8)
 """Drawn states of the disk behind each call, beside the two extremes."""
 
 
@@ -66,16 +65,14 @@ def _cut_everywhere(
         new = snapshot(tree)
         if ends.endswith("taken back"):
             undo.undo(LiveHost(), change.journal, "tried")
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  # pytest shows it on failure
-    draw = random.Random(seed)
+    draw = dice("what a disk holds")
     monkeypatch.setattr(undo, "boot_id", lambda: "the next start")
     ended: set[str] = set()
     for at in range(len(recorder.calls) + 1):
         for held in recorder.cuts(at, draw, _VARIANTS):
             recorder.restore(held)
             undo.recover_all(LiveHost(), state)
-            where = f"behind call {at} ({recorder.calls[at - 1] if at else 'none'})"
+            where = f"behind call {at} ({recorder.calls[at - 1] if at else 'none'}), {REPEAT}"
             told = {one.read().phase for one in state.all()} - {"empty"}
             assert told <= {"kept", "undone"}, where
             now = snapshot(tree)
@@ -84,7 +81,14 @@ def _cut_everywhere(
     return ended
 
 
-@pytest.mark.parametrize("ends", ["kept", "taken back", "kept, then taken back"])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "taken back",
+        "kept, then taken back",
+        pytest.param("kept", marks=pytest.mark.thorough),  # the beginning of the one before
+    ],
+)
 def test_behind_every_call_the_next_start_ends_it(
     disk: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:

@@ -84,7 +84,8 @@ def test_one_that_waits_is_taken_back_unless_it_was_confirmed_before(
     new.write_text(site.server('return 200 "new\\n";'))
     said = run_cli(
         "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
-        "--state-dir", site.state.path, "--watch", "200ms", "--confirm", "3s",
+        "--state-dir", site.state.path, "--watch", "200ms",
+        "--confirm", "60s" if is_confirmed else "2s",
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
     guardian = int(next(site.state.journals.glob("*/guardian")).read_text())

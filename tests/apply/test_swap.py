@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from change_files import Change, begin, sha256, snapshot
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.apply import calls, swap
 from nginx_tune.apply.errors import ForeignError, RefusedError
@@ -30,7 +32,11 @@ def state(tmp_path: Path) -> State:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    path = tmp_path / "etc"
+    return make_tree(tmp_path)
+
+
+def make_tree(place: Path) -> Path:
+    path = place / "etc"
     (path / "conf.d").mkdir(parents=True)
     (path / "nginx.conf").write_bytes(b"events {}\nhttp { include conf.d/*; }\n")
     (path / "conf.d" / "site.conf").write_bytes(b"server { listen 80; }\n")
@@ -68,10 +74,8 @@ def _random_tree(tree: Path, draw: random.Random) -> dict[Path, bytes]:
 def test_random_changes_give_every_byte_and_attribute_back(
     tree: Path, state: State, *, keeps: bool
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  # pytest shows it on failure
-    draw = random.Random(seed)
-    for _ in range(20):
+    draw = dice(f"random changes, {keeps}")
+    for _ in range(draws(20, 200)):
         edits = _random_tree(tree, draw)
         before = snapshot(tree)
         change = begin(state, edits)
@@ -84,10 +88,9 @@ def test_random_changes_give_every_byte_and_attribute_back(
                 assert Path(entry.path).stat().st_mode & 0o7777 == entry.attributes.mode
         if keeps:  # the old file itself is gone then: it is made anew from its copy
             assert clear(change.entries) == {}
-        put_back(change.entries, change.journal.original)
-        assert snapshot(tree) == before
-        put_back(change.entries, change.journal.original)
-        assert snapshot(tree) == before
+        for _ in range(2):
+            put_back(change.entries, change.journal.original)
+            assert snapshot(tree) == before, REPEAT
 
 
 def _killed_after(number: int, work: Callable[[], None]) -> str:
@@ -229,24 +232,24 @@ def _replaced(path: Path, content: bytes) -> None:
     other.replace(path)
 
 
-@pytest.mark.parametrize("name", ["nginx.conf", "conf.d/site.conf", "conf.d/tuned.conf"])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_what_others_wrote_since_is_not_overwritten_and_nothing_is_mixed(
-    tree: Path, state: State, name: str, *, in_place: bool
-) -> None:
-    change = begin(state, _edits(tree))
-    _apply(change, keeps=True)
-    write = Path.write_bytes if in_place else _replaced
-    write(tree / name, b"# newer\n")
-    after = snapshot(tree)
-    for _ in range(2):
-        with pytest.raises(ForeignError, match="somebody else wrote to it") as caught:
-            put_back(change.entries, change.journal.original)
-        assert caught.value.paths == [str(tree / name)]
-        assert snapshot(tree) == after
+NAMES = ("nginx.conf", "conf.d/site.conf", "conf.d/tuned.conf")
 
 
-@pytest.mark.parametrize("name", ["nginx.conf", "conf.d/site.conf", "conf.d/tuned.conf"])
+def test_what_others_wrote_since_is_not_overwritten_and_nothing_is_mixed(tmp_path: Path) -> None:
+    for number, (name, write) in enumerate(itertools.product(NAMES, (_replaced, Path.write_bytes))):
+        tree = make_tree(tmp_path / str(number))
+        change = begin(State(tmp_path / f"state-{number}"), _edits(tree))
+        _apply(change, keeps=True)
+        write(tree / name, b"# newer\n")
+        after = snapshot(tree)
+        for _ in range(2):
+            with pytest.raises(ForeignError, match="somebody else wrote to it") as caught:
+                put_back(change.entries, change.journal.original)
+            assert caught.value.paths == [str(tree / name)]
+            assert snapshot(tree) == after, name
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_write_at_any_call_survives(tree: Path, state: State, name: str) -> None:
     theirs = b"# written by somebody else at that moment\n"
     original = {path: path.read_bytes() for path in _edits(tree) if path.exists()}
@@ -374,12 +377,14 @@ def test_hashes_are_of_whole_files(tree: Path) -> None:
     assert found.sha256 == sha256(bytes(3_000_001))
 
 
-@pytest.mark.parametrize("dies", [False, True])
-@pytest.mark.parametrize("name", ["nginx.conf", "conf.d/site.conf", "conf.d/tuned.conf"])
-def test_a_write_in_the_very_moment_of_an_exchange_survives(
-    tree: Path, state: State, name: str, *, dies: bool
-) -> None:
+def test_a_write_in_the_very_moment_of_an_exchange_survives(tmp_path: Path) -> None:
     """Between the last look at a file and the call; and the process may die right behind it."""
+    for number, (name, dies) in enumerate(itertools.product(NAMES, (False, True))):
+        place = tmp_path / str(number)
+        _write_in_the_moment_of_an_exchange(make_tree(place), State(place / "state"), name, dies)
+
+
+def _write_in_the_moment_of_an_exchange(tree: Path, state: State, name: str, dies: bool) -> None:
     change = begin(state, _edits(tree))
     _apply(change, keeps=False)
     after = snapshot(tree)
@@ -403,7 +408,7 @@ def test_a_write_in_the_very_moment_of_an_exchange_survives(
     if dies:
         with pytest.raises(ForeignError):
             put_back(change.entries, change.journal.original)
-    assert (tree / name).read_bytes() == b"theirs\n"
+    assert (tree / name).read_bytes() == b"theirs\n", (name, dies)
     if not dies:
         others = {path: look for path, look in snapshot(tree).items() if path != name}
         kept = {path: look for path, look in after.items() if path in others}

@@ -24,25 +24,21 @@ def test_a_named_master_that_does_not_read_the_files_is_refused(
     (root / "two").mkdir()
     second = Site(root / "two", first.binary)
     second.start()
-    pid = second.pid
-    try:
-        edits = {"conf.d/site.conf": second.server('return 200 "new\\n";')}
-        before = snapshot(second.tree)
-        said = f"process {first.pid} reads {first.conf}, the change is of {second.tree}/conf.d"
-        for reloads in (True, False):
-            with pytest.raises(RefusedError, match=said):
-                second.apply(edits, pid=first.pid, reloads=reloads)
-            assert snapshot(second.tree) == before
-        second.stop(pid)
+    edits = {"conf.d/site.conf": second.server('return 200 "new\\n";')}
+    before = snapshot(second.tree)
+    said = f"process {first.pid} reads {first.conf}, the change is of {second.tree}/conf.d"
+    for reloads in (True, False):
         with pytest.raises(RefusedError, match=said):
-            second.apply(edits, pid=first.pid)
+            second.apply(edits, pid=first.pid, reloads=reloads)
         assert snapshot(second.tree) == before
-        assert not second.state.all()
-        edits = {"conf.d/site.conf": first.server('return 200 "new\\n";')}
-        assert first.apply(edits, pid=first.pid, conf_path=str(second.conf)).outcome == "kept"
-        assert first.ask() == "new\n"
-    finally:
-        second.stop(pid)
+    second.stop(second.pid)
+    with pytest.raises(RefusedError, match=said):
+        second.apply(edits, pid=first.pid)
+    assert snapshot(second.tree) == before
+    assert not second.state.all()
+    edits = {"conf.d/site.conf": first.server('return 200 "new\\n";')}
+    assert first.apply(edits, pid=first.pid, conf_path=str(second.conf)).outcome == "kept"
+    assert first.ask() == "new\n"
 
 
 def test_files_alone_are_tested_as_the_running_nginx_was_started(root: Path) -> None:
@@ -50,10 +46,7 @@ def test_files_alone_are_tested_as_the_running_nginx_was_started(root: Path) -> 
     (root / "sub").mkdir()
     site.conf.write_text(site.text("pid sub/nginx.pid;"))
     subprocess.run([site.binary, "-p", root, "-c", site.conf], check=True, capture_output=True)
-    try:
-        edits = {"conf.d/site.conf": site.server("return 204;")}
-        with pytest.raises(UsageError, match="--canary"):
-            site.apply(edits, reloads=False, canaries=[f"http://127.0.0.1:{site.port}/"])
-        assert site.apply(edits, reloads=False).outcome == "kept"
-    finally:
-        site.stop(int((root / "sub" / "nginx.pid").read_text()))
+    edits = {"conf.d/site.conf": site.server("return 204;")}
+    with pytest.raises(UsageError, match="--canary"):
+        site.apply(edits, reloads=False, canaries=[f"http://127.0.0.1:{site.port}/"])
+    assert site.apply(edits, reloads=False).outcome == "kept"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rows import each_row
 from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, dataset, host, load, site
+from tiers import draws
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
@@ -56,8 +57,8 @@ def assert_flips(facts: Facts, workload: Workload) -> None:
         assert any(text.startswith(f"{b.fact}: ") for text in now.flips_when)
 
 
-@pytest.mark.parametrize("data_gib", [0.5, 17, 36, 300])
-@pytest.mark.parametrize("disk", ["hdd", "ssd", "nvme"])
+@each_row("data_gib", [0.5, 17, 36, 300])
+@each_row("disk", ["hdd", "ssd", "nvme"])
 def test_a_scanned_dataset_of_assumed_popularity(data_gib: float, disk: str) -> None:
     scan = dataset(round(data_gib * GIBIBYTE), 40 * KIBIBYTE)
     facts = host(
@@ -69,7 +70,7 @@ def test_a_scanned_dataset_of_assumed_popularity(data_gib: float, disk: str) -> 
 
 
 @settings(
-    max_examples=25,
+    max_examples=draws(25, 100),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

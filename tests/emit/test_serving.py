@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from goldens import _site as site
+from made_decisions import decide
 from real_nginx import serving
 from situations import GIBIBYTE, host, load, nginx
 
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, Upstream

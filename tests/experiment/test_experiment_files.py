@@ -65,9 +65,10 @@ def test_a_path_that_is_no_utf_8_is_told() -> None:
         render_experiment(spec)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "said"),
-    [
+def test_a_fault_is_named_with_its_file(tmp_path: Path) -> None:
+    text = render_experiment(msgspec.structs.replace(SPEC, pairs=2))
+    file = tmp_path / "odd.toml"
+    for right, wrong, said in (
         ("pairs = 2", "pairs = 0", "pairs: not from 1"),
         ("pairs = 2", "paris = 2", "an experiment has no 'paris'"),
         ("pairs = 2", 'pairs = "two"', "not an experiment"),
@@ -77,17 +78,11 @@ def test_a_path_that_is_no_utf_8_is_told() -> None:
         ('name = "hot"', 'name = "cold"', "stands twice"),
         ('source = "hot"', 'source = "events"', "events are those of a scenario's origin"),
         ('source = "hot"', 'source = "uploads"', "only scenarios send them"),
-        ('source = "hot"', 'source = "websocket"', "messages go to no application of a site"),
-    ],
-)
-def test_a_fault_is_named_with_its_file(tmp_path: Path, right: str, wrong: str, said: str) -> None:
-    text = render_experiment(msgspec.structs.replace(SPEC, pairs=2))
-    assert right in text
-    file = tmp_path / "odd.toml"
-    file.write_text(text.replace(right, wrong))
-    with pytest.raises(UsageError, match=said) as caught:
-        load_experiment(str(file), lambda path: tomllib.loads(path.read_text()))
-    assert caught.value.message.startswith(str(file))
+    ):
+        assert right in text
+        file.write_text(text.replace(right, wrong))
+        with pytest.raises(UsageError, match=f"^{file}.*{said}"):
+            load_experiment(str(file), lambda path: tomllib.loads(path.read_text()))
 
 
 def test_a_lab_of_defaults_stays_a_lab(tmp_path: Path) -> None:

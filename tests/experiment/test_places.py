@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.experiment.target import written_files
 from nginx_tune.experiment.view import plan_places, plan_view, required_directories
@@ -53,15 +51,12 @@ def test_a_cache_is_written_and_not_shown() -> None:
     assert {"/srv/site", "/srv/site/cache", "/srv/logs/site"} <= set(view.written)
 
 
-@pytest.mark.parametrize(
-    ("pools", "threads"),
-    [
+def test_the_threads_of_all_pools_are_counted() -> None:
+    for pools, threads in (
         ("", 0),
         ("thread_pool a threads=64; thread_pool b threads=200 max_queue=0;", 264),
         ("thread_pool a threads=many;", 0),
         ("thread_pool a threads=999999999999999999999999;", 2048),
-    ],
-)
-def test_the_threads_of_all_pools_are_counted(pools: str, threads: int) -> None:
-    tree = parse_text(f"{pools} events {{ }}", file="/etc/nginx/nginx.conf")
-    assert plan_view([tree], [], None, directory="/").threads == threads
+    ):
+        tree = parse_text(f"{pools} events {{ }}", file="/etc/nginx/nginx.conf")
+        assert plan_view([tree], [], None, directory="/").threads == threads, pools

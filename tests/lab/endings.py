@@ -21,7 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from own_name import own_name
 from seen_groups import groups_named
+from tiers import dice
 from twins import twin
 from unprivileged import AS_NOBODY, NOBODY, interpreter
 
@@ -125,7 +127,7 @@ def make_workspace(path: Path, user: str, package: Path) -> Workspace:
         if user != "root":
             os.chown(directory, NOBODY, NOBODY)
     for number in range(FILES):
-        (made.root / f"{number}.bin").write_bytes(os.urandom(FILE_BYTES))
+        (made.root / f"{number}.bin").write_bytes(dice(number).randbytes(FILE_BYTES))
     (path / "nginx.conf").write_text(CONF.format(root=made.root))
     (path / "limited.toml").write_text(LIMITED)
     (path / "modelled.toml").write_text(MODELLED)
@@ -153,7 +155,7 @@ class Run:
 
     def __init__(self, where: Workspace, command: str, around: Surroundings) -> None:
         self.where = where
-        self.token = f"{where.path.name}-{os.getpid()}"
+        self.token = f"{where.path.name}-{own_name()}"
         self.said = where.path / "said"
         self.groups = list(_make_groups(self.token, around.memory_bytes))
         self.mounted = bool(around.tmpfs)

@@ -27,9 +27,8 @@ NO_CGROUPS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("release", "cpus", "wanted", "has"),
-    [
+def test_a_host_s_own_numbers_are_never_changed() -> None:
+    for release, cpus, wanted, has in (
         ("6.14.0-15-generic", 8, 2048, True),
         ("7.0-rc1", 8, 2048, True),
         ("6.13.12", 8, 2048, False),
@@ -39,12 +38,8 @@ NO_CGROUPS = (
         ("6.14", 257, 2048, False),
         ("6.14", 1, 300, False),
         ("strange", 1, 2048, False),
-    ],
-)
-def test_a_host_s_own_numbers_are_never_changed(
-    release: str, cpus: int, wanted: int, has: bool
-) -> None:
-    assert has_own_numbers(release, cpus, wanted) is has
+    ):
+        assert has_own_numbers(release, cpus, wanted) is has, (release, cpus, wanted)
 
 
 NO_RIGHTS = "Name:\tx\nCapEff:\t000001ffffdfffff\n"
@@ -52,9 +47,8 @@ ALL_RIGHTS = "Name:\tx\nCapEff:\t000001ffffffffff\n"
 EPERM = "the lab ended: unshare: unshare failed: Operation not permitted"
 
 
-@pytest.mark.parametrize(
-    ("said", "is_root", "status", "message", "hint"),
-    [
+def test_why_there_are_no_namespaces() -> None:
+    table = [
         (EPERM, True, NO_RIGHTS, "CAP_SYS_ADMIN", "--cap-add SYS_ADMIN"),
         (EPERM, True, ALL_RIGHTS, "something forbids root", "seccomp=unconfined"),
         (EPERM, True, ALL_RIGHTS, "of a systemd unit", "RestrictNamespaces=no"),
@@ -64,15 +58,12 @@ EPERM = "the lab ended: unshare: unshare failed: Operation not permitted"
          "used up", "user.max_mnt_namespaces"),
         ("the lab ended: unshare: cannot change root filesystem propagation: Permission denied",
          True, ALL_RIGHTS, "Permission denied", "apparmor=unconfined"),
-    ],
-)  # fmt: skip
-def test_why_there_are_no_namespaces(
-    said: str, is_root: bool, status: str, message: str, hint: str
-) -> None:
-    found = explain_refusal(said, is_root=is_root, status=status)
-    assert found is not None
-    assert message in found.message
-    assert hint in found.hint
+    ]  # fmt: skip
+    for said, is_root, status, message, hint in table:
+        found = explain_refusal(said, is_root=is_root, status=status)
+        assert found is not None, said
+        assert message in found.message, said
+        assert hint in found.hint, said
 
 
 def test_what_is_not_about_namespaces_keeps_its_words() -> None:

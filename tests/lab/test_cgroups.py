@@ -121,6 +121,7 @@ def find_free_v2() -> tuple[Path, str] | None:
 
 
 @pytest.mark.needs("root")
+@pytest.mark.alone  # hands a controller of the host's root on, and takes it back
 def test_the_kernel_takes_a_group_below_the_root() -> None:
     """Without systemd: the controller is handed to the root's children, and taken back."""
     free = find_free_v2()
@@ -163,6 +164,7 @@ echo $$ >"$V2_ROOT/$unit/cgroup.procs" && exec sleep 60
 
 
 @pytest.mark.needs("root")
+@pytest.mark.alone  # as above
 def test_the_kernel_takes_a_group_in_a_scope(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,11 @@
 """However a command ends, nothing of it is left on the machine.
 
-By default a sample, drawn anew in each run with a seed that is printed; NGINX_TUNE_ENDINGS=all
-tries every ending, NGINX_TUNE_ENDINGS=SEED repeats a sample.
+The gate tries a sample, `make test-all` every ending.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import resource
 import shutil
 import signal
@@ -29,12 +27,15 @@ from endings import (
     running,
     tell,
 )
+from tiers import ALL, REPEAT, dice
 from unprivileged import copy_package
 
-pytestmark = pytest.mark.needs("root", "nginx", "loop", "blkio", "fuse", "userns", "nobody")
+pytestmark = [
+    pytest.mark.needs("root", "nginx", "loop", "blkio", "fuse", "userns", "nobody"),
+    pytest.mark.alone,  # compares what is on the machine
+]
 
-SHARES = 4
-SAMPLE = 12
+SAMPLE = 5
 
 
 class Ending(NamedTuple):
@@ -170,13 +171,13 @@ def _lacking_of_labs() -> Iterator[Ending]:
 ENDINGS = [*_killed(), *_robbed(), *_lacking(), *_lacking_of_labs()]
 
 
-def _draw() -> tuple[str, list[Ending]]:
-    """Those of this run, and how to have them again."""
-    wanted = os.environ.get("NGINX_TUNE_ENDINGS", "")
-    if wanted == "all":
-        return "all", ENDINGS
-    seed = wanted or str(random.SystemRandom().randrange(10**6))
-    return seed, random.Random(seed).sample(ENDINGS, SAMPLE)
+def _draw() -> list[Ending]:
+    """Those of this run: of the sample each is of another kind."""
+    if ALL:
+        return ENDINGS
+    draw = dice("endings")
+    kinds: list[list[Ending]] = [[*_killed()], [*_robbed()], [*_lacking()], [*_lacking_of_labs()]]
+    return [draw.choice(kinds[number % len(kinds)]) for number in range(SAMPLE)]
 
 
 @pytest.fixture(scope="module")
@@ -195,23 +196,19 @@ def test_there_are_sixty_of_them() -> None:
     assert len({ending.label for ending in ENDINGS}) >= 60
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-def test_nothing_is_left(place: Path, share: int) -> None:
-    seed, drawn = _draw()
+def test_nothing_is_left(place: Path) -> None:
     faults = []
-    sys.stdout.write(f"NGINX_TUNE_ENDINGS={seed}\n")
-    for number, ending in enumerate(drawn):
-        if number % SHARES == share:
-            fault = _try(ending, place / f"e{number}", place / "package", f"{seed}-{number}")
-            sys.stdout.write(f"{ending.label}: {fault or 'clean'}\n")
-            faults += [f"{ending.label} (NGINX_TUNE_ENDINGS={seed}): {fault}"] if fault else []
+    for number, ending in enumerate(_draw()):
+        fault = _try(ending, place / f"e{number}", place / "package")
+        sys.stdout.write(f"{ending.label}: {fault or 'clean'}\n")
+        faults += [f"{ending.label} ({REPEAT}): {fault}"] if fault else []
     assert not faults, "\n".join(faults)
 
 
-def _try(ending: Ending, path: Path, package: Path, seed: str) -> str:
+def _try(ending: Ending, path: Path, package: Path) -> str:
     """What is wrong afterwards; empty for nothing."""
     where = make_workspace(path, ending.user, package)
-    moment = random.Random(seed).uniform(0.0, ending.longest_seconds)
+    moment = dice(ending.label).uniform(0.0, ending.longest_seconds)
     with running(where, ending.command, ending.around) as run:
         if ending.waits or not run.wait(moment):
             ending.act(run)

@@ -68,15 +68,12 @@ def test_the_words_of_a_stream_are_the_same_in_every_run() -> None:
     assert len(least) == LEAST_EVENT_BYTES
 
 
-@pytest.mark.parametrize(
-    ("events", "said"),
-    [
+def test_a_pace_that_cannot_be_is_refused() -> None:
+    for events, said in (
         (LabEvents(per_second=0), "per_second"),
         (LabEvents(per_second=1001), "per_second"),
         (LabEvents(event_bytes=100), "event_bytes"),
         (LabEvents(count=0), "count"),
-    ],
-)
-def test_a_pace_that_cannot_be_is_refused(events: LabEvents, said: str) -> None:
-    with pytest.raises(UsageError, match=f"lab.origin.events.{said}"):
-        check_lab(Lab(origin=LabOrigin(events=events)), "lab.")
+    ):
+        with pytest.raises(UsageError, match=f"lab.origin.events.{said}"):
+            check_lab(Lab(origin=LabOrigin(events=events)), "lab.")

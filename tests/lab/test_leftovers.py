@@ -41,22 +41,21 @@ def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.parametrize("command", ["audit", "validate"])
 def test_a_full_disk_is_named_and_keeps_nothing(
-    run_cli: RunCli, full: Path, tmp_path: Path, command: str
+    run_cli: RunCli, full: Path, tmp_path: Path
 ) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF)
-    arguments = {
-        "audit": ["audit", conf, "--test", "--facts", "none"],
-        "validate": ["validate", conf, "--against", twin(conf), "--pairs", "1", "--no-store"],
-    }[command]
-    said = run_cli(*arguments, env={"TMPDIR": str(full)})
-    assert said.returncode == 4, said.stderr
-    assert f"{full}/nginx-tune-lab-" in said.stderr, "the place is named"
-    assert "No space left on device" in said.stderr
-    assert "TMPDIR" in said.stderr, "what to do"
-    assert [path.name for path in full.iterdir()] == ["other"]
+    for arguments in (
+        ("audit", conf, "--test", "--facts", "none"),
+        ("validate", conf, "--against", twin(conf), "--pairs", "1", "--no-store"),
+    ):
+        said = run_cli(*arguments, env={"TMPDIR": str(full)})
+        assert said.returncode == 4, said.stderr
+        assert f"{full}/nginx-tune-lab-" in said.stderr, "the place is named"
+        assert "No space left on device" in said.stderr
+        assert "TMPDIR" in said.stderr, "what to do"
+        assert [path.name for path in full.iterdir()] == ["other"]
 
 
 @pytest.mark.needs("root")

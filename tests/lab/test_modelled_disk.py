@@ -74,6 +74,7 @@ def attached(
 
 
 @pytest.mark.needs("fio")
+@pytest.mark.alone  # compares times
 @pytest.mark.usefixtures("_ahead")
 @pytest.mark.parametrize("model", [HDD, SSD], ids=["hdd", "ssd"])
 def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> None:
@@ -93,6 +94,7 @@ def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("probe")
+@pytest.mark.alone  # compares times
 @pytest.mark.usefixtures("_ahead")
 def test_the_disk_probe_finds_the_knee(data: Path, tmp_path: Path) -> None:
     # Where reads are delayed, eight readers do not quite fill eight channels.

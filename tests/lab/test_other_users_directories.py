@@ -58,7 +58,7 @@ def tried(place: Path, conf: Path) -> subprocess.CompletedProcess[str]:
     return compared
 
 
-@pytest.mark.parametrize("where", ["open", "closed"])
+@pytest.mark.parametrize("where", ["open", pytest.param("closed", marks=pytest.mark.thorough)])
 def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: str) -> None:
     site = place / "site"
     conf = place / "nginx.conf"
@@ -76,7 +76,13 @@ def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: s
     assert sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*")) == before
 
 
-@pytest.mark.parametrize("owner", [0, NOBODY], ids=["roots", "callers"])
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pytest.param(0, id="roots"),
+        pytest.param(NOBODY, id="callers", marks=pytest.mark.thorough),
+    ],
+)
 def test_what_nginx_writes_beside_its_configuration_may_be_there(place: Path, owner: int) -> None:
     """A pid file and a log of a run before; the included file beside them stays in sight."""
     beside = place / f"beside-{owner}"
@@ -99,8 +105,15 @@ def test_what_nginx_writes_beside_its_configuration_may_be_there(place: Path, ow
     assert "server.conf:1" in broken.stdout
 
 
-@pytest.mark.parametrize("where", ["open", "closed"])
-@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize(
+    ("where", "taken"),
+    [
+        ("closed", True),
+        ("open", False),
+        pytest.param("open", True, marks=pytest.mark.thorough),
+        pytest.param("closed", False, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_socket_in_a_directory_of_another_user(place: Path, where: str, taken: bool) -> None:
     """In use by another nginx, or not: the ordinary user's has its own there."""
     path = place / "site" / where / f"{taken}.sock"

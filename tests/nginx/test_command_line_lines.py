@@ -36,10 +36,10 @@ def test_its_lines_come_first_and_stand_in_no_file() -> None:
     assert [one.source.file for one in tree.parsed] == ["/n.conf"]
 
 
-@pytest.mark.parametrize("given", ["", 'env A="b', "pid {"])
-def test_what_a_title_has_lost_is_left_alone(given: str) -> None:
-    tree = read_tree("/n.conf", OneFile(), given=given)
-    assert [one.name for one in tree.main] == ["events"]
+def test_what_a_title_has_lost_is_left_alone() -> None:
+    for given in ("", 'env A="b', "pid {"):
+        tree = read_tree("/n.conf", OneFile(), given=given)
+        assert [one.name for one in tree.main] == ["events"], given
     assert parse_text("events { }").given == ""
 
 
@@ -80,7 +80,6 @@ def kept(plan: Any) -> set[str]:
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.alone
 def test_the_audit_and_the_plan_know_them(tmp_path: Path, run_cli: RUN_CLI) -> None:
     rule = ("--select", "lim-workers-one")
     with running(tmp_path, "worker_processes 7;") as conf:
@@ -98,7 +97,6 @@ def test_the_audit_and_the_plan_know_them(tmp_path: Path, run_cli: RUN_CLI) -> N
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.alone
 def test_a_finding_names_the_command_line(tmp_path: Path, run_cli: RUN_CLI) -> None:
     with running(tmp_path, "worker_processes 1; worker_rlimit_nofile 20;") as conf:
         found = asked(run_cli, "audit", conf)["findings"]

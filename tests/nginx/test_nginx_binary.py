@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -150,10 +151,13 @@ def test_an_nginx_without_threads(tmp_path: Path) -> None:
     assert nginx.binary == binary
 
 
-@pytest.mark.parametrize("binary", ["/bin/ls", "/no/such/nginx", "/etc/hostname", ""])
-def test_a_named_binary_that_is_no_nginx(binary: str) -> None:
-    with pytest.raises(UsageError):
-        read_nginx(LiveHost(), binary=binary)
+def test_a_named_binary_that_is_no_nginx() -> None:
+    taken = []
+    for binary in ("/bin/ls", "/no/such/nginx", "/etc/hostname", ""):
+        with contextlib.suppress(UsageError):
+            read_nginx(LiveHost(), binary=binary)
+            taken.append(binary)
+    assert taken == []
 
 
 def test_a_pid_that_is_no_master() -> None:

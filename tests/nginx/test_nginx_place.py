@@ -110,13 +110,13 @@ def is_let_in(path: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("path", ["/run/nginx/s", "/var/run/nginx/s", "/var/run/../run/nginx/./s"])
-def test_a_socket_is_reached_as_the_process_sees_it(server: Server, path: str) -> None:
+def test_a_socket_is_reached_as_the_process_sees_it(server: Server) -> None:
     server.listen("/run/nginx/s")
-    connect(path, pid=server.pid, timeout_seconds=1).close()
-    with contextlib.closing(Door(path, server.pid)) as door:
-        assert len(door.path) < 32
-        assert is_let_in(door.path)
+    for path in ("/run/nginx/s", "/var/run/nginx/s", "/var/run/../run/nginx/./s"):
+        connect(path, pid=server.pid, timeout_seconds=1).close()
+        with contextlib.closing(Door(path, server.pid)) as door:
+            assert len(door.path) < 32
+            assert is_let_in(door.path), path
 
 
 LINKS: dict[str, Callable[[Path, Path], None]] = {

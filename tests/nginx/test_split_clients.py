@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import os
-import random
 import time
 from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from tiers import dice
+from unprivileged import let_all_see
 
 from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.load.classes import ServedFile
@@ -51,13 +51,11 @@ def test_objects_are_shared_out_over_the_disks_that_are_no_spare() -> None:
 
 @pytest.mark.needs("root", "nginx")
 def test_nginx_splits_in_the_same_way(tmp_path: Path) -> None:
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_uid == os.geteuid() and directory.is_relative_to("/tmp"):
-            directory.chmod(directory.stat().st_mode | 0o755)
+    let_all_see(tmp_path)
     port = free_port()
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF.format(directory=tmp_path, port=port))
-    draw = random.Random(7)
+    draw = dice("keys of split_clients")
     keys = [f"/{draw.randbytes(draw.randint(0, 9)).hex()}" for _ in range(300)]
     instance = start_instance(
         "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", port)

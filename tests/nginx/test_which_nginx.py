@@ -28,7 +28,7 @@ from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.nginx.processes import find_host_masters, find_masters
 
-pytestmark = [pytest.mark.needs("root", "nginx", "gcc"), pytest.mark.alone]
+pytestmark = pytest.mark.needs("root", "nginx", "gcc")
 RUN_CLI = Callable[..., subprocess.CompletedProcess[str]]
 NOBODY = 65534
 TITLE = "nginx: master process /usr/sbin/nginx -c /tmp/no/such.conf"
@@ -128,18 +128,16 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
-def test_no_command_runs_it(
-    command: tuple[str, ...], stranger: Stranger, conf: Path, run_cli: RUN_CLI
-) -> None:
+def test_no_command_runs_it(stranger: Stranger, conf: Path, run_cli: RUN_CLI) -> None:
     given = {"CONF": str(conf), "PID": str(stranger.pid), "PROGRAM": str(stranger.program)}
-    said = run_cli(*(given.get(word, word) for word in command))
-    assert set(stranger.ran_as()) == {NOBODY}, said.stderr
-    assert "Traceback" not in said.stderr
-    assert "1.99.1" not in said.stdout or "PID" in command, "it was never the nginx that is meant"
-    if "PROGRAM" in command:
-        assert said.returncode == 2, said.stderr
-        assert "not run as root" in said.stderr
+    for name, command in COMMANDS.items():
+        said = run_cli(*(given.get(word, word) for word in command))
+        assert set(stranger.ran_as()) == {NOBODY}, (name, said.stderr)
+        assert "Traceback" not in said.stderr, name
+        assert "1.99.1" not in said.stdout or "PID" in command, "never the nginx that is meant"
+        if "PROGRAM" in command:
+            assert said.returncode == 2, (name, said.stderr)
+            assert "not run as root" in said.stderr, name
 
 
 def test_the_collector_does_not_run_it(stranger: Stranger, run_cli: RUN_CLI) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 from probe_loads import SIZES, Nginx, StartNginx, await_port
+from tiers import dice
 from upload_loads import MARK, UNMARKED
 
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
@@ -55,7 +56,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
     files = tmp_path / "files"
     files.mkdir()
     for path, size in SIZES.items():
-        (files / path[1:]).write_bytes(os.urandom(size))
+        (files / path[1:]).write_bytes(dice(path).randbytes(size))
     with contextlib.ExitStack() as stack:
 
         def start(

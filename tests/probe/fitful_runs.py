@@ -36,7 +36,7 @@ OURS = ["sh", "-c", '"$@"; true', "sh"]
 SERVER = Path(__file__).parent / "fitful_server.py"
 MAY_FAIL = {
     "early": {"status"},
-    "drops": {"reset", "empty", "truncated", "closed"},
+    "drops": {"reset", "empty", "truncated"},
     "refuses": {"reset"},
 }
 """Kinds of failures that a server's temper gives."""
@@ -92,7 +92,7 @@ def ask(plan: LoadPlan, seed: int | str = "of no draw") -> tuple[Measurement, fl
         wall = time.monotonic() - begun
         out.seek(0)
         err.seek(0)
-        assert process.returncode == 0, f"NGINX_TUNE_FITS={seed}: {err.read().decode()}"
+        assert process.returncode == 0, f"seed {seed}: {err.read().decode()}"
         return decode(Measurement, out.read()), wall, used.ru_utime + used.ru_stime
 
 

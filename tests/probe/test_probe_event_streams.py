@@ -72,7 +72,16 @@ def watch(
     return found.event_stream
 
 
-@pytest.mark.parametrize("way", ["http1", "http2", "tls", "tls-http2"])
+@pytest.mark.alone  # compares times
+@pytest.mark.parametrize(
+    "way",
+    [
+        "http1",
+        "tls-http2",
+        pytest.param("http2", marks=pytest.mark.thorough),
+        pytest.param("tls", marks=pytest.mark.thorough),
+    ],
+)
 def test_what_nginx_passes_on_at_once_has_the_pace_of_the_origin(
     start_nginx: StartNginx, free_port: int, tmp_path: Path, origin_port: int, way: str
 ) -> None:
@@ -92,6 +101,7 @@ def test_what_nginx_passes_on_at_once_has_the_pace_of_the_origin(
 
 
 @pytest.mark.needs("nginx-1.30", "openssl")
+@pytest.mark.alone  # compares times
 def test_a_stream_over_http3_has_the_pace_of_the_origin(tmp_path: Path, origin_port: int) -> None:
     passed_on = (
         f"location /events {{ proxy_pass http://127.0.0.1:{origin_port}; proxy_buffering off; }}"
@@ -122,7 +132,7 @@ def test_a_buffer_of_nginx_shows_in_events_a_piece(
     seen = watch(load_plan(nginx, load_class("/events")))
     # 4 KiB of 256 bytes each; the first buffer has the head in it.
     assert 14 <= seen.events / seen.pieces <= 17
-    assert seen.gap_seconds.p50 == pytest.approx(16 / 50, rel=0.05)
+    assert seen.gap_seconds.p50 == pytest.approx(16 / 50, rel=0.3)
 
 
 def test_the_command_watches_and_tells(

@@ -1,32 +1,30 @@
 """Servers that read and write in fits and starts: nothing waits for what nobody will wake it for.
 
 Every request ends long before its time is up, every byte of a body is right and counted once, both
-ends count alike, and the probe sleeps while it waits. Drawn anew in each run:
-``NGINX_TUNE_FITS=SEED`` repeats it, and ``NGINX_TUNE_FITS_COUNT=N`` draws so many. What a failure
-prints is the seed of its situation alone.
+ends count alike, and the probe sleeps while it waits. What a failure prints has the seed of its
+situation: ``python tests/probe/fitful_runs.py SEED 1`` runs it again.
 """
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
 from fitful_draws import draw
 from fitful_runs import complaints, run
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.lab.certificate import make_certificate
 
 pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
 
-SEED = int(os.environ.get("NGINX_TUNE_FITS") or random.SystemRandom().randrange(1 << 31))
-COUNT = int(os.environ.get("NGINX_TUNE_FITS_COUNT", "12"))
+FIRST = dice("fits").randrange(1 << 31)
+COUNT = draws(4, 40)
 """Of situations drawn."""
 KEPT = [302, 345, 346, 481]
 """Seeds that found requests that waited for ever, a probe that did not sleep, and (481) a draw that
 no probe takes: more users than the connections that they share."""
-OVER_HTTP3 = 3
+OVER_HTTP3 = draws(1, 10)
 """Situations drawn with nginx in front, which speaks HTTP/3."""
 
 
@@ -40,10 +38,10 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_nothing_waits_for_ever_and_nothing_spins(
     tmp_path: Path, tls: list[str], number: int
 ) -> None:
-    seed = SEED + number
+    seed = FIRST + number
     situation = draw(seed, tmp_path, tls=tls)
     came = run(situation, tls)
-    assert complaints(situation, came) == [], f"NGINX_TUNE_FITS={seed}: {situation}"
+    assert complaints(situation, came) == [], f"{seed} ({REPEAT}): {situation}"
 
 
 @pytest.mark.parametrize("seed", KEPT)
@@ -55,7 +53,7 @@ def test_what_was_found_once_stays_cured(tmp_path: Path, tls: list[str], seed: i
 @pytest.mark.needs("nginx-1.30")
 @pytest.mark.parametrize("number", range(OVER_HTTP3))
 def test_nor_over_http3(tmp_path: Path, number: int) -> None:
-    seed = SEED + number
+    seed = FIRST + number
     situation = draw(seed, tmp_path, "http3")
     came = run(situation, None)
-    assert complaints(situation, came) == [], f"NGINX_TUNE_FITS={seed}: {situation}"
+    assert complaints(situation, came) == [], f"{seed} ({REPEAT}): {situation}"

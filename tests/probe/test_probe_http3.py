@@ -20,6 +20,7 @@ import pytest
 from free_ports import free_port
 from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, children, load_class, load_plan
+from tiers import dice
 from truth import assert_stop_is_seen, stopped_once
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, LoadClass, Paths, Target, Tls
@@ -83,7 +84,7 @@ def listening(
     program = find_nginx(series).program
     (place / "files").mkdir()
     for path, size in SIZES.items():
-        (place / "files" / path[1:]).write_bytes(os.urandom(size))
+        (place / "files" / path[1:]).write_bytes(dice(path).randbytes(size))
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
@@ -212,7 +213,7 @@ def test_a_hundred_streams_of_one_connection(quic: Quic) -> None:
     item = over_http3("/1k", http3=Http3(streams=100), connections=1, arrivals=closed(100))
     found = run(quic, item)["c"]
     assert found.errors == {}
-    assert found.requests > 100
+    assert found.requests >= 100
     assert found.http3 is not None
     assert found.http3.most_streams == 100
     assert found.http3.mean_streams > 10
@@ -325,9 +326,8 @@ def test_the_guard_rail_holds_before_a_packet_leaves() -> None:
         run_probe(load_plan(Nginx(443, Path("/")), over_http3("/1k"), target=elsewhere))
 
 
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
+def test_what_does_not_go_together_is_refused() -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"http3": Http3(streams=0)}, "http3.streams"),
         ({"http3": Http3(stream_window_bytes=1000)}, "http3.stream_window_bytes"),
         ({"keepalive": False}, "keepalive"),
@@ -341,11 +341,11 @@ def test_the_guard_rail_holds_before_a_packet_leaves() -> None:
             {"target": Target(address="127.0.0.1", port=1, tls=Tls(ciphers=["AES128-SHA"]))},
             "cipher suite",
         ),
-    ],
-)
-def test_what_does_not_go_together_is_refused(changes: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=what):
-        measured(1, over_http3("/1k", **changes))
+    ]
+    for changes, what in refused:
+        target = changes.pop("target", None)
+        with pytest.raises(UsageError, match=what):
+            measured(1, over_http3("/1k", **changes, **({"target": target} if target else {})))
 
 
 def test_the_command_speaks_it(run_cli: RunCli, quic: Quic, tmp_path: Path) -> None:

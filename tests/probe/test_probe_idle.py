@@ -64,7 +64,7 @@ def large(start_nginx: StartNginx) -> Nginx:
     )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.thorough)])
 def test_ten_thousand_are_held_while_others_are_served(
     large: Nginx, run_cli: RunCli, threads: int
 ) -> None:

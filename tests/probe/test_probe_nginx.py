@@ -44,7 +44,7 @@ def test_several_classes_stand_side_by_side(nginx: Nginx) -> None:
     assert measurement.classes["head"].bytes == 0
     assert measurement.classes["close"].connections_opened == 100
     closed = measurement.classes["closed"]
-    assert closed.requests > 100
+    assert closed.requests > 10
     # One each, and another one after every 1 000 requests (keepalive_requests).
     assert 4 <= closed.connections_opened <= 4 + closed.requests // 1000
     assert [point.second for point in measurement.series] == [0]
@@ -102,12 +102,11 @@ def test_the_short_bodies_of_an_overflowing_pool_are_failures(
 
 
 def test_histograms_read_the_same_in_the_public_library(nginx: Nginx) -> None:
-    users = load_class("/1k", "/4m", arrivals=Arrivals(kind="closed", users=10))
-    measurement = run_probe(load_plan(nginx, users))
+    measurement = run_probe(load_plan(nginx, load_class("/1k", "/100k")))
     result = measurement.classes["c"]
     for latency in (result.response_seconds, result.ttfb_seconds, result.service_seconds):
         histogram = HdrHistogram.decode(latency.histogram)
-        assert histogram.get_total_count() == latency.count > 100
+        assert histogram.get_total_count() == latency.count == 100
         for share, value in ((0.5, latency.p50), (0.9, latency.p90), (0.99, latency.p99)):
             # The maximum is told exactly; the last bucket ends a little above it.
             seconds = min(_quantile(histogram, share) / 1e9, latency.max)

@@ -121,20 +121,17 @@ def test_a_server_that_has_our_mark_and_was_started_by_somebody_else_is_not_ours
             os.kill(pid, 9)
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
-        pytest.param(f"{USER}-{PID}-{int(STARTED) + 1}-{NUMBER}", id="its number was given anew"),
-        pytest.param(f"{USER}-{2**22 - 1}-{STARTED}-{NUMBER}", id="the command has ended"),
-        pytest.param(f"{int(USER) + 1}-{PID}-{STARTED}-{NUMBER}", id="another user's"),
-        pytest.param(f"{PID}-{NUMBER}", id="no start"),
-        pytest.param("test", id="a word"),
-        pytest.param("", id="nothing"),
-    ],
-)
-def test_a_mark_that_the_kernel_does_not_confirm_makes_nothing_ours(mark: str) -> None:
-    with serving(mark=mark) as target:
-        assert is_refused(target, mark)
+def test_a_mark_that_the_kernel_does_not_confirm_makes_nothing_ours() -> None:
+    for why, mark in {
+        "its number was given anew": f"{USER}-{PID}-{int(STARTED) + 1}-{NUMBER}",
+        "the command has ended": f"{USER}-{2**22 - 1}-{STARTED}-{NUMBER}",
+        "another user's": f"{int(USER) + 1}-{PID}-{STARTED}-{NUMBER}",
+        "no start": f"{PID}-{NUMBER}",
+        "a word": "test",
+        "nothing": "",
+    }.items():
+        with serving(mark=mark) as target:
+            assert is_refused(target, mark), why
 
 
 def test_a_mark_of_another_lab_is_not_ours() -> None:

@@ -18,7 +18,14 @@ SPOKEN = {
 BRIEF = ["--duration", "300ms", "--warmup", "0", "--timeout", "300ms"]
 
 
-@pytest.mark.parametrize("spoken", SPOKEN)
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        "http1",
+        "http3",
+        *(pytest.param(one, marks=pytest.mark.thorough) for one in SPOKEN if "http2" in one),
+    ],
+)
 def test_a_target_that_is_not_allowed_gets_no_packet(spoken: str) -> None:
     scheme, options = SPOKEN[spoken]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 
 import msgspec
@@ -64,28 +65,28 @@ def test_links_to_sockets_are_read() -> None:
     assert parse_socket_link("pipe:[42]") is None
 
 
-@pytest.mark.parametrize(
-    ("url", "address", "port", "host", "path"),
-    [
+def test_a_url_becomes_an_address_and_a_path() -> None:
+    for url, *parts in (
         ("http://127.0.0.1:8080/a/b?c=d&e", "127.0.0.1", 8080, "127.0.0.1:8080", "/a/b?c=d&e"),
         ("http://127.0.0.1", "127.0.0.1", 80, "127.0.0.1", "/"),
         ("http://[::1]:81/x", "::1", 81, "[::1]:81", "/x"),
         ("http://localhost/ä b%20c#part", "127.0.0.1", 80, "localhost", "/%C3%A4%20b%20c"),
         ('http://127.0.0.1/"<\\>\x1b', "127.0.0.1", 80, "127.0.0.1", "/%22%3C%5C%3E%1B"),
-    ],
-)
-def test_a_url_becomes_an_address_and_a_path(
-    url: str, address: str, port: int, host: str, path: str
-) -> None:
-    place = resolve_url(url)
-    target = place.target
-    assert (target.address, target.port, target.host, place.path) == (address, port, host, path)
+    ):
+        place = resolve_url(url)
+        target = place.target
+        assert [target.address, target.port, target.host, place.path] == parts, url
 
 
-@pytest.mark.parametrize("url", ["{}a\nb", "{}a\r", "{}\ta", "\n{}a", " {}a", "{}a?b\rc"])
-def test_a_url_that_would_lose_a_character_is_refused(url: str) -> None:
+def test_a_url_that_would_lose_a_character_is_refused() -> None:
+    taken = []
+    for url in ("{}a\nb", "{}a\r", "{}\ta", "\n{}a", " {}a", "{}a?b\rc"):
+        with contextlib.suppress(UsageError):
+            resolve_url(url.format("http://127.0.0.1/"))
+            taken.append(url)
+    assert taken == []
     with pytest.raises(UsageError, match="is no URL: it has a line break, a tab"):
-        resolve_url(url.format("http://127.0.0.1/"))
+        resolve_url("http://127.0.0.1/a\nb")
 
 
 def _plan() -> LoadPlan:

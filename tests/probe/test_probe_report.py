@@ -37,18 +37,14 @@ from nginx_tune.report.screen import plain_text
 from nginx_tune.terminal.writer import lay_out
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.9994, "999 ms"), (0.9996, "1.00 s"), (0.00099951, "1 ms"), (0.0009994, "999 µs")],
-)
-def test_no_unit_has_a_thousand_of_it(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
+def test_no_unit_has_a_thousand_of_it() -> None:
+    texts = {0.9994: "999 ms", 0.9996: "1.00 s", 0.00099951: "1 ms", 0.0009994: "999 µs"}
+    assert {seconds: seconds_text(seconds) for seconds in texts} == texts
     assert (number_text(999.4), number_text(999.6)) == ("999", "1,000")
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "changes", "words"),
-    [
+def test_the_head_of_a_report_says_what_was_asked() -> None:
+    table: list[tuple[Arrivals, dict[str, Any], str]] = [
         (
             Arrivals(kind="closed", users=9, think_seconds=0.5),
             {"connections": 9},
@@ -75,21 +71,18 @@ def test_no_unit_has_a_thousand_of_it(seconds: float, text: str) -> None:
             {"connections": 50, "keepalive": False},
             "open loop, 5 → 5…9 requests a second, a new connection for each request, up to 50 at once",  # noqa: E501
         ),
-    ],
-)
-def test_the_head_of_a_report_says_what_was_asked(
-    arrivals: Arrivals, changes: dict[str, Any], words: str
-) -> None:
-    item = LoadClass(
-        name="url", arrivals=arrivals, paths=Paths(kind="fixed", paths=["/"]), **changes
-    )
-    plan = LoadPlan(target=Target(address="127.0.0.1", port=80), classes=[item], duration_seconds=9)
-    lines = describe_load(plan, "http://localhost/\x1b").splitlines()
-    assert lines[0] == "http://localhost/\\x1b at 127.0.0.1 port 80, 9 s, seed 1"
-    assert lines[1] == f"  {words}"
-    assert "4,096 connections" in lines[2]
-    text = render_measurement(Measurement(classes={}), "\n".join(lines))
-    assert text.splitlines()[-3].startswith("http://localhost/")
+    ]
+    for arrivals, changes, words in table:
+        paths = Paths(kind="fixed", paths=["/"])
+        item = LoadClass(name="url", arrivals=arrivals, paths=paths, **changes)
+        target = Target(address="127.0.0.1", port=80)
+        plan = LoadPlan(target=target, classes=[item], duration_seconds=9)
+        lines = describe_load(plan, "http://localhost/\x1b").splitlines()
+        assert lines[0] == "http://localhost/\\x1b at 127.0.0.1 port 80, 9 s, seed 1"
+        assert lines[1] == f"  {words}"
+        assert "4,096 connections" in lines[2]
+        text = render_measurement(Measurement(classes={}), "\n".join(lines))
+        assert text.splitlines()[-3].startswith("http://localhost/")
 
 
 def test_the_shape_of_a_distribution_has_its_two_humps() -> None:
@@ -133,21 +126,16 @@ def latency_of(counts: Counter[int]) -> Latency:
     )
 
 
-@pytest.mark.parametrize(
-    ("rate", "connections", "cpus", "threads"),
-    [
+def test_threads_go_by_the_rate_and_the_cpus() -> None:
+    for rate, connections, cpus, threads in (
         (None, 1000, 64, 1),
         (OfferedRate((500.0,)), 1000, 64, 1),
         (OfferedRate((1000.0, 200_000.0)), 1000, 64, 5),
         (OfferedRate((200_000.0,)), 1000, 4, 2),
         (OfferedRate((200_000.0,)), 3, 64, 3),
         (OfferedRate((200_000.0,)), 1000, 1, 1),
-    ],
-)
-def test_threads_go_by_the_rate_and_the_cpus(
-    rate: OfferedRate | None, connections: int, cpus: int, threads: int
-) -> None:
-    assert default_threads(rate, connections, cpus) == threads
+    ):
+        assert default_threads(rate, connections, cpus) == threads, (rate, connections, cpus)
 
 
 def test_caps_are_the_callers_and_a_plan_only_lowers_them() -> None:

@@ -72,17 +72,17 @@ def only_class(measurement: Measurement) -> ClassMeasurement:
     return item
 
 
-@pytest.mark.parametrize("path", ["/1k", "/4m"])
-def test_bodies_are_whole_and_handshakes_are_told_apart(secure: Secure, path: str) -> None:
-    measurement = secure.run(Tls(ca_file=str(secure.certificate)), path=path)
-    item = only_class(measurement)
-    assert item.errors == {}
-    assert item.requests == item.intended > 0
-    assert 0 < item.tls_seconds.count <= item.connections_opened
-    assert item.connect_seconds.p50 is not None
-    assert item.tls_seconds.p50 is not None
-    assert item.connect_seconds.p50 < item.tls_seconds.p50
-    assert measurement.generator.cpu_seconds > 0
+def test_bodies_are_whole_and_handshakes_are_told_apart(secure: Secure) -> None:
+    for path in ("/1k", "/4m"):
+        measurement = secure.run(Tls(ca_file=str(secure.certificate)), path=path)
+        item = only_class(measurement)
+        assert item.errors == {}, path
+        assert item.requests == item.intended > 0, path
+        assert 0 < item.tls_seconds.count <= item.connections_opened, path
+        assert item.connect_seconds.p50 is not None
+        assert item.tls_seconds.p50 is not None
+        assert item.connect_seconds.p50 < item.tls_seconds.p50, path
+        assert measurement.generator.cpu_seconds > 0
 
 
 def test_a_session_is_taken_up_unless_told_otherwise(secure: Secure) -> None:
@@ -95,9 +95,9 @@ def test_a_session_is_taken_up_unless_told_otherwise(secure: Secure) -> None:
     assert only_class(secure.run(afresh, keepalive=False)).tls_resumed == 0
 
 
-@pytest.mark.parametrize(
-    ("offered", "agreed"),
-    [
+def test_what_was_agreed_on_is_told(secure: Secure) -> None:
+    # The server itself says so: its answer's length is that of its own words.
+    for offered, agreed in (
         (Tls(verify=False), ("1.3", "TLS_AES_256_GCM_SHA384")),
         (
             Tls(verify=False, ciphers=["TLS_CHACHA20_POLY1305_SHA256"]),
@@ -107,35 +107,23 @@ def test_a_session_is_taken_up_unless_told_otherwise(secure: Secure) -> None:
             Tls(verify=False, max_version="1.2", ciphers=["ECDHE-ECDSA-AES128-GCM-SHA256"]),
             ("1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
         ),
-    ],
-)
-def test_what_was_agreed_on_is_told(secure: Secure, offered: Tls, agreed: tuple[str, str]) -> None:
-    # The server itself says so: its answer's length is that of its own words.
-    version, cipher = agreed
-    measurement = secure.run(offered, path="/agreed", keepalive=False)
-    item = only_class(measurement)
-    assert item.errors == {}
-    [sessions] = item.tls_sessions
-    assert (sessions.version, sessions.cipher) == agreed
-    assert sessions.connections >= item.requests > 0
-    # Bytes count when they come, requests when they were due: an edge may lie between the two, on
-    # a busy machine for each connection.
-    length = len(f"TLSv{version} {cipher}")
-    assert item.bytes % length == 0
-    assert abs(item.bytes // length - item.requests) <= secure.plan.classes[0].connections
-    assert f"TLS {version} {cipher}, handshakes took" in render_measurement(measurement)
+    ):
+        version, cipher = agreed
+        measurement = secure.run(offered, path="/agreed", keepalive=False)
+        item = only_class(measurement)
+        assert item.errors == {}, agreed
+        [sessions] = item.tls_sessions
+        assert (sessions.version, sessions.cipher) == agreed
+        assert sessions.connections >= item.requests > 0, agreed
+        # Bytes count when they come, requests when they were due: an edge may lie between the two,
+        # on a busy machine for each connection.
+        length = len(f"TLSv{version} {cipher}")
+        assert item.bytes % length == 0, agreed
+        assert abs(item.bytes // length - item.requests) <= secure.plan.classes[0].connections
+        assert f"TLS {version} {cipher}, handshakes took" in render_measurement(measurement)
 
 
-@pytest.mark.parametrize(
-    ("name", "trusted", "words"),
-    [
-        (None, False, "invalid peer certificate"),
-        ("other.example", True, "not valid for name"),
-    ],
-)
-def test_a_certificate_that_is_not_good_fails_each_request(
-    secure: Secure, tmp_path: Path, name: str | None, trusted: bool, words: str
-) -> None:
+def test_a_certificate_that_is_not_good_fails_each_request(secure: Secure, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     subprocess.run(
         [
@@ -144,14 +132,17 @@ def test_a_certificate_that_is_not_good_fails_each_request(
         ],
         check=True, capture_output=True,
     )  # fmt: skip
-    authorities = secure.certificate if trusted else other
-    measurement = secure.run(Tls(ca_file=str(authorities), server_name=name))
-    item = only_class(measurement)
-    assert item.errors == {"tls": item.intended}
-    [flag] = [flag for flag in measurement.flags if flag.startswith("tls: ")]
-    assert words in flag
-    insecure = only_class(secure.run(Tls(verify=False, server_name=name)))
-    assert insecure.errors == {}
+    for name, authorities, words in (
+        (None, other, "invalid peer certificate"),
+        ("other.example", secure.certificate, "not valid for name"),
+    ):
+        measurement = secure.run(Tls(ca_file=str(authorities), server_name=name))
+        item = only_class(measurement)
+        assert item.errors == {"tls": item.intended}, name
+        [flag] = [flag for flag in measurement.flags if flag.startswith("tls: ")]
+        assert words in flag
+        insecure = only_class(secure.run(Tls(verify=False, server_name=name)))
+        assert insecure.errors == {}, name
 
 
 def test_the_server_is_told_the_name(secure: Secure) -> None:

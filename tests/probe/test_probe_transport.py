@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shlex
 import socket
@@ -124,10 +125,8 @@ def test_a_full_queue_of_a_socket_is_a_failure_of_its_own(tmp_path: Path) -> Non
     assert item.errors["backlog"] > item.errors["timeout"] > 0
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("source", [None, "192.0.2.7", "2001:db8::7"])
 def test_the_server_sees_the_client_of_the_proxy_protocol(
-    start_nginx: StartNginx, run_cli: RunCli, tmp_path: Path, version: str, source: str | None
+    start_nginx: StartNginx, run_cli: RunCli, tmp_path: Path
 ) -> None:
     port, log = free_port(), tmp_path / "seen.log"
     start_nginx(
@@ -137,21 +136,24 @@ def test_the_server_sees_the_client_of_the_proxy_protocol(
         f" access_log {log} seen; set_real_ip_from unix:; set_real_ip_from 127.0.0.1;"
         " real_ip_header proxy_protocol;",
     )
-    more = () if source is None else ("--proxy-source", source)
-    url = f"http://127.0.0.1:{port}/1k"
-    item = only_class(probe(run_cli, url, "--proxy-protocol", version, *more, "--connections", "3"))
-    assert item.errors == {}
-    assert item.requests == item.intended > 0
-    for line in said(log):
-        address, told, own, server = line.split(" ")
-        assert (address, told) == (source or "127.0.0.1", own)
-        assert server == ("::ffff:127.0.0.1" if source and ":" in source else "127.0.0.1")
-    log.write_bytes(b"")
-    url = f"http://unix:{tmp_path}/s:/1k"
-    item = only_class(probe(run_cli, url, "--proxy-protocol", version, *more))
-    assert item.errors == {}
-    # Without a source nothing is said of a client: UNKNOWN, or the command LOCAL.
-    assert {line.split(" ")[0] for line in said(log)} == {source or "-"}
+    for version, source in itertools.product(("v1", "v2"), (None, "192.0.2.7", "2001:db8::7")):
+        row = (version, source)
+        words = ("--proxy-protocol", version, *(("--proxy-source", source) if source else ()))
+        log.write_bytes(b"")
+        url = f"http://127.0.0.1:{port}/1k"
+        item = only_class(probe(run_cli, url, *words, "--connections", "3"))
+        assert item.errors == {}, row
+        assert item.requests == item.intended > 0, row
+        for line in said(log):
+            address, told, own, server = line.split(" ")
+            assert (address, told) == (source or "127.0.0.1", own), row
+            mapped = "::ffff:127.0.0.1" if source and ":" in source else "127.0.0.1"
+            assert server == mapped, row
+        log.write_bytes(b"")
+        item = only_class(probe(run_cli, f"http://unix:{tmp_path}/s:/1k", *words))
+        assert item.errors == {}, row
+        # Without a source nothing is said of a client: UNKNOWN, or the command LOCAL.
+        assert {line.split(" ")[0] for line in said(log)} == {source or "-"}, row
 
 
 def test_without_its_header_a_proxied_listener_answers_nobody(start_nginx: StartNginx) -> None:
@@ -195,9 +197,9 @@ def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[str, Path]:
 
 
 @pytest.mark.needs("openssl")
-@pytest.mark.parametrize(
-    ("wish", "seen"),
-    [
+def test_tls_is_spoken_as_wished(secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path) -> None:
+    url, log = secure
+    for wish, seen in (
         ("", r"TLSv1\.3 TLS_\w+ NONE"),
         ("--tls-max 1.2", r"TLSv1\.2 ECDHE-ECDSA-\S+ NONE"),
         ("--tls-max 1.2 --ciphers ECDHE-ECDSA-CHACHA20-POLY1305",
@@ -207,34 +209,33 @@ def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[str, Path]:
         ("--ciphers TLS_CHACHA20_POLY1305_SHA256", r"TLSv1\.3 TLS_CHACHA20_POLY1305_SHA256 NONE"),
         ("--cert client.pem --key client.key", r"TLSv1\.3 \S+ SUCCESS"),
         ("--tls-max 1.2 --cert client.pem --key client.key", r"TLSv1\.2 \S+ SUCCESS"),
-    ],
-)  # fmt: skip
-def test_tls_is_spoken_as_wished(
-    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path, wish: str, seen: str
-) -> None:
-    url, log = secure
-    words = [
-        str(tmp_path / word) if word.startswith("client.") else word for word in shlex.split(wish)
-    ]
-    item = only_class(probe(run_cli, url, "-k", *words))
-    assert item.errors == {}
-    assert item.requests == item.intended > 0
-    lines = said(log)
-    assert sum(lines.values()) == item.requests
-    assert all(re.fullmatch(seen, line) for line in lines), lines
+    ):  # fmt: skip
+        words = [
+            str(tmp_path / word) if word.startswith("client.") else word
+            for word in shlex.split(wish)
+        ]
+        log.write_bytes(b"")
+        item = only_class(probe(run_cli, url, "-k", *words))
+        assert item.errors == {}, wish
+        assert item.requests == item.intended > 0, wish
+        lines = said(log)
+        assert sum(lines.values()) == item.requests, wish
+        assert all(re.fullmatch(seen, line) for line in lines), (wish, lines)
 
 
 @pytest.mark.needs("openssl")
-@pytest.mark.parametrize("version", ["v1", "v2"])
 def test_the_client_is_said_before_tls(
-    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path, version: str
+    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path
 ) -> None:
     url = f"https://unix:{tmp_path}/tls:/1k"
-    words = ("-k", "--proxy-protocol", version, "--proxy-source", "192.0.2.9", "--keepalive", "2")
-    item = only_class(probe(run_cli, url, *words))
-    assert item.errors == {}
-    assert item.tls_seconds.count == item.connections_opened > 1
-    assert set(said(Path(f"{secure[1]}.who"))) == {"192.0.2.9"}
+    who = Path(f"{secure[1]}.who")
+    for version in ("v1", "v2"):
+        who.write_bytes(b"")
+        words = ("--proxy-protocol", version, "--proxy-source", "192.0.2.9", "--keepalive", "2")
+        item = only_class(probe(run_cli, url, "-k", *words))
+        assert item.errors == {}, version
+        assert item.tls_seconds.count == item.connections_opened > 1, version
+        assert set(said(who)) == {"192.0.2.9"}, version
 
 
 @pytest.mark.needs("openssl")
@@ -261,9 +262,8 @@ def test_a_certificate_that_the_server_does_not_take_is_told(
     assert run.returncode == 4
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_cannot_be_is_refused(run_cli: RunCli) -> None:
+    for arguments, words in (
         ("https://h/ --tls-min 1.1", "the probe speaks TLS 1.2 and 1.3"),
         ("https://h/ --tls-min 1.3 --tls-max 1.2", "--tls-min 1.3 is above --tls-max 1.2"),
         ("https://h/ --key nginx.key", "--key goes with --cert"),
@@ -279,12 +279,10 @@ def test_a_certificate_that_the_server_does_not_take_is_told(
         ),
         ("https://127.0.0.1/ -k --cert /nowhere/x.pem --allow-live", "/nowhere/x.pem"),
         ("http://unix:/" + 120 * "x" + ":/ --allow-live", "107 bytes at most"),
-    ],
-)
-def test_what_cannot_be_is_refused(run_cli: RunCli, arguments: str, words: str) -> None:
-    run = run_cli("probe", *shlex.split(arguments))
-    assert run.returncode == 2, run.stderr
-    assert words in run.stderr
+    ):
+        run = run_cli("probe", *shlex.split(arguments))
+        assert run.returncode == 2, (arguments, run.stderr)
+        assert words in run.stderr, arguments
 
 
 def test_old_documents_and_new_ones_are_read_alike() -> None:
@@ -298,16 +296,22 @@ def test_old_documents_and_new_ones_are_read_alike() -> None:
     assert decode(LoadPlan, encode(plan)) == plan
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "byte 0x53 (S) at offset 0 of the head"),
-        (b"\x15\x03\x01\0\x02\x02\x28", "byte 0x15 at offset 0 of the head: the server speaks TLS"),
-        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "more than 128 header fields"),
-        (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 80_000, "a head of more than 65536 bytes"),
-    ],
-)  # fmt: skip
-def test_what_is_no_http_says_why(answer: bytes, why: str) -> None:
+NO_HTTP = {
+    b"SSH-2.0-OpenSSH_9.2\r\n": "byte 0x53 (S) at offset 0 of the head",
+    b"\x15\x03\x01\0\x02\x02\x28": "byte 0x15 at offset 0 of the head: the server speaks TLS",
+    b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n": "more than 128 header fields",
+    b"HTTP/1.1 200 OK\r\nA: " + b"b" * 80_000: "a head of more than 65536 bytes",
+}
+
+
+def test_what_is_no_http_says_why() -> None:
+    for answer, why in NO_HTTP.items():
+        errors, flag = said_of(answer)
+        assert errors <= {"parse", "reset"}, why
+        assert why in flag
+
+
+def said_of(answer: bytes) -> tuple[set[str], str]:
     class Answering(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with contextlib.suppress(OSError):
@@ -326,6 +330,5 @@ def test_what_is_no_http_says_why(answer: bytes, why: str) -> None:
         )
         measurement = run_probe(plan)
         server.shutdown()
-    assert set(only_class(measurement).errors) <= {"parse", "reset"}
     [flag] = [flag for flag in measurement.flags if flag.startswith("not_http: c: first ")]
-    assert why in flag
+    return set(only_class(measurement).errors), flag

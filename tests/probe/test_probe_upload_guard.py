@@ -167,23 +167,21 @@ def test_the_command_refuses_in_one_line_with_every_leave_there_is(
             assert said.stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_contradicts_itself_is_refused() -> None:
+    target = Target(address="127.0.0.1", port=9)
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"upload": None}, "has method POST, and needs upload"),
         ({"method": "GET"}, "needs method POST or PUT"),
         ({"upload": Upload(bytes=[])}, "needs upload.bytes"),
         ({"read_bytes_per_second": 9}, "has read_bytes_per_second, which upload has not"),
         ({"headers": {"Expect": "100-continue"}}, "has a header Expect"),
         ({"headers": {"Content-Length": "1"}}, "has a header that the probe itself sets"),
-    ],
-)
-def test_what_contradicts_itself_is_refused(changes: dict[str, Any], message: str) -> None:
-    target = Target(address="127.0.0.1", port=9)
-    plan = msgspec.structs.replace(forged(target), classes=[upload_class("/plain", **changes)])
-    said = asked_directly(plan)
-    assert said.returncode == 2
-    assert message in said.stderr.decode()
+    ]
+    for changes, message in refused:
+        plan = msgspec.structs.replace(forged(target), classes=[upload_class("/plain", **changes)])
+        said = asked_directly(plan)
+        assert said.returncode == 2, changes
+        assert message in said.stderr.decode(), changes
 
 
 @pytest.mark.needs("root", "ip")

@@ -80,7 +80,7 @@ def assert_stop_is_seen(latency: Latency, stopped_seconds: float, rate: float) -
         truth = rate * (stopped_seconds - beyond)
         count = histogram.count_above(int(beyond * 1e9))
         # More by what else the machine held up.
-        assert truth - 10 < count < truth * 1.05 + 30, (beyond, truth, count)
+        assert truth - 10 < count < truth * 1.2 + 60, (beyond, truth, count)
 
 
 def truth_plan(port: int, **changes: Any) -> LoadPlan:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.experiment.operations import Response
 from nginx_tune.rehearse.answers import compare_answers, compared
@@ -26,24 +24,20 @@ def dropped(old: str, new: str) -> list[str]:
     return [one.replace("/etc/nginx/nginx.conf", "N") for one in dropped_places(*trees)]
 
 
-@pytest.mark.parametrize(
-    ("new", "said"),
-    [
+def test_names_and_locations_that_are_gone_are_told() -> None:
+    for new, said in (
         (A.format("location / { } location /api/ { }"),
          ["*:80, b.test: no server names it any more, and that of a.test answers"]),
         (A.format("location / { }") + B, ["location /api/ of a.test (N:1): location / answers"]),
         (A.format("location = / { }") + B,
          ["location / of a.test (N:1): the server itself answers",
           "location /api/ of a.test (N:1): the server itself answers"]),
-    ],
-)  # fmt: skip
-def test_names_and_locations_that_are_gone_are_told(new: str, said: list[str]) -> None:
-    assert dropped(OLD, new) == said
+    ):  # fmt: skip
+        assert dropped(OLD, new) == said, new
 
 
-@pytest.mark.parametrize(
-    "new",
-    [
+def test_what_is_there_by_another_word_is_not() -> None:
+    texts = [
         OLD,
         OLD.replace("/api/", "^~ /api/"),
         OLD.replace("/api/", "~ ^/api/"),
@@ -53,10 +47,8 @@ def test_names_and_locations_that_are_gone_are_told(new: str, said: list[str]) -
         OLD.replace("80", "8080"),  # where it listens is told of listeners
         OLD + "server { listen 81; server_name c.test; }",
         B + OLD.removesuffix(B),
-    ],
-)
-def test_what_is_there_by_another_word_is_not(new: str) -> None:
-    assert dropped(OLD, new) == []
+    ]
+    assert {new: found for new in texts if (found := dropped(OLD, new))} == {}
 
 
 def test_patterns_and_a_name_of_several() -> None:
@@ -74,9 +66,8 @@ def test_patterns_and_a_name_of_several() -> None:
 IMAGES = r"location ~* \.(jpg|png)$ { expires 1d; }"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
+def test_a_location_that_is_written_anew_is_not_gone() -> None:
+    table = [
         (IMAGES, r"location ~* \.(jpg|png|webp)$ { expires 1d; }"),
         (IMAGES, r"location ~* \.jpg$ { } location ~* \.png$ { }"),
         (IMAGES, r"location ~* ^.+\.(?:jpe?g|png)$ { }"),
@@ -94,11 +85,13 @@ IMAGES = r"location ~* \.(jpg|png)$ { expires 1d; }"
         (r"location ~ ^/(?=x)y { }", ""),
         # What another took before it.
         ("location ^~ /a/ { } location ~ ^/a/x { }", "location ^~ /a/ { }"),
-    ],
-)
-def test_a_location_that_is_written_anew_is_not_gone(old: str, new: str) -> None:
+    ]
+    assert {row: found for row in table if (found := dropped_location(*row))} == {}
+
+
+def dropped_location(old: str, new: str) -> list[str]:
     around = "location / {{ }} {}"
-    assert dropped(A.format(around.format(old)), A.format(around.format(new))) == []
+    return dropped(A.format(around.format(old)), A.format(around.format(new)))
 
 
 def test_a_server_answers_what_its_last_location_did() -> None:
@@ -109,9 +102,8 @@ def test_a_server_answers_what_its_last_location_did() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
+def test_a_location_is_gone_where_one_that_was_there_before_answers() -> None:
+    table = [
         (IMAGES, "", r"location ~* \.(jpg|png)$ of a.test (N:1): location / answers /any.jpg"),
         (IMAGES, r"location ~* \.jpg$ { }",
          r"location ~* \.(jpg|png)$ of a.test (N:1): location / answers /any.png"),
@@ -125,13 +117,9 @@ def test_a_server_answers_what_its_last_location_did() -> None:
         ("location = /x { }", "", "location = /x of a.test (N:1): location / answers"),
         ("location /a/ { location ~ b$ { } }", "location /a/ { }",
          "location ~ b$ of a.test (N:1): location /a/ answers /a/anyb"),
-    ],
-)  # fmt: skip
-def test_a_location_is_gone_where_one_that_was_there_before_answers(
-    old: str, new: str, said: str
-) -> None:
-    around = "location / {{ }} {}"
-    assert dropped(A.format(around.format(old)), A.format(around.format(new))) == [said]
+    ]  # fmt: skip
+    for old, new, said in table:
+        assert dropped_location(old, new) == [said], (old, new)
 
 
 def test_answers_are_compared_unless_they_change_by_themselves() -> None:

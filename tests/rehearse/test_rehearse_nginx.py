@@ -33,31 +33,11 @@ http {{ access_log off; {http}
 """
 
 
-class Runs:
-    """Rehearsals that run at once: each waits most of its time, in a network of its own."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str, *arguments: str | Path) -> None:
-        command = [sys.executable, "-m", "nginx_tune", "rehearse", *SHORT, *arguments]
-        with (
-            (self.place / f"{name}.out").open("wb") as out,
-            (self.place / f"{name}.err").open("wb") as err,
-        ):
-            self._started[name] = subprocess.Popen(command, stdout=out, stderr=err)
-
-    def result(self, name: str, *, status: int = 0) -> dict[str, Any]:
-        said = self._started[name].wait(timeout=100)
-        assert said == status, (self.place / f"{name}.err").read_text()
-        found: dict[str, Any] = json.loads((self.place / f"{name}.out").read_bytes())
-        return found
-
-    def end(self) -> None:
-        for one in self._started.values():
-            one.send_signal(signal.SIGINT)
-            one.wait(timeout=30)
+def rehearsed(run_cli: RunCli, *arguments: str | Path, status: int = 0) -> dict[str, Any]:
+    run = run_cli("rehearse", *SHORT, *arguments)
+    assert run.returncode == status, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
 
 
 def site(place: Path, name: str, **options: Any) -> Path:
@@ -85,72 +65,26 @@ def private() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.fixture(scope="module")
-def runs(place: Path, private: Path) -> Iterator[Runs]:
-    started = Runs(place)
-    zone, burst = "limit_req_zone {} zone=z:1m rate=9000r/s;", "limit_req zone=z burst=900 nodelay;"
-    old = site(place, "key-old", http=zone.format("$binary_remote_addr"), ping=burst)
-    new = site(place, "key-new", http=zone.format("$server_name"), ping=burst)
-    # The phases are whole seconds: one that is shorter may have none of its own.
-    started.start("key", old, new, "--idle", "3", "--active", "1", "--after", "1200ms")
+NO_LOAD = ("--idle", "0", "--active", "0")
+LISTEN = "listen 18321; server_name a.test;"
 
-    limit, both = "worker_shutdown_timeout 300ms;", "listen 18321; listen 18322;"
-    old, new = site(place, "port-old"), site(place, "port-new", listen=both, top=limit)
-    gates = ("--require", "reload.lost == 0", "--require", "reload.drain <= 60s")
-    started.start("port", old, new, "--idle", "4", "--active", "1", *gates)
 
-    few = (
-        "events {} http { access_log off; server { listen 18324 reuseport deferred;"
-        f" root {place}/root; }} }}"
-    )
-    (place / "few-old.conf").write_text(f"user root; worker_processes 4; pid {place}/p; {few}")
-    (place / "few-new.conf").write_text(f"user root; worker_processes 1; pid {place}/p; {few}")
-    start_few(started, place)
-
-    if {"1.26", "1.30"} <= set(present()):
-        old = site(place, "program", top="worker_shutdown_timeout 200ms;")
-        first, second = (program(private / version, version) for version in ("1.26", "1.30"))
-        started.start(
-            "program", old, "--nginx", first, "--new-nginx", second, "--idle", "2",
-            "--active", "1", "--restart", "--no-back",
-        )  # fmt: skip
-    # What the sandbox takes and this host does not, and what the new one no longer serves.
-    away = "access_log {}/none/a.log; server {{ listen 18321; server_name b.test; {} }}"
-    answer = 'location /api/ {{ return 200 "{}"; }}'
-    listen = "listen 18321; server_name a.test;"
-    there = away.format(place, answer.format("it is b")).replace("/none/", "/")
-    old = site(place, "lost-old", listen=listen, http=there)
-    log = f"access_log {place}/none/a.log;"
-    new = site(place, "lost-new", listen=f"{listen} return 503;", http=log)
-    started.start("lost", old, new, "--idle", "0", "--active", "0", "--after", "2500ms",
-                  "--no-back")  # fmt: skip
-    new = site(place, "said", listen=listen, http=there.replace("it is b", "ERROR"))
-    started.start("said", old, new, "--idle", "0", "--active", "0", "--no-back")
-    # A limit for each client is met by a load from one address; an error with its status is one.
-    each = "limit_req_zone $binary_remote_addr zone=each:1m rate=1r/s;"
-    limited = f"{listen} limit_req zone=each;"
-    few = ("--idle", "0", "--active", "0", "--after", "2500ms", "--no-back")
-    started.start("limited", site(place, "limited-old", listen=listen, http=each),
-                  site(place, "limited-new", listen=limited, http=each), *few)  # fmt: skip
-    failing = site(place, "limited-lost", listen=f"{limited} location / {{ return 503; }}",
-                   http=each)  # fmt: skip
-    started.start("failing", place / "limited-old.conf", failing, *few)
-    # Each request is answered, by another redirect or by one in the place of files.
-    moved = 'location = /old {{ return {} /new; }} location /api {{ return 200 "{}"; }}'
-    old = site(place, "moved-old", listen=f"{listen} {moved.format(301, 'it is')}")
-    new = site(place, "moved-new", listen="listen 18321; server_name www.a.test;",
-               http=f"server {{ {listen} {moved.format(308, 'was')}"
-                    " location / { return 301 http://www.a.test$request_uri; } }")  # fmt: skip
-    started.start("moved", old, new, "--idle", "0", "--active", "0", "--after", "2500ms",
-                  "--no-back")  # fmt: skip
-    yield started
-    started.end()
+def beside(place: Path, body: str = "it is b") -> str:
+    """Another server, with an answer of its own."""
+    answer = f'location /api/ {{ return 200 "{body}"; }}'
+    server = f"server {{ listen 18321; server_name b.test; {answer} }}"
+    return f"access_log {place}/a.log; {server}"
 
 
 def test_what_this_host_refuses_and_what_is_served_no_longer_fails_it(
-    runs: Runs, place: Path
+    run_cli: RunCli, place: Path
 ) -> None:
-    found = runs.result("lost", status=1)
+    """What the sandbox takes and this host does not, and what the new one no longer serves."""
+    old = site(place, "lost-old", listen=LISTEN, http=beside(place))
+    log = f"access_log {place}/none/a.log;"
+    new = site(place, "lost-new", listen=f"{LISTEN} return 503;", http=log)
+    words = (*NO_LOAD, "--after", "2500ms", "--no-back")
+    found = rehearsed(run_cli, old, new, *words, status=1)
     (refused,) = found["refused_here"]
     assert refused == (
         f"{place}/lost-new.conf:3: access_log {place}/none/a.log: nginx cannot open it "
@@ -165,14 +99,22 @@ def test_what_this_host_refuses_and_what_is_served_no_longer_fails_it(
     assert dropped == "*:18321, b.test: no server names it any more, and that of a.test answers"
 
 
-def test_another_answer_is_told_and_fails_nothing(runs: Runs) -> None:
-    found = runs.result("said")
+def test_another_answer_is_told_and_fails_nothing(run_cli: RunCli, place: Path) -> None:
+    old = site(place, "said-old", listen=LISTEN, http=beside(place))
+    new = site(place, "said-new", listen=LISTEN, http=beside(place, "ERROR"))
+    found = rehearsed(run_cli, old, new, *NO_LOAD, "--no-back")
     assert found["other_answers"] == ["b.test /api/: 7 bytes from OLD, 5 from NEW"]
     assert (found["worse_answers"], found["dropped"], found["refused_here"]) == ([], [], [])
 
 
-def test_what_is_sent_elsewhere_is_answered(runs: Runs) -> None:
-    found = runs.result("moved")
+def test_what_is_sent_elsewhere_is_answered(run_cli: RunCli, place: Path) -> None:
+    """By another redirect, or by one in the place of files."""
+    moved = 'location = /old {{ return {} /new; }} location /api {{ return 200 "{}"; }}'
+    old = site(place, "moved-old", listen=f"{LISTEN} {moved.format(301, 'it is')}")
+    new = site(place, "moved-new", listen="listen 18321; server_name www.a.test;",
+               http=f"server {{ {LISTEN} {moved.format(308, 'was')}"
+                    " location / { return 301 http://www.a.test$request_uri; } }")  # fmt: skip
+    found = rehearsed(run_cli, old, new, *NO_LOAD, "--after", "2500ms", "--no-back")
     assert "a.test = /old: OLD answers 301, NEW 308" in found["other_answers"]
     assert any("OLD answers 200, NEW 301" in one for one in found["other_answers"])
     (turn,) = found["turnovers"]
@@ -180,24 +122,24 @@ def test_what_is_sent_elsewhere_is_answered(runs: Runs) -> None:
 
 
 def test_a_limit_for_each_client_is_told_and_fails_nothing_that_it_alone_refuses(
-    runs: Runs,
+    run_cli: RunCli, place: Path
 ) -> None:
-    found = runs.result("limited")
+    """It is met by a load from one address; an error with its status is one."""
+    each = "limit_req_zone $binary_remote_addr zone=each:1m rate=1r/s;"
+    limited = f"{LISTEN} limit_req zone=each;"
+    words = (*NO_LOAD, "--after", "2500ms", "--no-back")
+    old = site(place, "limited-old", listen=LISTEN, http=each)
+    new = site(place, "limited-new", listen=limited, http=each)
+    found = rehearsed(run_cli, old, new, *words)
     (turn,) = found["turnovers"]
     assert (turn["outcome"], turn["failed"], found["worse_answers"]) == ("taken", {}, [])
     assert sum(turn["limited"].values()) > 10
     (said,) = found["limited"]
     assert "limit_req zone=each (1r/s for each $binary_remote_addr) of a.test" in said
-    lost = runs.result("failing", status=1)
+    failing = site(place, "limited-lost", listen=f"{limited} location / {{ return 503; }}",
+                   http=each)  # fmt: skip
+    lost = rehearsed(run_cli, old, failing, *words, status=1)
     assert any("OLD answers 200, NEW 503" in one for one in lost["worse_answers"])
-
-
-def start_few(runs: Runs, place: Path, again: str = "") -> None:
-    """Fewer workers than before: connections are reset, or the kernel moves them."""
-    load = (place / "few-old.conf", place / "few-new.conf", "--rate", "600", "--idle", "0",
-            "--active", "0", "--no-back")  # fmt: skip
-    runs.start(f"few{again}", *load)
-    runs.start(f"few-moved{again}", *load, "--sysctl", "net.ipv4.tcp_migrate_req=1")
 
 
 def program(home: Path, version: str) -> Path:
@@ -223,8 +165,15 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def test_a_key_that_cannot_change_is_refused_where_nginx_t_is_content(runs: Runs) -> None:
-    found = runs.result("key", status=1)
+def test_a_key_that_cannot_change_is_refused_where_nginx_t_is_content(
+    run_cli: RunCli, place: Path
+) -> None:
+    zone, burst = "limit_req_zone {} zone=z:1m rate=9000r/s;", "limit_req zone=z burst=900 nodelay;"
+    old = site(place, "key-old", http=zone.format("$binary_remote_addr"), ping=burst)
+    new = site(place, "key-new", http=zone.format("$server_name"), ping=burst)
+    # The phases are whole seconds: one that is shorter may have none of its own.
+    words = ("--idle", "3", "--active", "1", "--after", "2500ms")
+    found = rehearsed(run_cli, old, new, *words, status=1)
     (turn,) = found["turnovers"]
     assert turn["outcome"] == "refused"
     assert 'uses the "$server_name" key' in turn["reason"]
@@ -239,10 +188,13 @@ def test_a_key_that_cannot_change_is_refused_where_nginx_t_is_content(runs: Runs
 
 
 def test_a_port_is_added_and_the_old_workers_stay_for_a_download_unless_their_time_is_limited(
-    runs: Runs,
+    run_cli: RunCli, place: Path
 ) -> None:
     """The limit of the configuration that goes is what counts (ngx_set_shutdown_timer)."""
-    found = runs.result("port", status=4)
+    limit, both = "worker_shutdown_timeout 300ms;", "listen 18321; listen 18322;"
+    old, new = site(place, "port-old"), site(place, "port-new", listen=both, top=limit)
+    gates = ("--require", "reload.lost == 0", "--require", "reload.drain <= 60s")
+    found = rehearsed(run_cli, old, new, "--idle", "4", "--active", "1", *gates, status=4)
     there, back = found["turnovers"]
     assert (there["outcome"], back["outcome"], back["is_back"]) == ("taken", "taken", True)
     answers = [
@@ -265,29 +217,39 @@ def test_a_port_is_added_and_the_old_workers_stay_for_a_download_unless_their_ti
 
 
 def test_fewer_workers_with_reuseport_reset_connections_unless_the_kernel_moves_them(
-    runs: Runs, place: Path
+    run_cli: RunCli, place: Path
 ) -> None:
     """Those that wait in a queue that is closed: here for their first bytes (``deferred``)."""
-    for again in ("", "-2", "-3", "-4"):
-        if again:  # how many wait in that moment is chance, on a quiet machine none
-            start_few(runs, place, again)
-        (reset,) = runs.result(f"few{again}")["turnovers"]
-        (moved,) = runs.result(f"few-moved{again}")["turnovers"]
+    few = (
+        "events {} http { access_log off; server { listen 18324 reuseport deferred;"
+        f" root {place}/root; }} }}"
+    )
+    old, new = place / "few-old.conf", place / "few-new.conf"
+    for conf, workers in ((old, 4), (new, 1)):
+        conf.write_text(f"user root; worker_processes {workers}; pid {place}/p; {few}")
+    # The old ones end as soon as they have nothing to do, on a busy machine later than in a second.
+    words = (*NO_LOAD, "--no-back", "--rate", "600", "--drain", "30s")
+    moves = ("--sysctl", "net.ipv4.tcp_migrate_req=1")
+    for _ in range(8):  # how many wait in that moment is chance, on a quiet machine none
+        (reset,) = rehearsed(run_cli, old, new, *words)["turnovers"]
+        (moved,) = rehearsed(run_cli, old, new, *words, *moves)["turnovers"]
         assert (reset["outcome"], moved["outcome"]) == ("taken", "taken")
         assert (reset["counters"]["TCPMigrateReqSuccess"], reset["workers_left"]) == (0, 0)
         resets = reset["failed"].get("reset", 0)
-        if resets > 0 and moved["counters"]["TCPMigrateReqSuccess"] > 0:
+        if resets > moved["failed"].get("reset", 0) and moved["counters"]["TCPMigrateReqSuccess"]:
             break
-    assert resets > 0
     assert moved["failed"].get("reset", 0) < resets
     assert moved["counters"]["TCPMigrateReqSuccess"] > 0
 
 
 @pytest.mark.needs("nginx-1.26", "nginx-1.30")
 def test_a_program_is_exchanged_while_it_runs_without_a_loss_and_not_by_a_restart(
-    runs: Runs,
+    run_cli: RunCli, place: Path, private: Path
 ) -> None:
-    found = runs.result("program")
+    old = site(place, "program", top="worker_shutdown_timeout 200ms;")
+    first, second = (program(private / version, version) for version in ("1.26", "1.30"))
+    words = ("--idle", "2", "--active", "1", "--restart", "--no-back")
+    found = rehearsed(run_cli, old, "--nginx", first, "--new-nginx", second, *words)
     upgrade, restart = found["turnovers"]
     assert [one["manner"] for one in (upgrade, restart)] == ["upgrade", "restart"]
     assert (upgrade["outcome"], restart["outcome"]) == ("taken", "taken")

@@ -86,7 +86,9 @@ def served(result: ScenarioRun, arm: str) -> dict[str, ClassMeasurement]:
 
 
 @pytest.mark.needs("root", "nginx", "loop", "probe", "openssl", "ip")
-@pytest.mark.parametrize("around", ["", 'topology = "link"\n'])
+@pytest.mark.parametrize(
+    "around", ['topology = "link"\n', pytest.param("", marks=pytest.mark.thorough)]
+)
 def test_clients_speak_tls(run_cli: RunCli, tmp_path: Path, around: str) -> None:
     result = run(run_cli, tmp_path, kind="static", lab=f"{around}tls = true", disk="", data=DATA)
     for arm in result.arms:
@@ -131,7 +133,9 @@ args = ["http2"]
 
 
 @pytest.mark.needs("root", "nginx", "loop", "probe", "openssl", "ip")
-@pytest.mark.parametrize("protocol", ["", "http2 = { streams = 4 }"])
+@pytest.mark.parametrize(
+    "protocol", ["http2 = { streams = 4 }", pytest.param("", marks=pytest.mark.thorough)]
+)
 def test_bodies_go_over_a_link_and_are_counted(
     run_cli: RunCli, tmp_path: Path, protocol: str
 ) -> None:

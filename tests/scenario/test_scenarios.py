@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from seen_groups import groups_named
@@ -37,12 +36,13 @@ def held(result: ScenarioRun) -> dict[str, bool]:
     return {claim.expected: claim.held for claim in result.claims}
 
 
-@pytest.mark.parametrize("scenario", list_scenarios(), ids=lambda s: s.name)
-def test_every_scenario_asks_for_what_can_be_measured(scenario: Any) -> None:
-    names = [item.name for item in scenario.classes]
-    check_expressions([claim.expression for claim in scenario.claims], names)
-    check_expressions([f"{scenario.primary_metric} >= 0"], names)
-    assert {disk.name for disk in scenario.lab.disks} >= {data.disk for data in scenario.lab.data}
+def test_every_scenario_asks_for_what_can_be_measured() -> None:
+    for scenario in list_scenarios():
+        names = [item.name for item in scenario.classes]
+        check_expressions([claim.expression for claim in scenario.claims], names)
+        check_expressions([f"{scenario.primary_metric} >= 0"], names)
+        disks = {disk.name for disk in scenario.lab.disks}
+        assert disks >= {data.disk for data in scenario.lab.data}, scenario.name
 
 
 @in_the_lab
@@ -79,6 +79,8 @@ def test_thread_pools_free_the_hot_load(run_cli: RunCli) -> None:
 
 
 @in_the_lab
+@pytest.mark.alone  # compares CPU times
+@pytest.mark.thorough
 def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
     result = run(run_cli, "page-cache-fits", "--pairs", "2", "--duration", "2s")
     claims = held(result)
@@ -108,7 +110,8 @@ def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None
 @in_the_lab
 @pytest.mark.needs("fuse")
 def test_bodies_that_spill_hold_the_loop_up_and_none_is_lost(run_cli: RunCli) -> None:
-    result = run(run_cli, "upload-spill", "--duration", "4s")
+    file = Path(__file__).resolve().parents[2] / "benchmarks" / "scenarios" / "upload-spill.toml"
+    result = run(run_cli, str(file), "--duration", "4s")
     for block in result.measurements:
         sent = block.classes["uploads"]
         assert sent.upload is not None
@@ -123,6 +126,7 @@ def test_bodies_that_spill_hold_the_loop_up_and_none_is_lost(run_cli: RunCli) ->
 
 
 @in_the_lab
+@pytest.mark.alone  # compares the cgroups of the host
 def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     marks = set(groups_named("nginx-tune-"))
     process = subprocess.Popen(

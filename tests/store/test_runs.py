@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 from twins import twin
 
-from nginx_tune.documents.base import decode
+from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import Run, RunComparison, Runs
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
@@ -70,30 +71,28 @@ def test_the_same_result_has_the_same_id(tmp_path: Path) -> None:
     assert store(validation(121.0), tmp_path) != store(validation(120.0), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "contents"),
-    [
-        ("0123456789", b""),
-        ("0123456789", b"no gzip"),
-        ("0123456789", gzip.compress(b"not json\n{}\n", mtime=0)),
-        ("0123456789", gzip.compress(b'{"schema":"nginx-tune/facts/1"}\n{}\n', mtime=0)),
-        ("0123456789", gzip.compress(random.Random(1).randbytes(5000), mtime=0)[:2000]),
-        ("\x1b[31m", b"\xff"),
-    ],
-    ids=["empty", "no-gzip", "no-json", "other-document", "cut-off", "no-number"],
-)
-def test_files_that_are_no_runs_are_skipped_with_a_word(
-    tmp_path: Path, name: str, contents: bytes
-) -> None:
+def test_files_that_are_no_runs_are_skipped_with_a_word(tmp_path: Path) -> None:
     run_id = store(validation(120.0), tmp_path)
-    (tmp_path / f"{name}.run.gz").write_bytes(contents)
     (tmp_path / "notes.txt").write_text("mine")
-    listed = list_runs(tmp_path)
-    assert [one.id for one in listed.runs] == [run_id]
-    assert [bool(one.reason) for one in listed.skipped] == [True]
-    if name.isdigit():
-        with pytest.raises(UsageError):
-            read_run(name, tmp_path)
+    for what, (name, contents) in {
+        "empty": ("0123456789", b""),
+        "no gzip": ("0123456789", b"no gzip"),
+        "no JSON": ("0123456789", gzip.compress(b"not json\n{}\n")),
+        "another document": (
+            "0123456789", gzip.compress(b'{"schema":"nginx-tune/facts/1"}\n{}\n')
+        ),
+        "cut off": ("0123456789", gzip.compress(random.Random(1).randbytes(5000))[:2000]),
+        "no number": ("\x1b[31m", b"\xff"),
+    }.items():  # fmt: skip
+        file = tmp_path / f"{name}.run.gz"
+        file.write_bytes(contents)
+        listed = list_runs(tmp_path)
+        assert [one.id for one in listed.runs] == [run_id], what
+        assert [bool(one.reason) for one in listed.skipped] == [True], what
+        if name.isdigit():
+            with pytest.raises(UsageError):
+                read_run(name, tmp_path)
+        file.unlink()
 
 
 def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
@@ -247,11 +246,11 @@ def test_judged_again_it_claims_no_more_than_its_last_look_may() -> None:
     assert second >= 1 - alpha_of(2) > once
 
 
-@pytest.mark.parametrize("name", ["nosuchrun", "abc", "0123456789", "missing.json", ""])
-def test_no_such_run_is_one_line(run_cli: RunCli, state: dict[str, str], name: str) -> None:
-    run = run_cli("runs", "show", name, env=state)
-    assert run.returncode == 2
-    assert len(run.stderr.splitlines()) == 1
+def test_no_such_run_is_one_line(run_cli: RunCli, state: dict[str, str]) -> None:
+    for name in ("nosuchrun", "abc", "0123456789", "missing.json", ""):
+        run = run_cli("runs", "show", name, env=state)
+        assert run.returncode == 2, name
+        assert len(run.stderr.splitlines()) == 1, name
 
 
 def compare(
@@ -259,7 +258,7 @@ def compare(
 ) -> tuple[int, RunComparison]:
     place = tmp_path / "nginx-tune" / "runs"
     state = {"XDG_STATE_HOME": str(tmp_path)}
-    run = run_cli("runs", "compare", store(a, place), store(b, place), "-f", "json", env=state)
+    run = run_cli("compare", store(a, place), store(b, place), "-f", "json", env=state)
     return run.returncode, decode(RunComparison, run.stdout.encode())
 
 
@@ -280,6 +279,46 @@ def test_without_a_common_baseline_nothing_is_claimed(run_cli: RunCli, tmp_path:
     assert (status, found.outcome) == (4, "inconclusive")
     assert any("different baselines" in warning for warning in found.warnings)
     assert found.metrics[0].ratio == pytest.approx(1.25, rel=0.02)
+
+
+def test_runs_are_compared_by_id_last_and_file(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "nginx-tune" / "runs"
+    first = store(validation(120.0), place)
+    shown = tmp_path / "first.json"
+    run_cli("runs", "show", first, "-f", f"json={shown}", env=state)
+    assert store(validation(150.0), place) != first
+    (later,) = {one.id for one in list_runs(place).runs} - {first}
+    said = run_cli("compare", first[:5], later, env=state)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("Better: ")
+    packed = place / f"{first}.run.gz"
+    for name in (shown, packed):
+        assert run_cli("compare", name, later, env=state).stdout == said.stdout
+    assert run_cli("compare", "last", "last", env=state).returncode == 0
+
+
+def test_documents_of_two_kinds_are_refused(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    run_id = store(validation(120.0), tmp_path / "nginx-tune" / "runs")
+    seen, load, other = (tmp_path / f"{name}.json" for name in ("seen", "load", "other"))
+    seen.write_bytes(encode(Observation()))
+    load.write_bytes(encode(validation(120.0).measurements[0]))
+    other.write_bytes(encode(Runs()))
+    two = "documents of two kinds cannot be compared"
+    for arguments, what in (
+        ((run_id, seen), f"{run_id} is a stored run and {seen} is an observation: {two}"),
+        ((load, run_id), f"{load} is a measurement and {run_id} is a stored run: {two}"),
+        ((seen, seen, "--control", seen, load), f"{load} is a measurement: {two}"),
+        ((run_id, run_id, "--control", run_id, run_id), "--control is for observations"),
+        ((run_id, other), f"{other}: nginx-tune's runs document, which cannot be compared"),
+    ):
+        said = run_cli("compare", *arguments, env=state)
+        assert (said.returncode, said.stdout) == (2, "")
+        assert what in said.stderr
+        assert len(said.stderr.splitlines()) == 1
 
 
 @pytest.mark.needs("root", "nginx", "probe")

@@ -49,24 +49,19 @@ def test_it_is_listed_shown_and_reported(run_id: str, run_cli: RunCli) -> None:
     assert "Rehearsal of /n.conf" in run_cli("report", run_id).stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "said"),
-    [
+def test_it_is_judged_by_other_gates(run_id: str, run_cli: RunCli) -> None:
+    for options, status, said in (
         (("--require", "reload.failed <= 7"), 1, "reload.failed <= 7"),  # one was refused
         (("--require", "upgrade.failed == 0"), 2, "no 'upgrade'; one of reload, reload_back"),
         (("--primary", "hot.mean"), 2, "a rehearsal has no primary metric"),
         (("--histogram", "hot"), 2, "a rehearsal keeps no histograms"),
-    ],
-)
-def test_it_is_judged_by_other_gates(
-    run_id: str, run_cli: RunCli, options: tuple[str, ...], status: int, said: str
-) -> None:
-    run = run_cli("runs", "show", run_id, *options)
-    assert run.returncode == status, run.stderr
-    assert said in run.stdout + run.stderr
+    ):
+        run = run_cli("runs", "show", run_id, *options)
+        assert run.returncode == status, (options, run.stderr)
+        assert said in run.stdout + run.stderr, options
 
 
 def test_it_is_compared_with_nothing(run_id: str, run_cli: RunCli) -> None:
-    run = run_cli("runs", "compare", run_id, run_id)
+    run = run_cli("compare", run_id, run_id)
     assert (run.returncode, run.stderr.count("\n")) == (2, 1)
     assert f"run {run_id} is a rehearsal" in run.stderr

@@ -1,15 +1,7 @@
-"""Which nginx is meant: the packaged one, whatever else runs on this machine meanwhile."""
+"""Which nginx is meant: the packaged one."""
 
 from __future__ import annotations
 
-import shutil
+from packaged_nginx import packaged_for
 
-import pytest
-from needs import SYSTEM_PATH
-
-
-@pytest.fixture(autouse=True)
-def _packaged_nginx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ``--nginx`` the running one is taken, and that may be of another test."""
-    if found := shutil.which("nginx", path=SYSTEM_PATH):
-        monkeypatch.setenv("NGINX_TUNE_VALIDATE_NGINX", found)
+_packaged_nginx = packaged_for("VALIDATE")

@@ -37,9 +37,8 @@ def of_a(*lines: str) -> str:
     return f"server {{ listen 80; server_name a; {' '.join(lines)} }}"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "roots", "ports"),
-    [
+def test_the_place_that_both_have_with_files() -> None:
+    table: list[tuple[str, str, str | None, tuple[int, int]]] = [
         # The first directory has nothing in it, or is not there.
         (of_a(CHALLENGE, OWN), of_a(CHALLENGE, OWN), "/www", (80, 80)),
         (of_a("location /up/ { root /; }", OWN), of_a("location /up/ { root /; }", OWN), "/www",
@@ -56,16 +55,15 @@ def of_a(*lines: str) -> str:
         ("server { listen 80; server_name b; root /www; }" + of_a("root /www;"),
          of_a("root /www;") + "server { listen 80; server_name b; root /www; }", "/www",
          (80, 80)),
-    ],
-)  # fmt: skip
-def test_the_place_that_both_have_with_files(
-    before: str, after: str, roots: str | None, ports: tuple[int, int]
-) -> None:
-    found = entries_of(before, after)
-    assert [one.root for one in found.pair] == [roots, roots]
-    assert tuple(one.target.port for one in found.pair) == ports
-    assert len({one.target.host for one in found.pair}) == 1
-    assert found.without_files == ([TOKENS] if roots is None and CHALLENGE in before else [])
+    ]  # fmt: skip
+    for before, after, root, ports in table:
+        found = entries_of(before, after)
+        where = (before, after)
+        assert [one.root for one in found.pair] == [root, root], where
+        assert tuple(one.target.port for one in found.pair) == ports, where
+        assert len({one.target.host for one in found.pair}) == 1, where
+        without = [TOKENS] if root is None and CHALLENGE in before else []
+        assert found.without_files == without, where
 
 
 def test_a_directory_that_is_full_in_both_is_taken_by_its_order() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
 from typing import TypedDict
 
-import pytest
+from tiers import REPEAT, dice, draws
 
-from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.experiment.operations import Response
-from nginx_tune.host.live import LiveHost
 from nginx_tune.validate.lost import (
     Kind,
     is_loaded,
@@ -26,16 +23,13 @@ class _Kinds(TypedDict):
     after: Kind
 
 
-def tree(tmp_path: Path, *listens: str, name: str = "a") -> ConfTree:
-    conf = tmp_path / f"{name}.conf"
+def tree(*listens: str) -> ConfTree:
     lines = " ".join(f"listen {one};" for one in listens)
-    conf.write_text(f"events {{}} http {{ server {{ {lines} return 204; }} }}")
-    return read_tree(str(conf), LiveHost())
+    return parse_text(f"events {{}} http {{ server {{ {lines} return 204; }} }}")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "lost"),
-    [
+def test_where_clients_connect() -> None:
+    table: list[tuple[list[str], list[str], list[str]]] = [
         (["18080"], ["18080"], []),
         (["18080"], ["127.0.0.1:18081"], ["*:18080: the candidate does not listen there"]),
         (["18080"], ["127.0.0.1:18080"], ["*:18080: the candidate does not listen there"]),
@@ -64,28 +58,28 @@ def tree(tmp_path: Path, *listens: str, name: str = "a") -> ConfTree:
         (["127.1:80", "[::0]:81"], ["127.0.0.1:080", "[::]:81"], []),
         (["8000-8003"], ["8000-8001", "8002", "*:8003-8009"], []),
         (["8000-8003"], ["8000-8002"], ["*:8003: the candidate does not listen there"]),
-    ],
-)  # fmt: skip
-def test_where_clients_connect(
-    before: list[str], after: list[str], lost: list[str], tmp_path: Path
-) -> None:
-    assert lost_listeners(tree(tmp_path, *before), tree(tmp_path, *after, name="b")) == lost
+    ]  # fmt: skip
+    wrong = [
+        (before, after, found)
+        for before, after, lost in table
+        if (found := lost_listeners(tree(*before), tree(*after))) != lost
+    ]
+    assert wrong == []
 
 
-def test_nothing_is_lost_to_the_same_listeners_in_another_order(tmp_path: Path) -> None:
-    dice = random.Random(20261122)
+def test_nothing_is_lost_to_the_same_listeners_in_another_order() -> None:
+    drawn = dice("listeners in another order")
     some = ["80", "[::]:80", "127.0.0.1:81", "443 ssl", "443 quic", "unix:/a", "[::1]:82 ssl",
             "83 proxy_protocol", "[::]:84 ipv6only=off", "*:85", "lo:86", "87-89"]  # fmt: skip
-    for _ in range(200):
-        one = dice.sample(some, dice.randint(1, len(some)))
-        more = dice.sample(some, len(some))
+    for _ in range(draws(100, 2000)):
+        one = drawn.sample(some, drawn.randint(1, len(some)))
+        more = drawn.sample(some, len(some))
         there = [*one, *(item for item in more if item not in one)]
-        assert lost_listeners(tree(tmp_path, *one), tree(tmp_path, *there, name="b")) == []
+        assert lost_listeners(tree(*one), tree(*there)) == [], (one, there, REPEAT)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "has_silent", "is_lost"),
-    [
+def test_what_a_place_answers() -> None:
+    table = [
         (200, 200, False, False),
         (200, 301, False, False),
         (301, 404, False, True),
@@ -97,20 +91,18 @@ def test_nothing_is_lost_to_the_same_listeners_in_another_order(tmp_path: Path) 
         (404, 500, False, False),
         (401, 200, False, False),
         (None, 500, False, False),
-    ],
-)
-def test_what_a_place_answers(
-    before: int | None, after: int | None, has_silent: bool, is_lost: bool
-) -> None:
-    why = lost_answer(Response(status=before), Response(status=after), has_silent=has_silent)
-    assert bool(why) is is_lost
+    ]
     not_asked = Response(status=None, was_asked=False)
-    assert not lost_answer(Response(status=before), not_asked, has_silent=has_silent)
+    for before, after, has_silent, is_lost in table:
+        row = (before, after, has_silent)
+        why = lost_answer(Response(status=before), Response(status=after), has_silent=has_silent)
+        assert bool(why) is is_lost, row
+        assert not lost_answer(Response(status=before), not_asked, has_silent=has_silent), row
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "has_partner", "is_lost"),
-    [
+def test_another_answer_that_is_no_error() -> None:
+    """Only where it is made of something else, and says something else."""
+    table: list[tuple[Kind, Kind, bool, bool]] = [
         ("files", "own", True, True),
         ("files", "files", True, False),
         ("files", "passed", True, False),
@@ -120,21 +112,18 @@ def test_what_a_place_answers(
         ("passed", "passed", False, False),
         ("own", "own", True, False),
         ("own", "files", False, False),
-    ],
-)
-def test_another_answer_that_is_no_error(
-    before: Kind, after: Kind, has_partner: bool, is_lost: bool
-) -> None:
-    """Only where it is made of something else, and says something else."""
+    ]
     one = Response(status=200, length_bytes=9, digest="a")
     two = Response(status=200, length_bytes=2, digest="b")
-    kinds = _Kinds(before=before, after=after)
-    assert bool(lost_content(one, two, **kinds, has_partner=has_partner)) is is_lost
-    assert not lost_content(one, one, **kinds, has_partner=has_partner)
     sent_away = Response(status=301, length_bytes=2, digest="b")
-    assert not lost_content(one, sent_away, **kinds, has_partner=has_partner)
-    is_apart = {before, after} == {"files", "passed"}
-    assert bool(moved_content(one, two, **kinds)) is is_apart
+    for before, after, has_partner, is_lost in table:
+        row = (before, after, has_partner)
+        kinds = _Kinds(before=before, after=after)
+        assert bool(lost_content(one, two, **kinds, has_partner=has_partner)) is is_lost, row
+        assert not lost_content(one, one, **kinds, has_partner=has_partner), row
+        assert not lost_content(one, sent_away, **kinds, has_partner=has_partner), row
+        is_apart = {before, after} == {"files", "passed"}
+        assert bool(moved_content(one, two, **kinds)) is is_apart, row
 
 
 def test_files_of_other_lengths_are_not_loaded() -> None:

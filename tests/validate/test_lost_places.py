@@ -94,30 +94,35 @@ def test_what_the_candidate_answers_otherwise_is_lost(
     assert [one[: len(said)] for one in lost] == [said]
 
 
+AS_BEFORE = [
+    (DOWNLOADS % "", ""),
+    (DOWNLOADS % "return 503;", DOWNLOADS % "deny all;"),
+    (X % "alias OTHER/;", "location ^~ /x/ { alias OTHER/; sendfile on; }"),
+    ("", "try_files $uri /index.html;"),
+    # News of the candidate, in front of an application of which nothing is known.
+    (PASSED, PASSED + "location = /healthz { return 200 ok; }"),
+    ("", r"location ~ /\.git { deny all; }"),
+    (X % "alias OTHER/; try_files $uri /index.html;", X % "alias OTHER/; try_files $uri =404;"),
+    (API, API + X % "return 403;"),
+    (API.replace("/api/", "/api"), API + "location = /api { return 301 /api/; }"),
+    (PASSED, PASSED.replace("/ {", "= / {") + PASSED.replace("9192", "9193")),
+]
+MORE_AS_BEFORE = [
+    ("", DOWNLOADS % "aio threads;"),
+    (DOWNLOADS % "return 503;", ""),
+    (X % "alias OTHER/;", X % "return 301 /f;"),
+    (API, API + "location /api/static/ { alias OTHER/; }"),
+    ("", r"location ~ \.(php|env)$ { deny all; }"),
+    (API, "location /api { proxy_pass http://127.0.0.1:9191; }"),
+    (API, API.replace("/api/", "^~ /api/")),
+    (PASSED, PASSED + r"location ~ \.(css|js)$ { alias OTHER/; }"),
+    ("location = /v { return 200 one; }", "location = /v { return 200 two-two; }"),
+]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        (DOWNLOADS % "", ""),
-        ("", DOWNLOADS % "aio threads;"),
-        (DOWNLOADS % "return 503;", ""),
-        (DOWNLOADS % "return 503;", DOWNLOADS % "deny all;"),
-        (X % "alias OTHER/;", "location ^~ /x/ { alias OTHER/; sendfile on; }"),
-        (X % "alias OTHER/;", X % "return 301 /f;"),
-        ("", "try_files $uri /index.html;"),
-        # News of the candidate, in front of an application of which nothing is known.
-        (PASSED, PASSED + "location = /healthz { return 200 ok; }"),
-        (API, API + "location /api/static/ { alias OTHER/; }"),
-        ("", r"location ~ /\.git { deny all; }"),
-        (X % "alias OTHER/; try_files $uri /index.html;", X % "alias OTHER/; try_files $uri =404;"),
-        ("", r"location ~ \.(php|env)$ { deny all; }"),
-        (API, API + X % "return 403;"),
-        (API, "location /api { proxy_pass http://127.0.0.1:9191; }"),
-        (API.replace("/api/", "/api"), API + "location = /api { return 301 /api/; }"),
-        (API, API.replace("/api/", "^~ /api/")),
-        (PASSED, PASSED.replace("/ {", "= / {") + PASSED.replace("9192", "9193")),
-        (PASSED, PASSED + r"location ~ \.(css|js)$ { alias OTHER/; }"),
-        ("location = /v { return 200 one; }", "location = /v { return 200 two-two; }"),
-    ],
+    [*AS_BEFORE, *(pytest.param(*one, marks=pytest.mark.thorough) for one in MORE_AS_BEFORE)],
 )
 def test_what_is_answered_as_before_is_not_lost(look: Look, before: str, after: str) -> None:
     assert look(before, after).get("lost", []) == []

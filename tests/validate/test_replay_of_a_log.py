@@ -104,7 +104,7 @@ def test_redirects_are_no_files(run_cli: RunCli, server: Server) -> None:
 
 
 @pytest.mark.needs("root", "nginx", "probe", "loop", "ip")
-@pytest.mark.parametrize("paths", [(), ("--keep-paths",)])
+@pytest.mark.parametrize("paths", [(), pytest.param(("--keep-paths",), marks=pytest.mark.thorough)])
 def test_a_lab_has_files_of_the_sizes_that_were_sent(
     run_cli: RunCli, server: Server, paths: tuple[str, ...]
 ) -> None:
@@ -154,23 +154,20 @@ def requests(*paths: str, size: int | None = 1000) -> list[ManifestRequest]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/a", "a"),
-        ("/a%20b?c", "a b"),
-        ("//a/./b", "a/b"),
-        ("/", "index.html"),
-        ("/a/", "a/index.html"),
-        ("/../etc/passwd", None),
-        ("/%2e%2e/etc/passwd", None),
-        ("/a%00b", None),
-        ("/" + "x" * 256, None),
-        ("/%FF", "\udcff"),
-    ],
-)
-def test_names_stay_below_the_root(path: str, name: str | None) -> None:
-    assert KEPT.name(path) == name
+def test_names_stay_below_the_root() -> None:
+    names = {
+        "/a": "a",
+        "/a%20b?c": "a b",
+        "//a/./b": "a/b",
+        "/": "index.html",
+        "/a/": "a/index.html",
+        "/../etc/passwd": None,
+        "/%2e%2e/etc/passwd": None,
+        "/a%00b": None,
+        "/" + "x" * 256: None,
+        "/%FF": "\udcff",
+    }
+    assert {path: KEPT.name(path) for path in names} == names
 
 
 def test_a_location_of_its_own_is_below_its_prefix() -> None:

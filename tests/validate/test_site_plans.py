@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import Http2, Http3, ProxyProtocol, Target, Tls
@@ -160,9 +161,14 @@ def at(
     )
 
 
-@pytest.mark.parametrize(
-    ("server", "target"),
-    [
+def first_server(tree: ConfTree, number: int = 0) -> Directive:
+    block = tree.main.all("http")[0].block
+    assert block is not None
+    return block.all("server")[number]
+
+
+def test_a_server_is_asked_where_it_speaks_http_1_1() -> None:
+    table = [
         ("", at("127.0.0.1", 80, "localhost")),
         ("listen 443 ssl http2; server_name *.a.example;",
          at("127.0.0.1", 443, "www.a.example", tls=True)),
@@ -181,21 +187,20 @@ def at(
         ("listen unix:/run/x; listen 443 ssl;", at("127.0.0.1", 443, "localhost", tls=True)),
         ("listen unix:/run/x http2;", None),
         ("listen unix:x;", None),
-    ],
-)  # fmt: skip
-def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, target: Target | None) -> None:
-    tree = tree_of(f"server {{ {server} }}")
-    block = tree.main.all("http")[0].block
-    assert block is not None
-    assert target_of(tree, block.all("server")[0]) == target
+    ]  # fmt: skip
+    wrong = []
+    for server, target in table:
+        tree = tree_of(f"server {{ {server} }}")
+        if (found := target_of(tree, first_server(tree))) != target:
+            wrong.append((server, found))
+    assert wrong == []
 
 
 OTHER = "server { listen 80 default_server; server_name _; return 444; }"
 
 
-@pytest.mark.parametrize(
-    ("server", "around", "asked"),
-    [
+def test_a_server_is_asked_by_a_host_that_comes_to_it() -> None:
+    table = [
         (r"server_name ~^[abc]\.x\.test$;", OTHER, ("127.0.0.1", "a.x.test")),
         (r"server_name ~^(?<who>\w+)\.x$;", OTHER, ("127.0.0.1", "any.x")),
         ("server_name mail.*;", OTHER, ("127.0.0.1", "mail.com")),
@@ -211,45 +216,38 @@ OTHER = "server { listen 80 default_server; server_name _; return 444; }"
         ("server_name a;", "server { listen 80; server_name a; }", None),
         # Whom 127.0.0.1 belongs to, not everybody comes to.
         ("server_name a;", "server { listen 127.0.0.1:80; server_name s; }", ("127.0.0.2", "a")),
-    ],
-)  # fmt: skip
-def test_a_server_is_asked_by_a_host_that_comes_to_it(
-    server: str, around: str, asked: tuple[str, str] | None
-) -> None:
-    tree = tree_of(f"{around} server {{ listen 80; {server} }}")
-    block = tree.main.all("http")[0].block
-    assert block is not None
-    own = block.all("server")[-1]
-    target = target_of(tree, own)
-    assert (None if target is None else (target.address, target.host)) == asked
-    if asked is None:
-        assert "another server would answer" in why_not_asked(tree, own)
-    secure = tree_of(f"{around} server {{ listen 80; {server} }}".replace("80", "443 ssl http2"))
-    block = secure.main.all("http")[0].block
-    assert block is not None
-    spoken = spoken_at(secure, block.all("server")[-1]).http2
-    assert (None if spoken is None else (spoken.address, spoken.host)) == asked
+    ]  # fmt: skip
+    for server, around, asked in table:
+        text = f"{around} server {{ listen 80; {server} }}"
+        tree = tree_of(text)
+        own = first_server(tree, -1)
+        target = target_of(tree, own)
+        assert (None if target is None else (target.address, target.host)) == asked, text
+        if asked is None:
+            assert "another server would answer" in why_not_asked(tree, own), text
+        secure = tree_of(text.replace("80", "443 ssl http2"))
+        spoken = spoken_at(secure, first_server(secure, -1)).http2
+        assert (None if spoken is None else (spoken.address, spoken.host)) == asked, text
 
 
-@pytest.mark.parametrize(
-    ("server", "url"),
-    [
-        ("location = /e { return 200 ok; }", "/e"),
-        ("location = /e { return 404; } location = /f { return 204; }", "/f"),
-        ("location = /e { internal; return 204; } location = /f { return 200; }", "/f"),
-        ("location /i/ { internal; location /i/e { return 204; } }", None),
-        ("location = /e { if ($arg_k = '') { return 403; } return 200; }", "/e"),
-        ("location = /e { deny all; return 200; } location = /f { return 200; }", "/f"),
-        ("return 301 /; location = /e { return 200 ok; }", None),
-    ],
-)  # fmt: skip
-def test_what_answers_without_a_file_answers_who_asks(server: str, url: str | None) -> None:
-    assert entry_of(tree_of(f"server {{ listen 80; {server} }}")).memory_url == url
+def test_what_answers_without_a_file_answers_who_asks() -> None:
+    urls = {
+        "location = /e { return 200 ok; }": "/e",
+        "location = /e { return 404; } location = /f { return 204; }": "/f",
+        "location = /e { internal; return 204; } location = /f { return 200; }": "/f",
+        "location /i/ { internal; location /i/e { return 204; } }": None,
+        "location = /e { if ($arg_k = '') { return 403; } return 200; }": "/e",
+        "location = /e { deny all; return 200; } location = /f { return 200; }": "/f",
+        "return 301 /; location = /e { return 200 ok; }": None,
+    }
+    found = {
+        server: entry_of(tree_of(f"server {{ listen 80; {server} }}")).memory_url for server in urls
+    }
+    assert found == urls
 
 
-@pytest.mark.parametrize(
-    ("server", "http2", "http3"),
-    [
+def test_where_a_server_speaks_more_than_http_1_1() -> None:
+    table = [
         ("listen 443 ssl;", None, None),
         ("listen 443 ssl http2;", 443, None),
         ("listen 443 ssl; http2 on;", 443, None),
@@ -259,19 +257,13 @@ def test_what_answers_without_a_file_answers_who_asks(server: str, url: str | No
         ("listen 443 ssl; listen 443 quic reuseport;", None, 443),
         ("listen 443 ssl; listen 8443 quic; http2 on;", 443, 8443),
         ("listen 443 ssl; listen 444 ssl http2;", 444, None),
-    ],
-)
-def test_where_a_server_speaks_more_than_http_1_1(
-    server: str, http2: int | None, http3: int | None
-) -> None:
-    tree = tree_of(f"server {{ {server} }}")
-    block = tree.main.all("http")[0].block
-    assert block is not None
-    wanted = [
-        None if port is None else at("127.0.0.1", port, "localhost", tls=True)
-        for port in (http2, http3)
     ]
-    assert list(spoken_at(tree, block.all("server")[0])) == wanted
+    for server, *ports in table:
+        tree = tree_of(f"server {{ {server} }}")
+        wanted = [
+            None if port is None else at("127.0.0.1", port, "localhost", tls=True) for port in ports
+        ]
+        assert list(spoken_at(tree, first_server(tree))) == wanted, server
 
 
 def test_a_server_that_speaks_what_is_wanted_is_asked_before_one_in_cleartext() -> None:

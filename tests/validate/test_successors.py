@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from test_site_plans import tree_of
 
 from nginx_tune.validate.successors import find_successors
@@ -18,9 +17,8 @@ def server(names: str, body: str = "root /x;", listen: str = "80") -> str:
     return f"server {{ listen {listen}; {named} {body} }}"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
+def test_a_name_that_falls_to_another_server_is_lost() -> None:
+    table = [
         (A + B, A, "*:80, b.test: no server names it any more, and that of a.test answers"),
         (A + server("b.test c.test"), A + server("b.test"), "*:80, c.test: no server names it"),
         (A + server("*.b.test"), A + server("www.b.test"), "*:80, *.b.test: no server names it"),
@@ -48,16 +46,17 @@ def server(names: str, body: str = "root /x;", listen: str = "80") -> str:
         (server("a.test", "root /a;", "127.0.0.1:80") + server("b.test", listen="127.0.0.1:80"),
          server("a.test", "root /a;", "127.0.0.1:80") + server("b.test"),
          "127.0.0.1:80, b.test: no server names it"),
-    ],
-)  # fmt: skip
-def test_a_name_that_falls_to_another_server_is_lost(before: str, after: str, said: str) -> None:
-    lost = find_successors(tree_of(before), tree_of(after)).lost
-    assert [one[: len(said)] for one in lost] == [said]
+    ]  # fmt: skip
+    wrong = []
+    for before, after, said in table:
+        lost = find_successors(tree_of(before), tree_of(after)).lost
+        if [one[: len(said)] for one in lost] != [said]:
+            wrong.append((before, after, lost))
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+def test_who_still_answers_is_not_lost() -> None:
+    table = [
         (A + B, A + B),
         (A + B, B + A),
         (A + B, A + B.replace("proxy_pass", "sendfile on; proxy_pass")),
@@ -101,10 +100,13 @@ def test_a_name_that_falls_to_another_server_is_lost(before: str, after: str, sa
         ("server { server_name a.test; root /a; }", A),
         (A + server("b.test", listen="81"), A + server("b.test", listen="*:81")),
         (A, A.replace("listen 80", "listen [::]:80 ipv6only=off")),
-    ],
-)  # fmt: skip
-def test_who_still_answers_is_not_lost(before: str, after: str) -> None:
-    assert find_successors(tree_of(before), tree_of(after)).lost == []
+    ]  # fmt: skip
+    wrong = [
+        (before, after, lost)
+        for before, after in table
+        if (lost := find_successors(tree_of(before), tree_of(after)).lost)
+    ]
+    assert wrong == []
 
 
 def test_a_server_without_a_name_left_is_gone_and_another_is_asked_by_what_is_left() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from nginx_versions import NEWEST, find_nginx
+from tiers import dice
 
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.verdict import Environment, Verdict
@@ -65,7 +65,7 @@ def conf(tmp_path: Path) -> Path:
     root = tmp_path / "www"
     root.mkdir()
     for number in range(3):
-        (root / f"f{number}").write_bytes(os.urandom(2000))
+        (root / f"f{number}").write_bytes(dice(number).randbytes(2000))
     tmp_path.chmod(0o755)
     file = tmp_path / "nginx.conf"
     file.write_text(
@@ -87,7 +87,6 @@ def newest() -> str:
 
 
 @pytest.mark.needs("nginx", "root", "probe", "nginx-1.30")
-@pytest.mark.alone
 def test_each_arm_is_run_by_its_own(run_cli: RunCli, conf: Path) -> None:
     run = validated(run_cli, conf, "--nginx", newest(), "--against-nginx", SYSTEM)
     verdict = json.loads(run.stdout)

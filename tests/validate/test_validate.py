@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from unprivileged import let_all_see
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.verdict import Verdict
@@ -38,9 +39,7 @@ def site(tmp_path: Path) -> Path:
     root.mkdir()
     for index in range(4):
         (root / f"f{index}").write_bytes(bytes(20_000))
-    for directory in (*tmp_path.parents, tmp_path):
-        if directory.stat().st_mode & 0o005 != 0o005 and directory != Path("/"):
-            directory.chmod(directory.stat().st_mode | 0o005)
+    let_all_see(tmp_path)
     return root
 
 
@@ -87,6 +86,7 @@ def test_an_overflowing_pool_is_worse_though_every_status_is_200(
 
 
 @pytest.mark.needs("root", "nginx", "probe")
+@pytest.mark.alone  # compares CPU times
 def test_a_candidate_that_costs_more_cpu_is_worse_though_clients_hardly_see_it(
     run_cli: RunCli, site: Path
 ) -> None:
@@ -123,32 +123,32 @@ def test_a_configuration_that_nginx_rejects_is_exit_3_with_its_words(
 
 
 @pytest.mark.needs("nginx")
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
+    run_cli: RunCli, site: Path
+) -> None:
+    plain = write(site, "plain.conf")
+    lost = site / "lost.conf"
+    for text, said in (
         ("", 'no "events" section'),
         ("# all of it was lost", 'no "events" section'),
         ("http { server { listen 8080; } }", 'no "events" section'),
         ("\ufeffevents {} http {}", "byte order mark"),
-    ],
-)
-def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
-    run_cli: RunCli, site: Path, text: str, said: str
-) -> None:
-    plain = write(site, "plain.conf")
-    lost = site / "lost.conf"
-    lost.write_text(text)
-    for pair in ((lost, "--against", plain), (plain, "--against", lost)):
-        result = run_cli("-q", "validate", *map(str, pair), *SHORT)
-        assert (result.returncode, len(result.stderr.splitlines())) == (3, 1)
-        assert f"{lost}:1: " in result.stderr
-        assert said in result.stderr
+    ):
+        lost.write_text(text)
+        for pair in ((lost, "--against", plain), (plain, "--against", lost)):
+            result = run_cli("-q", "validate", *map(str, pair), *SHORT)
+            assert (result.returncode, len(result.stderr.splitlines())) == (3, 1), text
+            assert f"{lost}:1: " in result.stderr, text
+            assert said in result.stderr, text
 
 
 @pytest.mark.needs("nginx")
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
+def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
+    write(site, "plain.conf")
+    write(site, "twin.conf")
+    (site.parent / "broken.conf").write_text("http { server {")
+    (site.parent / "empty.conf").write_text("events {} http { }")
+    for arguments, status, said in (
         ((), 2, "no candidate configuration"),
         (("missing.conf",), 2, "missing.conf: cannot read: No such file"),
         (("plain.conf", "--against", "gone.conf"), 2, "gone.conf: cannot read: No such file"),
@@ -168,19 +168,11 @@ def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
         ),
         (("broken.conf", "--against", "plain.conf"), 3, "broken.conf"),
         (("empty.conf", "--against", "plain.conf"), 4, "no server"),
-    ],
-)
-def test_bad_input_is_one_line(
-    run_cli: RunCli, site: Path, arguments: tuple[str, ...], status: int, said: str
-) -> None:
-    write(site, "plain.conf")
-    write(site, "twin.conf")
-    (site.parent / "broken.conf").write_text("http { server {")
-    (site.parent / "empty.conf").write_text("events {} http { }")
-    result = run_cli("-q", "validate", *arguments, cwd=site.parent)
-    assert result.returncode == status, result.stderr
-    assert said in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    ):
+        result = run_cli("-q", "validate", *arguments, cwd=site.parent)
+        assert result.returncode == status, (arguments, result.stderr)
+        assert said in result.stderr, arguments
+        assert len(result.stderr.strip().splitlines()) == 1, arguments
 
 
 @pytest.mark.needs("userns", "nginx", "probe")

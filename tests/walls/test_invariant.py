@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from twins import twin
+from unprivileged import let_all_see
 
 import nginx_tune
 
@@ -42,8 +43,7 @@ pytestmark = pytest.mark.needs("root", "nginx", "probe", "fanotify")
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Path]:
-    for entry in (tmp_path, *tmp_path.parents[:2]):
-        entry.chmod(0o755)
+    let_all_see(tmp_path)
     (tmp_path / "www").mkdir()
     for name in "abc":
         (tmp_path / "www" / name).write_bytes(bytes(100_000))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from nginx_versions import SERIES, find_nginx, marked
 from twins import twin
+from unprivileged import let_all_see
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 MODULES = Path("/usr/lib/nginx/modules")
@@ -20,8 +21,7 @@ pytestmark = pytest.mark.needs("root", "nginx", "probe")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    for entry in (tmp_path, *tmp_path.parents[:2]):
-        entry.chmod(0o755)
+    let_all_see(tmp_path)
     (tmp_path / "www").mkdir()
     (tmp_path / "cache").mkdir()
     for name in "abc":

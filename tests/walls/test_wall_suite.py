@@ -1,7 +1,7 @@
 """The walls, attacked: whatever a configuration or a module does, the host stays as it was.
 
-By default every attack on the installed nginx, and the modules' on the others of the matrix;
-NGINX_TUNE_WALLS=all tries everything on every version, in every place, by both users.
+The gate tries every attack on the installed nginx, by root and by nobody; `make test-all` every
+version, in every place.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import lacks
 from nginx_versions import present
+from tiers import ALL, REPEAT
 from unprivileged import NOBODY
-from wall_attack import EVERYTHING, SYSTEM_NGINX, TURN, USERS, attack, package
+from wall_attack import SYSTEM_NGINX, TURN, TURNS, USERS, attack, package
 from wall_requests import PIPES, all_but
 
 __all__ = ["package"]
@@ -48,8 +50,15 @@ def check_unharmed(answer: dict[str, Any]) -> None:
     assert not changes, f"{len(changes)} changes: " + "\n".join(changes[:30])
 
 
-@pytest.mark.parametrize("how", HOW[:2])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(
+    ("user", "how"),
+    [
+        ("root", "test"),
+        ("nobody", "serve"),
+        pytest.param("root", "serve", marks=pytest.mark.thorough),
+        pytest.param("nobody", "test", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_module_attacks_in_vain(package: Path, user: str, how: str) -> None:
     answer = attack(package, kind="module", user=user, nginx=SYSTEM_NGINX, how=how)
     assert len(answer["results"]) >= LEAST_ATTACKS, answer["said"]
@@ -59,7 +68,12 @@ def test_a_module_attacks_in_vain(package: Path, user: str, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "worker"), [("root", "nobody"), ("root", "root"), ("nobody", "nobody")]
+    ("user", "worker"),
+    [
+        ("root", "root"),
+        ("nobody", "nobody"),
+        pytest.param("root", "nobody", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_module_attacks_in_vain_while_it_serves(package: Path, user: str, worker: str) -> None:
     answer = attack(
@@ -79,11 +93,14 @@ def test_a_module_attacks_in_vain_while_it_serves(package: Path, user: str, work
 
 
 @pytest.mark.needs("nginx-1.30")
+@pytest.mark.thorough
 @pytest.mark.parametrize("user", USERS)
 def test_a_module_attacks_other_versions_in_vain(package: Path, user: str) -> None:
     attacked: set[str] = set()
+    if not versions():
+        lacks("nginx-1.26", "the newest of the matrix is the installed one")
     for nginx in versions():
-        for how in HOW if EVERYTHING else ("request",):
+        for how in HOW:
             answer = attack(package, kind="module", user=user, nginx=nginx, how=how)
             if "GLIBC_" in answer["said"]:
                 break  # it runs with a C library that is older than the one the module is for
@@ -96,9 +113,9 @@ def test_a_module_attacks_other_versions_in_vain(package: Path, user: str) -> No
 
 @pytest.mark.parametrize("user", USERS)
 def test_directives_reach_nothing(package: Path, user: str) -> None:
-    sys.stdout.write(f"turn {TURN}\n")
-    for nginx in (SYSTEM_NGINX, *(versions() if EVERYTHING else ())):
-        for turn in range(6) if EVERYTHING else (TURN,):
+    sys.stdout.write(f"turn {TURN} ({REPEAT})\n")
+    for nginx in (SYSTEM_NGINX, *(versions() if ALL else ())):
+        for turn in range(TURNS) if ALL else (TURN,):
             answer = attack(
                 package,
                 kind="directives",
@@ -123,11 +140,14 @@ def check_directives(answer: dict[str, Any], nginx: str) -> None:
 
 
 @pytest.mark.needs("nginx-1.30")
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["directives", "requests"])
 def test_an_ordinary_users_other_version_reaches_nothing(package: Path, kind: str) -> None:
     others = [nginx for nginx in versions() if Path(nginx).parent.name in NEWER]
+    if not others:
+        lacks("nginx-1.26", "the newest of the matrix is the installed one")
     nginx = others[TURN % len(others)]
-    sys.stdout.write(f"{nginx}, turn {TURN}\n")
+    sys.stdout.write(f"{nginx}, turn {TURN} ({REPEAT})\n")
     wanted: dict[str, Any] = {"kind": kind, "user": "nobody", "nginx": nginx}
     if kind == "requests":
         check_requests(attack(package, **wanted, modules=[], without=PIPES), nginx)
@@ -142,7 +162,7 @@ STUBBED = ["device-socket", "run-socket"]
 
 @pytest.mark.parametrize("user", USERS)
 def test_requests_reach_nothing(package: Path, user: str) -> None:
-    for nginx in (SYSTEM_NGINX, *(versions() if EVERYTHING else ())):
+    for nginx in (SYSTEM_NGINX, *(versions() if ALL else ())):
         modules = MODULES if nginx == SYSTEM_NGINX else []
         answer = attack(package, kind="requests", user=user, nginx=nginx, modules=modules,
                         without=[*PIPES, *lacking(nginx)])  # fmt: skip
@@ -171,7 +191,7 @@ DONE_ON_COVERS = ["log", "log-old", "log-gzip", "store", "store-old", "store-uri
 """They must have worked, or nothing was tried."""
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", ["nobody", pytest.param("root", marks=pytest.mark.thorough)])
 def test_a_pipe_of_the_host_is_no_log(package: Path, user: str) -> None:
     wanted = {"kind": "requests", "user": user, "nginx": SYSTEM_NGINX, "modules": []}
     answer = attack(package, **wanted, without=all_but("log-pipe"))

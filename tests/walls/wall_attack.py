@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -14,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import dice
 from unprivileged import copy_package
 from wall_arena import ENTER
 
 HERE = Path(__file__).parent
 SYSTEM_NGINX = "/usr/sbin/nginx"
 USERS = ("root", "nobody")
-EVERYTHING = os.environ.get("NGINX_TUNE_WALLS") == "all"
-TURN = random.SystemRandom().randrange(6)
-"""Which place each directive is tried in and which walls are taken away; six turns are all."""
+TURNS = 6
+"""So many are all: each directive in each kind of place."""
+TURN = dice("turn of the walls").randrange(TURNS)
+"""Which place each directive is tried in."""
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import pytest
 from free_ports import free_port
 from observed_servers import CONF, RunCli, observe
+from own_name import own_name
 from prometheus_client.parser import text_string_to_metric_families
+from tiers import dice
 
 from nginx_tune.documents.observation import Observation
 from nginx_tune.lab.cgroups import LabCgroups
@@ -91,7 +93,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
         try:
             (mount / "files").mkdir()
             for index in range(FILES):
-                (mount / "files" / str(index)).write_bytes(os.urandom(MIB))
+                (mount / "files" / str(index)).write_bytes(dice(index).randbytes(MIB))
             os.sync()
             yield mount, device
         finally:
@@ -105,7 +107,7 @@ def run_nginx(disk: tuple[Path, str], scratch: Path, aio: str) -> Iterator[Block
     port = free_port()
     conf = scratch / "nginx.conf"
     conf.write_text(CONF.format(scratch=scratch, data=data, port=port, aio=aio))
-    group = LabCgroups(f"observed-{os.getpid()}-{port}")
+    group = LabCgroups(f"observed-{own_name()}-{port}")
     # Far below what a busy machine still copies: the disk must be what clients wait for.
     group.limit_reads(device_number(device), bytes_per_second=2 * MIB, reads_per_second=None)
     load = Load(port)
@@ -152,7 +154,10 @@ def shows_blocking(found: Observation) -> bool:
 
 
 @pytest.mark.needs("root", "nginx", "loop", "blkio", "tracefs")
-@pytest.mark.parametrize("means", ["auto", "tracefs", "off"])
+@pytest.mark.alone  # the disk must be what is waited for
+@pytest.mark.parametrize(
+    "means", ["auto", "off", pytest.param("tracefs", marks=pytest.mark.thorough)]
+)
 def test_blocking_is_named_by_every_means(
     blocked: Blocked, run_cli: RunCli, tmp_path: Path, means: str
 ) -> None:
@@ -184,6 +189,7 @@ def test_blocking_is_named_by_every_means(
 
 
 @pytest.mark.needs("root", "nginx", "loop", "blkio")
+@pytest.mark.alone
 def test_metrics_for_prometheus_can_be_parsed(blocked: Blocked, run_cli: RunCli) -> None:
     ask = ("observe", "--pid", str(blocked.instance.pid), "--duration", "2s", "--tracing", "off")
     for _ in range(5):
@@ -239,6 +245,7 @@ def test_windows_compared_from_the_command_line(run_cli: RunCli, tmp_path: Path)
 
 
 @pytest.mark.needs("root", "nginx", "loop", "blkio", "tracefs")
+@pytest.mark.alone  # the disk must be what is waited for
 def test_with_pools_the_loop_is_free(
     disk: tuple[Path, str], run_cli: RunCli, tmp_path: Path
 ) -> None:

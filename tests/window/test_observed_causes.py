@@ -14,6 +14,7 @@ import free_ports
 import pytest
 from observed_servers import RunCli, asking, named, serving
 from slow_upstreams import SlowUpstream
+from tiers import dice
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
@@ -26,7 +27,8 @@ def test_a_loop_held_by_compression_is_named(
     run_cli: RunCli, tmp_path: Path, free_port: int
 ) -> None:
     """No disk is waited for, and small files take as long as a turn of gzip."""
-    (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 16).hex().encode() * 160)
+    text = dice("text").randbytes(1 << 16).hex().encode()
+    (tmp_path / "text").write_bytes(b"%s\n" % text * 160)
     location = "location = /text { gzip on; gzip_comp_level 9; default_type text/html; }"
     with serving(tmp_path, free_port, location) as running, asking(free_port, "/text", 2):
         found = named(run_cli, running, tmp_path, "loop-held-by-cpu")

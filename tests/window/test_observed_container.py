@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from own_name import own_name
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
@@ -78,7 +79,7 @@ def run_container(place: Path, log: str, stderr: Path) -> Iterator[Container]:
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(socket.create_server(("127.0.0.1", 0)))  # backlog of its own
         port = int(ours.getsockname()[1])
-        group = LabCgroups(f"contained-{os.getpid()}-{port}")
+        group = LabCgroups(f"contained-{own_name()}-{port}")
         group.use("memory")
         stack.callback(group.remove)
         conf = stderr.with_name("nginx.conf")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from recorded_hosts import read_capture
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost
@@ -70,9 +70,8 @@ def moment(**bytes_read: int) -> Moment:
 
 
 def test_what_is_asked_of_both_is_read_once() -> None:
-    seed = random.randrange(1 << 32)
-    deal = random.Random(seed)
-    for _ in range(100):
+    deal = dice("disks on disks")
+    for _ in range(draws(100, 1000)):
         own = {name: deal.randrange(1 << 30) for name in ("upper", "lower", "disk", "other")}
         through = {
             "upper": own["upper"],
@@ -85,7 +84,7 @@ def test_what_is_asked_of_both_is_read_once() -> None:
         )
         before = moment(**dict.fromkeys(own, 7))
         after = moment(**{name: 7 + count for name, count in through.items()})
-        assert read_bytes(before, after, subjects) == sum(own.values()), f"seed {seed}"
+        assert read_bytes(before, after, subjects) == sum(own.values()), REPEAT
         gone = moment(upper=7)
         assert read_bytes(gone, after, subjects) is None
     # The page cache of the image answers some of what the loop asks for.
