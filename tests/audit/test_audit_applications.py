@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +27,7 @@ from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.experiment.trial import try_configuration
 from nginx_tune.host.live import LiveHost
 
 FOLDER = Path(__file__).parent.parent / "conf" / "applications"
@@ -57,7 +60,17 @@ def _tree(path: Path) -> ConfTree:
 @pytest.mark.needs("packaged-nginx", "nginx", "root", "openssl")
 @each_row("path", lambda: _with_modules(loads=False), ids=_stem)
 def test_the_real_nginx_accepts_it(path: Path, certificate: tuple[Path, Path]) -> None:
-    assert _refusal(path, certificate) == ""
+    with _laid_out(path, certificate) as conf:
+        assert refusal(conf, installed()) == ""
+
+
+@pytest.mark.thorough
+@pytest.mark.needs("packaged-nginx", "nginx", "userns", "openssl")
+@each_row("path", lambda: _with_modules(loads=False), ids=_stem)
+def test_the_sandbox_has_it_accepted_too(path: Path, certificate: tuple[Path, Path]) -> None:
+    with _laid_out(path, certificate) as conf:
+        said = try_configuration("/usr/sbin/nginx", str(conf), prefix=None, replaced={})
+    assert said.accepted, said.messages
 
 
 @pytest.mark.needs("packaged-nginx", "nginx", "root", "openssl")
@@ -65,7 +78,8 @@ def test_the_real_nginx_accepts_it(path: Path, certificate: tuple[Path, Path]) -
 def test_the_real_nginx_accepts_it_with_its_modules(
     path: Path, certificate: tuple[Path, Path]
 ) -> None:
-    said = _refusal(path, certificate)
+    with _laid_out(path, certificate) as conf:
+        said = refusal(conf, installed())
     if "dlopen()" in said:
         lacks("nginx-modules", f"what {path.name} loads is not installed")
     assert said == ""
@@ -75,7 +89,9 @@ def _with_modules(*, loads: bool) -> list[Path]:
     return [path for path in CONFS if ("load_module" in path.read_text()) is loads]
 
 
-def _refusal(path: Path, certificate: tuple[Path, Path]) -> str:
+@contextmanager
+def _laid_out(path: Path, certificate: tuple[Path, Path]) -> Iterator[Path]:
+    """It, with the files that it names."""
     with TemporaryDirectory() as name:  # the path of a socket is short
         directory = Path(name)
         shutil.copytree(FOLDER / "parts", directory / "parts")
@@ -88,7 +104,7 @@ def _refusal(path: Path, certificate: tuple[Path, Path]) -> str:
         for word, value in (("CERT", cert), ("KEY", key), ("CACHE", directory)):
             text = re.sub(rf"\b{word}\b", str(value), text)
         conf.write_text(text)
-        return refusal(conf, installed())
+        yield conf
 
 
 @EACH

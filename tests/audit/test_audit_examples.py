@@ -74,6 +74,6 @@ def test_nginx_takes_the_good_example(
 @pytest.mark.needs("nginx")
 def test_few_good_examples_are_tried_on_no_nginx() -> None:
     untried = [rule.id for rule in ALL if not _takers(rule)]
-    assert len(untried) < 8
+    assert len(untried) < len(ALL) / 10
     if untried:
         lacks("older-nginx", f"{', '.join(untried)} are for other versions or builds")

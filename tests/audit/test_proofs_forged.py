@@ -158,7 +158,8 @@ def test_lim_deny_lost_in_drawn_rules(serve: Serve, seed: int) -> None:
         kinds = draw.choices(("allow", "deny"), k=draw.randrange(4))
         return " ".join(f"{kind} {draw.choice((*CLIENTS[:2], 'all'))};" for kind in kinds)
 
-    drawn = [(rules(), rules()) for _ in range(25)]
+    drawn = [(rules(), rules()) for _ in range(50)]
+    drawn.append(("deny 127.0.0.2;", "allow 127.0.0.1;"))  # it fires at least once
     blocks = "\n".join(
         f"location /{n}/ {{ {outer} {said}\nlocation /{n}/in/ {{ {inner} {said} }} }}"
         for n, (outer, inner) in enumerate(drawn)
