@@ -134,6 +134,11 @@ def drawn_headers(dice: Random, most: int) -> list[tuple[str, str]]:
     return [(f"x-{index}", "Z" * max(1, total // count - 7)) for index in range(count)]
 
 
+def size_of(headers: list[tuple[str, str]]) -> int:
+    """As HTTP/2 counts them, with what a request has besides."""
+    return 34 + sum(len(name) + len(value) for name, value in headers)
+
+
 @versions("1.18", "1.22")
 def test_what_passes_over_http1_passes_over_a_planned_http2(
     nginx: Nginx, tmp_path: Path, free_port: int
@@ -159,6 +164,8 @@ def test_what_passes_over_http1_passes_over_a_planned_http2(
         with serving([nginx.program, "-c", str(conf)], free_port):
             for _ in range(12):
                 headers = drawn_headers(dice, most)
+                if nginx.number >= ONE_LIMIT_SINCE and size_of(headers) > (count * each) << 10:
+                    continue  # what the first buffer holds besides is of HTTP/1.1 alone
                 if over_http1(free_port, headers):
                     said = (tiers.REPEAT, lines, [len(value) for _, value in headers])
                     assert over_http2(free_port, headers), said
