@@ -62,7 +62,7 @@ def shortened() -> str:
 
 
 @pytest.mark.needs("root", "nginx", "loop", "fuse", "probe", "tracefs")
-@pytest.mark.alone  # compares times
+@pytest.mark.alone  # compares times, and the kernel traces process numbers of the host
 def test_what_a_cold_open_waits_for_and_who_need_not_call_it(
     run_cli: RunCli, tmp_path: Path
 ) -> None:

@@ -33,9 +33,9 @@ http {{ access_log off; {http}
 """
 
 
-def rehearsed(run_cli: RunCli, *arguments: str | Path, status: int = 0) -> dict[str, Any]:
+def rehearsed(run_cli: RunCli, *arguments: str | Path, status: int | None = 0) -> dict[str, Any]:
     run = run_cli("rehearse", *SHORT, *arguments)
-    assert run.returncode == status, run.stderr
+    assert run.returncode == status or (status is None and run.returncode in {0, 1}), run.stderr
     found: dict[str, Any] = json.loads(run.stdout)
     return found
 
@@ -231,8 +231,9 @@ def test_fewer_workers_with_reuseport_reset_connections_unless_the_kernel_moves_
     words = (*NO_LOAD, "--no-back", "--rate", "600", "--drain", "30s")
     moves = ("--sysctl", "net.ipv4.tcp_migrate_req=1")
     for _ in range(8):  # how many wait in that moment is chance, on a quiet machine none
-        (reset,) = rehearsed(run_cli, old, new, *words)["turnovers"]
-        (moved,) = rehearsed(run_cli, old, new, *words, *moves)["turnovers"]
+        # Requests that are lost by the end are no matter here: on a busy machine some are.
+        (reset,) = rehearsed(run_cli, old, new, *words, status=None)["turnovers"]
+        (moved,) = rehearsed(run_cli, old, new, *words, *moves, status=None)["turnovers"]
         assert (reset["outcome"], moved["outcome"]) == ("taken", "taken")
         assert (reset["counters"]["TCPMigrateReqSuccess"], reset["workers_left"]) == (0, 0)
         resets = reset["failed"].get("reset", 0)

@@ -230,7 +230,8 @@ def test_a_site_is_asked_over_http_3_and_over_each_protocol(run_cli: RunCli, roo
     for block in blocks:
         spoken = {name: item["http3"] is not None for name, item in block["classes"].items()}
         assert spoken == {"hot": True, "cold": True, "memory": True, "plain": False}
-    result, blocks = validate(run_cli, conf, "--http2", "--http3", "--nginx", newer, "--trust")
+    words = ("--http2", "--http3", "--nginx", newer, "--trust", "--duration", "2500ms")
+    result, blocks = validate(run_cli, conf, *words)
     assert result["primary_metric"] == "hot-http2.requests_per_second"
     for block in blocks:
         for name, item in block["classes"].items():

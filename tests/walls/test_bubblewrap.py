@@ -12,10 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from wall_attack import SYSTEM_NGINX, USERS, attack, package
+from wall_attack import SYSTEM_NGINX, USERS, attack
 from wall_bubblewrap import groups
-
-__all__ = ["package"]
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc", "bwrap")
 WITH_FILTER = {"write_pipe", "write_memory", "push_terminal", "rights", "raise_limits",

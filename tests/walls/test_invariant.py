@@ -38,6 +38,18 @@ PLACES = [
     "/usr/sbin", "/bin", "/sbin", "/etc", str(Path(sys.executable).parent),
 ]  # fmt: skip
 
+LAB = """
+name = "small"
+[[disks]]
+name = "d"
+class_name = "memory"
+mount = "{}/www"
+[[data]]
+disk = "d"
+files = 20
+file_bytes = 16384
+"""
+
 pytestmark = pytest.mark.needs("root", "nginx", "probe", "fanotify")
 
 
@@ -107,12 +119,15 @@ def may_open(event: dict[str, Any]) -> bool:
 def commands(site: Path) -> dict[str, list[str | Path]]:
     short: list[str | Path] = ["--pairs", "1", "--duration", "1s", "--warmup", "200ms"]
     compared = ["validate", site, "--against", twin(site), *short, "--no-store"]
+    lab = site.with_name("lab.toml")
+    lab.write_text(LAB.format(site.parent))
     return {
         "audit --test": ["audit", site, "--test", "--facts", "none"],
         "validate": compared,
-        "validate --lab": [*compared, "--lab", "memory"],
-        "rehearse": ["rehearse", twin(site), site, "--drain", "1s"],
-    }
+        "validate --lab": [*compared, "--lab", lab],
+        "rehearse": ["rehearse", twin(site), site, "--before", "400ms", "--after", "300ms",
+                     "--drain", "1s", "--no-back"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["audit --test", "validate", "validate --lab", "rehearse"])

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from nginx_versions import stream_modules
 from test_wall_mutations import NO_COVER, NO_SEAL, changed
-from wall_attack import SYSTEM_NGINX, attack, package
-
-__all__ = ["package"]
+from wall_attack import SYSTEM_NGINX, attack
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "stream-modules")
 UNANSWERED = 3

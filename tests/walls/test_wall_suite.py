@@ -16,11 +16,8 @@ from needs import lacks
 from nginx_versions import present
 from tiers import ALL, REPEAT
 from unprivileged import NOBODY
-from wall_attack import SYSTEM_NGINX, TURN, TURNS, USERS, attack, package
+from wall_attack import SYSTEM_NGINX, TURN, TURNS, USERS, attack
 from wall_requests import PIPES, all_but
-
-__all__ = ["package"]
-
 
 HOW = ("test", "serve", "request")
 """When a module attacks: as ``nginx -t`` or a server loads it, or in a worker with a request."""

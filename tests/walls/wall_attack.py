@@ -8,13 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tiers import dice
-from unprivileged import copy_package
 from wall_arena import ENTER
 
 HERE = Path(__file__).parent
@@ -24,15 +21,6 @@ TURNS = 6
 """So many are all: each directive in each kind of place."""
 TURN = dice("turn of the walls").randrange(TURNS)
 """Which place each directive is tried in."""
-
-
-@pytest.fixture(scope="module")
-def package() -> Iterator[Path]:
-    """A copy of the package that every user may read."""
-    path = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/var/tmp"))
-    path.chmod(0o755)
-    yield copy_package(path)
-    shutil.rmtree(path)
 
 
 def attack(package: Path, **request: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.observe.calls import read_call
 
 
-@pytest.mark.alone
+@pytest.mark.alone  # the kernel traces process numbers of the host
 @pytest.mark.needs("root", "nginx", "tracefs")
 def test_a_loop_held_by_compression_is_named(
     run_cli: RunCli, tmp_path: Path, free_port: int
@@ -41,7 +41,7 @@ def test_a_loop_held_by_compression_is_named(
         assert "zlib (compression)" in found.causes[0].summary
 
 
-@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.needs("root", "nginx")
 def test_a_stopped_worker_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
     ended = threading.Event()
     with serving(tmp_path, free_port, "") as running, asking(free_port, "/memory", 1):
@@ -84,6 +84,7 @@ def test_an_nginx_that_ends_in_the_window_is_no_success(
 
 
 @pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.alone  # as above
 def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
     """The worker is stuck in write() before the window and after it."""
     pipe = tmp_path / "pipe"
@@ -114,7 +115,7 @@ def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_
     assert "whose reader lags" in found.causes[0].summary
 
 
-@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.needs("root", "nginx")
 def test_loops_that_are_free_while_upstreams_are_slow(
     run_cli: RunCli, tmp_path: Path, free_port: int
 ) -> None:
@@ -134,7 +135,7 @@ def test_loops_that_are_free_while_upstreams_are_slow(
     assert found.server.has_resolver is False
 
 
-@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.needs("root", "nginx")
 def test_an_upstream_that_is_gone_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
     port = free_ports.free_port()
     with (
@@ -147,7 +148,7 @@ def test_an_upstream_that_is_gone_is_named(run_cli: RunCli, tmp_path: Path, free
     assert failures["server.upstream_failures"] > 1
 
 
-@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.needs("root", "nginx")
 def test_descriptors_that_are_used_up_are_named(
     run_cli: RunCli, tmp_path: Path, free_port: int
 ) -> None:

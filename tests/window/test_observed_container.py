@@ -108,8 +108,10 @@ def _await_master(outer: subprocess.Popen[bytes]) -> int:
         for child in children.read_text().split():
             with contextlib.suppress(OSError):
                 title = Path(f"/proc/{child}/cmdline").read_bytes()
-                workers = Path(f"/proc/{child}/task/{child}/children").read_text().split()
-                if title.startswith(b"nginx: master") and len(workers) >= 3:  # two, and the asker
+                others = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+                titles = [Path(f"/proc/{one}/cmdline").read_bytes() for one in others]
+                workers = [one for one in titles if one.startswith(b"nginx: worker process")]
+                if title.startswith(b"nginx: master") and len(workers) == 2:
                     return int(child)
         time.sleep(0.05)
     pytest.fail("nginx did not come up in the container")
