@@ -1,8 +1,10 @@
-# make demo   see it work, end to end        make lint   format and static checks
-# make test   all checks and tests           make build  the wheel, in dist/
-# make docs   the documentation as a site     make matrix the nginx versions for the proofs
-# make clean  remove what the others made     make pictures those of README.md, measured
-# make advice   docs/copied-advice.md, measured anew as root
+# make demo      see it work, end to end        make lint   format and static checks
+# make test      the gate: all that a merge needs
+# make check     lint, types and the tests that only compute: while you write
+# make test-all  every version, wall and ending, with a fresh seed: before a release
+# make docs      the documentation as a site    make build     the wheel, in dist/
+# make advice    docs/copied-advice.md, measured anew as root
+# make pictures  those of README.md, measured   make clean     remove what the others made
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,14 +13,17 @@ RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/C
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 UNTESTED := $(abspath $(VENV))/.untested
-# One more than CPUs: tests that start an nginx wait for it a quarter of their time.
-SIDE_BY_SIDE := $(shell expr $$(nproc) + 1)
-# Tests start Python thousands of times: what it compiled is kept, whatever the environment says,
-# apart from the sources, whose trees some tests compare. It halves their time.
+# Tests that start an nginx wait for it half of their time, so twice as many run as there are CPUs,
+# each in a process with a network and process numbers of its own.
+WORKERS := $(shell expr 2 '*' $$(nproc))
+SIDE_BY_SIDE := -m 'not alone' --dist=worksteal --tx '$(WORKERS)*popen//python=tests/own-namespaces $(BIN)/python'
+# Tests start Python many times: what it compiled is kept, whatever the environment says, apart from
+# the sources, whose trees some tests compare.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test test-rust lint lint-python lint-rust build docs pictures advice clean pytest matrix
+.PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice clean
+.PHONY: gate computing other-nginx all-nginx $(PARTS)
 
 demo: $(READY)
 	@tools/demo $(BIN)
@@ -27,29 +32,63 @@ demo: $(READY)
 test:
 	@rm -f $(UNTESTED)
 	@failed=0; \
-	$(MAKE) --jobs=2 --keep-going --output-sync=target lint test-rust || failed=1; \
-	$(MAKE) pytest || failed=1; \
-	if [ -s $(UNTESTED) ]; then echo "Not tested on this machine, or not at the first try:"; cat $(UNTESTED); \
-	else echo "Nothing was left untested on this machine."; fi; \
-	exit $$failed
+	$(MAKE) --jobs=2 --keep-going --output-sync=target lint test-rust other-nginx || failed=1; \
+	$(MAKE) gate || failed=1; \
+	$(TELL_UNTESTED); exit $$failed
 
-# What measures, takes devices or compares the host (`alone`) runs one by one, what mostly waits
-# (`waiting`) four files at a time, the rest side by side. What needs more than Python has a second
-# try, for a machine that others share may be too busy for the first; the last lines name who needed
-# it.
-pytest: $(READY_DEV)
-	@failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || failed=1; }; \
-	run -m 'not alone and not waiting' --numprocesses=$(SIDE_BY_SIDE) --dist=worksteal --reruns=1; \
-	run -m waiting --numprocesses=4 --dist=loadfile --no-loadscope-reorder --reruns=1; \
-	run -m alone --durations=40 --reruns=1; \
-	exit $$failed
+# The rest runs side by side; what compares what the host has, or times (`alone`), one by one.
+# Status 5 is pytest's for no test at all.
+run-tests = failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || [ $$? = 5 ] || failed=1; }; \
+	run $(1) $(SIDE_BY_SIDE) --durations=20; run $(1) -m alone --durations=20; exit $$failed
+
+TELL_UNTESTED = if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
+	else echo "Nothing was left untested on this machine."; fi
+
+gate: $(READY_DEV)
+	@$(call run-tests,tests)
+
+check: $(READY_DEV)
+	@$(MAKE) --jobs=2 --output-sync=target lint-python computing
+
+computing: $(READY_DEV)
+	@$(BIN)/pytest -q -m 'not needs and not alone' --numprocesses=$$(nproc) --dist=worksteal
+
+# In parts that can be run apart: make test-all-walls SEED=1234. What a fresh seed finds becomes a
+# fixed case of the gate.
+PARTS := test-all-rust test-all-probe test-all-labs test-all-walls test-all-rest
+test-all-probe: TESTS := tests/probe tests/load
+test-all-labs: TESTS := tests/lab tests/experiment tests/scenario tests/validate tests/rehearse tests/window
+test-all-walls: TESTS := tests/walls tests/sandbox
+test-all-rest: TESTS := tests $(patsubst %,--ignore=%,tests/probe tests/load tests/lab tests/experiment \
+	tests/scenario tests/validate tests/rehearse tests/window tests/walls tests/sandbox)
+
+test-all:
+	@rm -f $(UNTESTED)
+	@failed=0; export SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)}; \
+	for part in lint $(PARTS); do $(MAKE) $$part || failed=1; done; \
+	echo "SEED=$$SEED make test-all"; $(TELL_UNTESTED); exit $$failed
+
+test-all-rust: test-rust
+
+$(filter-out test-all-rust,$(PARTS)): $(READY_DEV) all-nginx
+	@export NGINX_TUNE_TESTS=all SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)}; echo "SEED=$$SEED make $@"; \
+	$(call run-tests,$(TESTS))
+
+# What cannot be had here is named, and the tests that need it skip.
+other-nginx: $(READY_DEV)
+	@tools/nginx-matrix --newest || echo "the newest nginx of the matrix could not be had"
+	@tools/nginx-matrix --modules || echo "modules of the installed nginx could not be had"
+
+all-nginx: $(READY_DEV)
+	@tools/nginx-matrix || echo "other nginx could not be had"
+	@tools/nginx-matrix --modules || echo "modules of the installed nginx could not be had"
+	@tools/hdrhistogram-jar || echo "HdrHistogram's own tools could not be had"
 
 # They wait for most of their time, so more run side by side than there are CPUs. MAKEFLAGS names a
 # job server that make keeps from all but other makes.
 test-rust: $(READY_DEV)
 	@if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
-	else run() { (cd probes && MAKEFLAGS= RUST_TEST_THREADS=$$(( 2 * $$(nproc) + 1 )) cargo test --profile checked --locked --no-fail-fast); }; \
-	run || { run && echo "Rust tests (passed at the second try)" | tee -a $(UNTESTED) >&2; }; fi
+	else cd probes && MAKEFLAGS= RUST_TEST_THREADS=$$(( 2 * $$(nproc) + 1 )) cargo test --profile checked --locked; fi
 
 lint: lint-python lint-rust
 
@@ -64,7 +103,7 @@ lint-rust: $(READY_DEV)
 	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \
 	else echo "format of the Rust code without rustfmt" | tee -a $(UNTESTED) >&2; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
-	cd probes && MAKEFLAGS= cargo clippy --all-targets --locked --release -- -D warnings; \
+	cd probes && MAKEFLAGS= cargo clippy --all-targets --locked --profile checked -- -D warnings; \
 	else echo "lint of the Rust code without clippy" | tee -a $(UNTESTED) >&2; fi
 
 build: $(READY_DEV)
@@ -91,10 +130,6 @@ pictures: $(READY)
 
 advice: $(READY)
 	$(BIN)/python benchmarks/copied_advice.py -o build/copied-advice --write
-
-matrix:
-	tools/nginx-matrix
-	tools/nginx-matrix --modules
 
 clean:
 	rm -rf $(VENV) dist build demo nginx_tune/_bin probes/target .cache/pycache

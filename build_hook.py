@@ -1,5 +1,9 @@
 """Puts the templates and, where there is a cargo, the static load probe into the package.
 
+An editable install has the probe as the Rust tests build it (the profile ``checked`` of
+``probes/Cargo.toml``), a wheel the one that is optimized as a whole (``release``), unless
+``NGINX_TUNE_PROBE_PROFILE`` names another profile.
+
 Without a usable cargo the wheel is an honest pure one (``py3-none-any``) with a warning;
 ``NGINX_TUNE_REQUIRE_RUST=1`` makes that an error.
 """
@@ -27,7 +31,8 @@ class ProbeBuildHook(BuildHookInterface[Any]):
         editable = version == "editable"
         if not editable:
             build_data["force_include"][str(root / "templates")] = "nginx_tune/templates"
-        built = self._build_probe(root)
+        profile = os.environ.get("NGINX_TUNE_PROBE_PROFILE")
+        built = self._build_probe(root, profile or ("checked" if editable else "release"))
         if built is None:
             return
         packaged = root / "nginx_tune" / "_bin" / PROBE
@@ -42,18 +47,17 @@ class ProbeBuildHook(BuildHookInterface[Any]):
         if not editable:
             build_data["force_include"][str(packaged)] = f"nginx_tune/_bin/{PROBE}"
 
-    def _build_probe(self, root: Path) -> Path | None:
+    def _build_probe(self, root: Path, profile: str) -> Path | None:
         cargo = os.environ.get("CARGO") or shutil.which("cargo")
         reason = "no cargo on PATH"
         if cargo:
-            run = subprocess.run(
-                [cargo, "build", "--release", "--locked"], cwd=root / "probes", check=False
-            )
+            build = [cargo, "build", "--profile", profile, "--locked"]
+            run = subprocess.run(build, cwd=root / "probes", check=False)
             built = Path(os.environ.get("CARGO_TARGET_DIR", root / "probes" / "target"))
-            built = built / "release" / PROBE
+            built = built / profile / PROBE
             if run.returncode == 0 and built.is_file():
                 return built
-            reason = f"'{cargo} build --release --locked' failed"
+            reason = f"'{' '.join(build)}' failed"
         if os.environ.get("NGINX_TUNE_REQUIRE_RUST") == "1":
             raise RuntimeError(f"the load probe could not be built: {reason}")
         self.app.display_warning(f"building without the load probe: {reason}")

@@ -33,7 +33,6 @@ from conforming.generator import stopped_generator
 from conforming.loads import threads, timeouts, turns, users
 from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, milliseconds, run
 from conforming.streams import streams_of
-from conforming.websockets import websockets
 
 from nginx_tune.observe.processes import read_listen_counters
 from nginx_tune.prove.histogram import decode_histogram
@@ -260,7 +259,6 @@ CHECKS: dict[str, Check] = {
     "23": threads,
     "24": streams_of("24", "http2"),
     "25": streams_of("25", "http3"),
-    "31": websockets,
     **{number: elsewhere(number) for number in ELSEWHERE},
 }
 CHECKS = {number: CHECKS[number] for number in sorted(CHECKS, key=int)}

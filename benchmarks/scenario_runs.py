@@ -1,4 +1,4 @@
-"""How often claims and predictions of the built-in scenarios held, over all runs that were kept.
+"""How often claims and predictions of the scenarios held, over all runs that were kept.
 
     sudo python benchmarks/scenarios.py -o DIR      a run of all of them
     python benchmarks/scenario_runs.py --add DIR    keep what it measured, renew the table
@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
-from scenarios import prediction_range, put, table
+from scenarios import all_scenarios, prediction_range, put, table
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Claim, Scenario, ScenarioRun
@@ -29,7 +29,6 @@ from nginx_tune.prove.expression import COMPARE, parse_expression
 from nginx_tune.report.quantities import measured_text
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text
-from nginx_tune.scenario.files import list_scenarios
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "benchmarks" / "scenario_runs.jsonl"
@@ -206,7 +205,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.add is not None:
         print(f"{add(KEPT, found_in(asked.add))} runs are new", file=sys.stderr)
-    text = summary(list_scenarios(), read(KEPT))
+    text = summary(list(all_scenarios().values()), read(KEPT))
     put(PAGE, "scenario runs", text)
     print(text)
 

@@ -1,10 +1,11 @@
-"""All built-in scenarios, one after the other, and the tables of README and benchmarks from them.
+"""All scenarios, one after the other, and the tables of README and benchmarks from them.
 
     sudo python benchmarks/scenarios.py -o DIR [--only NAME]... [--write]
     python benchmarks/scenarios.py -o DIR --no-runs --write
 
-Each runs as it is written (some 45 minutes in all on two CPUs), bounded by three times what its
-blocks take; its document goes to DIR/NAME.json, and one that is there already is not run again.
+Those are the built-in ones and the files of benchmarks/scenarios. Each runs as it is written (some
+45 minutes in all on two CPUs), bounded by three times what its blocks take; its document goes to
+DIR/NAME.json, and one that is there already is not run again.
 A scenario whose claims do not hold, whose run ends in an error or takes too long stands in the
 table as that. ``--write`` puts the tables between their marks in README.md and
 benchmarks/README.md, with the date of the oldest run. Run it where nothing else runs.
@@ -23,13 +24,14 @@ from pathlib import Path
 
 import msgspec
 
+from nginx_tune.cli.inputs import read_toml
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, Scenario, ScenarioRun
 from nginx_tune.report.quantities import measured_text, ratio_text
 from nginx_tune.report.scenario import render_scenario_run
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text
-from nginx_tune.scenario.files import list_scenarios
+from nginx_tune.scenario.files import list_scenarios, load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = "thread-pools"
@@ -46,10 +48,18 @@ def expected_seconds(scenario: Scenario) -> float:
     return (2 + len(scenario.arms)) * scenario.pairs * block
 
 
-def run(scenario: Scenario, file: Path) -> str:
+def all_scenarios() -> dict[str, Scenario]:
+    """By what ``scenario run`` is given: a built-in one's name, or a file; in order of names."""
+    given = {one.name: one for one in list_scenarios()}
+    files = (ROOT / "benchmarks" / "scenarios").glob("*.toml")
+    given |= {str(file): load_scenario(str(file), read_toml) for file in files}
+    return dict(sorted(given.items(), key=lambda pair: pair[1].name))
+
+
+def run(given: str, scenario: Scenario, file: Path) -> str:
     """Run one; empty, or why there is no document."""
     partial = file.with_suffix(".part")
-    command = [sys.executable, "-m", "nginx_tune", "-q", "scenario", "run", scenario.name]
+    command = [sys.executable, "-m", "nginx_tune", "-q", "scenario", "run", given]
     seconds = _SETUP_SECONDS + _BOUND * expected_seconds(scenario)
     try:
         done = subprocess.run(
@@ -205,18 +215,22 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     asked.directory.mkdir(parents=True, exist_ok=True)
-    scenarios = [one for one in list_scenarios() if not asked.only or one.name in asked.only]
+    scenarios = {
+        given: one
+        for given, one in all_scenarios().items()
+        if not asked.only or one.name in asked.only
+    }
     failed: dict[str, str] = {}
-    for scenario in scenarios:
+    for given, scenario in scenarios.items():
         file = asked.directory / f"{scenario.name}.json"
         if file.exists() or asked.no_runs:
             continue
         started = time.monotonic()
         print(f"{scenario.name}: about {expected_seconds(scenario):.0f} s", file=sys.stderr)
-        if why := run(scenario, file):
+        if why := run(given, scenario, file):
             failed[scenario.name] = why
         print(f"  {why or 'done'} after {time.monotonic() - started:.0f} s", file=sys.stderr)
-    files = [asked.directory / f"{scenario.name}.json" for scenario in scenarios]
+    files = [asked.directory / f"{scenario.name}.json" for scenario in scenarios.values()]
     files = [file for file in files if file.exists()]
     if not files:
         sys.exit("no scenario gave a result: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))

@@ -7,18 +7,20 @@ it may be already. nginx then listens on its other ports, tries again for two se
 from __future__ import annotations
 
 import errno
-import random
+import os
 import socket
 from itertools import product
 from pathlib import Path
+
+from tiers import dice
 
 # Clients are given the ports from here on (networking/ip-sysctl.rst, ip_local_port_range).
 _OF_CLIENTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_240
 _ELSEWHERE = 49_152
 """Of other systems (RFC 6335, 6)."""
-# Tests that run side by side with one seed must not find the same ports.
-_DICE = random.SystemRandom()
+# Workers side by side must not find the same ports, even where they have one network.
+_DICE = dice(f"ports of {os.environ.get('PYTEST_XDIST_WORKER')}")
 
 
 def free_port(neighbours: int = 1) -> int:

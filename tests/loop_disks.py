@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from own_name import own_name
+from tiers import dice
 
 from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.disks import device_number, run_tool
@@ -22,9 +23,10 @@ MIB = 1 << 20
 
 def make_data(path: Path, bytes_: int) -> Path:
     """A file of random bytes whose blocks are on the disk."""
+    chance = dice(path.name)
     with path.open("wb") as file:
         for _ in range(bytes_ // MIB):
-            file.write(os.urandom(MIB))
+            file.write(chance.randbytes(MIB))
         file.flush()
         os.fsync(file.fileno())
     return path

@@ -176,7 +176,6 @@ FOUND_WHILE_RUNNING = {
     "cold-files",  # a file system that drops pages when it is told to
     "descriptors",  # a limit of open files as a server has it
     "debian-build",  # an nginx as Debian builds it
-    "file-aio",  # one built with it
     "known-disk",  # a disk that can be told under the temporary directory
     "nginx-modules",  # modules that a configuration loads
     "older-nginx",  # than the matrix has

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
+from nginx_tune.decide import engine, thread_pools
 from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import (
     Cpu,
     Dataset,
@@ -200,3 +203,20 @@ def source_host() -> Facts:
 
 def site(**parts: Any) -> Site:
     return msgspec.structs.replace(Site(roots=["/srv/1"]), **parts)
+
+
+def _as_decided(_decide: object, decision: Decision, *_: object) -> Decision:
+    return decision
+
+
+def _none(*_: object) -> list[Any]:
+    return []
+
+
+def decide_without_break_evens(facts: Facts, workload: Workload, *, site: Site) -> Decisions:
+    """`decide` without what takes most of its time, for tests that ask for nothing of that."""
+    with (
+        patch.object(engine, "with_break_evens", _as_decided),
+        patch.object(thread_pools, "_break_evens", _none),
+    ):
+        return engine.decide(facts, workload, site=site)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import free_ports
 import pytest
+from rows import each_row
 
 
 class Dice:
@@ -21,10 +22,8 @@ class Dice:
         return found
 
 
-@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-@pytest.mark.parametrize(
-    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
-)
+@each_row("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+@each_row(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_a_port_whose_neighbour_somebody_has_is_not_given(
     monkeypatch: pytest.MonkeyPatch, family: int, address: str, kind: int
 ) -> None:
@@ -37,7 +36,7 @@ def test_a_port_whose_neighbour_somebody_has_is_not_given(
         assert free_ports.free_port() == free
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "below"),
     [("32768\t60999\n", 32_768), ("1024\t65535\n", 49_152), (None, 49_152)],
 )

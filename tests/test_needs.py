@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from needs import FOUND_WHILE_RUNNING, HAS, lacks, untested
+from nginx_versions import SERIES, need
 
 TESTS = Path(__file__).parent
 
@@ -15,7 +16,7 @@ def test_every_skip_says_what_the_host_lacks() -> None:
     """By ``needs`` or `lacks`: what skips in another way stands in no list of what is untested."""
     ways = re.compile(r"pytest\.(skip|importorskip|xfail)\b|mark\.(skip|skipif|xfail)\b|SkipTest")
     found = {str(p.relative_to(TESTS)) for p in TESTS.rglob("*.py") if ways.search(p.read_text())}
-    assert found == {"conftest.py", "needs.py", "test_needs.py"}
+    assert found == {"conftest.py", "needs.py", "rows.py", "test_needs.py", "test_rows.py"}
 
 
 def test_every_need_of_a_test_is_known() -> None:
@@ -23,6 +24,7 @@ def test_every_need_of_a_test_is_known() -> None:
     marks = re.findall(r"mark\.needs\(([^)]*)\)", text)
     asked = {name for mark in marks for name in re.findall(r'"([a-z0-9-]+)"', mark)}
     found = set(re.findall(r'\blacks\("([a-z0-9-]+)"', text))
+    asked |= set(map(need, SERIES))
     assert asked == set(HAS), "what no test needs goes, what one needs is looked for"
     assert found - set(HAS) == FOUND_WHILE_RUNNING
 

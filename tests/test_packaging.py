@@ -99,11 +99,16 @@ def test_a_required_probe_that_cannot_be_built_is_an_error(tmp_path: Path) -> No
     assert "the load probe could not be built" in result.stdout + result.stderr
 
 
+@pytest.mark.thorough  # the probe is linked as a whole: one and a half CPU minutes
 @pytest.mark.needs("cargo")
 def test_with_cargo_one_wheel_serves_every_python_and_holds_a_static_probe(tmp_path: Path) -> None:
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
     result = build(
-        tmp_path, is_built_anew=False, CARGO_TARGET_DIR=target, NGINX_TUNE_REQUIRE_RUST="1"
+        tmp_path,
+        is_built_anew=False,
+        CARGO_TARGET_DIR=target,
+        NGINX_TUNE_PROBE_PROFILE="checked",
+        NGINX_TUNE_REQUIRE_RUST="1",
     )
     assert result.returncode == 0, result.stderr
     name, files = names(tmp_path)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
-import pytest
-
-PACKAGE = Path(__file__).resolve().parent.parent / "nginx_tune"
+TESTS = Path(__file__).resolve().parent
+PACKAGE = TESTS.parent / "nginx_tune"
 
 LAYERS = [
     {"errors", "documents"},
@@ -72,14 +73,11 @@ FORBIDDEN_MODULES = {
 FORBIDDEN_CALLS = {"open", "input", "exec", "eval", "__import__", "print"}
 FORBIDDEN_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "unlink"}
 
-
-def _files() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+# Each law takes one file, by its name below the package, and says what there breaks it.
 
 
-def _room(path: Path) -> str:
-    first = path.relative_to(PACKAGE).parts[0]
-    return first.removesuffix(".py")
+def _room(name: str) -> str:
+    return name.partition("/")[0].removesuffix(".py")
 
 
 def _imports(tree: ast.AST) -> set[str]:
@@ -94,33 +92,34 @@ def _imports(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", _files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_run_downward(path: Path) -> None:
-    room = _room(path)
+def _imports_run_downward(name: str, tree: ast.Module) -> Iterator[str]:
+    room = _room(name)
     if room in {"__init__", "__main__"}:
         return
-    assert room in LEVEL, f"{path}: a room that DESIGN §2 does not know"
-    for module in _imports(ast.parse(path.read_text())):
+    if room not in LEVEL:
+        yield "a room that DESIGN §2 does not know"
+        return
+    for module in sorted(_imports(tree)):
         parts = module.split(".")
         if parts[0] != "nginx_tune" or len(parts) < 2 or parts[1] == "__version__":
             continue
-        other = parts[1]
-        assert other in {room, "errors"} or LEVEL[other] < LEVEL[room], (
-            f"{path}: {room} imports {other}"
-        )
+        if parts[1] not in {room, "errors"} and LEVEL[parts[1]] >= LEVEL[room]:
+            yield f"{room} imports {module}"
 
 
-def _pure_files() -> list[Path]:
-    files = {p for room in PURE_ROOMS for p in (PACKAGE / room).rglob("*.py")}
-    files |= {p for pattern in PURE_FILES for p in PACKAGE.glob(pattern)}
-    for room, edges in EDGES.items():
-        files |= {p for p in (PACKAGE / room).glob("*.py") if p.stem not in edges}
-    return sorted(p for p in files if str(p.relative_to(PACKAGE)) not in IMPURE_EXCEPTIONS)
+def _is_pure(name: str) -> bool:
+    room, _, file = name.rpartition("/")
+    if name in IMPURE_EXCEPTIONS:
+        return False
+    return (
+        _room(name) in PURE_ROOMS
+        or any(fnmatch(name, pattern) for pattern in PURE_FILES)
+        or (room in EDGES and file.removesuffix(".py") not in EDGES[room])
+    )
 
 
-def _machine_of(path: Path) -> str:
+def _machine_of(tree: ast.Module) -> str:
     """What of the machine a file uses by itself, or nothing."""
-    tree = ast.parse(path.read_text())
     for module in sorted(_imports(tree)):
         if module.split(".")[0] in FORBIDDEN_MODULES:
             return f"imports {module}"
@@ -133,33 +132,22 @@ def _machine_of(path: Path) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", _pure_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_pure_rooms_do_no_io(path: Path) -> None:
-    assert not _machine_of(path)
+def _pure_rooms_do_no_io(name: str, tree: ast.Module) -> Iterator[str]:
+    if _is_pure(name) and (used := _machine_of(tree)):
+        yield used
 
 
-@pytest.mark.parametrize("room", EDGES)
-def test_each_edge_of_a_room_is_one(room: str) -> None:
-    inward = {name for name in EDGES[room] if not _machine_of(PACKAGE / room / f"{name}.py")}
-    assert not inward, "these do no input or output: no edges"
+def _each_edge_of_a_room_is_one(name: str, tree: ast.Module) -> Iterator[str]:
+    room, _, file = name.rpartition("/")
+    if file.removesuffix(".py") in EDGES.get(room, ()) and not _machine_of(tree):
+        yield "does no input or output: no edge"
 
 
-def test_a_name_of_a_class_has_one_meaning() -> None:
-    found: dict[str, list[str]] = {}
-    for path in _files():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
-    assert not {name: places for name, places in found.items() if len(places) > 1}
-
-
-def test_netlink_and_psutil_stay_in_the_live_host() -> None:
-    for path in _files():
-        modules = {m.split(".")[0] for m in _imports(ast.parse(path.read_text()))}
-        if modules & {"psutil", "pyroute2"}:
-            assert path.relative_to(PACKAGE).parts[0] == "host", path
-        if "crossplane" in modules:
-            assert path.relative_to(PACKAGE).parts[0] == "conf", path
+def _libraries_stay_in_their_rooms(name: str, tree: ast.Module) -> Iterator[str]:
+    modules = {module.split(".")[0] for module in _imports(tree)}
+    for library, room in (("psutil", "host"), ("pyroute2", "host"), ("crossplane", "conf")):
+        if library in modules and _room(name) != room:
+            yield f"imports {library}"
 
 
 STARTERS = {"host/programs.py"}
@@ -174,7 +162,7 @@ CHECKED_BEFORE = {
     "host/program.py", "sandbox/launch.py", "apply/guardian.py",
 }  # fmt: skip
 """Start parts of this installation, or what was looked at before the sandbox was entered."""
-REPLACES_ITSELF = {"sandbox/"}
+REPLACES_ITSELF = ("sandbox/",)
 """Inside the sandbox the last step is to become nginx."""
 
 
@@ -201,44 +189,202 @@ def _replaces_itself(node: ast.Call) -> bool:
     )
 
 
-@pytest.mark.parametrize("path", _files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_programs_are_started_in_one_place(path: Path) -> None:
-    name = str(path.relative_to(PACKAGE))
-    tree = ast.parse(path.read_text())
+def _programs_are_started_in_one_place(name: str, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in {"subprocess", "os"}:
             starting = {alias.name for alias in node.names} & (SUBPROCESS_NAMES | OS_NAMES)
-            assert not starting or name in STARTERS, f"{path}:{node.lineno}: {starting}"
+            if starting and name not in STARTERS:
+                yield f"line {node.lineno} imports {starting}"
         if not isinstance(node, ast.Call):
             continue
-        place = f"{path}:{node.lineno}"
-        if name not in STARTERS:
-            assert not _starts_a_program(node), f"{place}: start it by host/programs.py"
-        if not any(name.startswith(room) for room in REPLACES_ITSELF):
-            assert not _replaces_itself(node), f"{place}: start it by host/programs.py"
+        if name not in STARTERS and _starts_a_program(node):
+            yield f"line {node.lineno}: start it by host/programs.py"
+        if not name.startswith(REPLACES_ITSELF) and _replaces_itself(node):
+            yield f"line {node.lineno}: start it by host/programs.py"
         if name not in CHECKED_BEFORE | STARTERS:
             given = {keyword.arg for keyword in node.keywords}
-            assert "is_checked" not in given, f"{place}: who looked at that program?"
+            if "is_checked" in given:
+                yield f"line {node.lineno}: who looked at that program?"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "subprocess.run(['mount'])", "subprocess.Popen(argv, env=e)", "os.system('x')",
-        "os.spawnvp(os.P_WAIT, 'x', [])", "os.posix_spawn('x', [], {})", "shutil.which('x')",
-        "asyncio.create_subprocess_exec('x')", "pty.spawn('x')", "multiprocessing.Process()",
-    ],
+LAWS: tuple[Callable[[str, ast.Module], Iterator[str]], ...] = (
+    _imports_run_downward,
+    _pure_rooms_do_no_io,
+    _each_edge_of_a_room_is_one,
+    _libraries_stay_in_their_rooms,
+    _programs_are_started_in_one_place,
+)
+
+
+def test_every_file_of_the_package_keeps_every_law() -> None:
+    """All laws in one pass: to parse the files is what takes time."""
+    broken: list[str] = []
+    classes: dict[str, list[str]] = {}
+    edges = {f"{room}/{edge}.py" for room, edges in EDGES.items() for edge in edges}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name, tree = path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+        edges.discard(name)
+        broken += [f"{law.__name__}: {name}: {why}" for law in LAWS for why in law(name, tree)]
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes.setdefault(node.name, []).append(name)
+    broken += [f"no file is {edge}" for edge in sorted(edges)]
+    broken += [f"{name} is a class of {at}" for name, at in classes.items() if len(at) > 1]
+    assert broken == [], "\n".join(broken)
+
+
+BREACHES = {
+    _imports_run_downward: {
+        "host/a.py": "from nginx_tune.cli import main",
+        "model/a.py": "import nginx_tune.decide.answer",
+        "prove/a.py": "from nginx_tune.audit import engine",
+        "nowhere/a.py": "X = 1",
+    },
+    _pure_rooms_do_no_io: {
+        "decide/a.py": "import os.path",
+        "prove/deep/a.py": "print(1)",
+        "host/parse_a.py": "import random",
+        "workload/model_a.py": "from time import sleep",
+        "window/a.py": "FILE.read_text()",
+        "rehearse/a.py": "open(1)",
+    },
+    _each_edge_of_a_room_is_one: {"window/watch.py": "X = 1"},
+    _libraries_stay_in_their_rooms: {
+        "lab/a.py": "import psutil",
+        "observe/a.py": "from pyroute2 import IPRoute",
+        "audit/a.py": "import crossplane.lexer",
+    },
+}  # fmt: skip
+
+
+def test_every_law_sees_what_breaks_it() -> None:
+    for law, texts in BREACHES.items():
+        for name, text in texts.items():
+            assert list(law(name, ast.parse(text))), (law.__name__, name, text)
+    fine = "from nginx_tune.documents import base\nimport json\n"
+    assert not [why for law in LAWS for why in law("decide/a.py", ast.parse(fine))]
+
+
+WAYS_TO_START = (
+    "subprocess.run(['mount'])", "subprocess.Popen(argv, env=e)", "os.system('x')",
+    "os.spawnvp(os.P_WAIT, 'x', [])", "os.posix_spawn('x', [], {})", "shutil.which('x')",
+    "asyncio.create_subprocess_exec('x')", "pty.spawn('x')", "multiprocessing.Process()",
+    "from subprocess import run", "os.execv('x', [])", "run(argv, is_checked=True)",
 )  # fmt: skip
-def test_every_way_to_start_one_is_known(text: str) -> None:
-    call = ast.parse(text).body[0]
-    assert isinstance(call, ast.Expr)
-    assert isinstance(call.value, ast.Call)
-    assert _starts_a_program(call.value)
+
+
+def test_every_way_to_start_one_is_known() -> None:
+    law = _programs_are_started_in_one_place
+    assert [text for text in WAYS_TO_START if not list(law("cli/a.py", ast.parse(text)))] == []
 
 
 def test_test_files_have_names_of_their_own() -> None:
     """pytest takes two of one name for one module, and ends before the first test."""
-    names = [
-        path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"
-    ]
+    names = [path.name for path in TESTS.rglob("*.py") if path.name != "conftest.py"]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+DICE = ("tiers.py",)
+"""Where a run's seed becomes numbers."""
+CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "now", "today", "utcnow",
+          "getpid", "urandom", "id", "hash"}  # fmt: skip
+CHANCE = re.compile(r"\b(random|secrets|uuid|urandom|getrandom)\b")
+
+
+def _unseeded(tree: ast.Module) -> list[str]:
+    """What a file draws that the next run would not draw again."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names) if {"secrets", "uuid"} & {one.name for one in names}:
+                said = "imports secrets or uuid"
+            case ast.ImportFrom(module="secrets" | "uuid"):
+                said = "imports secrets or uuid"
+            case ast.ImportFrom(module="random", names=names) if {one.name for one in names} != {
+                "Random"
+            }:
+                said = "imports functions of random"
+            case ast.ImportFrom(module="os", names=names) if {"urandom", "getrandom"} & {
+                one.name for one in names
+            }:
+                said = "imports urandom"
+            case ast.Import(names=names) if any(
+                one.name == "random" and one.asname for one in names
+            ):
+                said = "gives random another name"
+            case ast.Attribute(value=ast.Name(id="random"), attr=name) if name != "Random":
+                said = f"random.{name}"
+            case ast.Attribute(value=ast.Name(id="os"), attr="urandom" | "getrandom" as name):
+                said = f"os.{name}"
+            case ast.Call(func=called, args=given, keywords=keywords) if _name_of(called) in {
+                "Random",
+                "dice",
+                "seed",
+            } and _is_fresh(given, keywords):
+                said = f"{_name_of(called)} without a seed that stays"
+            case _:
+                continue
+        found.append(f"line {node.lineno}: {said}")
+    return found
+
+
+def _name_of(called: ast.expr) -> str:
+    return getattr(called, "attr", "") or getattr(called, "id", "")
+
+
+def _is_fresh(given: list[ast.expr], keywords: list[ast.keyword]) -> bool:
+    seeds = [*given, *(one.value for one in keywords)]
+    calls = [
+        _name_of(node.func)
+        for seed in seeds
+        for node in ast.walk(seed)
+        if isinstance(node, ast.Call)
+    ]
+    nothing = not seeds or any(
+        isinstance(seed, ast.Constant) and seed.value is None for seed in seeds
+    )
+    return nothing or bool(CLOCKS & set(calls))
+
+
+def test_no_test_draws_what_the_next_run_would_not() -> None:
+    """Chance comes from `tiers.dice`, or from a seed that stands in the test."""
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        name, text = path.relative_to(TESTS).as_posix(), path.read_text()
+        if name not in DICE and CHANCE.search(text):
+            found += [f"{name}: {one}" for one in _unseeded(ast.parse(text))]
+    assert found == [], "\n".join(found)
+
+
+def test_no_test_has_a_seed_or_a_count_of_its_own_in_the_environment() -> None:
+    """`tiers` has one of each for all tests."""
+    read = re.compile(
+        r"""environ(?:\.get\(|\[)\s*"((?:NGINX_TUNE_|SEED)\w*)"|getenv\(\s*"(\w+)\""""
+    )
+    ours = re.compile(r"NGINX_TUNE_(REQUIRE|REQUIRE_RUST|WRITE_GOLDEN|TEST_\w+)|[^NS]\w*")
+    found = [
+        f"{path.relative_to(TESTS)}: {name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if path.name not in DICE
+        for name in map("".join, read.findall(path.read_text()))
+        if not ours.fullmatch(name)
+    ]
+    assert found == [], "\n".join(found)
+
+
+UNSEEDED = (
+    "random.SystemRandom().random()", "random.Random()", "random.Random(None)", "random.random()",
+    "random.shuffle(x)", "random.seed(3)", "import secrets", "from secrets import token_hex",
+    "from random import randrange", "from random import *", "import random as r", "import uuid",
+    "random.Random(time.time())", "random.Random(f'{time.monotonic_ns()}')", "Random()",
+    "os.urandom(9)", "from os import urandom", "dice(os.getpid())", "random.Random(x=id(y))",
+)  # fmt: skip
+SEEDED = (
+    "random.Random(3)", "dice('name')", "random.Random(f'{SEED} {x}')", "import random",
+    "def f(chance: random.Random): return chance.random()", "from random import Random",
+)  # fmt: skip
+
+
+def test_every_way_to_draw_unseeded_is_known() -> None:
+    assert [text for text in UNSEEDED if not _unseeded(ast.parse(text))] == []
+    assert [text for text in SEEDED if _unseeded(ast.parse(text))] == []

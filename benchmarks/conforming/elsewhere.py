@@ -68,11 +68,10 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "26": (
-        "servers of HTTP/2, HTTP/3 and WebSocket that mean harm: each its failure, bounded, an end",
+        "servers of HTTP/2 and HTTP/3 that mean harm: each its failure, bounded, an end",
         [
             "probes/tests/hostile/http2.rs::servers_of_http2_that_mean_harm_have_their_names",
             "probes/tests/hostile/http3.rs::servers_of_http3_that_mean_harm_have_their_names",
-            "probes/tests/hostile/websockets.rs::servers_of_websocket_that_mean_harm_have_their_names",
         ],
     ),
     "27": (
@@ -85,9 +84,6 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "probes/src/http3/multiplex/tests.rs::mutated_words_of_a_server_never_panic",
             "probes/src/http3/qpack.rs::mutated_blocks_break_nothing",
             "probes/src/event_stream/mod.rs::mutated_bodies_break_nothing",
-            "probes/src/websocket/frame.rs::mutated_frames_are_read_alike_however_they_are_cut",
-            "probes/src/websocket/handshake.rs::mutated_answers_are_read_alike_however_they_are_cut",
-            "probes/src/websocket/channel/tests.rs::mutated_words_of_a_server_break_nothing",
         ],
     ),
     "28": (
@@ -106,15 +102,6 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         [
             "tests/probe/test_probe_far.py::test_all_is_answered_in_spite_of_losses_and_reordering",
             "tests/probe/test_probe_far.py::test_the_round_trip_is_that_of_the_link",
-        ],
-    ),
-    "30": (
-        "connections over QUIC whose port changes: followed, lost and moved as nginx has them",
-        [
-            "tests/probe/test_probe_migration.py::test_one_worker_follows_a_connection_to_its_new_port",
-            "tests/probe/test_probe_migration.py::test_a_second_change_finds_no_connection_id_left",
-            "tests/probe/test_probe_migration.py::test_workers_with_sockets_of_their_own_lose_connections",
-            "probes/src/http3/multiplex/tests.rs::a_server_follows_a_connection_to_its_new_port",
         ],
     ),
 }

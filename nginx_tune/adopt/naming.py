@@ -339,7 +339,8 @@ def _access_log(tree: ConfTree) -> str | None:
     found = [line.value for each in blocks if each.block for line in each.block.all("access_log")]
     files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
     own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
-    sinks = [one for one in found if one not in ("off", *files)]
+    known = {"off", *files}
+    sinks = [one for one in found if one not in known]
     return next(iter([*own, *files, *sinks, *found]), None)
 
 

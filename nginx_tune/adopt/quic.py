@@ -9,7 +9,6 @@ from nginx_tune.adopt.multiplexing import OF_A_CONNECTION
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.http3 import SHOW_COMMAND
 from nginx_tune.documents.decisions import Decision
 
 _HEADER = "add_header"
@@ -46,7 +45,6 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
             settings=[],
             proposed=decision.settings,
             confidence="low",
-            next_command=SHOW_COMMAND,
         )
     risks = list(decision.risks)
     if not _is_announced(tree):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.errors import ExitStatus
+from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.terminal.output import output_options, write_result
 from nginx_tune.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.measurement import Measurement
-    from nginx_tune.documents.observation import Observation
+    from nginx_tune.cli.compare_inputs import Compared
+    from nginx_tune.documents.comparison import Comparison
+    from nginx_tune.documents.run import RunComparison
+    from nginx_tune.report.screen import Screen
 
 
 @click.command()
@@ -22,9 +25,11 @@ if TYPE_CHECKING:
     "--control",
     nargs=2,
     metavar="BEFORE AFTER",
-    help="The same of a server that was not changed, at the same times.",
+    help="The same of a server that was not changed, at the same times; runs have their baseline.",
 )
-@click.option("--primary", metavar="METRIC", help="The metric that decides.")
+@click.option(
+    "--primary", metavar="METRIC", help="The metric that decides (of runs: BEFORE's own)."
+)
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
 @output_options("console", "json")
 def command(
@@ -37,39 +42,52 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Two observations or two measurements: the canary without load.
+    """Two stored runs, two observations or two measurements: the later against the earlier.
 
-    The request rate is compared first: without a control, an outcome is given only where a
-    change of traffic cannot be the reason for it.
+    BEFORE and AFTER are files, or runs by their id, the first digits of that or 'last'.
+
+    Of runs the candidate of AFTER is held against the candidate of BEFORE. Where both had the
+    same baseline, that is the control: what moved the host moved it too, and falls out of the
+    ratio.
+
+    Of observations and measurements, the canary without load, the request rate is compared
+    first: without a control, an outcome is given only where a change of traffic cannot be the
+    reason for it.
     """
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.prove.compare import compare, comparison_status  # noqa: PLC0415
-    from nginx_tune.report.comparison import comparison_screen  # noqa: PLC0415
+    from nginx_tune.cli.compare_inputs import read_alike  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.prove.compare import comparison_status  # noqa: PLC0415
 
-    comparison = compare(
-        _read(before),
-        _read(after),
-        (_read(control[0]), _read(control[1])) if control else None,
-        primary_metric=primary,
-    )
+    comparison = _compare(read_alike([before, after, *(control or ())]), primary)
     renderers = {
-        "console": lambda: screen_bytes(comparison_screen(comparison), formats, output),
+        "console": lambda: screen_bytes(_screen(comparison), formats, output),
         "json": lambda: encode(comparison),
     }
     write_result(renderers, formats, output)
     return comparison_status(comparison, accept_inconclusive=accept_inconclusive)
 
 
-def _read(path: str) -> Observation | Measurement:
-    """Either kind of document; what it is stands in the file."""
-    from nginx_tune.cli.inputs import read_bytes  # noqa: PLC0415
-    from nginx_tune.documents.base import decode, schema_of  # noqa: PLC0415
-    from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
-    from nginx_tune.documents.observation import Observation  # noqa: PLC0415
+def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison | RunComparison:
+    """By what the documents are; they are of one kind, and two or, with a control, four."""
+    from nginx_tune.documents.run import Run  # noqa: PLC0415
+    from nginx_tune.prove.compare import compare  # noqa: PLC0415
+    from nginx_tune.prove.run_comparison import compare_runs  # noqa: PLC0415
 
-    data = read_bytes(path)
-    source = "standard input" if path == "-" else path
-    names = [f'"{schema_of(kind)}"'.encode() for kind in (Measurement, Observation)]
-    if names[0] in data and names[1] not in data:
-        return decode(Measurement, data, source=source)
-    return decode(Observation, data, source=source)
+    runs = [one for one in documents if isinstance(one, Run)]
+    windows = [one for one in documents if not isinstance(one, Run)]
+    if len(runs) > 2:  # noqa: PLR2004  # a control
+        raise UsageError("runs have their baseline as control: --control is for observations")
+    if runs:
+        return compare_runs(runs[0], runs[1], primary_metric=primary)
+    control = (windows[2], windows[3]) if windows[2:] else None
+    return compare(windows[0], windows[1], control, primary_metric=primary)
+
+
+def _screen(comparison: Comparison | RunComparison) -> Screen:
+    from nginx_tune.documents.comparison import Comparison  # noqa: PLC0415
+    from nginx_tune.report.comparison import comparison_screen  # noqa: PLC0415
+    from nginx_tune.report.runs import run_comparison_screen  # noqa: PLC0415
+
+    if isinstance(comparison, Comparison):
+        return comparison_screen(comparison)
+    return run_comparison_screen(comparison)

@@ -16,7 +16,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sudo nginx-tune observe --duration 30s",
         "sudo nginx-tune observe --duration 60s -f console -f json=seen.json",
     ),
-    "compare": ("nginx-tune compare before.json after.json",),
+    "compare": ("nginx-tune compare before.json after.json", "nginx-tune compare 5f0a last"),
     "learn": (
         "nginx-tune learn /var/log/nginx/access.log* -f json -o workload.json",
         "nginx-tune learn access.log.gz -c /etc/nginx/nginx.conf --manifest requests.jsonl.gz",
@@ -74,7 +74,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "nginx-tune report findings.json plan.json verdict.json -o ticket.md",
     ),
     "runs show": ("nginx-tune runs show last", "nginx-tune runs show last -f json"),
-    "runs compare": ("nginx-tune runs compare 5f0a last",),
     "lab": ("nginx-tune lab list", "sudo nginx-tune lab clean"),
     "lab list": ("nginx-tune lab list",),
     "lab clean": ("sudo nginx-tune lab clean",),

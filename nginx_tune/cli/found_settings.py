@@ -143,7 +143,6 @@ ALLOWED: Mapping[str, Mapping[str, Rule]] = {
     "runs": {},
     "runs.list": _FORMAT,
     "runs.show": {"histogram": preference, **_JUDGED},
-    "runs.compare": {"primary": preference, **_FORMAT},
     "report": _FORMAT,
     "lab": {},
     "lab.list": _FORMAT,

@@ -8,10 +8,13 @@ import re
 import select
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nginx_tune.documents.base import Document, decode
+import msgspec
+
+from nginx_tune.documents.base import Document, decode, schema_of
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
 
@@ -98,6 +101,35 @@ def read_pipe(path: str) -> bytes:
 def read_document(kind: type[D], path: str) -> D:
     """The document in a JSON file (``-``: standard input)."""
     return decode(kind, read_bytes(path), source="standard input" if path == "-" else path)
+
+
+def decode_one_of(
+    kinds: Sequence[type[D]], data: bytes, *, source: str, refusal: str, hint: str
+) -> D:
+    """The document in ``data``, of whichever of some kinds its schema names.
+
+    Errors: UsageError that names ``source``; for another kind of document of ours with
+            ``refusal``, which goes on from its name.
+    """
+    try:
+        found = msgspec.json.decode(data, type=_Header).schema
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: no document of nginx-tune: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{source}: not JSON: {error}") from None
+    family = found.rpartition("/")[0]
+    for kind in kinds:
+        if schema_of(kind).rpartition("/")[0] == family:
+            return decode(kind, data, source=source)  # of another version it says which
+    from nginx_tune.documents.registry import DOCUMENTS  # noqa: PLC0415  # only on the way out
+
+    name = next((n for n, known in DOCUMENTS.items() if schema_of(known) == found), None)
+    said = f"nginx-tune's {name} document" if name else f"a document of schema '{found[:80]}'"
+    raise UsageError(f"{source}: {said}, {refusal}", hint=hint)
+
+
+class _Header(msgspec.Struct):
+    schema: str = ""
 
 
 def read_workload(path: str) -> Workload:

@@ -31,7 +31,7 @@ COMMANDS: dict[str, str] = {
     "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
     "collector": "A one-file program that records a host where nothing may be installed.",
     "observe": "What holds the running nginx up, seen under its own traffic.",
-    "compare": "Two observations or measurements: the canary without load.",
+    "compare": "Two stored runs, two observations or two measurements.",
     "learn": "The workload that access logs show.",
     "recommend": "Which switches help on this host, and why.",
     "generate": "An nginx.conf in which every tuned line says why it is there.",

@@ -15,7 +15,7 @@ from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.loadplan import EventStream, LoadPlan, Paths, WebSocket
+    from nginx_tune.documents.loadplan import EventStream, LoadPlan, Paths
 
 
 _OPTIONS = [
@@ -64,18 +64,6 @@ _OPTIONS = [
         "server wants fewer). Closed loop: M users on each (10).",
     ),
     click.option(
-        "--rebind-every",
-        metavar="TIME|N",
-        help="HTTP/3: each connection changes its UDP port after TIME (2s), or after N requests, "
-        "as a NAT does it that forgot its clients.",
-    ),
-    click.option(
-        "--migrate-every",
-        metavar="TIME|N",
-        help="HTTP/3: the same with another connection ID, as a client does it that goes to "
-        "another network.",
-    ),
-    click.option(
         "--event-stream",
         is_flag=True,
         help="Watch answers while they come (events, long polls, tokens): time to the body, gaps, "
@@ -93,19 +81,6 @@ _OPTIONS = [
         metavar="TEXT",
         help="Of --event-stream: every whole stream has TEXT at its end, such as [DONE].",
     ),
-    click.option(
-        "--websocket",
-        is_flag=True,
-        help="Send messages over WebSockets, each of which awaits its echo, on N connections (10; "
-        "with --rate 32). To servers that nginx-tune started, and to no other.",
-    ),
-    click.option(
-        "--message-bytes",
-        type=Whole(1, 1 << 20),
-        metavar="BYTES",
-        help="Of --websocket: of each message (128).",
-    ),
-    click.option("--text", is_flag=True, help="Of --websocket: messages of text, not binary."),
     click.option(
         "--think", type=DURATION, metavar="TIME", help="Closed loop: pause after each response."
     ),
@@ -262,13 +237,10 @@ def plan_of(
     most = options["connections"] or options["max_connections"] or OPEN_LOOP_CONNECTIONS
     cpus = len(os.sched_getaffinity(0))
     threads = options["threads"] or default_threads(rate, most, cpus)
-    if options["websocket"] and start_at is not None:
-        raise UsageError("--start-at does not go with --websocket")
     load = Load(
         http2=options["http2"],
         http3=options["http3"],
         streams=options["streams"],
-        migration=words.parse_migration(options["rebind_every"], options["migrate_every"]),
         connections=options["connections"],
         think_seconds=None if options["think"] is None else parse_duration(options["think"]),
         rate=rate,
@@ -286,7 +258,6 @@ def plan_of(
         read_pace_of=options["slow_read_of"],
         priority=None if options["priority"] is None else words.parse_priority(options["priority"]),
         event_stream=_event_stream(options),
-        websocket=_websocket(options),
         idle_connections=options["idle_connections"],
         new_connections_per_second=options["new_connections"],
         duration_seconds=duration,
@@ -318,32 +289,6 @@ def _event_stream(options: Mapping[str, Any]) -> EventStream | None:
     if "" in (stamp, end) or (stamp is not None and stamp[-1].isdigit()):
         raise UsageError("--stamp and --stream-end: a text; the stamp's last character no digit")
     return EventStream(stamp=stamp, end=end)
-
-
-def _websocket(options: Mapping[str, Any]) -> WebSocket | None:
-    from nginx_tune.documents.loadplan import WebSocket  # noqa: PLC0415
-
-    if not options["websocket"]:
-        if options["message_bytes"] is not None or options["text"]:
-            raise UsageError("--message-bytes and --text go with --websocket")
-        return None
-    for given, option in (
-        (options["http2"], "--http2"),
-        (options["http3"], "--http3"),
-        (options["event_stream"], "--event-stream"),
-        (options["head"], "--head"),
-        (options["slow_read"] is not None, "--slow-read"),
-        (options["byte_range"] is not None, "--range"),
-        (options["keepalive"] != "on", "--keepalive"),
-        (options["status"] != "200", "--status"),
-        (options["max_connections"] is not None, "--max-connections"),
-        (options["new_connections"] is not None, "--new-connections"),
-        (options["paths_from"] is not None, "--paths-from"),
-        (options["document_root"] is not None, "--document-root"),
-    ):
-        if given:
-            raise UsageError(f"{option} does not go with --websocket")
-    return WebSocket(message_bytes=options["message_bytes"] or 128, text=options["text"])
 
 
 def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:

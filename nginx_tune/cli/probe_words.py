@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 from nginx_tune.cli.options import parse_duration
-from nginx_tune.documents.loadplan import ByteRanges, Migration, Priority, Stripe
+from nginx_tune.documents.loadplan import ByteRanges, Priority, Stripe
 from nginx_tune.errors import UsageError
 from nginx_tune.load.bounds import CAP_NAMES
 from nginx_tune.load.one_class import Keepalive, OfferedRate
@@ -43,26 +42,6 @@ def parse_keepalive(text: str) -> Keepalive:
     raise UsageError(
         f"--keepalive '{text}' is none", hint="on, off, 100 (requests), or 1/100 (by chance)"
     )
-
-
-def parse_migration(rebind: str | None, migrate: str | None) -> Migration | None:
-    """When connections change their port: ``2s``, or ``100`` requests."""
-    if rebind is not None and migrate is not None:
-        raise UsageError("--rebind-every and --migrate-every exclude each other")
-    text = rebind if migrate is None else migrate
-    if text is None:
-        return None
-    kind: Literal["rebinding", "migration"] = "rebinding" if migrate is None else "migration"
-    option = "--rebind-every" if migrate is None else "--migrate-every"
-    word = text.strip()
-    if re.fullmatch(r"\d{1,9}", word):
-        if int(word) == 0:
-            raise UsageError(f"{option} 0: at least one request lies between two changes")
-        return Migration(kind=kind, every_requests=int(word))
-    seconds = parse_duration(word)
-    if not 0.01 <= seconds <= 3600:  # noqa: PLR2004  # as the load plan has it
-        raise UsageError(f"{option} {word}: from 10ms to 1h")
-    return Migration(kind=kind, every_seconds=seconds)
 
 
 def parse_range(text: str) -> ByteRanges:

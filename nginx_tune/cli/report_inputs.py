@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import msgspec
-
-from nginx_tune.cli.inputs import read_bytes
-from nginx_tune.documents.base import Document, decode, schema_of
+from nginx_tune.cli.inputs import decode_one_of, read_bytes
+from nginx_tune.documents.base import Document
 from nginx_tune.documents.plan import Plan
-from nginx_tune.documents.registry import DOCUMENTS
 from nginx_tune.documents.run import Run
 from nginx_tune.errors import UsageError
 from nginx_tune.page.embedded import embedded_documents
 from nginx_tune.page.sections import PAGE_KINDS, kinds_text
-from nginx_tune.store.runs import read_run
+from nginx_tune.store.runs import is_run_name, read_run
 
 _PAGE_ENDINGS = (".html", ".htm")
-_STORED_ENDING = ".run.gz"
-
-
-class _Header(msgspec.Struct):
-    schema: str = ""
 
 
 def is_page(name: str) -> bool:
@@ -35,14 +26,23 @@ def read_shown(name: str) -> list[Document]:
 
     Errors: UsageError that names the file: not there, no document, or one that no page shows.
     """
-    if name.endswith(_STORED_ENDING) or (name != "-" and _is_id(name)):
+    if is_run_name(name):
         return [read_run(name)]
     source = "standard input" if name == "-" else name
     data = read_bytes(name)
     contents = [data]
     if is_page(name) or data.lstrip()[:15].lower().startswith(b"<!doctype html"):
         contents = embedded_documents(data.decode("utf-8", "replace"), source=source)
-    return [_document(content, source) for content in contents]
+    return [
+        decode_one_of(
+            PAGE_KINDS,
+            content,
+            source=source,
+            refusal="which a report does not show",
+            hint=f"it shows {kinds_text()}",
+        )
+        for content in contents
+    ]
 
 
 def plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
@@ -73,32 +73,3 @@ def read_page_run(name: str) -> Run:
             hint="nginx-tune report PAGE -f json gives all documents in it",
         )
     return runs[0]
-
-
-def _is_id(name: str) -> bool:
-    """Whether it names a stored run: a bare word, and no file that is here."""
-    return "/" not in name and "." not in name and not Path(name).exists()
-
-
-def _document(data: bytes, source: str) -> Document:
-    try:
-        found = msgspec.json.decode(data, type=_Header).schema
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: no document of nginx-tune: {error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{source}: not JSON: {error}") from None
-    kind = next((kind for kind in PAGE_KINDS if schema_of(kind) == found), None)
-    if kind is not None:
-        return decode(kind, data, source=source)
-    other = next((kind for kind in PAGE_KINDS if _is_version_of(found, kind)), None)
-    if other is not None:
-        return decode(other, data, source=source)  # says which version it is of
-    name = next((n for n, known in DOCUMENTS.items() if schema_of(known) == found), None)
-    said = f"nginx-tune's {name} document" if name else f"a document of schema '{found[:80]}'"
-    raise UsageError(
-        f"{source}: {said}, which a report does not show", hint=f"it shows {kinds_text()}"
-    )
-
-
-def _is_version_of(schema: str, kind: type[Document]) -> bool:
-    return schema.rpartition("/")[0] == schema_of(kind).rpartition("/")[0]

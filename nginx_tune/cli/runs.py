@@ -1,4 +1,4 @@
-"""``nginx-tune runs list``, ``runs show ID`` and ``runs compare A B``."""
+"""``nginx-tune runs list`` and ``runs show ID``."""
 
 from __future__ import annotations
 
@@ -128,40 +128,3 @@ def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Ru
         raise UsageError("a scenario has its own claims", hint="--require is for validations")
     result = rejudge(run.result, requires=requires, primary_metric=primary)
     return msgspec.structs.replace(run, result=result)
-
-
-@command.command("compare")
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
-@click.option("--primary", metavar="METRIC", help="The metric that decides (default: A's).")
-@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
-@output_options("console", "json")
-def compare_command(
-    first: str,
-    second: str,
-    *,
-    primary: str | None,
-    accept_inconclusive: bool,
-    formats: tuple[str, ...],
-    output: str | None,
-) -> ExitStatus:
-    """Two runs: the candidate of B against the candidate of A.
-
-    Where both had the same baseline, that is the control: what moved the host moved it too, and
-    falls out of the ratio. Exit status as validate's.
-    """
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.prove.run_comparison import (  # noqa: PLC0415
-        compare_runs,
-        run_comparison_status,
-    )
-    from nginx_tune.report.runs import run_comparison_screen  # noqa: PLC0415
-    from nginx_tune.store.runs import read_run  # noqa: PLC0415
-
-    comparison = compare_runs(read_run(first), read_run(second), primary_metric=primary)
-    renderers = {
-        "console": lambda: screen_bytes(run_comparison_screen(comparison), formats, output),
-        "json": lambda: encode(comparison),
-    }
-    write_result(renderers, formats, output)
-    return run_comparison_status(comparison, accept_inconclusive=accept_inconclusive)

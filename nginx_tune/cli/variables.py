@@ -16,7 +16,7 @@ PREFIX = "NGINX_TUNE_"
 _OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
 """Not options: marks of our processes, and what the build, the tests and the examples take."""
-_OF_TESTS = ("WALLS", "ENDINGS", "TEST")
+_OF_TESTS = ("WALLS", "TEST", "TESTS", "FAULTS")
 
 
 def check_variables(

@@ -150,6 +150,7 @@ def history_of(name: str) -> tuple[Version, Version | None]:
     return _version(since), _version(gone) or None
 
 
+@lru_cache(maxsize=1)
 def known_modules() -> frozenset[str]:
     """The modules whose directives are in the table, by nginx's names for them."""
     return frozenset(line.split("\t", 2)[1] for lines in _table().lines.values() for line in lines)

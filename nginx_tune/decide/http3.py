@@ -3,19 +3,19 @@
 It is off unless the site asks for it (``[site] http3 = true``, or a configuration has a ``quic``
 listener) or a log shows clients who speak it: what HTTP/3 gives, a round trip less and streams
 that do not wait for each other's lost packets, depends on how far away the clients are, and what
-it takes is certain. Large bodies cost three to six times the CPU of HTTP/2 (scenario
-``protocols``), ``quic_gso on`` half of that; each stream takes a slot of ``worker_connections``,
-some six for a client that is idle and one more for each request; a reload takes answers from
-clients of HTTP/3 in every release so far (scenario ``quic-reload``).
+it takes is certain. Large bodies cost three to six times the CPU of HTTP/2
+(``benchmarks/scenarios/protocols.toml``), ``quic_gso on`` half of that; each stream takes a slot of
+``worker_connections``, some six for a client that is idle and one more for each request; a reload
+takes answers from clients of HTTP/3 in every release so far
+(``benchmarks/scenarios/quic-reload.toml``).
 
 With more than one worker a ``quic`` listener needs ``reuseport``: packets of one connection would
 else come to any of them. A client whose port changes (a NAT that forgot it) then comes to another
-worker, which does not know it (scenario ``quic-migration``). Browsers learn of it by Alt-Svc, or by
-DNS. Of a stream no more than ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download
-has at most that in a round trip: it is raised where the round trip and what clients take are known
-(``round_trip`` and ``concurrency`` of the workload), never by a guess. ``observe`` measures the
-round trip at the clients that nginx has: the kernel keeps it for each of their connections
-(``tcpi_rtt``).
+worker, which does not know it. Browsers learn of HTTP/3 by Alt-Svc, or by DNS. Of a stream no more
+than ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download has at most that in a
+round trip: it is raised where the round trip and what clients take are known (``round_trip`` and
+``concurrency`` of the workload), never by a guess. ``observe`` measures the round trip at the
+clients that nginx has: the kernel keeps it for each of their connections (``tcpi_rtt``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ import re
 from typing import Final
 
 from nginx_tune.conf.sockets import socket_name
-from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, not_applicable, setting
+from nginx_tune.decide.answer import (
+    FACTS_COMMAND,
+    LEARN_COMMAND,
+    not_applicable,
+    setting,
+    validate_command,
+)
 from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -35,7 +41,6 @@ from nginx_tune.documents.units import nginx_size
 
 ID: Final = "http3"
 MODULE: Final = "--with-http_v3_module"
-SHOW_COMMAND: Final = "nginx-tune scenario run protocols"
 _SINCE = (1, 25, 0)
 _GSO_KERNEL = (4, 18)
 """UDP_SEGMENT (udp(7)); nginx tries it when it is built, and is built there."""
@@ -98,10 +103,9 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
         risks=[
             (
                 "a reload takes answers under way from clients of HTTP/3, and none from those of "
-                "HTTP/2 (scenario quic-reload): reload seldom, and bound it by "
-                "worker_shutdown_timeout"
+                "HTTP/2: reload seldom, and bound it by worker_shutdown_timeout"
             ),
-            "large bodies cost several times the CPU of HTTP/2 (scenario protocols)",
+            "large bodies cost several times the CPU of HTTP/2",
             (
                 f"an idle client takes some {_IDLE_SLOTS} slots of worker_connections, and each "
                 "request one more"
@@ -110,7 +114,7 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
             _of_uploads(lines),
             "UDP must come through: the firewall has to let the port in",
         ],
-        next_command=LEARN_COMMAND if is_assumed else SHOW_COMMAND,
+        next_command=LEARN_COMMAND if is_assumed else validate_command(s),
     )
 
 
@@ -129,7 +133,7 @@ def _of_moving_clients(s: Situation) -> list[str]:
     others = s.workers - 1
     by_worker = (
         f"a client whose UDP port changes comes to another worker {others} times of {s.workers}, "
-        "and loses its connection (reuseport without quic_bpf; scenario quic-migration)"
+        "and loses its connection (reuseport without quic_bpf)"
     )
     return [
         *([by_worker] if others > 0 else []),

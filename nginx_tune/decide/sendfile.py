@@ -4,7 +4,8 @@ On for every site that serves files: the kernel moves pages from its cache to th
 gzip and HTTP/3 cannot use it, and it does no harm there. Off on shared folders of virtual machines,
 which hand stale pages to it. Off where thread pools read for cleartext HTTP/2: of one connection
 one sendfile() is in the pool at a time, so that all its streams wait for the cold one, and each
-frame is a task of its own. Measured (scenario http2-cold-files): p90 of 52 ms, 0.3 ms without.
+frame is a task of its own. Measured (``benchmarks/scenarios/http2-cold-files.toml``): p90 of 52 ms,
+0.3 ms without.
 Source: ngx_linux_sendfile_thread(), ngx_http_v2_filter_send().
 
 ``tcp_nopush`` beside it is neither written nor taken out, and a whole file keeps it where the

@@ -4,10 +4,10 @@ Somebody must tell of them: the site (``[site] streams``), a configuration whose
 (their path, ``Accept: text/event-stream``, ``X-Accel-Buffering``), or a log with such a location.
 A buffered answer is passed on when a buffer is full or the answer ends: asked for in HTTP/1.0,
 which was nginx's default up to 1.29.6, that is after sixteen events of 256 bytes; gzip of
-``text/event-stream`` holds events longer still (scenario ``event-stream``). ``proxy_buffering
-off`` in the location of the stream passes on each read, whatever the server answers with, and has
-gzip flush it. In HTTP/1.1 a server that answers in chunks needs none of it, nor one that says
-``X-Accel-Buffering: no``.
+``text/event-stream`` holds events longer still (``benchmarks/scenarios/event-stream.toml``).
+``proxy_buffering off`` in the location of the stream passes on each read, whatever the server
+answers with, and has gzip flush it. In HTTP/1.1 a server that answers in chunks needs none of it,
+nor one that says ``X-Accel-Buffering: no``.
 
 nginx gives up on a stream that says nothing for ``proxy_read_timeout`` (60 s). How long one is
 silent only its maker knows: where the site says so (``stream_silence_seconds``) there is room for
@@ -26,7 +26,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
 
 ID: Final = "streaming"
-SHOW_COMMAND: Final = "nginx-tune scenario run event-stream"
+WATCH_COMMAND: Final = "nginx-tune probe http://127.0.0.1/STREAM --event-stream --allow-live"
 _READ_TIMEOUT_SECONDS = 60
 """``proxy_read_timeout``. Source: ngx_http_proxy_merge_loc_conf."""
 _MOST_SECONDS = 86_400
@@ -84,7 +84,7 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
         confidence="medium",
         flips_when=["its server answers in chunks or says X-Accel-Buffering: no itself"],
         risks=risks,
-        next_command=SHOW_COMMAND,
+        next_command=WATCH_COMMAND,
     )
 
 

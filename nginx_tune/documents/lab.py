@@ -105,22 +105,6 @@ UPLOADS_PATH = "/uploads"
 """Where the origin takes bodies, and says how many bytes came (``X-Upload-Bytes``)."""
 
 
-WEBSOCKET_PATH = "/echo"
-"""Where the origin echoes messages over WebSockets."""
-
-
-class LabEcho(Part, frozen=True, kw_only=True):
-    """WebSockets that echo: ``/echo`` of the origin.
-
-    A message is due after the delay. The origin's echoes stand still in the last ``stall_seconds``
-    of every ``stall_every_seconds`` since it started: what is due then comes at their end.
-    """
-
-    delay_seconds: AtMostSeconds = 0.0
-    stall_seconds: AtMostSeconds = 0.0
-    stall_every_seconds: AtMostSeconds = 5.0
-
-
 class LabEvents(Part, frozen=True, kw_only=True):
     """Streams of events, as a model sends its tokens: ``/events`` of the origin.
 
@@ -148,7 +132,6 @@ class LabOrigin(Part, frozen=True, kw_only=True):
     file_bytes: AtMostBytes = 64 << 10
     """Its objects, ``/f00000.bin`` and on; they cost no disk."""
     events: LabEvents = LabEvents()
-    echo: LabEcho = LabEcho()
 
 
 class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):

@@ -134,29 +134,8 @@ class Http2(Multiplexed, frozen=True, kw_only=True):
     """How a class speaks HTTP/2: over TLS by ALPN, else at once ("prior knowledge")."""
 
 
-class Migration(Part, frozen=True, kw_only=True):
-    """When the connections of a class over QUIC change the UDP port that they come from.
-
-    A connection that the server has not followed yet changes no further. One of which the server
-    says nothing for ``timeout_seconds`` after a change is given up, and is lost by it.
-    """
-
-    kind: Literal["rebinding", "migration"] = "rebinding"
-    """``rebinding``: as a NAT does it that forgot its clients: with the same connection ID, and a
-    PING is what comes first from the new port. ``migration``: as a client does it that goes to
-    another network: with another connection ID, unless the server forbids it
-    (``disable_active_migration``; RFC 9000 §9)."""
-    every_seconds: Seconds | None = None
-    """Of each connection, the first time after a part of it."""
-    every_requests: Count | None = None
-    """After so many requests sent on a connection, while the last of them is under way."""
-
-
 class Http3(Multiplexed, frozen=True, kw_only=True):
     """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
-
-    migration: Migration | None = None
-    """Null keeps each connection on its port."""
 
 
 class EventStream(Part, frozen=True, kw_only=True):
@@ -215,21 +194,6 @@ class Priority(Part, frozen=True, kw_only=True):
     """Whether an answer is of use in parts, beside others as urgent."""
 
 
-class WebSocket(Part, frozen=True, kw_only=True):
-    """How a class sends messages over WebSockets (RFC 6455), each of which awaits its echo.
-
-    An arrival is a message: it goes to the connection that was used least recently. Messages go to
-    servers that nginx-tune itself started, and to no other, as bodies do.
-    """
-
-    message_bytes: Bytes = 128
-    """Of each message, up to 1 MiB."""
-    text: bool = False
-    """Whether messages are text; else they are binary."""
-    messages: Count = 100
-    """Of one connection, on their way at once; more wait with their intended time."""
-
-
 class RequestClass(Part, frozen=True, kw_only=True):
     """Requests that are measured together: when they are due, over which connections they go.
 
@@ -269,9 +233,6 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """Null sends no body."""
     priority: Priority | None = None
     """Null says nothing of it."""
-    websocket: WebSocket | None = None
-    """Null sends requests of HTTP. All connections are held from the start; of a load plan each is
-    opened at the paths (of kind ``fixed``) in turn."""
 
 
 class LoadClass(RequestClass, frozen=True, kw_only=True):

@@ -107,19 +107,6 @@ class Http3Streams(Http2Streams, frozen=True, kw_only=True):
     dropped_datagrams: int = 0
     """Datagrams that came to this host and found the buffer of the probe's socket full: the server
     takes them for lost."""
-    migrations: int = 0
-    """Times that a connection changed the port that it comes from, as the plan says."""
-    followed_migrations: int = 0
-    """Of these, those after which the server acknowledged what came from the new port."""
-    lost_migrations: int = 0
-    """Of these, those that ended the connection: by a stateless reset, or no answer any more. What
-    is missing to ``migrations`` was under way at the end."""
-    path_challenges: int = 0
-    """Times that the server asked whether a new port is this connection's (PATH_CHALLENGE)."""
-    moved_requests: int = 0
-    """Requests that were under way at a change."""
-    moved_answers: int = 0
-    """Of these, those that were answered whole on the same connection."""
 
 
 class EventStreams(Part, frozen=True, kw_only=True):
@@ -179,45 +166,6 @@ class Uploads(Part, frozen=True, kw_only=True):
     before are lower bounds."""
 
 
-class WebSockets(Part, frozen=True, kw_only=True):
-    """The WebSockets of a class; each of its requests is a message that awaits its echo.
-
-    What happens counts in the measured time in which it is seen; openings count in the warm-up too.
-    """
-
-    opened: int = 0
-    refused: dict[str, int] = {}
-    """Openings that were answered with another status than 101, by that."""
-    echoes: int = 0
-    """That came whole for a message that was awaited, be they right or not (``echo``)."""
-    late: int = 0
-    """Echoes of messages whose time was up before (``timeout``)."""
-    unasked: int = 0
-    """Messages while none was awaited, such as a greeting."""
-    pings: int = 0
-    fragmented: int = 0
-    """Messages that came in several frames."""
-    most_messages: int = 0
-    """Most that were on their way at once on a connection."""
-    early_ends: int = 0
-    """WebSockets that stood and ended before the run did: the sum of the next ones."""
-    closes: dict[str, int] = {}
-    """Close frames of the server by code; 1005 is one without a code."""
-    tcp_ends: int = 0
-    """Ends of TCP, or of TLS, without a close frame: so nginx ends a WebSocket."""
-    resets: int = 0
-    faults: int = 0
-    """That the probe left, because what came was no WebSocket (``parse``)."""
-    silent: int = 0
-    """That the probe left, because as many messages as may be on their way had all timed out."""
-    opening_seconds: Latency = Latency()
-    """From opening a connection to the server's 101."""
-    gap_seconds: Latency = Latency()
-    """From one message of a connection to the next; what came at once is one. A silence that the
-    end cut off while an echo was awaited is there, as a lower bound, where it was longer than every
-    gap that ended."""
-
-
 class ClassMeasurement(Part, frozen=True, kw_only=True):
     """One request class."""
 
@@ -241,8 +189,7 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
     ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``upload``,
-    ``upgrade``, ``closed``, ``echo``, ``timeout``, ``local_ports``, ``descriptors``, ``backlog``,
-    ``other``."""
+    ``timeout``, ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
     statuses: dict[str, int] = {}
     response_seconds: Latency = Latency()
     """From the intended start to the last body byte."""
@@ -276,8 +223,6 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Null where the plan does not watch the answers."""
     upload: Uploads | None = None
     """Null where requests have no bodies."""
-    websocket: WebSockets | None = None
-    """Null where requests are no messages. The class's latencies are then those of echoes."""
     syn_retries: int = 0
     """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
     retransmits: int = 0

@@ -15,7 +15,7 @@ from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind
 
-WITHOUT_FILE = frozenset({"memory", "events", "uploads", "websocket"})
+WITHOUT_FILE = frozenset({"memory", "events", "uploads"})
 """Sources of classes that read no file."""
 
 
@@ -27,10 +27,10 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     quic``, in a lab with TLS.
     """
 
-    source: Literal["random", "hot", "memory", "events", "uploads", "websocket"]
+    source: Literal["random", "hot", "memory", "events", "uploads"]
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
     ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies
-    (``upload``) that the origin counts; ``websocket``: messages that the origin echoes."""
+    (``upload``) that the origin counts."""
     timeout_seconds: Seconds = 60.0
     query: str = ""
     """Of ``events``: what the origin is asked for, such as ``buffering=no``."""

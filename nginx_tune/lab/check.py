@@ -79,14 +79,6 @@ def _faults(lab: Lab) -> list[str]:
             f"origin.events.event_bytes: not {LEAST_EVENT_BYTES} to {_MOST_EVENT_BYTES}",
         ),
         (lab.origin.events.count < 1, "origin.events.count: below 1"),
-        (
-            not 0 <= lab.origin.echo.delay_seconds <= _MOST_SECONDS,
-            "origin.echo.delay_seconds: not 0 to 60",
-        ),
-        (
-            not 0 <= lab.origin.echo.stall_seconds < lab.origin.echo.stall_every_seconds,
-            "origin.echo.stall_seconds: not from 0 to below stall_every_seconds",
-        ),
     )
     for disk in lab.disks:
         found += _disk_faults(disk)

@@ -18,8 +18,11 @@ from nginx_tune.lab.lifetime import is_running, start_time
 
 _MARK = "mark.json"
 _PLACES = ("/var/tmp", "/tmp")  # noqa: S108  # only directories with our own mark are touched
-_NAME = re.compile(r"nginx-tune-lab-([0-9]+)-([0-9]+)-([0-9a-f]+)")
-"""Whose a directory is, by its name alone: the command's pid, its start time, a random number."""
+_NAME = re.compile(r"nginx-tune-lab-([0-9]+)-([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?")
+"""Whose a directory is, by its name alone: the command's pid, its start time, a random number.
+
+Behind them stands the process namespace of the pid.
+"""
 
 
 def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]) -> Path:
@@ -29,8 +32,9 @@ def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]
     in it, and then nobody would know whose it is.
     Errors: UndecidedError with the path when it cannot be made or marked; then nothing is left.
     """
-    owner = f"{os.getpid()}-{start_time(os.getpid()) or 0}"
-    directory = Path(base, f"nginx-tune-lab-{owner}-{secrets.token_hex(4)}")
+    owner = f"{os.getpid()}-{start_time(os.getpid()) or 0}-{secrets.token_hex(4)}"
+    inside = re.sub("[^0-9]", "", _process_namespace())
+    directory = Path(base, f"nginx-tune-lab-{owner}" + (f"-{inside}" if inside else ""))
     before_making(str(directory))
     try:
         directory.mkdir(mode=0o700)
@@ -132,8 +136,10 @@ def _record_of(directory: Path, number: int) -> dict[str, Any]:
         named = _NAME.fullmatch(directory.name)
         if named is None:
             raise
-        pid, started, drawn = named.groups()
-        return {"mark": f"{pid}-{drawn}", "pid": pid, "started": started, "cgroups": []}
+        pid, started, drawn, inside = named.groups()
+        record = {"mark": f"{pid}-{drawn}", "pid": pid, "started": started, "cgroups": []}
+        if inside is not None:
+            record["processes"] = f"pid:[{inside}]"
     return record
 
 

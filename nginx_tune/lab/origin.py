@@ -4,8 +4,7 @@ Its objects are made up from their names, the same bytes in every run, and cost 
 slow about it is what the lab says. It answers GET and HEAD, keeps connections, and lets at most
 so many requests move at once; others wait their turn, as behind a real application. An object has
 an ETag, and whoever names it is told that nothing changed. ``/events`` streams (``event_origin``),
-``/uploads`` takes bodies and counts them (``upload_origin``), ``/echo`` opens WebSockets that echo
-(``echo_origin``).
+``/uploads`` takes bodies and counts them (``upload_origin``).
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH, WEBSOCKET_PATH, LabOrigin
-from nginx_tune.lab.echo_origin import serve_echo
+from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH, LabOrigin
 from nginx_tune.lab.event_origin import stream_events
 from nginx_tune.lab.upload_origin import UPLOAD_METHODS, take_upload
 
@@ -59,7 +57,6 @@ class Origin:
         self._origin = request.origin
         self._objects: Mapping[str, int] = origin_objects(request.origin)
         self._streams = request.seed
-        self._started = asyncio.get_running_loop().time()
         self._turns = asyncio.Semaphore(request.origin.connections)
         block = random.Random(request.seed).randbytes(_BLOCK_BYTES)  # noqa: S311  # only data
         self._block = block + block[:_PIECE_BYTES]
@@ -102,9 +99,6 @@ class Origin:
                 writer=writer,
             )
             return kept and b"\r\nconnection: close\r\n" not in head.lower()
-        if path == WEBSOCKET_PATH and b"\r\nupgrade: websocket\r\n" in head.lower():
-            await serve_echo(self._origin.echo, head, self._started, reader, writer)
-            return False
         size = self._objects.get(path)
         async with self._turns:
             await asyncio.sleep(self._origin.delay_seconds)

@@ -282,18 +282,21 @@ def tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
                 stderr=errors,
                 start_new_session=True,
             )
+            pipe = process.stdin
+            assert pipe is not None  # noqa: S101  # it is a pipe
             try:
-                assert process.stdin is not None  # noqa: S101  # it is a pipe
                 with contextlib.suppress(BrokenPipeError):
                     for block in blocks:
-                        process.stdin.write(block)
+                        pipe.write(block)
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.close()
+                    pipe.close()
                 status = process.wait()
             finally:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
             output.seek(0)
             errors.seek(0)
             if status:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH, WEBSOCKET_PATH
+from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH
 from nginx_tune.documents.loadplan import (
     Arrivals,
     EventStream,
@@ -104,8 +104,6 @@ def plan_load(
             paths = Paths(kind="fixed", paths=[EVENTS_PATH + query])
         elif item.source == "uploads":
             paths = Paths(kind="fixed", paths=[UPLOADS_PATH])
-        elif item.source == "websocket":
-            paths = Paths(kind="fixed", paths=[WEBSOCKET_PATH])
         elif item.manifest:
             paths = Paths(kind="manifest", manifest=item.manifest)
         else:

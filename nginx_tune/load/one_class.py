@@ -17,13 +17,11 @@ from nginx_tune.documents.loadplan import (
     Http3,
     LoadClass,
     LoadPlan,
-    Migration,
     Paths,
     Priority,
     RateStep,
     Stripe,
     Target,
-    WebSocket,
 )
 from nginx_tune.errors import UsageError
 
@@ -75,8 +73,6 @@ class Load:
     streams: int | None = None
     """HTTP/2 and HTTP/3: requests at once on a connection; so many users of a closed loop
     on each."""
-    migration: Migration | None = None
-    """HTTP/3: when connections change their port."""
     connections: int | None = None
     """Closed loop: the users, each with its own; open loop: held open and used in turn."""
     think_seconds: float | None = None
@@ -97,7 +93,6 @@ class Load:
     priority: Priority | None = None
     hash_ratio: float = 0.01
     event_stream: EventStream | None = None
-    websocket: WebSocket | None = None
     idle_connections: int = 0
     new_connections_per_second: float | None = None
     duration_seconds: float = 10.0
@@ -130,10 +125,6 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         raise UsageError("rate and replay exclude each other", hint="a manifest has its own times")
     if load.http2 or load.http3:
         return _plan(target, load, _class_with_streams(target, path, load))
-    if load.migration is not None:
-        raise UsageError("only connections of QUIC change their port", hint="give --http3 too")
-    if load.websocket is not None:
-        return _plan(target, load, _class_of_messages(path, load))
     if load.streams is not None:
         raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
     if load.read_pace_of != "stream":
@@ -191,8 +182,6 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     option = "--http3" if load.http3 else "--http2"
     if load.http2 and load.http3:
         raise UsageError("--http2 and --http3 exclude each other")
-    if load.migration is not None and not load.http3:
-        raise UsageError("only connections of QUIC change their port", hint="give --http3")
     if load.read_pace_of != "stream" and load.read_bytes_per_second is None:
         raise UsageError("--slow-read-of goes with --slow-read")
     if load.http3:
@@ -215,23 +204,8 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     return msgspec.structs.replace(
         _class(path, load, arrivals, connections),
         http2=Http2(streams=streams) if load.http2 else None,
-        http3=Http3(streams=streams, migration=load.migration) if load.http3 else None,
+        http3=Http3(streams=streams) if load.http3 else None,
     )
-
-
-def _class_of_messages(path: str, load: Load) -> LoadClass:
-    """A class whose requests are messages; ``streams``: so many of a connection at once."""
-    arrivals = _arrivals(load)
-    is_closed = arrivals.kind == "closed"
-    websocket = load.websocket
-    if websocket is not None and load.streams is not None:
-        websocket = msgspec.structs.replace(websocket, messages=load.streams)
-    if is_closed:
-        connections = load.connections or CLOSED_LOOP_USERS
-        arrivals = msgspec.structs.replace(arrivals, users=connections * (load.streams or 1))
-    else:
-        connections = load.connections or MULTIPLEXED_CONNECTIONS
-    return msgspec.structs.replace(_class(path, load, arrivals, connections), websocket=websocket)
 
 
 def _require_quic(target: Target, load: Load) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.run import RunComparison
 from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
@@ -57,11 +58,8 @@ def compare(
 ) -> Comparison:
     """The comparison of two documents of one kind.
 
-    Errors: UsageError for documents of two kinds, or a primary metric that both do not have.
+    Errors: UsageError for a primary metric that both do not have.
     """
-    documents = (before, after, *(control or ()))
-    if len({type(document) for document in documents}) > 1:
-        raise UsageError("observations and measurements cannot be compared with each other")
     windows = Windows(
         read_window(before),
         read_window(after),
@@ -107,8 +105,10 @@ def compare(
     )
 
 
-def comparison_status(comparison: Comparison, *, accept_inconclusive: bool = False) -> ExitStatus:
-    """The exit status of a comparison, as that of a verdict."""
+def comparison_status(
+    comparison: Comparison | RunComparison, *, accept_inconclusive: bool = False
+) -> ExitStatus:
+    """The exit status of a comparison of windows or of runs, as that of a verdict."""
     if comparison.outcome == "worse":
         return ExitStatus.FOUND
     if comparison.outcome == "invalid":

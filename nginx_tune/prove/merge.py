@@ -8,7 +8,8 @@ them measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,7 +25,6 @@ from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
 from nginx_tune.prove.tls_sessions import add_sessions
 from nginx_tune.prove.uploads import add_uploads
-from nginx_tune.prove.websockets import add_counts, add_websockets
 
 Streams = TypeVar("Streams", bound=Http2Streams)
 
@@ -207,10 +207,10 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         requests_per_second=rates[0],
         bytes_per_second=rates[1],
         censored_from_seconds=min(ages, default=None),
-        errors=add_counts(part.errors for part in parts),
-        statuses=add_counts(part.statuses for part in parts),
+        errors=_add_counts(part.errors for part in parts),
+        statuses=_add_counts(part.statuses for part in parts),
         max_pending=max(part.max_pending for part in parts),
-        workers=add_counts(part.workers for part in parts),
+        workers=_add_counts(part.workers for part in parts),
         worker_shares=_merge_shares(parts),
         tls_sessions=add_sessions(part.tls_sessions for part in parts),
         http2=add_streams([part.http2 for part in parts if part.http2 is not None]),
@@ -219,8 +219,15 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
             [part.event_stream for part in parts if part.event_stream is not None]
         ),
         upload=add_uploads([part.upload for part in parts if part.upload is not None]),
-        websocket=add_websockets([part.websocket for part in parts if part.websocket is not None]),
     )
+
+
+def _add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """All of them, kind by kind."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
 
 
 def _merge_shares(parts: Sequence[ClassMeasurement]) -> dict[str, WorkerShare]:

@@ -16,7 +16,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove import event_streams, quic, uploads, websockets
+from nginx_tune.prove import event_streams, quic, uploads
 from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, LatencySample, Reading, read_statistic, sample_of
 from nginx_tune.prove.nearest import nearest_metrics
@@ -36,8 +36,8 @@ class Metric:
 
 FAILURE_KINDS = (
     "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
-    "status", "length", "range", "hash", "upload", "upgrade", "closed", "echo", "timeout",
-    "local_ports", "descriptors", "backlog", "other",
+    "status", "length", "range", "hash", "upload", "timeout", "local_ports", "descriptors",
+    "backlog", "other",
 )  # fmt: skip
 
 _LATENCY_FIELDS = {
@@ -110,8 +110,6 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *event_streams.FIGURES,
         *uploads.FIGURES,
         *quic.FIGURES,
-        *(f"{kind}.{one}" for kind in websockets.LATENCIES for one in STATISTICS),
-        *websockets.FIGURES,
         "errors",
         *(f"errors.{kind}" for kind in FAILURE_KINDS),
     ]
@@ -138,15 +136,11 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
     sending = dict.fromkeys(
         name for block in blocks for name, part in block.classes.items() if part.upload
     )
-    channels = dict.fromkeys(
-        name for block in blocks for name, part in block.classes.items() if part.websocket
-    )
     server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
     return [
         *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
         *(f"{name}.{tail}" for name in watched for tail in event_streams.DEFAULT),
         *(f"{name}.{tail}" for name in sending for tail in uploads.DEFAULT),
-        *(f"{name}.{tail}" for name in channels for tail in websockets.DEFAULT),
         *(name for name in server if find_metric(name).read(blocks).value is not None),
     ]
 
@@ -196,7 +190,7 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
 
 
 def _special_number(name: str, head: str, tail: str) -> Metric | None:
-    """Of what only some classes have: event streams, bodies, connections over QUIC, messages."""
+    """Of what only some classes have: event streams, bodies, connections over QUIC."""
     if figure := event_streams.FIGURES.get(tail):
         read_figure = partial(event_streams.read_figure, name=head, figure=figure)
         return Metric(name, figure.unit, figure.better_when, read_figure)
@@ -206,9 +200,6 @@ def _special_number(name: str, head: str, tail: str) -> Metric | None:
     if beneath := quic.FIGURES.get(tail):
         read_beneath = partial(quic.read_number, name=head, number=beneath)
         return Metric(name, beneath.unit, beneath.better_when, read_beneath)
-    if channel := websockets.FIGURES.get(tail):
-        read_channel = partial(websockets.read_number, name=head, number=channel)
-        return Metric(name, channel.unit, channel.better_when, read_channel)
     return None
 
 
@@ -220,8 +211,6 @@ def _special_latency(
         return partial(uploads.read_upload, name=head, statistic=statistic)
     if watched := event_streams.LATENCIES.get(kind):
         return partial(event_streams.read_latency, name=head, field=watched, statistic=statistic)
-    if channel := websockets.LATENCIES.get(kind):
-        return partial(websockets.read_latency, name=head, field=channel, statistic=statistic)
     return None
 
 

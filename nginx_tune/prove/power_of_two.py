@@ -14,7 +14,7 @@ from nginx_tune.documents.histogram import Bucket, Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.prove import event_streams, uploads, websockets
+from nginx_tune.prove import event_streams, uploads
 from nginx_tune.prove.blocks import counts_for
 from nginx_tune.prove.histogram import Histogram, decode_histogram
 from nginx_tune.prove.latency import (
@@ -40,7 +40,6 @@ _OF_CLASS = {
     ".failed": "failed_seconds",
 }
 _OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}
-_OF_WEBSOCKETS = {f".{word}": field for word, field in websockets.LATENCIES.items()}
 _UPLOAD = f".{uploads.UPLOAD}"
 _OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
 _LATENESS = "generator.lateness"
@@ -49,7 +48,7 @@ _NANOSECONDS = 1e9
 
 def latency_names(classes: Iterable[str]) -> list[str]:
     """Every latency that measurements with these classes can have."""
-    tails = (*_OF_CLASS, *_OF_WATCHED, *_OF_WEBSOCKETS, _UPLOAD)
+    tails = (*_OF_CLASS, *_OF_WATCHED, _UPLOAD)
     of_classes = [f"{name}{tail}" for name in classes for tail in tails]
     return [*of_classes, *_OF_SERVER, _LATENESS]
 
@@ -174,15 +173,13 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
 
 
 def _special_sample(block: Measurement, name: str) -> LatencySample | None:
-    """A latency that only classes have that watch, send bodies or send messages."""
+    """A latency that only classes have that watch or send bodies."""
     head, _, word = name.rpartition(".")
     part = block.classes.get(head)
     if part is None:
         return None
     if part.event_stream is not None and (field := event_streams.LATENCIES.get(word)):
         return own_sample(getattr(part.event_stream, field))
-    if part.websocket is not None and (field := websockets.LATENCIES.get(word)):
-        return own_sample(getattr(part.websocket, field))
     if part.upload is not None and word == uploads.UPLOAD:
         return own_sample(part.upload.upload_seconds)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,27 +13,14 @@ from nginx_tune.prove.latency import Reading
 
 
 class QuicNumber(NamedTuple):
-    """A count of connections over QUIC, or a share of one."""
+    """A count of connections over QUIC."""
 
     unit: Unit
     better_when: BetterWhen
-    fields: tuple[str, ...]
-    """They are added."""
-    of: tuple[str, ...] = ()
-    """A share of these, added; of none it is not measured."""
+    field: str
 
 
-FIGURES: dict[str, QuicNumber] = {
-    "lost_packets": QuicNumber("count", "lower", ("lost_packets",)),
-    "migrations": QuicNumber("count", "neither", ("migrations",)),
-    "followed_migrations": QuicNumber("count", "higher", ("followed_migrations",)),
-    "lost_migrations": QuicNumber("count", "lower", ("lost_migrations",)),
-    "lost_migration_ratio": QuicNumber(
-        "ratio", "lower", ("lost_migrations",), ("lost_migrations", "followed_migrations")
-    ),
-    "moved_requests": QuicNumber("count", "neither", ("moved_requests",)),
-    "moved_answer_ratio": QuicNumber("ratio", "higher", ("moved_answers",), ("moved_requests",)),
-}
+FIGURES: dict[str, QuicNumber] = {"lost_packets": QuicNumber("count", "lower", "lost_packets")}
 """By the words of gates."""
 
 
@@ -47,14 +35,4 @@ def read_number(blocks: Sequence[Measurement], name: str, number: QuicNumber) ->
         parts.append(part.http3)
     if not parts:
         return Reading(None, "no valid block")
-    counted = _sum(parts, number.fields)
-    if not number.of:
-        return Reading(float(counted))
-    whole = _sum(parts, number.of)
-    if whole == 0:
-        return Reading(None, f"no connection of '{name}' changed its port")
-    return Reading(counted / whole)
-
-
-def _sum(parts: Sequence[Http3Streams], fields: Sequence[str]) -> int:
-    return sum(getattr(part, field) for part in parts for field in fields)
+    return Reading(math.fsum(getattr(part, number.field) for part in parts))

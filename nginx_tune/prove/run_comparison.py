@@ -23,7 +23,7 @@ from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Outcome
-from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import Blocks, pair_blocks, select_pairs
 from nginx_tune.prove.comparison import CUT_OFF, MARGIN, NO_SIDE, MetricPairs, stands
 from nginx_tune.prove.metrics import default_metrics, find_metric
@@ -138,17 +138,6 @@ def run_pairs_of(run: Run) -> list[Measurement]:
         return result.measurements
     arms = len({block.arm for block in result.measurements})
     return select_pairs(result.measurements, max(arms, 1), against="baseline", arm="candidate")
-
-
-def run_comparison_status(
-    comparison: RunComparison, *, accept_inconclusive: bool = False
-) -> ExitStatus:
-    """The exit status of a comparison of runs, as that of a verdict."""
-    if comparison.outcome == "worse":
-        return ExitStatus.FOUND
-    if comparison.outcome == "inconclusive" and not accept_inconclusive:
-        return ExitStatus.UNDECIDED
-    return ExitStatus.OK
 
 
 def _measured(run: Run) -> Validation | ScenarioRun:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.loadplan import (
-    Arrivals,
-    LoadClass,
-    LoadPlan,
-    Migration,
-    Upload,
-    WebSocket,
-)
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Upload
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
@@ -31,7 +24,6 @@ def describe_load(plan: LoadPlan, what: str) -> str:
         name = "" if alone else f"{one_line(item.name)}: "
         watched = ", answers watched while they come" if item.event_stream else ""
         watched += f", each sends {body_text(item.upload)}" if item.upload else ""
-        watched += f", {message_text(item.websocket)}" if item.websocket else ""
         lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}{watched}")
     left = len(plan.classes) - _MOST_CLASSES
     if left > 0:
@@ -51,22 +43,6 @@ def body_text(upload: Upload) -> str:
     size = bytes_text(least) if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
     pace = f" at {bytes_text(upload.bytes_per_second)}/s" if upload.bytes_per_second else ""
     return f"a body of {size}{pace}"
-
-
-def migration_text(migration: Migration) -> str:
-    """When connections change their port, and how."""
-    every = [
-        *([seconds_text(migration.every_seconds)] if migration.every_seconds else []),
-        *([f"{migration.every_requests:,} requests"] if migration.every_requests else []),
-    ]
-    as_whom = "as by a NAT" if migration.kind == "rebinding" else "with another connection ID"
-    return f"each with another port every {' or '.join(every)}, {as_whom}"
-
-
-def message_text(websocket: WebSocket) -> str:
-    """What messages are sent."""
-    kind = "text" if websocket.text else "binary"
-    return f"each a {kind} message of {bytes_text(websocket.message_bytes)} that awaits its echo"
 
 
 def _length(plan: LoadPlan) -> str:
@@ -101,17 +77,12 @@ def _step(rate: float, to: float | None) -> str:
 
 
 def _connections(item: LoadClass) -> str:
-    if item.websocket is not None:
-        most = item.websocket.messages
-        return f"{item.connections:,} WebSockets with up to {most:,} messages on their way"
     streams = item.http2 or item.http3
     if streams is not None:
         protocol = "HTTP/3" if item.http2 is None else "HTTP/2"
-        text = (
+        return (
             f"{protocol}, {item.connections:,} connections with up to {streams.streams:,} streams"
         )
-        migration = None if item.http3 is None else item.http3.migration
-        return text if migration is None else f"{text}, {migration_text(migration)}"
     if not item.keepalive:
         return f"a new connection for each request, up to {item.connections:,} at once"
     if item.arrivals.kind == "closed":

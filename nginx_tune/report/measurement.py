@@ -29,7 +29,6 @@ from nginx_tune.report.measurement_parts import (
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, plain_text
 from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
-from nginx_tune.report.websockets import websockets_block
 
 _NOT_MEASURED = "–"
 
@@ -77,7 +76,6 @@ def measured_screen(measurement: Measurement, asked: str = "", gates: Block = ()
             {n: one.event_stream for n, one in classes.items() if one.event_stream}
         ),
         uploads_block({name: one.upload for name, one in classes.items() if one.upload}),
-        websockets_block({name: one.websocket for name, one in classes.items() if one.websocket}),
         _shapes(classes),
         [Line(one) for one in _hidden(classes, measurement.duration_seconds)],
         [Line(one) for name, item in classes.items() for one in _failures(name, item)],

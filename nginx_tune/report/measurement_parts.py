@@ -91,18 +91,6 @@ def _beneath(streams: Http3Streams) -> list[str]:
         said.append(f"{streams.lost_packets:,} packets of the probe lost")
     if streams.dropped_datagrams:
         said.append(f"{streams.dropped_datagrams:,} datagrams found the probe's buffer full")
-    if streams.migrations:
-        said += [
-            (
-                f"{streams.migrations:,} changes of port, of which the server followed "
-                f"{streams.followed_migrations:,} and {streams.lost_migrations:,} ended their "
-                "connections"
-            ),
-            (
-                f"{streams.moved_answers:,} of {streams.moved_requests:,} requests under way at "
-                "a change were answered on the same connection"
-            ),
-        ]
     return said
 
 

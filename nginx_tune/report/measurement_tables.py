@@ -70,7 +70,6 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
             _summary("service_seconds", "From the send of a request to its last byte.", classes),
             *_watched(classes),
             *_sent(classes),
-            *_channels(classes),
         ]
     )
 
@@ -113,44 +112,6 @@ def _watched(classes: dict[str, ClassMeasurement]) -> list[Family]:
                 field, text, {name: own_sample(getattr(one, field)) for name, one in parts.items()}
             )
             for field, text in _WATCHED.items()
-        ),
-    ]
-
-
-_CHANNELS = {
-    "opening_seconds": "From opening a connection to the server's 101.",
-    "echo_gap_seconds": "From one message of a WebSocket to the next.",
-}
-
-
-def _channels(classes: dict[str, ClassMeasurement]) -> list[Family]:
-    """Of WebSockets; none where there were none."""
-    parts = {name: item.websocket for name, item in classes.items() if item.websocket}
-    if not parts:
-        return []
-    ends = tuple(
-        MetricSample(count, {"class": name, "end": end})
-        for name, one in parts.items()
-        for end, count in (
-            ("close_frame", sum(one.closes.values())),
-            ("tcp", one.tcp_ends),
-            ("reset", one.resets),
-            ("fault", one.faults),
-            ("silent", one.silent),
-        )
-    )
-    return [
-        Family(f"{_PREFIX}websocket_ends", "gauge", "WebSockets by their early end.", ends),
-        *(
-            _summary_of(
-                field,
-                text,
-                {
-                    name: own_sample(getattr(one, field.removeprefix("echo_")))
-                    for name, one in parts.items()
-                },
-            )
-            for field, text in _CHANNELS.items()
         ),
     ]
 

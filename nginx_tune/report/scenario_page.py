@@ -15,7 +15,7 @@ from nginx_tune.documents.scenario import (
     Scenarios,
     ScenarioSummary,
 )
-from nginx_tune.report.load_words import body_text, message_text
+from nginx_tune.report.load_words import body_text
 from nginx_tune.report.markup import markdown_table
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
@@ -197,7 +197,6 @@ _SOURCES = {
     "memory": "no file",
     "events": "the origin's events",
     "uploads": "bodies to the origin",
-    "websocket": "messages that the origin echoes",
 }
 
 
@@ -205,7 +204,6 @@ def _load(item: ScenarioClass) -> str:
     source = _SOURCES[item.source]
     source += f" ({one_line(item.query)})" if item.query else ""
     source += f", {body_text(item.upload)} each" if item.upload else ""
-    source += f", {message_text(item.websocket)}" if item.websocket else ""
     source += ", each once" if item.once else ""
     where = f" of {item.disk}" if item.disk else ""
     kept = "" if item.keepalive else ", a connection each"

@@ -74,19 +74,6 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
             "classes.source: uploads go to the origin: lab.topology proxy, or origin_behind a link",
         )
         check(is_uploads == (item.upload is not None), "classes.upload: of uploads, and only there")
-        is_websocket = item.source == "websocket"
-        check(
-            not is_websocket or scenario.lab.topology == "proxy",
-            "classes.source: WebSockets go to the origin: lab.topology proxy",
-        )
-        check(
-            is_websocket == (item.websocket is not None),
-            "classes.websocket: of websocket, and only there",
-        )
-        check(
-            item.websocket is None or (item.http2 is None and item.http3 is None),
-            "classes.websocket: over HTTP/1.1 alone",
-        )
         check(is_events or not item.query, "classes.query: only of events")
         check(
             _QUERY.fullmatch(item.query) is not None,

@@ -31,9 +31,6 @@ def check_experiment(spec: ExperimentSpec, source: str) -> None:
         "load.classes.source: events are those of a scenario's origin": any(
             item.source == "events" for item in spec.load.classes
         ),
-        "load.classes: messages go to no application of a site: only scenarios send them": any(
-            item.source == "websocket" or item.websocket is not None for item in spec.load.classes
-        ),
         "load.classes: uploads change what they are sent to: only scenarios send them": any(
             item.source == "uploads" or item.upload is not None for item in spec.load.classes
         ),

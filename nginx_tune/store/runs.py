@@ -138,6 +138,13 @@ def _summary_in(path: Path) -> RunSummary:
         return _read_summary(file.readline(_MOST_SUMMARY), path)
 
 
+def is_run_name(name: str) -> bool:
+    """Whether a stored run is meant: its packed file, or a bare word that is no file here."""
+    if name.endswith(_SUFFIX):
+        return True
+    return "/" not in name and "." not in name and name != "-" and not Path(name).exists()
+
+
 def read_run(name: str, directory: Path | None = None) -> Run:
     """A stored run by its id, the first digits of that or ``last``; or one in a file.
 

@@ -5,7 +5,7 @@
 //! every EVERY seconds, for the first time one period after the first that it hears, and ends with its
 //! standard input.
 
-#[path = "../tests/ground_truth/quic.rs"]
+#[path = "../tests/probe/ground_truth/quic.rs"]
 mod quic;
 
 use std::io::{self, Read as _, Write as _};

@@ -1,10 +1,9 @@
-//! What makes a connection carry many requests at once: HTTP/2, HTTP/3 or a WebSocket.
+//! What makes a connection carry many requests at once: HTTP/2 or HTTP/3.
 
 use crate::clock::{NEVER, Nanos};
 use crate::exchange::Exchange;
 use crate::http2::Manner;
 use crate::multiplexed::{Known, Tally};
-use crate::websocket;
 use crate::{http2, http3};
 
 /// The streams of a connection.
@@ -14,8 +13,6 @@ pub enum Carrier {
     Http2(Box<http2::Multiplex>),
     /// Over QUIC.
     Http3(Box<http3::Multiplex>),
-    /// Over TCP, where each request is a message.
-    WebSocket(Box<websocket::Channel>),
 }
 
 /// The same of all.
@@ -24,7 +21,6 @@ macro_rules! all {
         match $own {
             Carrier::Http2($streams) => $what,
             Carrier::Http3($streams) => $what,
-            Carrier::WebSocket($streams) => $what,
         }
     };
 }
@@ -42,11 +38,7 @@ impl Carrier {
 
     /// Whether the server takes no more on it.
     pub fn is_leaving(&self) -> bool {
-        match self {
-            Self::Http2(streams) => streams.is_leaving(),
-            Self::Http3(streams) => streams.is_leaving(),
-            Self::WebSocket(_) => false,
-        }
+        all!(self, streams => streams.is_leaving())
     }
 
     /// Whether it will carry nothing any more.
@@ -64,23 +56,18 @@ impl Carrier {
         match self {
             Self::Http2(streams) => streams.has_made(),
             Self::Http3(streams) => streams.has_unsent(),
-            Self::WebSocket(channel) => channel.has_unsent(),
         }
     }
 
     /// What was counted of its streams.
     pub fn tally(&self) -> Tally {
-        match self {
-            Self::Http2(streams) => streams.tally(),
-            Self::Http3(streams) => streams.tally(),
-            Self::WebSocket(_) => Tally::default(),
-        }
+        all!(self, streams => streams.tally())
     }
 
     /// What was counted beneath them, of QUIC.
     pub fn traffic(&self) -> Option<http3::Traffic> {
         match self {
-            Self::Http2(_) | Self::WebSocket(_) => None,
+            Self::Http2(_) => None,
             Self::Http3(streams) => Some(streams.traffic()),
         }
     }
@@ -95,17 +82,11 @@ impl Carrier {
         all!(self, streams => &mut streams.known)
     }
 
-    /// Whether it is to change its port by now.
-    pub fn moves_by(&self, now: Nanos) -> bool {
-        matches!(self, Self::Http3(streams) if streams.moves_by(now))
-    }
-
     /// Sends a request whose header block this is; only of HTTP/2 it is said how to answer it.
     pub fn open(&mut self, exchange: Exchange, block: &[u8], manner: Option<&Manner>) {
         match (self, manner) {
             (Self::Http2(streams), Some(manner)) => streams.open(exchange, block, manner),
             (Self::Http3(streams), _) => streams.open(exchange, block),
-            (Self::WebSocket(channel), _) => channel.open(exchange),
             (Self::Http2(_), None) => debug_assert!(false, "a class of HTTP/2 has one"),
         }
     }
@@ -114,18 +95,14 @@ impl Carrier {
     pub fn pace_windows(&mut self, now: Nanos) -> Nanos {
         match self {
             Self::Http2(streams) => streams.pace_windows(now),
-            Self::Http3(_) | Self::WebSocket(_) => NEVER,
+            Self::Http3(_) => NEVER,
         }
     }
 
     /// Makes as much of the bodies of its requests as the server and their pace let go now, up to a
     /// piece of all together: how many bytes, and when their pace lets more go.
     pub fn fill(&mut self, now: Nanos) -> (u64, Nanos) {
-        match self {
-            Self::Http2(streams) => streams.fill(now),
-            Self::Http3(streams) => streams.fill(now),
-            Self::WebSocket(_) => (0, NEVER),
-        }
+        all!(self, streams => streams.fill(now))
     }
 
     /// Takes note of bodies that are handed over. Of HTTP/3 it is known when they are.
@@ -147,23 +124,19 @@ impl Carrier {
 
     /// What is under way.
     pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        let (two, three, messages) = match self {
-            Self::Http2(streams) => (Some(streams.exchanges()), None, None),
-            Self::Http3(streams) => (None, Some(streams.exchanges()), None),
-            Self::WebSocket(channel) => (None, None, Some(channel.exchanges())),
+        let (two, three) = match self {
+            Self::Http2(streams) => (Some(streams.exchanges()), None),
+            Self::Http3(streams) => (None, Some(streams.exchanges())),
         };
-        let streams = two.into_iter().flatten().chain(three.into_iter().flatten());
-        streams.chain(messages.into_iter().flatten())
+        two.into_iter().flatten().chain(three.into_iter().flatten())
     }
 
     /// The same, to take note of what has come.
     pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        let (two, three, messages) = match self {
-            Self::Http2(streams) => (Some(streams.exchanges_mut()), None, None),
-            Self::Http3(streams) => (None, Some(streams.exchanges_mut()), None),
-            Self::WebSocket(channel) => (None, None, Some(channel.exchanges_mut())),
+        let (two, three) = match self {
+            Self::Http2(streams) => (Some(streams.exchanges_mut()), None),
+            Self::Http3(streams) => (None, Some(streams.exchanges_mut())),
         };
-        let streams = two.into_iter().flatten().chain(three.into_iter().flatten());
-        streams.chain(messages.into_iter().flatten())
+        two.into_iter().flatten().chain(three.into_iter().flatten())
     }
 }

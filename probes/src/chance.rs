@@ -22,8 +22,6 @@ pub enum Purpose {
     Pause = 8,
     /// How long the body of a request is.
     Upload = 9,
-    /// When a connection first changes its port.
-    Move = 10,
 }
 
 /// One stream of random numbers.

@@ -24,7 +24,6 @@ use crate::source::Source;
 use crate::tls::{Client, Protocol};
 use crate::trickle::Trickle;
 use crate::upload::{self, Upload};
-use crate::websocket::{self, Opening};
 
 /// One class at work.
 #[derive(Debug)]
@@ -73,8 +72,6 @@ pub struct Class<'p> {
     closing: Chance,
     /// Draws the lengths of its requests' bodies.
     lengths: Chance,
-    /// When each connection first changes its port.
-    pub moving: Chance,
     /// Bodies that are compared with files.
     bodies: Option<Bodies<'p>>,
     /// Of a slow client.
@@ -98,7 +95,6 @@ impl<'p> Class<'p> {
         let mut recorder = Recorder::new(plan.window());
         recorder.event_streams = class.event_stream.is_some().then(Box::<Tally>::default);
         recorder.uploads = class.upload.is_some().then(Box::<upload::Tally>::default);
-        recorder.websockets = class.websocket.map(|_| Box::<websocket::Tally>::default());
         let target = plan.target_of(class);
         let (protocol, coding) = match (class.http2, class.http3) {
             (None, None) => (Protocol::Http1, Coding::default()),
@@ -138,7 +134,6 @@ impl<'p> Class<'p> {
             template: Template::new(class, target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             lengths: Chance::new(plan.seed, &class.name, Purpose::Upload),
-            moving: Chance::new(plan.seed, &class.name, Purpose::Move),
             bodies: Bodies::new(class, plan.seed),
             trickle: class
                 .read_bytes_per_second
@@ -267,21 +262,6 @@ impl<'p> Class<'p> {
                 .block
                 .render(&object, self.body_bytes(request), buffer);
         }
-    }
-
-    /// The opening of one more WebSocket; paths take turns.
-    pub fn opening(&self, opened: Nanos) -> Opening {
-        let number = self.recorder.connections_opened as usize % self.plan.paths.paths.len().max(1);
-        let mut request = Vec::new();
-        let object = self.picker.object(&Request::new(number, 0, opened));
-        self.template.render(&object, None, false, &mut request);
-        let mut headers = self.plan.headers.iter();
-        let protocols =
-            headers.find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-protocol"));
-        let nonce = [websocket::entropy(), websocket::entropy()].map(u64::to_ne_bytes);
-        let mut key = [0; 16];
-        key.copy_from_slice(nonce.as_flattened());
-        Opening::new(request, key, protocols.map(|(_, value)| value.as_str()))
     }
 
     /// How long the body of a request is; none where it has none.

@@ -201,9 +201,6 @@ impl Connection {
             None => return Ok(true),
             Some(Carrier::Http2(carried)) => carried,
             Some(Carrier::Http3(carried)) => return send_datagrams(&mut self.stream, carried),
-            Some(Carrier::WebSocket(channel)) => {
-                return send_all(&mut self.stream, self.tls.as_mut(), channel.unsent());
-            }
         };
         if let Some(tls) = &mut self.tls {
             // A session takes no more than its buffer holds.
@@ -300,29 +297,6 @@ pub fn introduce(
         .then(|| stream.local_addr())
         .transpose()?;
     stream.write_all(&protocol.header(own, endpoint))
-}
-
-/// Sends as much as goes; whether all of it is on its way.
-fn send_all(
-    stream: &mut TcpStream,
-    tls: Option<&mut Session>,
-    out: &mut Vec<u8>,
-) -> io::Result<bool> {
-    if let Some(tls) = tls {
-        let mut sent = 0;
-        while tls.flush(stream)? && sent < out.len() {
-            let count = (out.len() - sent).min(RECORD_BYTES);
-            tls.send(stream, &out[sent..sent + count])?;
-            sent += count;
-        }
-        out.drain(..sent);
-        return Ok(out.is_empty() && !tls.has_unsent());
-    }
-    if !out.is_empty() {
-        let sent = write_some(stream, out)?;
-        out.drain(..sent);
-    }
-    Ok(out.is_empty())
 }
 
 /// Sends what there is to send; whether the socket took all of it.

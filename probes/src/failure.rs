@@ -31,12 +31,6 @@ pub enum Failure {
     Hash,
     /// The server got another number of bytes than were sent.
     Upload,
-    /// The opening of a WebSocket was answered with another status than 101.
-    Upgrade,
-    /// The server ended a WebSocket before the echo of a message.
-    Closed,
-    /// Another message than the one that was sent.
-    Echo,
     /// No complete reply before the timeout.
     Timeout,
     /// This host has no free local port.
@@ -51,7 +45,7 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 18] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
@@ -65,9 +59,6 @@ impl Failure {
         Self::Range,
         Self::Hash,
         Self::Upload,
-        Self::Upgrade,
-        Self::Closed,
-        Self::Echo,
         Self::Timeout,
         Self::LocalPorts,
         Self::Descriptors,
@@ -98,9 +89,6 @@ impl Failure {
             Self::Range => "range",
             Self::Hash => "hash",
             Self::Upload => "upload",
-            Self::Upgrade => "upgrade",
-            Self::Closed => "closed",
-            Self::Echo => "echo",
             Self::Timeout => "timeout",
             Self::LocalPorts => "local_ports",
             Self::Descriptors => "descriptors",

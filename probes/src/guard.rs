@@ -28,7 +28,7 @@ pub enum Place {
 }
 
 /// Checks a plan against this host; where its targets are: elsewhere when one of them is. A socket that
-/// data goes to is held from then on: another one at its path is not asked.
+/// bodies go to is held from then on: another one at its path is not asked.
 ///
 /// # Errors
 /// `Error::Refused` when a target is not permitted, `Error::Plan` when the host cannot carry
@@ -37,7 +37,7 @@ pub fn check(plan: &mut Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
     let ours = OwnProcesses::find();
     let mut held = HashMap::new();
-    for class in plan.classes.iter().filter(|it| it.sends_data()) {
+    for class in plan.classes.iter().filter(|it| it.upload.is_some()) {
         match &plan.target_of(class).endpoint {
             Endpoint::Unix(path) => {
                 let socket = hold_socket(path).ok();
@@ -118,21 +118,16 @@ fn is_ours(ours: Option<&OwnProcesses>, at: SocketAddr, way: Carrying, own: &[Ip
     }
 }
 
-/// Refuses bodies, and messages over WebSockets, for any server but one that nginx-tune started on this host, whatever is permitted: they
+/// Refuses bodies for any server but one that nginx-tune started on this host, whatever is permitted: they
 /// change what they are sent to. The plan has no say in it, and no option.
 fn check_upload(class: &Class, is_ours: bool, whom: &str) -> Result<(), Error> {
     if is_ours {
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "class {:?} sends {}, and {whom} is not a server that nginx-tune started: they are sent to no \
+        "class {:?} sends bodies, and {whom} is not a server that nginx-tune started: they are sent to no \
          other, whatever is allowed",
         class.name,
-        if class.websocket.is_some() {
-            "messages"
-        } else {
-            "bodies"
-        }
     )))
 }
 

@@ -63,6 +63,5 @@ pub mod tls;
 pub mod trickle;
 pub mod upload;
 pub mod validity;
-pub mod websocket;
 pub mod workers;
 pub mod zipf;

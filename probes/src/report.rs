@@ -1,6 +1,5 @@
 //! The measurement as JSON: document `nginx-tune/measurement/1`, the part that the probe fills.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Map, Value, json};
@@ -17,7 +16,6 @@ use crate::recorder::{Recorder, Second};
 use crate::surroundings::clock_source;
 use crate::upload;
 use crate::validity::flags;
-use crate::websocket;
 use crate::workers::Share;
 
 /// The measurement of a run.
@@ -98,7 +96,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         .iter()
         .map(|(status, &count)| (status.to_string(), count.into()))
         .collect();
-    let mut document = json!({
+    json!({
         "requests": record.requests,
         "requests_per_second": per_second(record.requests),
         "bytes": record.bytes,
@@ -139,12 +137,6 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
             document["datagrams_received"] = traffic.datagrams_received.into();
             document["lost_packets"] = traffic.lost_packets.into();
             document["dropped_datagrams"] = traffic.dropped_datagrams.into();
-            document["migrations"] = traffic.migrations.into();
-            document["followed_migrations"] = traffic.followed_migrations.into();
-            document["lost_migrations"] = traffic.lost_migrations.into();
-            document["path_challenges"] = traffic.path_challenges.into();
-            document["moved_requests"] = traffic.moved_requests.into();
-            document["moved_answers"] = traffic.moved_answers.into();
             document
         }),
         "event_stream": record.event_streams.as_deref().map(of_event_streams),
@@ -154,10 +146,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
             "differing": bodies.differing,
             "unread": bodies.unread,
         })),
-    });
-    // Beside the others: a macro takes no more fields at once.
-    document["websocket"] = json!(record.websockets.as_deref().map(of_websockets));
-    document
+    })
 }
 
 fn of_streams(streams: &Tally) -> Value {
@@ -186,33 +175,6 @@ fn of_event_streams(tally: &event_stream::Tally) -> Value {
         "first_body_seconds": tally.first_body.document(),
         "gap_seconds": tally.gap.document(),
         "event_delay_seconds": tally.event_delay.document(),
-    })
-}
-
-fn of_websockets(tally: &websocket::Tally) -> Value {
-    let by_number = |counts: &BTreeMap<u16, u64>| {
-        let counts = counts.iter();
-        counts
-            .map(|(number, count)| (number.to_string(), (*count).into()))
-            .collect::<Map<_, _>>()
-    };
-    json!({
-        "opened": tally.opened,
-        "refused": by_number(&tally.refused),
-        "echoes": tally.echoes,
-        "late": tally.late,
-        "unasked": tally.unasked,
-        "pings": tally.pings,
-        "fragmented": tally.fragmented,
-        "most_messages": tally.most_messages,
-        "early_ends": tally.early_ends(),
-        "closes": by_number(&tally.closes),
-        "tcp_ends": tally.tcp_ends,
-        "resets": tally.resets,
-        "faults": tally.faults,
-        "silent": tally.silent,
-        "opening_seconds": tally.opening.document(),
-        "gap_seconds": tally.gap.document(),
     })
 }
 

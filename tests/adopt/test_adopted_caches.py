@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import Site
@@ -48,7 +49,7 @@ def settings_of(found: dict[str, Decision]) -> list[Setting]:
     return [s for d in found.values() for s in d.settings]
 
 
-@pytest.mark.parametrize("module", ["fastcgi", "uwsgi", "scgi"])
+@each_row("module", ["fastcgi", "uwsgi", "scgi"])
 def test_a_cache_of_another_module_is_decided_in_its_own_words(module: str) -> None:
     conf = WORDPRESS % (module, module, module)
     shown = kind_in(parse_text(conf, file="/n.conf"))
@@ -126,7 +127,7 @@ def test_what_must_stay_free_is_a_small_share() -> None:
     assert not [s for s in settings_of(held(conf, room=full)) if s.directive.endswith("cache_path")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("filesystem", "free_mebibytes", "in_place"),
     [("xfs", 100_000, True), ("xfs", 500, False), ("tmpfs", 100_000, False)],
 )
@@ -164,7 +165,7 @@ def test_an_age_is_the_operators() -> None:
         assert [arg for arg in line.args if arg.startswith("inactive")] == ([own] if own else [])
 
 
-@pytest.mark.parametrize(("is_assumed", "is_bound"), [(True, False), (False, True)])
+@each_row(("is_assumed", "is_bound"), [(True, False), (False, True)])
 def test_no_bound_by_the_keys_of_objects_whose_size_is_assumed(
     is_assumed: bool, is_bound: bool
 ) -> None:
@@ -191,8 +192,8 @@ def test_no_bound_by_the_keys_of_objects_whose_size_is_assumed(
     assert any("as much as the keys" in line.reason for line in lines) is is_bound
 
 
-@pytest.mark.parametrize("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
-@pytest.mark.parametrize(
+@each_row("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
+@each_row(
     ("scanned", "held_bytes", "keys", "is_bound"),
     [
         ("/data/1/www", 665_527, "10m", False),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from made_decisions import decide
 from msgspec.structs import replace
+from rows import each_row
 from situations import host, load, nginx
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.site import Site
 
@@ -134,12 +135,12 @@ OF_THE_SERVER = [
 ]
 
 
-@pytest.mark.parametrize("locations", ALIKE)
+@each_row("locations", ALIKE)
 def test_a_place_that_answers_all_alike_is_cached(locations: str) -> None:
     assert cached_lines(locations) == [9]
 
 
-@pytest.mark.parametrize("locations", APART)
+@each_row("locations", APART)
 def test_a_place_whose_answers_depend_on_who_asks_is_not(locations: str) -> None:
     alone = held(locations)
     for name in ("cache-layout", "cache-key", "cache-updates"):
@@ -152,12 +153,12 @@ def test_a_place_whose_answers_depend_on_who_asks_is_not(locations: str) -> None
     assert said.startswith("/n.conf:10 ")
 
 
-@pytest.mark.parametrize("line", OF_THE_SERVER)
+@each_row("line", OF_THE_SERVER)
 def test_a_server_that_looks_at_who_asks_has_no_place_for_all(line: str) -> None:
     assert cached_lines(f"{line} {OPEN}") == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("second", "is_told_apart"),
     [
         ("listen 81; server_name a;", True),
@@ -189,8 +190,8 @@ def test_a_stream_that_the_site_names_is_not_cached_and_says_so_once() -> None:
     assert lines == [(9, "cache_1"), (10, "off")]
 
 
-@pytest.mark.parametrize("asks", ["auth_request /check;", "mirror /check;"])
-@pytest.mark.parametrize("name", ["= /check", "/", "~ ^/ch"])
+@each_row("asks", ["auth_request /check;", "mirror /check;"])
+@each_row("name", ["= /check", "/", "~ ^/ch"])
 def test_what_nginx_asks_beside_a_request_is_never_kept(asks: str, name: str) -> None:
     """Its subrequest has the address of the client's request: the next one would be let in."""
     files = f"location /files/ {{ {asks} root /srv; }}"

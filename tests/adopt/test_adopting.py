@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset
@@ -83,7 +84,7 @@ def test_a_filter_that_reads_bodies_is_named() -> None:
     assert not any("bodies into pieces" in risk for risk in silent.risks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         "proxy_cache_key $host$uri;",
@@ -146,7 +147,7 @@ def wanted(found: dict[str, Decision], directive: str) -> list[Setting]:
     return [s for d in found.values() for s in d.settings if s.directive == directive]
 
 
-@pytest.mark.parametrize("kind", ["static", "media", "cache", "proxy"])
+@each_row("kind", ["static", "media", "cache", "proxy"])
 def test_nothing_is_named_that_the_site_has_not(kind: Kind) -> None:
     found = adopted(kind=kind)
     words = [
@@ -170,7 +171,7 @@ def test_the_own_cache_keeps_its_zone_and_levels() -> None:
     assert "levels" not in " ".join(wanted(bare, "proxy_cache_path")[0].args)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("directory", "is_refused"),
     [
         ("/data/1/cache/sub", True),
@@ -214,7 +215,7 @@ def test_connections_to_servers_of_no_upstream_group_are_not_kept() -> None:
     assert wanted(found, "proxy_http_version"), "the variable may name one"
 
 
-@pytest.mark.parametrize(("masks", "stays"), [("01 10", True), ("auto", False)])
+@each_row(("masks", "stays"), [("01 10", True), ("auto", False)])
 def test_workers_that_are_bound_to_cpus_stay_as_many(masks: str, *, stays: bool) -> None:
     """Those beyond the masks would all run on the last one's CPU."""
     found = adopted(f"worker_processes 99; worker_cpu_affinity {masks};\n{SITE}")
@@ -222,7 +223,7 @@ def test_workers_that_are_bound_to_cpus_stay_as_many(masks: str, *, stays: bool)
     assert ("binds each worker" in found["workers"].summary) == stays
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "held_gib", "is_bound"),
     [
         ("/data/1/cache", 9, True),
@@ -247,7 +248,7 @@ def test_a_cache_without_a_bound_gets_none_on_an_assumption(
     assert any(word.startswith("max_size=") for word in words) is is_bound
 
 
-@pytest.mark.parametrize("held_gib", [None, 60])
+@each_row("held_gib", [None, 60])
 def test_a_cache_that_was_not_scanned_is_not_bound_by_what_is_free(held_gib: int | None) -> None:
     """What it holds takes no part of that: all beyond 9 GiB of its 60 would be deleted."""
     tree = parse_text(SITE.replace(" max_size=5g", ""), file="/n.conf")
@@ -286,7 +287,7 @@ def test_threads_need_their_pool() -> None:
     assert aio.needs[0].startswith("thread_pool default")
 
 
-@pytest.mark.parametrize(("version", "place"), [("1.22.1", 8), ("1.26.3", 7)])
+@each_row(("version", "place"), [("1.22.1", 8), ("1.26.3", 7)])
 def test_http2_goes_where_tls_is(version: str, place: int) -> None:
     (one,) = adopted(version=version)["http2"].settings
     assert [p.line for p in one.places] == [place]
@@ -368,15 +369,15 @@ def test_an_assumed_size_of_objects_enlarges_nothing() -> None:
 
 
 def test_audit_and_decision_agree_on_keys() -> None:
-    rng = random.Random(14)
+    rng = dice("keys of a cache")
     told = beyond = 0
-    for _ in range(30):
+    for _ in range(draws(15, 200)):
         zone, most = rng.choice([1, 10, 100, 1000, 5000]), rng.choice([1, 10, 100, 1000, 20_000])
         files = rng.randint(1000, 3_000_000)
         each, memory = rng.choice([4096, 20_000, 300_000, 9_000_000]), rng.choice([1, 16, 256])
         decision, fixes = cached(f"{zone}m", f"{most}g", files, files * each, memory * GIBIBYTE)
         said = "enlarge" in decision.summary or any("lower max_size" in r for r in decision.risks)
-        assert said == bool(fixes), (zone, most, each, memory, decision.summary, fixes)
+        assert said == bool(fixes), (REPEAT, zone, most, each, memory, fixes)
         if said and not (over := any("lower max_size" in r for r in decision.risks)):
             (size,) = re.findall(r"enlarge it to (\d+)m", decision.summary)
             (least,) = re.findall(r"keys_zone=own:(\d+)m", fixes[0])
@@ -384,5 +385,5 @@ def test_audit_and_decision_agree_on_keys() -> None:
             told += 1
         elif said:
             beyond += over
-    assert told
-    assert beyond
+    assert told, REPEAT
+    assert beyond, REPEAT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 from test_multiplexing import held
 
 WHITELIST = (
@@ -11,7 +11,7 @@ WHITELIST = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server"),
     [
         (WHITELIST % ("limit_conn_zone", ""), "limit_conn p 10;"),
@@ -37,7 +37,7 @@ def test_a_limit_that_a_page_does_not_reach_hinders_nothing() -> None:
     assert held(f"}} server {{ listen 80; {other}", "limit_conn_zone $uid zone=p:1m;").settings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "is_told"),
     [
         (WHITELIST % ("limit_req_zone", " rate=5r/s"), True),
@@ -57,7 +57,7 @@ BY_PROTOCOL = "map $server_protocol $bad { default 0; HTTP/2.0 1; }"
 BY_KEY = "map $server_protocol $k { HTTP/2.0 $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/s;"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server"),
     [
         (BY_PROTOCOL, "if ($bad) { return 403; }"),
@@ -83,7 +83,7 @@ def test_what_a_map_makes_of_the_protocol_hinders(http: str, server: str) -> Non
     assert d.summary.startswith("Not written: /n.conf:7 ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server"),
     [
         # As every site with websockets has it: nothing is chosen by it.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-import pytest
+from made_decisions import decide
 from msgspec.structs import replace
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -14,8 +16,7 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.kept_open import kept_open
-from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
+from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Limits, Running, Worker
 
@@ -31,16 +32,26 @@ def one(decisions: Decisions, name: str) -> Decision:
 
 
 def conf(vhosts: int, main: str = "", events: str = "", http: str = "") -> str:
+    """Two logs for each host, of which ten share a server."""
     servers = "".join(
-        f"server {{ listen 80; server_name v{n}; root /srv/1; access_log /l/{n}.log; "
-        f"error_log /l/{n}.err; }}"
-        for n in range(vhosts)
+        f"server {{ listen 80; server_name v{first}; root /srv/1; "
+        + "".join(
+            f"access_log /l/{n}.log; error_log /l/{n}.err; "
+            for n in range(first, min(first + 10, vhosts))
+        )
+        + "}"
+        for first in range(0, vhosts, 10)
     )
     return f"{main} events {{ {events} }} http {{ {http} {servers} }}"
 
 
+@cache
+def tree_of(text: str) -> ConfTree:
+    return parse_text(text, file="/n/nginx.conf")
+
+
 def limited(text: str, limits: dict[str, Any], **other: Any) -> Decision:
-    tree = parse_text(text, file="/n/nginx.conf")
+    tree = tree_of(text)
     facts: Facts = host(limits=Limits(**limits), **other)
     given = site_in(tree, site(roots=["/srv/1"]))
     return one(hold_against(decide(facts, load(), site=given), tree), "file-limits")
@@ -72,7 +83,7 @@ def test_every_log_and_listener_of_a_configuration_is_counted_once() -> None:
     assert kept_open(tree) == (5 + 2 + 50, 2 + 10 + 3)
 
 
-@pytest.mark.parametrize("vhosts", [1, 4700])
+@each_row("vhosts", [1, 4700])
 def test_logs_of_virtual_hosts_have_room(vhosts: int) -> None:
     found = limited(conf(vhosts), NGINX | {"nofile_soft": 1024, "nofile_hard": 524288})
     bare = limited(conf(0), NGINX | {"nofile_soft": 1024, "nofile_hard": 524288})
@@ -89,7 +100,7 @@ def test_listeners_have_room_for_each_workers_own() -> None:
 
 def test_connections_and_open_files_leave_that_room() -> None:
     limits = NGINX | {"nofile_soft": 1024, "nofile_hard": 12000}
-    tree = parse_text(conf(4700), file="/n/nginx.conf")
+    tree = tree_of(conf(4700))
     given = site_in(tree, site(roots=["/srv/1"]))
     facts = host(limits=Limits(**limits))
     made = decide(facts, load(file_bytes=1 << 20), site=given)
@@ -110,7 +121,7 @@ def test_a_generated_file_counts_what_the_site_says() -> None:
     assert number(wide) - number(few) >= 400 * 8 - 1024
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("soft", "hard", "vhosts", "expected"),
     [
         (20000, 20000, 4700, 20000),
@@ -157,7 +168,7 @@ def test_nothing_is_written_where_no_limit_is_known() -> None:
     assert number(limited(conf(1, "worker_rlimit_nofile 2048;"), {})) == USUAL
 
 
-@pytest.mark.parametrize("has", [512, 100_000])
+@each_row("has", [512, 100_000])
 def test_workers_that_run_with_more_keep_it(has: int) -> None:
     running = Running(pid=1, workers=[Worker(pid=2, nofile_soft=has, nofile_hard=has)])
     found = limited(
@@ -168,10 +179,10 @@ def test_workers_that_run_with_more_keep_it(has: int) -> None:
     assert number(found) == max(USUAL, has)
 
 
-@pytest.mark.parametrize(("vhosts", "fires"), [(4700, True), (10, False)])
+@each_row(("vhosts", "fires"), [(4700, True), (10, False)])
 def test_the_audit_counts_logs_too(vhosts: int, fires: bool) -> None:
     text = conf(vhosts, "worker_rlimit_nofile 9216;", "worker_connections 4096;")
-    tree = parse_text(text, file="/n/nginx.conf")
+    tree = tree_of(text)
     found = [f for f in audit(tree, linux(), ALL).findings if f.rule == "lim-nofile-lt-2x"]
     assert bool(found) is fires
     if fires:

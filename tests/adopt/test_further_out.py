@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
+from random import Random
 
-import pytest
+import tiers
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.standing import Standing
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.emit.changes import plan_changes
 
@@ -53,7 +54,7 @@ def aio(text: str, hot: Sequence[str] = ()) -> list[str]:
     return [f"{place.text}: {' '.join(args)}" for place, args in said]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         (conf(places("a")), ["location /a/: threads"]),
@@ -92,7 +93,7 @@ def test_what_has_a_pool_of_its_own_keeps_nothing_from_being_written_once() -> N
     ]
 
 
-def drawn(dice: random.Random, depth: int = 0, path: str = "/") -> str:
+def drawn(dice: Random, depth: int = 0, path: str = "/") -> str:
     """Locations in locations, some with a filter that reads bodies, some with ``aio``."""
     found = []
     for number in range(dice.randint(0, 4 - depth)):
@@ -107,9 +108,9 @@ def drawn(dice: random.Random, depth: int = 0, path: str = "/") -> str:
     return "\n".join(found)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_row("seed", range(tiers.draws(60, 1000)))
 def test_who_wants_threads_gets_them_and_no_filter_does(seed: int) -> None:
-    dice = random.Random(seed)
+    dice = tiers.dice(f"places {seed}")
     bodies = (
         f"{dice.choice(['', 'root /srv;'])}{dice.choice(['', '', 'ssi on;'])}{drawn(dice)}"
         for _ in range(dice.randint(1, 3))
@@ -123,6 +124,10 @@ def test_who_wants_threads_gets_them_and_no_filter_does(seed: int) -> None:
     again = parse_text(files[0].content.decode(), file="/n.conf")
     for old, new in zip(Standing(tree).answering, Standing(again).answering, strict=True):
         if body_filter(new) is None:
-            assert new.value("aio") == "threads", (text, str(new))
+            assert new.value("aio") == "threads", (tiers.REPEAT, text, str(new))
         else:
-            assert new.value("aio", "off") in ("off", old.value("aio")), (text, str(new))
+            assert new.value("aio", "off") in ("off", old.value("aio")), (
+                tiers.REPEAT,
+                text,
+                str(new),
+            )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, nginx
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import Site
@@ -53,7 +54,7 @@ def test_an_upstream_asked_as_one_client_keeps_connections() -> None:
     assert {one.directive for one in lines(kept(conf(PLAIN)))} == {*KEPT}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("locations", "line"),
     [
         (
@@ -140,7 +141,7 @@ def test_an_upstream_asked_as_one_client_or_another_keeps_none(locations: str, l
     assert line in zone.reason, "the plan's diff says it beside the upstream"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "locations",
     [
         "location / { proxy_bind 10.0.0.9; proxy_pass http://app; }",
@@ -174,8 +175,8 @@ def test_the_other_upstreams_of_a_site_keep_theirs() -> None:
     assert any('upstream "own"' in risk for risk in decision.risks)
 
 
-@pytest.mark.parametrize("kind", ["fastcgi", "scgi", "uwsgi", "memcached"])
-@pytest.mark.parametrize("group", ["", "keepalive 2; "])
+@each_row("kind", ["fastcgi", "scgi", "uwsgi", "memcached"])
+@each_row("group", ["", "keepalive 2; "])
 def test_servers_with_a_process_for_each_connection_are_left_alone(kind: str, group: str) -> None:
     """An idle connection holds one of their processes, and nobody knows how many there are."""
     location = f"location / {{ fastcgi_keep_conn on; {kind}_pass app; }}"
@@ -190,7 +191,7 @@ def test_an_upstream_for_both_kinds_is_left_alone_too() -> None:
     assert lines(decision) == []
 
 
-@pytest.mark.parametrize("server", ["unix:/run/a", "127.0.0.1:80", "localhost:80", "[::1]:80"])
+@each_row("server", ["unix:/run/a", "127.0.0.1:80", "localhost:80", "[::1]:80"])
 def test_a_server_of_this_host_keeps_none_unless_it_did(server: str) -> None:
     """A connection there costs no round trip, as up-keepalive-missing has it."""
     text = conf(PLAIN, "%s").replace("server 10.0.0.1:80; server 10.0.0.2:80;", f"server {server};")
@@ -201,14 +202,14 @@ def test_a_server_of_this_host_keeps_none_unless_it_did(server: str) -> None:
     assert {one.directive for one in lines(kept(conf(PLAIN), "measured"))} == {*KEPT}
 
 
-@pytest.mark.parametrize("provenance", ["assumed", "learnt", "measured", "declared"])
+@each_row("provenance", ["assumed", "learnt", "measured", "declared"])
 def test_a_number_is_changed_for_requests_that_are_known(provenance: Provenance) -> None:
     decision = kept(conf(PLAIN, "keepalive 2; "), provenance)
     changed = [one for one in lines(decision) if one.directive == "keepalive"]
     assert bool(changed) is (provenance != "assumed")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         "location /b { proxy_pass http://10.0.0.7:80; }",
@@ -228,14 +229,14 @@ def test_a_number_stays_where_requests_go_to_others_too(more: str) -> None:
     assert "how many of the requests" not in said(larger)
 
 
-@pytest.mark.parametrize("version", ["1.26.3", "1.30.0"])
+@each_row("version", ["1.26.3", "1.30.0"])
 def test_keepalive_0_stays(version: str) -> None:
     decision = kept(conf(PLAIN, "keepalive 0; "), "measured", version)
     assert lines(decision) == []
     assert "meant to keep none" in said(decision)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("to", "is_kept"),
     [
         ("http://app", True),
@@ -271,7 +272,7 @@ def whole(group: tuple[str, str], main: str = "", location: str = "") -> str:
     return f"{main} events {{}} http {{\n{TWO % group}\n{SERVER % location} }}"
 
 
-@pytest.mark.parametrize("main", ["worker_processes auto;", "worker_processes 4;"])
+@each_row("main", ["worker_processes auto;", "worker_processes 4;"])
 def test_a_bound_that_each_worker_counts_is_not_made_one_of_all(main: str) -> None:
     d = kept(whole(("", " max_conns=50"), main))
     assert d.settings == []
@@ -285,7 +286,7 @@ def test_a_bound_that_one_worker_counts_stays_the_same_with_more() -> None:
     assert of(whole(("", " max_conns=0"), "worker_processes 4;"), "keepalive") == [""]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "check interval=3000 type=http;",
@@ -313,7 +314,7 @@ MAP = "map $http_upgrade $up { default upgrade; '' %s; }"
 UPGRADES = "proxy_http_version 1.1; proxy_set_header Connection $up;"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("location", "more", "is_kept"),
     [
         ("proxy_http_version 1.0;", "", False),

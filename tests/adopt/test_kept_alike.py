@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 
 from nginx_tune.documents.decisions import Decision
@@ -35,9 +35,9 @@ TRUST = [
 ]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("first", "second", "line"), TRUST)
-@pytest.mark.parametrize("is_grpc", [False, True])
+@each_row("version", VERSIONS)
+@each_row(("first", "second", "line"), TRUST)
+@each_row("is_grpc", [False, True])
 def test_a_place_that_asks_more_of_tls_gets_no_connection_of_another(
     first: str, second: str, line: str, version: str, *, is_grpc: bool
 ) -> None:
@@ -59,8 +59,8 @@ ALIKE = [
 ]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("first", "second"), ALIKE)
+@each_row("version", VERSIONS)
+@each_row(("first", "second"), ALIKE)
 def test_places_that_ask_the_same_of_tls_share_theirs(
     first: str, second: str, version: str
 ) -> None:
@@ -79,8 +79,8 @@ BY_OTHER = "map $uri $up { default http://app; /s https://other; }"
 SECOND = "location /b { %s; }"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
+@each_row("version", VERSIONS)
+@each_row(
     ("locations", "more", "line"),
     [
         (f"{PLAIN} {SECOND % 'proxy_pass https://app'}", "", "proxy_pass https://app"),
@@ -116,8 +116,8 @@ def test_a_group_that_is_spoken_to_in_two_protocols_keeps_nothing(
     assert "speaks another protocol than other requests to it" in said(decision)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
+@each_row("version", VERSIONS)
+@each_row(
     ("locations", "more"),
     [
         (SCHEME, ""),
@@ -149,8 +149,8 @@ OWN_B = "location /b { proxy_pass http://b; }"
 CHOOSES = "location /ab { proxy_pass http://$ab; }"
 
 
-@pytest.mark.parametrize("group", ["", "keepalive 4;"])
-@pytest.mark.parametrize(
+@each_row("group", ["", "keepalive 4;"])
+@each_row(
     "place",
     [CHOOSES, "location /any { proxy_pass http://app$arg_more; }"],
 )
@@ -167,7 +167,7 @@ def test_a_place_that_may_ask_a_refused_group_is_left_as_it_is(place: str, group
 KEEPS = 'proxy_http_version 1.1; proxy_set_header Connection "";'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "more", "is_kept"),
     [
         (CHOOSES, "", False),
@@ -189,7 +189,7 @@ def test_a_group_whose_places_are_all_left_keeps_nothing(
     assert is_kept or "may lead to upstream b as well" in said(decision)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("other", "place"),
     [
         ("app", CHOOSES),
@@ -209,7 +209,7 @@ def test_a_place_of_groups_that_keep_theirs_is_changed(other: str, place: str) -
 UNBUFFERED = "proxy_request_buffering off;"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "location", "is_left"),
     [
         ("", UNBUFFERED, True),
@@ -240,7 +240,7 @@ def test_nothing_is_kept_where_all_bodies_are_passed_on_as_they_come() -> None:
     assert "/n.conf:6 proxy_request_buffering off: a request whose body is gone" in said(decision)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each_row("version", VERSIONS)
 def test_what_the_servers_must_bear_is_said(version: str) -> None:
     decision = kept(conf(PLAIN), "measured", version)
     [keepalive] = [one for one in decision.settings if one.directive == "keepalive"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 
 from nginx_tune.conf.body_readers import ROWS, BodyReader
@@ -73,8 +73,8 @@ def at(line: str) -> str:
     return f"location /w {{ {line}\nproxy_pass http://app; }}"
 
 
-@pytest.mark.parametrize("line", [*HARMED, *FINAL])
-@pytest.mark.parametrize("group", ["", "keepalive 300;"])
+@each_row("line", [*HARMED, *FINAL])
+@each_row("group", ["", "keepalive 300;"])
 def test_a_place_that_would_be_harmed_stays_and_is_named(line: str, group: str) -> None:
     alone = kept(conf(at(line), group))
     assert changed(alone) == set()
@@ -87,20 +87,20 @@ def test_a_place_that_would_be_harmed_stays_and_is_named(line: str, group: str) 
     assert any(f"/n.conf:6 {first(line)}" in risk for risk in both.risks)
 
 
-@pytest.mark.parametrize("line", UNHARMED)
+@each_row("line", UNHARMED)
 def test_a_place_that_would_not_be_harmed_is_changed(line: str) -> None:
     decision = kept(conf(at(line)))
     assert {one.directive for one in lines(decision)} >= {"keepalive", "proxy_set_header"}
     assert not any("not kept" in risk for risk in decision.risks)
 
 
-@pytest.mark.parametrize("line", [*HARMED[:8], *HARMED[10:12], *FINAL])
+@each_row("line", [*HARMED[:8], *HARMED[10:12], *FINAL])
 def test_since_1_29_7_nothing_changes_in_such_places(line: str) -> None:
     decision = kept(conf(at(line)), "measured", "1.30.0")
     assert [one.directive for one in lines(decision)] == ["keepalive"]
 
 
-@pytest.mark.parametrize("line", ["ssi on;", "add_after_body /api/foot;"])
+@each_row("line", ["ssi on;", "add_after_body /api/foot;"])
 def test_a_place_whose_answers_become_parts_of_pages_stays(line: str) -> None:
     """A compressed part spoils the page around it."""
     page = f"location /page {{ root /srv; {line} }}"
@@ -136,7 +136,7 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize("line", ASKING)
+@each_row("line", ASKING)
 def test_a_place_that_a_script_may_ask_stays(line: str) -> None:
     """A subrequest carries the client's Accept-Encoding, and the script would read gzip."""
     decision = kept(conf(f"location /page {{ {line} }}\n{PLAIN}"))
@@ -149,12 +149,12 @@ def test_a_place_that_a_script_may_ask_stays(line: str) -> None:
         assert changed(kept(conf(PLAIN, more=line))) == set()
 
 
-@pytest.mark.parametrize("line", ALONE)
+@each_row("line", ALONE)
 def test_a_place_beside_what_reads_no_body_is_changed(line: str) -> None:
     assert changed(kept(conf(f"location /page {{ {line} }}\n{PLAIN}"))) == {"location /"}
 
 
-@pytest.mark.parametrize("line", ["sub_filter a b;", "proxy_next_upstream off;"])
+@each_row("line", ["sub_filter a b;", "proxy_next_upstream off;"])
 def test_a_place_around_another_that_would_inherit_stays_too(line: str) -> None:
     inner = f"location /a/w {{ {line} proxy_pass http://app; }}"
     decision = kept(conf(f"location /a {{ proxy_pass http://app;\n{inner} }}\n{PLAIN}"))
@@ -165,7 +165,7 @@ def test_a_place_around_another_that_would_inherit_stays_too(line: str) -> None:
 REUSING = 'proxy_http_version 1.1; proxy_set_header Connection "";'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("location", "is_kept"),
     [
         (f"{REUSING} proxy_next_upstream off; proxy_pass http://app;", False),
@@ -188,7 +188,7 @@ def test_what_a_post_meets_on_a_closing_connection_is_said() -> None:
     assert any("a POST on one that it is closing gets 502" in risk for risk in decision.risks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("group", "version", "written"),
     [
         ("", "1.26.3", ["1s"]),
@@ -216,7 +216,7 @@ def test_it_is_said_which_places_a_pool_is_for() -> None:
     assert " places that ask it" not in said(kept(conf(f"{PLAIN}\n{PLAIN.replace('/', '/b', 1)}")))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.directive)
+@each_row("row", ROWS, ids=lambda row: row.directive)
 def test_each_row_of_the_table_keeps_a_place_at_1_0(row: BodyReader) -> None:
     words = "{ x }" if row.directive.endswith(("_block", "_code")) else "on;"
     assert changed(kept(conf(at(f"{row.directive} {words}")))) == set()

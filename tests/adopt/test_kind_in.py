@@ -6,13 +6,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.workload import Workload
 
@@ -28,7 +28,7 @@ def conf(server: str) -> str:
     return f"events {{}} http {{ {zone} server {{ listen 80; {server} }} }}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "kind", "others"),
     [
         (PROXIED, "proxy", []),
@@ -90,7 +90,7 @@ def test_an_assumed_kind_gives_no_high_confidence() -> None:
         assert any(d.confidence == "high" for d in found) == (provenance == "declared")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "args", "said"),
     [
         (None, [], "Kind of site: proxy (from {path}:1 proxy_pass)"),

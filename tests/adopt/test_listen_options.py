@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.listen_options import listen_options
@@ -26,8 +26,8 @@ def chosen(wanted: Setting, *listens: str) -> list[str]:
     return [" ".join(line.args) for line in listen_options(wanted, conf(*listens)).lines]
 
 
-@pytest.mark.parametrize("wanted", [BACKLOG, REUSEPORT])
-@pytest.mark.parametrize(
+@each_row("wanted", [BACKLOG, REUSEPORT])
+@each_row(
     ("listens", "lines"),
     [
         (["127.1:80", "127.0.0.1:80"], ["127.1:80"]),
@@ -61,7 +61,7 @@ def test_one_line_of_a_socket_gets_an_option(
     assert chosen(wanted, *listens) == lines
 
 
-@pytest.mark.parametrize(
+@each_row(
     "listens",
     [
         ["80 backlog=4096", "*:80"],
@@ -89,7 +89,7 @@ def test_what_stays_as_it_is_is_said() -> None:
     assert [one.partition(" stays")[0] for one in overlapping.left] == ["*:8004-8005"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("beside", "is_left"),
     [
         ("stream { server { listen 0127.0.0.1:8000-8003; } }", True),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
 
 
@@ -29,7 +29,7 @@ http {
 FOUR = "worker_processes 4;"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("main", "group", "version", "told"),
     [
         ("", "", "1.26.3", False),
@@ -59,7 +59,7 @@ TIMER = "init_worker_by_lua_block { ngx.timer.every(1, tick) }"
 CONTENT = "content_by_lua_block { ngx.say(count()) }"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("main", "http", "location", "line"),
     [
         ("", TIMER, CONTENT, "/n.conf:1 init_worker_by_lua_block runs in each worker"),
@@ -90,15 +90,15 @@ SHARED = "server { listen 53 udp; proxy_pass 10.0.0.1:53; } server { listen 53 u
 SIBLING = "server { listen 10.0.0.9:53 udp; proxy_pass 10.0.0.1:53; } %s"
 
 
-@pytest.mark.parametrize("conf", [LUA % ("", TIMER, ""), UDP % ("", SESSIONS % ("", ""))])
+@each_row("conf", [LUA % ("", TIMER, ""), UDP % ("", SESSIONS % ("", ""))])
 def test_one_worker_that_stays_the_only_one_is_told_nothing(conf: str) -> None:
     found = decided(f"worker_processes 1; {conf}", cpus=1)["workers"]
     assert found.withheld == ""
     assert "Not written" not in found.summary
 
 
-@pytest.mark.parametrize("main", ["", "worker_processes 1;", "worker_processes 2;"])
-@pytest.mark.parametrize(
+@each_row("main", ["", "worker_processes 1;", "worker_processes 2;"])
+@each_row(
     ("stream", "is_of_one"),
     [
         (SESSIONS % ("", ""), True),

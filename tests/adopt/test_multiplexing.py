@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
 
 CONF = """events { }
@@ -47,8 +47,8 @@ BY_ADDRESS = SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:84
 UPLOADS = "location / { proxy_pass http://10.0.0.1; %s proxy_request_buffering off; }"
 
 
-@pytest.mark.parametrize("version", ["1.22.1", "1.26.3"])
-@pytest.mark.parametrize(
+@each_row("version", ["1.22.1", "1.26.3"])
+@each_row(
     ("main", "http", "server", "listen", "reason"),
     [
         ("", "", "location / { content_by_lua_block { ngx.say(1) } }", "443 ssl", "by_lua_block"),
@@ -70,7 +70,7 @@ def test_it_stays_off(
     assert reason in d.summary
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("main", "http", "server", "listen"),
     [
         ("", "", "if ($server_protocol = HTTP/1.0) { return 444; }", "443 ssl"),
@@ -107,7 +107,7 @@ def test_an_upgrade_of_the_origin_would_end_answers() -> None:
     assert not any("proxy_hide_header" in one for one in risks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "add_header Connection keep-alive;",
@@ -130,7 +130,7 @@ def test_a_header_of_the_connection_would_end_answers(line: str) -> None:
     assert d.summary.startswith("Not written: /n.conf:7 ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "add_header Vary Upgrade;",
@@ -153,8 +153,8 @@ def test_a_header_that_the_server_undoes_hinders_nothing() -> None:
     assert not held(http="add_header Connection close;").settings
 
 
-@pytest.mark.parametrize("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
-@pytest.mark.parametrize("size", ["", "client_max_body_size 0;", "client_max_body_size 100m;"])
+@each_row("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
+@each_row("size", ["", "client_max_body_size 0;", "client_max_body_size 100m;"])
 def test_uploads_that_are_passed_on_as_they_come_keep_the_window_of_tcp(
     module: str, size: str
 ) -> None:
@@ -167,7 +167,7 @@ def test_uploads_that_are_passed_on_as_they_come_keep_the_window_of_tcp(
     assert "256k come in a round trip" in narrow.summary
 
 
-@pytest.mark.parametrize(
+@each_row(
     "server",
     [
         UPLOADS % "client_body_buffer_size 1m;",

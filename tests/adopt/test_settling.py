@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
+import tiers
+from made_decisions import decide
 from msgspec.structs import replace
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.naming import site_in
@@ -22,7 +25,6 @@ from nginx_tune.cli.held import Held
 from nginx_tune.conf.running import connections_in, descriptors_in, workers_in
 from nginx_tune.conf.thread_pools import asked_pool, declared_pools
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
-from nginx_tune.decide import decide
 from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
@@ -68,7 +70,7 @@ def by_id(one: Held) -> dict[str, Decision]:
     return {d.id: d for d in one.decisions.decisions}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("main", "http", "workers"),
     [
         ("", LUA, 1),
@@ -107,7 +109,7 @@ def test_one_process_is_told_of_and_takes_no_limit_of_descriptors() -> None:
 FILTERS = ("sub_filter a b;", "ssi on;", "image_filter resize 10 10;")
 
 
-@pytest.mark.parametrize("line", FILTERS)
+@each_row("line", FILTERS)
 def test_no_pool_is_written_where_every_body_is_filtered(line: str) -> None:
     found = by_id(held(FILES % (LUA, line), load(peak=3000, cold_peak=2500)))
     written = lines([*found.values()])
@@ -131,7 +133,7 @@ def test_a_pool_that_one_location_uses_is_written_and_its_operators_stays() -> N
     assert "holds a thread" in " ".join(s.reason for d in found.values() for s in d.settings)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("places", "pools"),
     [
         ("location /1/ { root /srv; } location /2/ { root /srv; }", ["pool_1", "pool_2"]),
@@ -206,7 +208,7 @@ STAYS = (
 )
 
 
-@pytest.mark.parametrize(("kind", "tls", "disks", "version"), CASES)
+@each_row(("kind", "tls", "disks", "version"), CASES)
 def test_every_decision_that_differs_by_what_stays_is_in_the_table(
     kind: Kind, tls: bool, disks: int, version: str
 ) -> None:
@@ -253,7 +255,7 @@ def test_it_is_made_again_until_all_fits() -> None:
     assert settling.without(settled, written - {"thread-pools"}, {"access-log"}) is None
 
 
-def drawn(dice: random.Random, folder: Path) -> str:
+def drawn(dice: Random, folder: Path) -> str:
     """An operator's tree; nginx without Lua takes it."""
 
     def some(*choices: str) -> str:
@@ -285,7 +287,7 @@ def drawn(dice: random.Random, folder: Path) -> str:
     )
 
 
-def chosen_ids(dice: random.Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def chosen_ids(dice: Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
     known = sorted({*RESTS_ON["workers"], *RESTS_ON["no_pools"], "workers", "cache-key"})
     some = tuple(dice.sample(known, dice.randint(1, 6)))
     return (some, ()) if dice.random() < 0.4 else ((), some)
@@ -326,15 +328,20 @@ def faults(made: Made, after: ConfTree, cpus: int) -> Iterator[str]:
         yield f"{connections} connections with {descriptors or 1024} descriptors"
 
 
+def tables() -> Iterator[Random]:
+    """The last one found a fault."""
+    yield from (tiers.dice(f"left out {number}") for number in range(tiers.draws(24, 300)))
+    yield Random(277)
+
+
 @pytest.mark.needs("nginx")
-@pytest.mark.parametrize("seed", [*range(24), 277])
-def test_what_is_left_out_leaves_nothing_that_rests_on_it(seed: int, tmp_path: Path) -> None:
-    dice = random.Random(seed)
+@each_row("dice", tables)
+def test_what_is_left_out_leaves_nothing_that_rests_on_it(dice: Random, tmp_path: Path) -> None:
     conf = tmp_path / "nginx.conf"
     text = drawn(dice, tmp_path)
     conf.write_text(text)
     only, but = chosen_ids(dice)
-    said = f"seed {seed}: --only {only} --except {but}\n{text}"
+    said = f"{tiers.REPEAT}: --only {only} --except {but}\n{text}"
     facts = large()
     kind: Kind = dice.choice(("static", "media"))
     workload = load(kind, cold_peak=dice.choice((None, 30, 200)), peak=dice.choice((250, 4000)))

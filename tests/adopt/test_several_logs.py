@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.decide.access_log import MOST_BUFFERED
 from nginx_tune.documents.decisions import Decision
 
@@ -37,7 +37,7 @@ def test_logs_of_servers_and_locations_are_buffered_too() -> None:
     assert buffered(d) == ["/l/a.log", "/l/b.log", "/l/c.log"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("syslog:server=127.0.0.1", "syslog is sent a datagram"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.listen_options import listen_options
@@ -65,8 +65,8 @@ OWN = [
 """Addresses that each have one: another family, port or protocol, or options already."""
 
 
-@pytest.mark.parametrize(("listens", "own"), SIBLINGS)
-@pytest.mark.parametrize("wanted", [BACKLOG, REUSEPORT])
+@each_row(("listens", "own"), SIBLINGS)
+@each_row("wanted", [BACKLOG, REUSEPORT])
 def test_an_option_goes_on_the_wildcard_alone_and_its_siblings_have_it(
     listens: list[str], own: list[str], wanted: Setting
 ) -> None:
@@ -77,7 +77,7 @@ def test_an_option_goes_on_the_wildcard_alone_and_its_siblings_have_it(
     assert not listen_options(wanted, after).lines
 
 
-@pytest.mark.parametrize("listens", OWN)
+@each_row("listens", OWN)
 def test_an_address_with_a_socket_of_its_own_gets_the_option(listens: list[str]) -> None:
     tcp = [f"listen {one}" for one in listens if "quic" not in one]
     assert placed(conf(*listens), BACKLOG) == tcp
@@ -119,7 +119,7 @@ def test_a_range_of_ports_is_of_every_address() -> None:
     assert [one.address for one in listeners(conf("8080-8090"))] == ["*:8080-8090"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "listens", "version"),
     [
         ("ls-reuseport-candidate", ["80", "10.0.0.5:80"], "1.18.0"),

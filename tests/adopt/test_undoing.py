@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-import pytest
+from rows import each_row
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.undoing import UNDO
@@ -44,7 +44,7 @@ def test_every_way_to_undo_is_tried() -> None:
     assert AGAINST.keys() == UNDO.keys()
 
 
-@pytest.mark.parametrize("name", AGAINST)
+@each_row("name", AGAINST)
 def test_what_stands_against_a_decision_is_undone(name: str) -> None:
     verdict, events, server, undone = AGAINST[name]
     found = held(name, verdict, events, server)
@@ -55,7 +55,7 @@ def test_what_stands_against_a_decision_is_undone(name: str) -> None:
     assert found.summary == f"Take out {line}. As said."
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@each_row("name", HARMLESS)
 def test_what_does_no_harm_stays(name: str) -> None:
     verdict = AGAINST[name][0]
     found = held(name, verdict, "", HARMLESS[name])

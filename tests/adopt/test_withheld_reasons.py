@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.adopt.together import GOES_WITH, left_alone, needed_by, with_companions
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.workload import Kind
 from nginx_tune.emit.changes import plan_changes
@@ -28,7 +28,7 @@ def held(text: str, name: str, kind: Kind = "static", *, http3: bool = False) ->
 TLS = "events {}\nhttp { server { listen 443 ssl%s; root /srv/1; %s } }"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "reason"),
     [
         (TLS % ("", "access_by_lua_file a;"), "http2", "/n.conf:2 access_by_lua_file a: Lua "),

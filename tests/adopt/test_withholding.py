@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from made_decisions import decide
 from msgspec.structs import replace
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -12,7 +13,6 @@ from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.ciphers import http2_fault
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts
@@ -41,8 +41,8 @@ def held(conf: str, name: str, version: str = "1.26.3") -> Decision:
     return {d.id: d for d in hold_against(decisions, tree).decisions}[name]
 
 
-@pytest.mark.parametrize("version", ["1.22.1", "1.26.3"])
-@pytest.mark.parametrize(
+@each_row("version", ["1.22.1", "1.26.3"])
+@each_row(
     ("http", "server", "reason"),
     [
         ("", f"ssl_protocols TLSv1.2; {OLD}", "only ciphers that HTTP/2 forbids"),
@@ -60,7 +60,7 @@ def test_http2_stays_off_where_browsers_would_be_refused(
     assert reason in d.summary
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server"),
     [
         ("", ""),
@@ -83,7 +83,7 @@ def test_beside_tls_13_old_ciphers_are_a_risk() -> None:
     assert any("come with TLS 1.2 end the connection" in risk for risk in d.risks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ciphers", "chosen", "offered"),
     [
         ("HIGH:!aNULL:!MD5", None, None),
@@ -171,7 +171,7 @@ def sendfile(text: str, *filesystems: str | None) -> Decision:
 OFF = "sendfile off;"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("second", "filesystems"),
     [
         ("/srv/2", (None, None)),
@@ -195,7 +195,7 @@ def test_a_written_sendfile_off_stays_where_the_file_system_may_need_it(
     assert any("/n.conf:5 sendfile off stays: the file" in risk for risk in d.risks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server", "changed"),
     [(OFF, "", ["sendfile off"]), ("", OFF, ["http", "sendfile off"]), ("", "", ["http"])],
 )
@@ -210,8 +210,8 @@ def test_a_written_sendfile_off_goes_where_all_files_are_known_to_be_on_disks(
 BEHIND = "events { } http { server { listen 80; root /srv/1; } } worker_processes 8;"
 
 
-@pytest.mark.parametrize("version", ["1.14.2", "1.15.2"])
-@pytest.mark.parametrize("is_first", [True, False])
+@each_row("version", ["1.14.2", "1.15.2"])
+@each_row("is_first", [True, False])
 def test_reuseport_is_not_written_where_old_nginx_ignores_it(
     version: str, *, is_first: bool
 ) -> None:
@@ -228,7 +228,7 @@ def test_reuseport_is_not_written_where_old_nginx_ignores_it(
     assert ("comes after http" in d.summary) is not is_written
 
 
-@pytest.mark.parametrize("name", ["virtiofs", "osxfs", "fuse.grpcfuse", "hgfs", "fuse.vmhgfs-fuse"])
+@each_row("name", ["virtiofs", "osxfs", "fuse.grpcfuse", "hgfs", "fuse.vmhgfs-fuse"])
 def test_decision_and_audit_know_the_same_shared_folders(name: str) -> None:
     def on(filesystem: str) -> Facts:
         facts = host()
@@ -253,7 +253,7 @@ http { server {
 """
 
 
-@pytest.mark.parametrize("line", ["ssi on;", "sub_filter a b;", "image_filter test;"])
+@each_row("line", ["ssi on;", "sub_filter a b;", "image_filter test;"])
 def test_no_threads_are_inherited_where_a_filter_reads_bodies(line: str) -> None:
     settings = held(FILTERED % (line, ""), "thread-pools").settings
     off = [s for s in settings if s.args == ["off"]]
@@ -280,7 +280,7 @@ http { server { listen 80; location / { root /srv/1; %s } location /b/ { root /s
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "places"),
     [
         (("aio threads=disk1;", "aio threads=disk2;"), []),
@@ -298,13 +298,13 @@ def test_pools_of_their_own_are_not_taken_from_disks(
     assert [place.text for s in d.settings for place in s.places] == places
 
 
-@pytest.mark.parametrize(("own", "stays"), [("2 1m", True), ("4 1m", True), ("2 4k", False)])
+@each_row(("own", "stays"), [("2 1m", True), ("4 1m", True), ("2 4k", False)])
 def test_larger_buffers_stay(own: str, *, stays: bool) -> None:
     d = held(TLS % (f"output_buffers {own};", ""), "output-buffers")
     assert (d.settings == []) is stays
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("caches", "more"),
     [
         ("", 0),
@@ -325,7 +325,7 @@ def test_open_files_that_stand_count_among_the_descriptors(caches: str, more: in
     assert int(own.args[0]) - int(plain.args[0]) == more
 
 
-@pytest.mark.parametrize(("method", "written"), [("select", False), ("epoll", True)])
+@each_row(("method", "written"), [("select", False), ("epoll", True)])
 def test_no_more_connections_than_select_takes(method: str, written: bool) -> None:
     """ngx_select_init_conf(): nginx does not start with more than FD_SETSIZE."""
     conf = f"events {{ use {method}; }}\nhttp {{ server {{ listen 80; root /srv/1; }} }}\n"

@@ -6,13 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from made_decisions import decide
 from msgspec.structs import replace
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.decide.upstream_keepalive import zone_size
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.site import Site, Upstream
@@ -53,7 +55,7 @@ def nginx_says(path: Path) -> str:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("count", SERVERS)
+@each_row("count", SERVERS)
 def test_nginx_has_room_for_all_of_them(tmp_path: Path, count: int) -> None:
     tree = parse_text(text_of(tmp_path, count), file=str(tmp_path / "nginx.conf"))
     [file] = plan_changes(held(tree), tree, lambda _files: set()).files
@@ -73,7 +75,7 @@ def test_nginx_has_none_where_the_size_is_fixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("count", [1, 60, 61, 100, 256])
+@each_row("count", [1, 60, 61, 100, 256])
 def test_a_generated_file_has_room_too(tmp_path: Path, count: int) -> None:
     logs = {"error_log": f"{tmp_path}/error.log", "access_log": "off"}
     own = site(upstreams=[Upstream(name="app", servers=addresses(count))], **logs)
@@ -86,7 +88,7 @@ def test_a_generated_file_has_room_too(tmp_path: Path, count: int) -> None:
     assert "no memory" not in nginx_says(path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("servers", "size"),
     [
         (["10.0.0.1:80 weight=2"], "64k"),
@@ -103,7 +105,7 @@ def test_a_name_may_have_many_addresses(servers: list[str], size: str) -> None:
     assert zone_size(servers) == size
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "limit_req_zone $uri zone=upstream_app:1m rate=1r/s;",

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from scratch_nginx import Server
 
 HELD_SECONDS = 1.0
-"""For a reply that may never come."""
+"""For a reply that will never come."""
 
 
-def ask(server: Server, path: str) -> socket.socket:
+def ask(server: Server, path: str, patience: float = 30) -> socket.socket:
     """A connection on which a request was sent."""
-    peer = server.connect(HELD_SECONDS)
+    peer = server.connect(patience)
     peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     return peer
 
@@ -29,13 +29,13 @@ def status_of(peer: socket.socket) -> int | None:
 
 
 @contextlib.contextmanager
-def transfers(server: Server, paths: list[str]) -> Iterator[list[int | None]]:
+def transfers(server: Server, paths: list[str], patience: float = 30) -> Iterator[list[int | None]]:
     """One request after the other, all held open; the status of each."""
     with contextlib.ExitStack() as held:
         peers = []
         statuses = []
         for path in paths:
-            peer = held.enter_context(ask(server, path))
+            peer = held.enter_context(ask(server, path, patience))
             peers.append(peer)
             statuses.append(status_of(peer))
         yield statuses

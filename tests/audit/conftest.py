@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,37 +24,51 @@ def nginx(request: pytest.FixtureRequest) -> Nginx:
 def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Serve]:
     """Start nginx on a configuration; ``PORT`` and ``DIR`` in it are replaced.
 
-    ``under`` is a command that runs it in its place, such as ``taskset``.
+    ``under`` is a command that runs it in its place, such as ``taskset``. Each has a directory of
+    its own, if none is given.
     """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(conf: str, under: Sequence[str] = ()) -> Server:
+    def start(
+        conf: str,
+        under: Sequence[str] = (),
+        *,
+        directory: Path | None = None,
+        has_workers: bool = True,
+    ) -> Server:
+        if directory is None:
+            directory = tmp_path / f"nginx-{len(started)}"
+            directory.mkdir()
         port = free_port()
-        path = write_conf(tmp_path, conf.replace("PORT", str(port)))
-        process = subprocess.Popen([*under, nginx.program, "-p", tmp_path, "-c", path])
+        path = write_conf(directory, conf.replace("PORT", str(port)))
+        process = subprocess.Popen([*under, nginx.program, "-p", directory, "-c", path])
         started.append(process)
-        server = Server(tmp_path, port, process)
-        for _ in range(200):
-            try:
-                server.connect().close()
-            except ConnectionRefusedError:
-                time.sleep(0.02)
-            else:
-                # The listening socket is there before the first worker.
-                until(lambda: bool(server.workers()), 5)
-                return server
-        raise AssertionError(server.log())
+        server = Server(directory, port, process)
+        assert until(lambda: _listens(server)), server.log()
+        # The listening socket is there before the first worker.
+        assert not has_workers or until(lambda: bool(server.workers()))
+        return server
 
     yield start
     for process in started:
         for worker in Server(tmp_path, 0, process).workers():
             subprocess.run(["kill", "-CONT", str(worker)], check=False)
         process.terminate()
+    for process in started:
         try:
             process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _listens(server: Server) -> bool:
+    assert server.process.poll() is None, server.log()
+    try:
+        server.connect().close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

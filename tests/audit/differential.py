@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import cache, partial
 from pathlib import Path
 
 from nginx_versions import find_nginx
@@ -182,9 +183,11 @@ def run(count: int, seed: int, program: str = NGINX) -> tuple[Counter[str], list
         path = directory / "nginx.conf"
         nginx = Nginx(directory, program, version)
         try:
-            right = [text for text in texts if _is_right(nginx, path, text)]
+            is_right = cache(partial(_is_right, nginx, path))
             for number in range(count):
-                text = dice.choice(right if dice.random() < 0.9 else texts)
+                text = dice.choice(texts)
+                while dice.random() < 0.9 and not is_right(text):
+                    text = dice.choice(texts)
                 text = damaged(dice, text, names).replace("CACHE/", f"{directory}/")
                 path.write_bytes(text.encode("utf-8", "surrogateescape"))
                 accepted, words = nginx.judge("nginx.conf")

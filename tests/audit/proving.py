@@ -38,13 +38,14 @@ def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether it comes true in time."""
-    for _ in range(int(seconds / 0.02)):
-        if condition():
-            return True
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether it comes true in time, which is long: others may be busy on this machine."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
         time.sleep(0.02)
-    return False
+    return True
 
 
 @contextlib.contextmanager

@@ -54,7 +54,14 @@ class Server:
 class Serve(Protocol):
     """Starts nginx on a configuration."""
 
-    def __call__(self, conf: str, under: Sequence[str] = ()) -> Server: ...
+    def __call__(
+        self,
+        conf: str,
+        under: Sequence[str] = (),
+        *,
+        directory: Path | None = None,
+        has_workers: bool = True,
+    ) -> Server: ...
 
 
 def read_reply(peer: socket.socket) -> Reply:

@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from conf_files import Files
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -51,7 +52,7 @@ def _fires(rule: str, text: str) -> tuple[bool, bool]:
     return bool(found.findings), wants
 
 
-@pytest.mark.parametrize("rule", BARE)
+@each_row("rule", BARE)
 def test_a_rule_is_silent_where_an_include_around_its_place_was_not_read(rule: str) -> None:
     conf = BARE[rule]
     assert _fires(rule, conf % "") == (True, False)
@@ -104,7 +105,7 @@ def test_map_says_where_files_are_and_a_missing_include_is_a_note(
     assert broken.returncode == 3, "what is here and cannot be parsed is a fault all the same"
 
 
-@pytest.mark.parametrize("value", ["nginx", "etc=nginx", "/etc=nowhere", "/etc="])
+@each_row("value", ["nginx", "etc=nginx", "/etc=nowhere", "/etc="])
 def test_a_map_that_is_none(run_cli: Run, checkout: Path, value: str) -> None:
     run = run_cli("audit", "nginx/nginx.conf", "--map", value)
     assert run.returncode == 2

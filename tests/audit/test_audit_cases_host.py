@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -512,7 +512,7 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     rule, text, facts, expected = CASES[name]
     assert outcome(rule, text, facts) == expected
@@ -521,9 +521,9 @@ def test_case(name: str) -> None:
 LIMITS = tuple(rule for rule in ALL if rule.id.startswith(("lim-", "io-open-cache-fd")))
 
 
-@pytest.mark.parametrize("connections", [512, 1024, 4096, 65_536])
-@pytest.mark.parametrize("workers", ["1", "auto"])
-@pytest.mark.parametrize("quota", [1.0, 3.5, 16.0])
+@each_row("connections", [512, 1024, 4096, 65_536])
+@each_row("workers", ["1", "auto"])
+@each_row("quota", [1.0, 3.5, 16.0])
 def test_the_numbers_of_fixes_are_the_last_word(
     connections: int, workers: str, quota: float
 ) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
+from rows import each_row
 
 from nginx_tune.audit.examples import linux
 
@@ -15,7 +15,7 @@ UNSAID = "server_name a.example.com;"
 FIRST = "server { listen 80 default_server; return 444; }"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         (f"server {{ {TWO} {PASSED % ''} }}", 1),
@@ -65,7 +65,7 @@ DISKS = linux(disks={f"/d{n}": (f"sd{'abc'[n - 1]}", "hdd") for n in (1, 2, 3)})
 SAME = linux(disks={f"/d{n}": ("sda", "hdd") for n in (1, 2, 3)})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conf", "facts", "found"),
     [
         (chain(11), None, 0),
@@ -84,7 +84,7 @@ def test_chains_of_roots(conf: str, facts: object, found: int) -> None:
     assert outcome("io-try-files-chain", conf, facts) == found  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "found"),
     [
         ("aio threads; sub_filter a b;", 1),

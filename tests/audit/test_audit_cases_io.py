@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.examples import linux
 from nginx_tune.documents.facts import (
@@ -480,7 +480,7 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     rule, conf, facts, expected = CASES[name]
     assert outcome(rule, conf, facts) == expected

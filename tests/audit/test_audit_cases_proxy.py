@@ -3,9 +3,9 @@ they lack."""
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import GIB, linux
@@ -429,7 +429,7 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     rule, conf, facts, expected = CASES[name]
     assert outcome(rule, conf, facts) == expected
@@ -448,7 +448,7 @@ def test_the_fix_beside_an_upgrade_header_keeps_websockets() -> None:
     assert outcome(rule.id, conf.replace("'' close", '"" ""'), linux()) == 0
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(90, "up to 90 s"), (300, "300 s never pass")])
+@each_row(("seconds", "words"), [(90, "up to 90 s"), (300, "300 s never pass")])
 def test_a_connect_timeout_ends_with_the_kernels_patience(seconds: int, words: str) -> None:
     (rule,) = (one for one in ALL if one.id == "up-connect-timeout")
     tree = parse_text(proxy(f"proxy_connect_timeout {seconds};"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from rows import each_row
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -68,7 +69,7 @@ def test_an_overlay_may_be_new_and_is_seen_through_links(
         assert ("cf-server-name-twice" in _rules(run)) == (path != real)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "says"),
     [
         (["--overlay", "nginx.conf"], "PATH=NEW"),
@@ -83,10 +84,8 @@ def test_an_overlay_may_be_new_and_is_seen_through_links(
         (["--fix-diff", "-f", "json"], "--fix-diff takes standard output"),
     ],
 )
-def test_wrong_usage(
-    run_cli: Run, site: Path, tmp_path: Path, arguments: list[str], says: str
-) -> None:
-    run = run_cli("audit", "nginx.conf", *arguments, cwd=tmp_path)
+def test_wrong_usage(run_cli: Run, site: Path, arguments: list[str], says: str) -> None:
+    run = run_cli("audit", "nginx.conf", *arguments, cwd=site.parents[1])
     assert run.returncode == 2
     assert says in run.stderr
     assert run.stderr.count("\n") == 1
@@ -134,10 +133,7 @@ def test_a_revision_has_links_and_files_that_are_gone(
 
 
 @pytest.mark.needs("root")
-@pytest.mark.parametrize("sudo", [False, True])
-def test_roots_git_obeys_no_one_else_s_repository(
-    run_cli: Run, site: Path, tmp_path: Path, sudo: bool
-) -> None:
+def test_roots_git_obeys_no_one_else_s_repository(run_cli: Run, site: Path, tmp_path: Path) -> None:
     site.write_text(SITE % BAD)
     _git(tmp_path, "init", "-q")
     _git(tmp_path, "add", ".")
@@ -149,15 +145,16 @@ def test_roots_git_obeys_no_one_else_s_repository(
         _git(tmp_path, "config", name, hook if name == "core.fsmonitor" else f"!{hook}")
     for path in (tmp_path, tmp_path / ".git"):
         os.chown(path, 65534, 65534)
-    caller = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody"} if sudo else {}
     home = {"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": "*", "GIT_DIR": str(tmp_path / ".git")}  # fmt: skip
-    run = run_cli("audit", "nginx.conf", "--diff-base", "HEAD", cwd=tmp_path, env=caller | home)
-    assert run.returncode == 2, run.stdout
-    assert "dubious ownership" in run.stderr
-    assert "run it as the owner" in run.stderr
-    assert "Traceback" not in run.stderr
-    assert not ran.exists()
+    sudo = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody"}
+    for env in (home, sudo | home):
+        run = run_cli("audit", "nginx.conf", "--diff-base", "HEAD", cwd=tmp_path, env=env)
+        assert run.returncode == 2, run.stdout
+        assert "dubious ownership" in run.stderr
+        assert "run it as the owner" in run.stderr
+        assert "Traceback" not in run.stderr
+        assert not ran.exists()
 
 
 def test_a_baseline_is_written_and_held_against(run_cli: Run, site: Path, tmp_path: Path) -> None:

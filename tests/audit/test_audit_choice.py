@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import each_row
 
 from nginx_tune.audit.baseline import baseline_of, without_known
 from nginx_tune.audit.engine import audit
@@ -35,7 +36,7 @@ def test_names_groups_and_patterns_choose_rules() -> None:
     assert _ids() == {rule.id for rule in EVERY if "default" in rule.profiles}
 
 
-@pytest.mark.parametrize("word", ["io-pool-litral-unknown", "zz", "*-nothing", "i"])
+@each_row("word", ["io-pool-litral-unknown", "zz", "*-nothing", "i"])
 def test_a_name_that_no_rule_has_is_wrong_usage(word: str) -> None:
     with pytest.raises(UsageError, match="no rule or group"):
         select_rules(EVERY, ignore=[word])
@@ -65,7 +66,7 @@ def _audit(conf: str, today: str | None = "2026-11-20") -> Findings:
     return audit(parse_text(conf), None, SU, today=today)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "conf",
     [
         CONF % ("\n" + OK, ""),
@@ -87,7 +88,7 @@ def test_a_comment_with_a_reason_silences_its_rule(conf: str) -> None:
     assert one.fingerprint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conf", "notice"),
     [
         (CONF % ("", OK.partition("]")[0] + "]"), "su-no-reason"),
@@ -126,7 +127,7 @@ def test_what_is_no_comment_silences_nothing() -> None:
         assert [one.rule for one in _audit(conf).findings] == ["io-pool-literal-unknown"]
 
 
-@pytest.mark.parametrize("rule", NOTICES, ids=lambda rule: rule.id)
+@each_row("rule", NOTICES, ids=lambda rule: rule.id)
 def test_the_examples_of_the_notices(rule: object) -> None:
     for example, is_bad in ((rule.bad, True), (rule.good, False)):  # type: ignore[attr-defined]
         found = audit(parse_text(example.conf), None, EVERY, today="2026-11-20")

@@ -13,6 +13,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.examples import linux
 from nginx_tune.documents.base import encode
@@ -99,7 +100,7 @@ def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path
     assert "1 warning in 1 file, 1 not parsed" in run.stdout
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "says"),
     [
         (["none.conf"], "none.conf: cannot read"),
@@ -112,10 +113,8 @@ def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path
         (["nginx.conf", "--nginx", "/bin/true", "--facts", "live"], "no nginx"),
     ],
 )
-def test_wrong_usage(
-    run_cli: Run, conf: Path, tmp_path: Path, arguments: list[str], says: str
-) -> None:
-    run = run_cli("audit", *arguments, cwd=tmp_path)
+def test_wrong_usage(run_cli: Run, conf: Path, arguments: list[str], says: str) -> None:
+    run = run_cli("audit", *arguments, cwd=conf.parent)
     assert run.returncode == 2
     assert run.stdout == ""
     assert run.stderr.count("\n") == 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from differential import run
 from nginx_versions import Nginx, every_version
+from tiers import REPEAT, SEED, draws
 
 
 @pytest.mark.needs("nginx", "root")
 @every_version
 def test_nothing_that_nginx_accepts_is_called_wrong(nginx: Nginx) -> None:
-    tally, wrong = run(100, seed=20, program=nginx.program)
-    assert wrong == []
+    tally, wrong = run(draws(80, 500), seed=SEED, program=nginx.program)
+    assert wrong == [], REPEAT
     assert tally["accepted"] > 5
     assert tally["refused, misplaced, and we say why"] > 5

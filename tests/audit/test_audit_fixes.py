@@ -12,6 +12,7 @@ import pytest
 from conf_files import Files
 from msgspec.structs import replace as replace_struct
 from nginx_versions import installed
+from rows import each_row
 from test_audit_examples import refusal
 
 from nginx_tune.audit.context import Context
@@ -42,7 +43,7 @@ def _tree(files: dict[str, bytes]) -> ConfTree:
     return read_tree(next(iter(files)), Files(files))
 
 
-@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+@each_row("rule", FIXABLE, ids=lambda rule: rule.id)
 def test_the_fix_of_a_rule_cures_its_example(rule: Rule) -> None:
     files = {"nginx.conf": rule.bad.conf.encode()}
     before = audit(_tree(files), rule.bad.facts, ALL)
@@ -123,7 +124,7 @@ HOSTILE = [
 
 
 @pytest.mark.needs("patch")
-@pytest.mark.parametrize("tool", [["patch", "-p1", "--binary", "-s"], ["git", "apply"]])
+@each_row("tool", [["patch", "-p1", "--binary", "-s"], ["git", "apply"]])
 def test_the_diff_is_what_patch_and_git_take(tmp_path: Path, tool: list[str]) -> None:
     for name, old, _ in HOSTILE:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -179,13 +180,13 @@ def test_a_zone_of_another_module_is_not_taken_for_the_sessions_of_http() -> Non
     assert new.count(b"shared:SSL:") == 1
 
 
-@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+@each_row("rule", FIXABLE, ids=lambda rule: rule.id)
 def test_a_rule_with_fixes_is_proven(rule: Rule) -> None:
     assert rule.proof == "proven"
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+@each_row("rule", FIXABLE, ids=lambda rule: rule.id)
 def test_nginx_takes_what_a_fix_makes_of_the_example(
     rule: Rule, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:

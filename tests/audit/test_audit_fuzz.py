@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import draws
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -93,7 +94,7 @@ def _check(data: bytes, facts: Facts | None) -> None:
 
 
 @given(st.binary(max_size=400), st.sampled_from([None, HOST]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(100, 1000))
 def test_random_bytes(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
 
@@ -109,14 +110,14 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @given(mutated(), st.sampled_from([None, HOST]))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=draws(200, 2000))
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
 
 
 @given(st.lists(st.sampled_from([*WORDS, *SEEDS[:5], b"# configuration file /a:\n",
                                  b"\n# configuration file /b/../c:\r\n"]), max_size=6))  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(60, 600))
 def test_dumps(parts: list[bytes]) -> None:
     try:
         dump = parse_dump(b"".join(parts))

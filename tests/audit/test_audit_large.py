@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from nginx_tune.cli.main import main
 from nginx_tune.conf import parser
@@ -55,7 +56,7 @@ def test_there_is_a_bound_for_it_too(
     assert expected in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bound", "value", "reason"),
     [
         ("MOST_DIRECTIVES", LINES, f"more than {LINES} directives"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from scratch_nginx import NGINX
 
 from nginx_tune.audit.engine import audit
@@ -23,7 +24,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.host.live import LiveHost
 
 FILES = sorted((Path(__file__).parent / "mistakes").glob("*.conf"))
-EACH = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+EACH = each_row("path", FILES, ids=lambda path: path.stem)
 _HEAD = re.compile(r"^\ufeff?# (expects|out of reach|source|host|nginx): (.*)$", re.MULTILINE)
 
 

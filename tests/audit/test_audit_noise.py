@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -378,14 +378,14 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("file", "count"), [("tcp.conf", 0), ("/etc/nginx/nginx.conf", 1)])
+@each_row(("file", "count"), [("tcp.conf", 0), ("/etc/nginx/nginx.conf", 1)])
 def test_a_stream_in_a_file_of_its_own_has_no_events(file: str, count: int) -> None:
     tree = parse_text("stream { server { listen 1; } }", file=file)
     found = audit(tree, None, [one for one in ALL if one.id == "cf-events-missing"]).findings
     assert len(found) == count
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     rule, conf, facts, expected = CASES[name]
     assert outcome(rule, conf, facts) == expected
@@ -400,7 +400,7 @@ def test_of_several_places_the_widest_is_shown() -> None:
     assert [one.line for one in audit(tree, None, rules).findings] == [2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rule",
     ["ob-no-status", "ls-reuseport-reload-loss", "up-ports-exhaustion", "lim-conn-default"],
 )
@@ -410,8 +410,8 @@ def test_what_holds_for_nearly_everybody_is_said_in_the_strict_profile(rule: str
     assert rule in {one.id for one in select_rules(ALL, select=[rule])}
 
 
-@pytest.mark.parametrize("connections", [2048, 400_000])
-@pytest.mark.parametrize("rule", ["lim-nofile-lt-2x", "lim-conn-exceeds-rlimit"])
+@each_row("connections", [2048, 400_000])
+@each_row("rule", ["lim-nofile-lt-2x", "lim-conn-exceeds-rlimit"])
 def test_no_fix_contradicts_the_limits_of_the_host(rule: str, connections: int) -> None:
     nofile = connections + 1 if rule == "lim-nofile-lt-2x" else connections - 1
     conf = (

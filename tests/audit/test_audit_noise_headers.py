@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
+from rows import each_row
 
 HEADER = "events {} http { server { add_header %s; location %s } }"
 
@@ -174,7 +174,7 @@ CASES: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     conf, wanted = CASES[name]
     assert outcome("cn-add-header-lost", conf, None) == wanted

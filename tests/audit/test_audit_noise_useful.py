@@ -6,8 +6,8 @@ cure must not silence.
 
 from __future__ import annotations
 
-import pytest
 from cases import outcome
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -238,15 +238,15 @@ NEEDS = {"a key without a host in a part, whose server may not be the first"}
 """Of these the audit says what it lacks."""
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_case(name: str) -> None:
     rule, conf, facts, expected = CASES[name]
     found = outcome(rule, conf, facts)
     assert found == ("the whole configuration" if name in NEEDS else expected)
 
 
-@pytest.mark.parametrize(("profile", "expected"), [("default", 0), ("strict", 1)])
-@pytest.mark.parametrize(
+@each_row(("profile", "expected"), [("default", 0), ("strict", 1)])
+@each_row(
     "name",
     ["headers of a site's own files", "an upgrade for everything", "TLS to this machine"],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
@@ -30,7 +30,7 @@ def test_a_site_is_judged_as_where_it_is_included() -> None:
     assert len(whole) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "rules"),
     [
         ("server { listen 53 udp; proxy_pass dns; proxy_timeout 1s; }", []),

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from needs import lacks
 from nginx_versions import Nginx, every_version
+from proving import until
+from rows import each_row
 from scratch_nginx import Reply, Server, config_test, read_reply, write_conf
 
 from nginx_tune.audit.engine import audit
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.needs("nginx", "root")
 
 Serve = Callable[[str], Server]
 
-STALL_SECONDS = 1.0
+STALL_SECONDS = 2.0
 HELD_POLLS = 5
 FILE_BYTES = 3_000_000
 SMALL_BYTES = 1000
@@ -155,7 +157,7 @@ def test_io_pool_overflow_seen_counts_broken_responses(serve: Serve) -> None:
 
 
 @every_version
-@pytest.mark.parametrize(("aio", "is_queued"), [("aio threads", True), ("aio off", False)])
+@each_row(("aio", "is_queued"), [("aio threads", True), ("aio off", False)])
 def test_io_pool_cached_dataset_queues_page_cache_hits(
     serve: Serve, nginx: Nginx, aio: str, is_queued: bool
 ) -> None:
@@ -177,7 +179,7 @@ def test_io_pool_cached_dataset_queues_page_cache_hits(
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("chunk", "bytes_"),
     [("sendfile_max_chunk 0;", FILE_BYTES), ("sendfile_max_chunk 512k;", 512 << 10), ("", None)],
 )
@@ -204,7 +206,7 @@ def test_io_chunk_unlimited_asks_for_the_whole_file_at_once(
 
 
 @every_version
-@pytest.mark.parametrize(("option", "strands"), [("reuseport", True), ("", False)])
+@each_row(("option", "strands"), [("reuseport", True), ("", False)])
 def test_ls_reuseport_blocking_strands_connections(
     serve: Serve, option: str, strands: bool
 ) -> None:
@@ -263,11 +265,7 @@ def _overtakes(server: Server, slow: str, quick: str) -> bool:
 
 
 def _await_stall(server: Server) -> None:
-    for _ in range(200):
-        if _is_stalled(server):
-            return
-        time.sleep(0.01)
-    raise AssertionError("nothing is slow")
+    assert until(lambda: _is_stalled(server)), "nothing is slow"
 
 
 def _is_stalled(server: Server) -> bool:
@@ -291,7 +289,7 @@ def _is_ok(*replies: Reply) -> bool:
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.parametrize(("aio", "is_held_up"), [("", True), ("aio threads;", False)])
+@each_row(("aio", "is_held_up"), [("", True), ("aio threads;", False)])
 def test_io_no_pool_cold_dataset_holds_up_answers_from_memory(
     serve: Serve, aio: str, is_held_up: bool
 ) -> None:
@@ -314,7 +312,7 @@ def test_io_no_pool_cold_dataset_holds_up_answers_from_memory(
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.parametrize("pools", [1, 2])
+@each_row("pools", [1, 2])
 def test_io_pool_single_many_disks_holds_up_the_healthy_disk(serve: Serve, pools: int) -> None:
     server = serve(
         f"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -21,8 +21,8 @@ RULES = [rule for rule in ALL if rule.id.startswith(AREAS)]
 FLAGS = ("--with-threads", "--with-debug", "--with-http_gzip_static_module")
 
 
-@pytest.mark.parametrize("version", ["1.18.0", "1.22.1", "1.26.3", "1.30.6"])
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@each_row("version", ["1.18.0", "1.22.1", "1.26.3", "1.30.6"])
+@each_row("path", FILES, ids=lambda path: path.stem)
 def test_nothing_is_found(path: Path, version: str) -> None:
     tree = read_tree(str(path), LiveHost())
     assert tree.complete

@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 from nginx_tune.audit import registry, rules
 from nginx_tune.audit.engine import audit
@@ -15,7 +15,7 @@ from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import Findings
 
-RULES = pytest.mark.parametrize("rule", registry.ALL, ids=lambda rule: rule.id)
+RULES = each_row("rule", registry.ALL, ids=lambda rule: rule.id)
 FOLDER = Path(rules.__file__).parent
 
 

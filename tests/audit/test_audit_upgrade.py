@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from nginx_versions import Nginx, since
+from rows import each_row
 from scratch_nginx import Server
 
 from nginx_tune.audit.engine import audit
@@ -55,7 +56,7 @@ def _moves_again(change: MovedDefault) -> bool:
     return any(one.directive == change.directive for one in later)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "since", "gone"),
     [("limit_zone", "1.4.0", "1.7.6"), ("worker_shutdown_timeout", "1.11.11", ""),
      ("add_header_inherit", "1.29.3", ""), ("spdy_chunk_size", "1.5.9", "1.19.7")],
@@ -110,7 +111,7 @@ mail { %s server { listen 993; protocol imap; %s } }
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "moved"),
     [
         (("", "", "ssl on;"), {"ssl_protocols of stream", "ssl_protocols of mail",
@@ -182,7 +183,7 @@ def test_the_version_decides_what_is_recommended(tmp_path: Path, run_cli: Run) -
         assert "1.22.1" not in run.stdout
 
 
-@pytest.mark.parametrize("value", ["new", "1", "1.2.3.4", "v1.26", "1.26;x"])
+@each_row("value", ["new", "1", "1.2.3.4", "v1.26", "1.26;x"])
 def test_what_is_no_version_is_refused(tmp_path: Path, run_cli: Run, value: str) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -36,7 +36,7 @@ def found(rule: Rule, server: str, *, host: bool = False) -> list[Finding]:
     return audit(tree, facts, rules=[rule]).findings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stale", "advised"),
     [
         ("", "proxy_cache_use_stale updating;"),
@@ -66,7 +66,7 @@ def test_a_cache_of_fastcgi_is_advised_in_its_own_words() -> None:
     assert not found(ca_stampede.RULE, FASTCGI.replace("}", "fastcgi_cache_lock on; }"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "advised"),
     [
         ("$uri$slice_range", "$uri$is_args$args$slice_range"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -37,20 +37,20 @@ def severities(first: str, second: str, pool: str, rule: str, version: str) -> l
     return [one.severity for one in found if one.rule == rule]
 
 
-@pytest.mark.parametrize(("first", "second"), [*MIXED, *ALIKE])
-@pytest.mark.parametrize("version", ["1.22.1", "1.30.0"])
+@each_row(("first", "second"), [*MIXED, *ALIKE])
+@each_row("version", ["1.22.1", "1.30.0"])
 def test_a_pool_that_they_share_is_found(first: str, second: str, version: str) -> None:
     said = severities(first, second, "keepalive 8;", "up-identity-shared", version)
     assert said == (["warning"] if (first, second) in MIXED else [])
 
 
-@pytest.mark.parametrize(("first", "second"), [*MIXED, *ALIKE])
+@each_row(("first", "second"), [*MIXED, *ALIKE])
 def test_pools_of_each_place_are_not_shared(first: str, second: str) -> None:
     """Since 1.29.7 the connections that nginx keeps by itself are a location's own."""
     assert not severities(first, second, "", "up-identity-shared", "1.30.0")
 
 
-@pytest.mark.parametrize(("first", "second"), [*MIXED, *ALIKE])
+@each_row(("first", "second"), [*MIXED, *ALIKE])
 def test_a_pool_is_advised_where_they_could_share_it(first: str, second: str) -> None:
     said = severities(first, second, "", "up-keepalive-missing", "1.22.1")
     assert bool(said) is ((first, second) in ALIKE)

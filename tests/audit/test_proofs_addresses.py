@@ -13,6 +13,7 @@ import pytest
 from nginx_versions import Nginx, every_version
 from origin import run_origin
 from proving import fires
+from rows import each_row
 from scratch_nginx import Server, write_conf
 from test_proofs_mistakes import CONF, ask
 
@@ -26,7 +27,7 @@ PEERS = 4
 
 
 @every_version
-@pytest.mark.parametrize("lines", ["", OWN_ADDRESSES])
+@each_row("lines", ["", OWN_ADDRESSES])
 def test_up_ip_hash_one_proxy_sends_all_to_one(serve: Serve, nginx: Nginx, lines: str) -> None:
     with ExitStack() as stack:
         origins = [stack.enter_context(run_origin()) for _ in range(PEERS)]
@@ -66,7 +67,7 @@ kill "$nginx"; wait "$nginx"; exit "$said"
 
 @every_version
 @pytest.mark.needs("ip")
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+@each_row("name", ["localhost", "127.0.0.1"])
 def test_up_localhost_two_addresses_asks_both(tmp_path: Path, nginx: Nginx, name: str) -> None:
     conf = write_conf(
         tmp_path,

@@ -8,6 +8,7 @@ import pytest
 from nginx_versions import Nginx, every_version
 from origin import ok, run_origin
 from proving import fires
+from rows import each_row
 from scratch_nginx import Server, config_test
 from test_proofs_mistakes import CONF, ask
 
@@ -20,7 +21,7 @@ BUFFER_BYTES = 32 << 10
 
 
 @every_version
-@pytest.mark.parametrize("key", ["", "proxy_cache_key $scheme$host$request_uri;"])
+@each_row("key", ["", "proxy_cache_key $scheme$host$request_uri;"])
 def test_ca_key_without_host_serves_one_hosts_page_to_another(
     serve: Serve, nginx: Nginx, key: str
 ) -> None:
@@ -42,7 +43,7 @@ def test_ca_key_without_host_serves_one_hosts_page_to_another(
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("other", "is_asked"),
     [("listen PORT default_server;", False), ("listen 0.0.0.0:PORT default;", False),
      ("listen PORT;", True)],
@@ -69,7 +70,7 @@ def _page(server: Server, host: str) -> bytes:
 
 
 @every_version
-@pytest.mark.parametrize(("count", "is_followed"), [(11, True), (12, False)])
+@each_row(("count", "is_followed"), [(11, True), (12, False)])
 def test_io_try_files_chain_ends_after_ten_changes(
     serve: Serve, nginx: Nginx, count: int, *, is_followed: bool
 ) -> None:
@@ -91,7 +92,7 @@ def test_io_try_files_chain_ends_after_ten_changes(
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "fewest", "most"),
     [
         ("aio threads; sub_filter a b;", FILE_BYTES // BUFFER_BYTES, FILE_BYTES),

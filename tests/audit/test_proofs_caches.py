@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -16,7 +15,9 @@ from needs import lacks
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
 from proving import fires, has_ended, severity, system_calls, until
+from rows import each_row
 from scratch_nginx import Serve, Server
+from tiers import dice
 
 from nginx_tune.audit.examples import linux
 from nginx_tune.documents.facts import Dataset, PathStorage, Storage
@@ -50,7 +51,7 @@ def _ask(server: Server, path: str = "/", *headers: str) -> tuple[int, bytes, by
 
 
 @every_version
-@pytest.mark.parametrize(("buffering", "is_held"), [("proxy_buffering off;", True), ("", False)])
+@each_row(("buffering", "is_held"), [("proxy_buffering off;", True), ("", False)])
 def test_px_buffering_off_global_holds_the_server_for_a_slow_client(
     serve: Serve, buffering: str, is_held: bool
 ) -> None:
@@ -76,7 +77,7 @@ def test_px_buffering_off_global_holds_the_server_for_a_slow_client(
 
 
 @every_version
-@pytest.mark.parametrize(("buffering", "is_stored"), [("off", False), ("on", True)])
+@each_row(("buffering", "is_stored"), [("off", False), ("on", True)])
 def test_px_cache_unbuffered_stores_nothing(serve: Serve, buffering: str, is_stored: bool) -> None:
     with run_origin() as origin:
         conf = _cached(f"proxy_cache_valid 1h; proxy_buffering {buffering};")
@@ -90,7 +91,7 @@ def test_px_cache_unbuffered_stores_nothing(serve: Serve, buffering: str, is_sto
 
 @pytest.mark.needs("strace")
 @every_version
-@pytest.mark.parametrize(("option", "is_copied"), [("", True), ("use_temp_path=off", False)])
+@each_row(("option", "is_copied"), [("", True), ("use_temp_path=off", False)])
 def test_ca_temp_other_fs_copies(serve: Serve, option: str, is_copied: bool) -> None:
     with TemporaryDirectory(dir="/dev/shm") as temp, run_origin() as origin:
         conf = _cached(
@@ -141,7 +142,7 @@ def _reload(server: Server) -> None:
 
 
 @every_version
-@pytest.mark.parametrize(("zone", "is_small"), [("24k", True), ("1m", False)])
+@each_row(("zone", "is_small"), [("24k", True), ("1m", False)])
 def test_ca_keys_zone_small_deletes_what_there_is_room_for(
     serve: Serve, zone: str, is_small: bool
 ) -> None:
@@ -159,14 +160,15 @@ def test_ca_keys_zone_small_deletes_what_there_is_room_for(
 
 
 @every_version
-@pytest.mark.parametrize(("lock", "fetched"), [("", 5), ("proxy_cache_lock on;", 1)])
+@each_row(("lock", "fetched"), [("", 5), ("proxy_cache_lock on;", 1)])
 def test_ca_stampede_fetches_for_each_client(serve: Serve, lock: str, fetched: int) -> None:
     everybody = threading.Event()
 
     def answer(request: Request, peer: socket.socket) -> bytes:
-        if len(origin.requests) == 5:
+        if len(origin.requests) == fetched:
             everybody.set()
-        everybody.wait(0.4)
+        everybody.wait(30)
+        time.sleep(0.2)  # for those that the lock lets wait
         return ok()
 
     with run_origin(answer) as origin, ThreadPoolExecutor(5) as clients:
@@ -240,11 +242,11 @@ KEY = "proxy_cache_key $uri$slice_range;"
 RANGE = "proxy_set_header Range $slice_range;"
 VALID = "proxy_cache_valid 200 206 1h;"
 SLICES = 4
-FILE = os.urandom((SLICES - 1) * (256 << 10) + 1000)
+FILE = dice("a file in slices").randbytes((SLICES - 1) * (256 << 10) + 1000)
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("directives", "is_right", "kept", "fault"),
     [
         (KEY + RANGE + VALID, True, len(FILE), None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rows import each_row
 from scratch_nginx import config_test, write_conf
 
 from nginx_tune.audit.engine import audit
@@ -47,28 +48,28 @@ VERSION = ["http { http2 on; }", "http { server { keepalive_min_timeout 1s; } }"
 ARGUMENTS_WORDS = ("invalid number of arguments", "not terminated", 'no opening "{"')
 
 
-@pytest.mark.parametrize("conf", UNKNOWN)
+@each_row("conf", UNKNOWN)
 def test_cf_directive_unknown_is_refused(tmp_path: Path, conf: str) -> None:
     fired, words = _judge(tmp_path, "events {} " + conf)
     assert fired == {"cf-directive-unknown"}
     assert "unknown directive" in words
 
 
-@pytest.mark.parametrize("conf", MISPLACED)
+@each_row("conf", MISPLACED)
 def test_cf_directive_misplaced_is_refused(tmp_path: Path, conf: str) -> None:
     fired, words = _judge(tmp_path, "events {} " + conf)
     assert fired == {"cf-directive-misplaced"}
     assert "directive is not allowed here" in words
 
 
-@pytest.mark.parametrize("conf", ARGUMENTS)
+@each_row("conf", ARGUMENTS)
 def test_cf_directive_arguments_is_refused(tmp_path: Path, conf: str) -> None:
     fired, words = _judge(tmp_path, "events {} " + conf)
     assert fired == {"cf-directive-arguments"}
     assert any(said in words for said in ARGUMENTS_WORDS)
 
 
-@pytest.mark.parametrize("conf", VERSION)
+@each_row("conf", VERSION)
 def test_cf_directive_version_is_refused(tmp_path: Path, conf: str) -> None:
     fired, words = _judge(tmp_path, "events {} " + conf)
     assert fired == {"cf-directive-version"}
@@ -86,7 +87,7 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize("conf", ACCEPTED)
+@each_row("conf", ACCEPTED)
 def test_what_nginx_accepts_is_not_called_wrong(tmp_path: Path, conf: str) -> None:
     path = write_conf(tmp_path, conf)
     run = config_test(path)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from needs import lacks
 from nginx_versions import Nginx, every_version, versions
 from proving import fires, until
+from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
 from nginx_tune.audit.examples import linux
@@ -38,7 +39,7 @@ def _threads(server: Server) -> int:
 
 
 @every_version
-@pytest.mark.parametrize(("aio", "is_used"), [("", False), ("aio threads=media;", True)])
+@each_row(("aio", "is_used"), [("", False), ("aio threads=media;", True)])
 def test_io_pool_unused_starts_threads_for_nothing(
     serve: Serve, tmp_path: Path, aio: str, *, is_used: bool
 ) -> None:
@@ -50,7 +51,8 @@ def test_io_pool_unused_starts_threads_for_nothing(
         thread_pool media threads=7;
         events {{}}
         http {{ sendfile on; server {{ listen 127.0.0.1:PORT; root DIR; {aio} }} }}
-        """
+        """,
+        directory=tmp_path,
     )
     assert server.get("/a").is_whole
     assert _threads(server) == 8
@@ -59,7 +61,7 @@ def test_io_pool_unused_starts_threads_for_nothing(
 
 
 @every_version
-@pytest.mark.parametrize(("queue", "is_enough"), [("max_queue=1", False), ("", True)])
+@each_row(("queue", "is_enough"), [("max_queue=1", False), ("", True)])
 def test_io_pool_queue_small_breaks_responses(
     serve: Serve, tmp_path: Path, queue: str, *, is_enough: bool
 ) -> None:
@@ -70,7 +72,8 @@ def test_io_pool_queue_small_breaks_responses(
         thread_pool tiny threads=1 {queue};
         events {{}}
         http {{ sendfile on; server {{ listen 127.0.0.1:PORT; root DIR; aio threads=tiny; }} }}
-        """
+        """,
+        directory=tmp_path,
     )
     broken = 0
     with ThreadPoolExecutor(32) as clients:
@@ -84,14 +87,18 @@ def test_io_pool_queue_small_breaks_responses(
 
 
 @every_version
-@pytest.mark.parametrize(
-    ("kind", "says"), [("on", "unsupported on this platform"), ("sendfile", "invalid value")]
-)
-def test_io_aio_on_not_built_does_not_start(
-    nginx: Nginx, tmp_path: Path, kind: str, says: str
-) -> None:
-    if "--with-file-aio" in nginx.build and kind == "on":
+def test_io_aio_on_not_built_does_not_start(nginx: Nginx, tmp_path: Path) -> None:
+    if "--with-file-aio" in nginx.build:
         lacks("debian-build", "this nginx has file AIO")
+    _refuses_aio(nginx, tmp_path, "on", "unsupported on this platform")
+
+
+@every_version
+def test_io_aio_on_not_built_is_said_of_sendfile_too(nginx: Nginx, tmp_path: Path) -> None:
+    _refuses_aio(nginx, tmp_path, "sendfile", "invalid value")
+
+
+def _refuses_aio(nginx: Nginx, tmp_path: Path, kind: str, says: str) -> None:
     location = f"location / {{ root /srv; aio {kind}; }}"
     conf = write_conf(tmp_path, f"events {{}} http {{ server {{ {location} }} }}")
     refused = config_test(conf, nginx.program)
@@ -118,12 +125,12 @@ http {{
 
 
 @every_version
-@pytest.mark.parametrize(("aio", "is_offloaded"), [("", False), ("aio threads;", True)])
+@each_row(("aio", "is_offloaded"), [("", False), ("aio threads;", True)])
 def test_io_aio_write_noop_writes_in_the_event_loop(
     serve: Serve, tmp_path: Path, aio: str, *, is_offloaded: bool
 ) -> None:
     _file(tmp_path, "a", 20_000_000)
-    server = serve(UPSTREAM.format(aio=aio))
+    server = serve(UPSTREAM.format(aio=aio), directory=tmp_path)
     with server.connect() as peer:  # reads nothing, so that the response goes to a file
         peer.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert until(lambda: "buffered to a temporary file" in server.log())
@@ -149,21 +156,21 @@ def _found(server: Server, directory: Path, *disks: str) -> set[int]:
 
 
 @every_version
-@pytest.mark.parametrize(("last", "statuses"), [("33.3%", {200, 404}), ("*", {200})])
+@each_row(("last", "statuses"), [("33.3%", {200, 404}), ("*", {200})])
 def test_io_split_no_default_loses_some_files(
     serve: Serve, tmp_path: Path, last: str, statuses: set[int]
 ) -> None:
-    server = serve(_split(f"33.3% 1; {last} 2;"))
+    server = serve(_split(f"33.3% 1; {last} 2;"), directory=tmp_path)
     assert _found(server, tmp_path, "1", "2") == statuses
     assert fires("io-split-no-default", server.conf) is (404 in statuses)
 
 
 @every_version
-@pytest.mark.parametrize("disks", [("1",), ("1", "2")])
+@each_row("disks", [("1",), ("1", "2")])
 def test_io_split_disk_missing_loses_its_part(
     serve: Serve, tmp_path: Path, disks: tuple[str, ...]
 ) -> None:
-    server = serve(_split("50% 1; * 2;"))
+    server = serve(_split("50% 1; * 2;"), directory=tmp_path)
     is_missing = len(disks) == 1
     assert _found(server, tmp_path, *disks) == ({200, 404} if is_missing else {200})
     host = LiveHost()
@@ -188,12 +195,14 @@ http {{ server {{
 
 
 @every_version
-@pytest.mark.parametrize(("valid", "is_stale"), [("1h", True), ("1s", False)])
+@each_row(("valid", "is_stale"), [("1h", True), ("1s", False)])
 def test_io_open_cache_inplace_sends_the_old_size(
     serve: Serve, tmp_path: Path, valid: str, *, is_stale: bool
 ) -> None:
     grows, shrinks = _file(tmp_path, "grows", 1000), _file(tmp_path, "shrinks", 1000)
-    server = serve(CACHED.format(main="worker_processes 1;", files=10, valid=valid))
+    server = serve(
+        CACHED.format(main="worker_processes 1;", files=10, valid=valid), directory=tmp_path
+    )
     for name in ("grows", "shrinks"):
         assert server.get(f"/{name}").is_whole
     with grows.open("r+b") as file:
@@ -208,7 +217,7 @@ def test_io_open_cache_inplace_sends_the_old_size(
 
 
 @every_version
-@pytest.mark.parametrize(("nofile", "is_enough"), [(70, False), (400, True)])
+@each_row(("nofile", "is_enough"), [(70, False), (400, True)])
 def test_io_open_cache_fd_budget_fails_to_open(
     serve: Serve, tmp_path: Path, nofile: int, *, is_enough: bool
 ) -> None:
@@ -217,7 +226,8 @@ def test_io_open_cache_fd_budget_fails_to_open(
     server = serve(
         CACHED.format(
             main=f"worker_processes 1; worker_rlimit_nofile {nofile};", files=300, valid="60s"
-        )
+        ),
+        directory=tmp_path,
     )
     statuses = {server.get(f"/f{number}").status for number in range(50)}
     assert statuses == {200}
@@ -228,7 +238,7 @@ def test_io_open_cache_fd_budget_fails_to_open(
 
 
 @every_version
-@pytest.mark.parametrize(("sendfile", "is_copied"), [("", True), ("sendfile on;", False)])
+@each_row(("sendfile", "is_copied"), [("", True), ("sendfile on;", False)])
 def test_io_sendfile_off_static_copies_files_through_buffers(
     serve: Serve, tmp_path: Path, sendfile: str, *, is_copied: bool
 ) -> None:
@@ -238,7 +248,8 @@ def test_io_sendfile_off_static_copies_files_through_buffers(
         error_log DIR/error.log debug;
         events {{}}
         http {{ {sendfile} server {{ listen 127.0.0.1:PORT; root DIR; }} }}
-        """
+        """,
+        directory=tmp_path,
     )
     assert server.get("/a").is_whole
     pieces = server.log().count("read: ")
@@ -250,7 +261,7 @@ def test_io_sendfile_off_static_copies_files_through_buffers(
 
 @pytest.mark.needs("strace")
 @versions("1.18", "1.22", "1.30")
-@pytest.mark.parametrize(("aio", "is_held_up"), [("", True), ("aio threads;", False)])
+@each_row(("aio", "is_held_up"), [("", True), ("aio threads;", False)])
 def test_io_directio_no_aio_reads_from_the_disk_each_time(
     serve: Serve, tmp_path: Path, aio: str, *, is_held_up: bool
 ) -> None:
@@ -263,7 +274,8 @@ def test_io_directio_no_aio_reads_from_the_disk_each_time(
         http {{ sendfile on; server {{
             listen 127.0.0.1:PORT; root DIR; directio 512k; {aio}
         }} }}
-        """
+        """,
+        directory=tmp_path,
     )
     (worker,) = server.workers()
     for _ in range(2):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import socket
 
 import pytest
 from nginx_versions import every_version
 from proving import fires, severity
+from rows import each_row
 from scratch_nginx import Serve
 from test_proofs_mistakes import CONF, ask
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import read_tree
@@ -40,7 +41,7 @@ SOURCES = {
 
 
 @every_version
-@pytest.mark.parametrize("source", SOURCES)
+@each_row("source", SOURCES)
 def test_lim_key_forged_lets_who_says_another_address_through(serve: Serve, source: str) -> None:
     server = serve(CONF % (SOURCES[source], LIMITED))
     answers = [ask(server, "/", f"X-Forwarded-For: 10.0.0.{n}")[0] for n in range(1, 6)]
@@ -63,7 +64,7 @@ ADMIN = "allow 10.0.0.0/8; deny all;"
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("believed", "recursive", "said", "expected"),
     [
         ("0.0.0.0/0", "on", ADDED, ("warning", 200)),
@@ -96,8 +97,8 @@ GUARDS = {
 
 
 @every_version
-@pytest.mark.parametrize("guard", GUARDS)
-@pytest.mark.parametrize(
+@each_row("guard", GUARDS)
+@each_row(
     "answer",
     ["return 200 in;", "break; return 200 in; try_files /none @said;", "try_files /none @said;"],
 )
@@ -116,7 +117,7 @@ BY_NAME = "auth_basic secret; auth_basic_user_file DIR/none;"
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("rules", "is_lost", "status"),
     [
         ("allow 127.0.0.2;", True, 200),
@@ -146,18 +147,19 @@ def _status_for(port: int, client: str, path: str) -> int:
         return int(peer.recv(64).split()[1])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_row("seed", range(draws(1, 12)))
 def test_lim_deny_lost_in_drawn_rules(serve: Serve, seed: int) -> None:
     """Where it fires everybody is answered; where a block allows alone and it is silent, nobody
     had been denied around it, or all were allowed."""
-    dice = random.Random(f"deny-lost-{seed}")
+    draw = dice(f"denied addresses {seed}")
     said = "try_files /none @said;"
 
     def rules() -> str:
-        kinds = dice.choices(("allow", "deny"), k=dice.randrange(4))
-        return " ".join(f"{kind} {dice.choice((*CLIENTS[:2], 'all'))};" for kind in kinds)
+        kinds = draw.choices(("allow", "deny"), k=draw.randrange(4))
+        return " ".join(f"{kind} {draw.choice((*CLIENTS[:2], 'all'))};" for kind in kinds)
 
-    drawn = [(rules(), rules()) for _ in range(25)]
+    drawn = [(rules(), rules()) for _ in range(50)]
+    drawn.append(("deny 127.0.0.2;", "allow 127.0.0.1;"))  # it fires at least once
     blocks = "\n".join(
         f"location /{n}/ {{ {outer} {said}\nlocation /{n}/in/ {{ {inner} {said} }} }}"
         for n, (outer, inner) in enumerate(drawn)
@@ -169,8 +171,8 @@ def test_lim_deny_lost_in_drawn_rules(serve: Serve, seed: int) -> None:
     for n, (outer, inner) in enumerate(drawn):
         answers = {client: _status_for(server.port, client, f"/{n}/in/") for client in CLIENTS}
         if f"/{n}/in/" in fired:
-            assert set(answers.values()) == {200}, (outer, inner)
-            assert "deny" in outer, (outer, inner)
+            assert set(answers.values()) == {200}, (outer, inner, REPEAT)
+            assert "deny" in outer, (outer, inner, REPEAT)
         elif "allow" in inner and "deny" not in inner:
-            assert "deny" not in outer or "allow all" in inner, (outer, inner)
-    assert fired
+            assert "deny" not in outer or "allow all" in inner, (outer, inner, REPEAT)
+    assert fired, REPEAT

@@ -7,6 +7,7 @@ from cases import outcome
 from nginx_versions import Nginx, every_version
 from origin import run_origin
 from proving import fires
+from rows import each_row
 from scratch_nginx import Serve
 from test_proofs_mistakes import CONF, ask
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.needs("nginx", "root")
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "path", "status"),
     [
         ("location ~ ^/([0-9]+)/(.*) { proxy_pass http://127.0.0.1:$1/$2; }", "/PEER/x", 200),
@@ -60,7 +61,7 @@ def test_up_proxy_pass_no_resolver_is_about_the_host(
     assert fires("up-proxy-pass-no-resolver", server.conf) is (status == 502)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "to",
     [
         "fastcgi_pass 127.0.0.1:$arg_p",
@@ -79,7 +80,7 @@ def test_up_proxy_pass_no_resolver_is_silent_of_addresses(to: str) -> None:
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("location", "asked", "word"), [("/g?x=1", "/g%3Fx=1", "%3F"), ("/%20x", "/%2520x", "%25")]
 )
 def test_cn_location_unreachable_says_what_reaches_it(

@@ -9,6 +9,7 @@ import pytest
 from nginx_versions import Nginx, every_version
 from origin import ok, run_origin
 from proving import fires
+from rows import each_row
 from scratch_nginx import Serve
 
 from nginx_tune.audit.examples import linux
@@ -32,8 +33,8 @@ def ask(server_port: int, path: str = "/", source: str = "127.0.0.1") -> str:
 
 
 @every_version
-@pytest.mark.parametrize("bind", ["proxy_bind $remote_addr;", ""])
-@pytest.mark.parametrize("pool", ["keepalive 4;", "", "keepalive 0;"])
+@each_row("bind", ["proxy_bind $remote_addr;", ""])
+@each_row("pool", ["keepalive 4;", "", "keepalive 0;"])
 def test_up_identity_shared_by_a_kept_connection_is_its_source_address(
     serve: Serve, nginx: Nginx, pool: str, bind: str
 ) -> None:
@@ -67,7 +68,7 @@ def certificates(directory: Path) -> None:
 
 
 @every_version
-@pytest.mark.parametrize("reuse", ["", "proxy_ssl_session_reuse off;"])
+@each_row("reuse", ["", "proxy_ssl_session_reuse off;"])
 def test_up_identity_shared_by_a_resumed_session_is_its_certificate(
     serve: Serve, nginx: Nginx, tmp_path: Path, reuse: str
 ) -> None:
@@ -80,7 +81,8 @@ def test_up_identity_shared_by_a_resumed_session_is_its_certificate(
         " DIR/alice.key; ssl_protocols TLSv1.2; ssl_verify_client optional_no_ca;"
         " return 200 $ssl_client_s_dn; } server { listen 127.0.0.1:PORT; location / {"
         f" {reuse} proxy_ssl_certificate DIR/$arg_user.pem; proxy_set_header Connection close;"
-        " proxy_ssl_certificate_key DIR/$arg_user.key; proxy_pass https://app; } } }"
+        " proxy_ssl_certificate_key DIR/$arg_user.key; proxy_pass https://app; } } }",
+        directory=tmp_path,
     )
     seen = [ask(server.port, f"/?user={name}") for name in ALICE_TWICE_THEN_BOB]
     names = ALICE_TWICE_THEN_BOB if reuse else ["alice"] * 4
@@ -102,7 +104,7 @@ def of(tmp_path: Path, pool: str, locations: str, http: str = "") -> Path:
 OFF = "proxy_ssl_session_reuse off; "
 
 
-@pytest.mark.parametrize(
+@each_row(
     "location",
     [
         "proxy_ssl_certificate /c/$arg_u.pem; proxy_pass https://10.0.0.1;",
@@ -127,7 +129,7 @@ def test_sessions_that_are_off_for_a_reason_are_not_advised_on(
 SPLIT = "split_clients $remote_addr $from { 50% 10.0.0.8; * 10.0.0.9; }"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("location", "http", "is_shared"),
     [
         ("proxy_bind $remote_addr transparent; proxy_pass http://app;", "", True),

@@ -10,9 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from busy import ask, status_of, transfers
+from busy import HELD_SECONDS, ask, status_of, transfers
 from nginx_versions import Nginx, every_version
 from proving import fires, until
+from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
 from nginx_tune.audit.examples import linux
@@ -58,13 +59,16 @@ def _worker_limit(server: Server) -> str:
 
 
 @every_version
-@pytest.mark.parametrize(("nofile", "is_enough"), [(40, False), (120, True)])
+@each_row(("nofile", "is_enough"), [(40, False), (120, True)])
 def test_lim_nofile_lt_2x_answers_500(
     serve: Serve, tmp_path: Path, nofile: int, *, is_enough: bool
 ) -> None:
     _files(tmp_path)
-    server = serve(_slow(f"worker_processes 1; worker_rlimit_nofile {nofile};", 40))
-    with transfers(server, ["/slow"] * 25) as statuses:
+    server = serve(
+        _slow(f"worker_processes 1; worker_rlimit_nofile {nofile};", 40), directory=tmp_path
+    )
+    patience = 30 if is_enough else HELD_SECONDS
+    with transfers(server, ["/slow"] * 25, patience) as statuses:
         assert (set(statuses) == {200}) is is_enough
         assert 200 in statuses
     assert ("24: Too many open files" in server.log()) is not is_enough
@@ -74,8 +78,8 @@ def test_lim_nofile_lt_2x_answers_500(
 @every_version
 def test_lim_conn_exceeds_rlimit_leaves_clients_waiting(serve: Serve) -> None:
     server = serve(_slow("worker_processes 1; worker_rlimit_nofile 20;", 1000))
-    idle = [server.connect(1) for _ in range(30)]
-    late = ask(server, "/here")
+    idle = [server.connect() for _ in range(30)]
+    late = ask(server, "/here", HELD_SECONDS)
     assert status_of(late) is None, "nobody accepts it, though 1000 connections are allowed"
     assert "accept4() failed (24: Too many open files)" in server.log()
     for peer in [*idle, late]:
@@ -85,7 +89,7 @@ def test_lim_conn_exceeds_rlimit_leaves_clients_waiting(serve: Serve) -> None:
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("level", "main", "is_told"),
     [("error", "", False), ("warn", "", True), ("warn", "worker_rlimit_nofile 2048;", False)],
 )
@@ -105,7 +109,7 @@ def test_lim_conn_exceeds_rlimit_is_hardly_ever_said(
 
 
 @every_version
-@pytest.mark.parametrize(("wanted", "gets"), [(4096, "64"), (60, "60")])
+@each_row(("wanted", "gets"), [(4096, "64"), (60, "60")])
 def test_lim_nofile_not_raisable_keeps_the_old_limit(serve: Serve, wanted: int, gets: str) -> None:
     server = serve(
         _slow(f"worker_processes 1; worker_rlimit_nofile {wanted};", 30),
@@ -144,7 +148,8 @@ def test_lim_conn_memory_is_taken_at_start(serve: Serve) -> None:
 def test_lim_conn_exhausted_seen_counts_resets(serve: Serve, tmp_path: Path) -> None:
     _files(tmp_path)
     server = serve(
-        _slow(f"worker_processes 1; worker_rlimit_nofile 200; error_log {tmp_path}/error.log;", 32)
+        _slow(f"worker_processes 1; worker_rlimit_nofile 200; error_log {tmp_path}/error.log;", 32),
+        directory=tmp_path,
     )
     with transfers(server, ["/slow"] * 40) as statuses:
         refused = statuses.count(None)
@@ -158,7 +163,7 @@ def test_lim_conn_exhausted_seen_counts_resets(serve: Serve, tmp_path: Path) -> 
 
 
 @every_version
-@pytest.mark.parametrize(("main", "count"), [("", 1), ("worker_processes 3;", 3)])
+@each_row(("main", "count"), [("", 1), ("worker_processes 3;", 3)])
 def test_lim_workers_one_is_the_default(serve: Serve, main: str, count: int) -> None:
     server = serve(_slow(main, 512))
     assert until(lambda: len(server.workers()) == count)
@@ -167,7 +172,7 @@ def test_lim_workers_one_is_the_default(serve: Serve, main: str, count: int) -> 
 
 @every_version
 def test_lim_workers_none_connects_and_never_answers(serve: Serve, nginx: Nginx) -> None:
-    server = serve(_slow("worker_processes 0;", 512))
+    server = serve(_slow("worker_processes 0;", 512), has_workers=False)
     assert config_test(server.conf, nginx.program, under=("unshare", "--net")).returncode == 0
     with server.connect() as client:
         client.settimeout(0.5)
@@ -210,7 +215,7 @@ def _pinned(server: Server) -> list[str]:
 
 @every_version
 @pytest.mark.needs("cpus")
-@pytest.mark.parametrize(
+@each_row(
     ("masks", "pinned", "is_right"),
     [
         ("01 10", {"0": 1, "1": 3}, False),
@@ -237,7 +242,7 @@ def test_lim_affinity_mismatch_cannot_pin_to_a_cpu_that_is_not_there(serve: Serv
 
 
 @every_version
-@pytest.mark.parametrize(("size", "is_enough"), [("32k", False), ("1m", True)])
+@each_row(("size", "is_enough"), [("32k", False), ("1m", True)])
 def test_lim_zone_too_small_refuses_keys_it_has_no_room_for(
     serve: Serve, tmp_path: Path, size: str, *, is_enough: bool
 ) -> None:
@@ -248,7 +253,8 @@ def test_lim_zone_too_small_refuses_keys_it_has_no_room_for(
             1024,
             http=f"limit_conn_zone $arg_key zone=keys:{size};",
             location="limit_conn keys 1;",
-        )
+        ),
+        directory=tmp_path,
     )
     with transfers(server, [f"/slow?key={n:08}" for n in range(400)]) as statuses:
         assert (statuses.count(503) == 0) is is_enough
@@ -279,7 +285,8 @@ def test_lim_conn_h2_counts_streams(serve: Serve, tmp_path: Path) -> None:
             " log_format status $status; access_log DIR/access.log status;",
             listen="http2",
             location="limit_conn addresses 7;",
-        )
+        ),
+        directory=tmp_path,
     )
     with server.connect() as peer:
         peer.sendall(_streams("/slow", 12))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import random
 import socket
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -18,7 +16,9 @@ from cases import outcome
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
 from proving import fires, severity
+from rows import each_row
 from scratch_nginx import Server, config_test
+from tiers import dice
 
 from nginx_tune.audit.examples import linux
 
@@ -44,7 +44,7 @@ def ask(server: Server, path: str, *headers: str) -> tuple[int, dict[str, str], 
     return int(first.split()[1]), {name.lower(): value.strip() for name, _, value in pairs}, body
 
 
-@contextmanager
+@contextlib.contextmanager
 def fastcgi() -> Iterator[tuple[int, list[bool]]]:
     """A FastCGI server; for each connection, whether nginx asked it to stay open."""
     kept: list[bool] = []
@@ -80,7 +80,7 @@ def fastcgi() -> Iterator[tuple[int, list[bool]]]:
 
 
 @every_version
-@pytest.mark.parametrize("line", ["", "fastcgi_keep_conn on;"])
+@each_row("line", ["", "fastcgi_keep_conn on;"])
 def test_up_fastcgi_keep_conn_asks_to_close(serve: Serve, nginx: Nginx, line: str) -> None:
     with fastcgi() as (port, kept):
         server = serve(
@@ -94,9 +94,9 @@ def test_up_fastcgi_keep_conn_asks_to_close(serve: Serve, nginx: Nginx, line: st
 
 
 @every_version
-@pytest.mark.parametrize("to", ["http://$backend", "http://a.example$request_uri", "$whole",
+@each_row("to", ["http://$backend", "http://a.example$request_uri", "$whole",
                                 "$scheme://a.example"])  # fmt: skip
-@pytest.mark.parametrize("resolver", ["", "resolver 127.0.0.1:1; resolver_timeout 1s;"])
+@each_row("resolver", ["", "resolver 127.0.0.1:1; resolver_timeout 1s;"])
 def test_up_proxy_pass_no_resolver_is_answered_with_502(
     serve: Serve, nginx: Nginx, resolver: str, to: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_up_proxy_pass_no_resolver_is_answered_with_502(
 
 
 @every_version
-@pytest.mark.parametrize("is_named", [True, False])
+@each_row("is_named", [True, False])
 def test_up_literal_no_keepalive_opens_a_connection_each(
     serve: Serve, nginx: Nginx, is_named: bool
 ) -> None:
@@ -129,7 +129,7 @@ def test_up_literal_no_keepalive_opens_a_connection_each(
 
 
 @every_version
-@pytest.mark.parametrize("inner", ["", "add_header X-Part a;"])
+@each_row("inner", ["", "add_header X-Part a;"])
 def test_cn_add_header_lost_takes_the_outer_ones(serve: Serve, nginx: Nginx, inner: str) -> None:
     server = serve(
         CONF % ("add_header X-Content-Type-Options nosniff;",
@@ -140,7 +140,7 @@ def test_cn_add_header_lost_takes_the_outer_ones(serve: Serve, nginx: Nginx, inn
 
 
 @every_version
-@pytest.mark.parametrize("inner", ["", "proxy_set_header X-Part a;"])
+@each_row("inner", ["", "proxy_set_header X-Part a;"])
 def test_px_set_header_lost_takes_the_outer_ones(serve: Serve, nginx: Nginx, inner: str) -> None:
     with run_origin() as origin:
         server = serve(
@@ -163,7 +163,7 @@ def _cached(port: int, lines: str) -> str:
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("key", "is_shared"),
     [("$scheme$host$uri", True), ("$scheme$host$request_uri", False), ("$host$uri$args", False),
      ("$uri$cookie_x", True)],
@@ -180,7 +180,7 @@ def test_ca_key_without_args_gives_one_answer_to_all(
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_shared"),
     [("", False), ("proxy_ignore_headers Set-Cookie;", True),
      ("proxy_ignore_headers Set-Cookie; proxy_hide_header Set-Cookie;", False)],
@@ -202,7 +202,7 @@ def test_ca_set_cookie_cached_gives_the_cookie_to_all(
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_shared"),
     [
         ("proxy_no_cache $upstream_http_set_cookie;", False),
@@ -251,8 +251,8 @@ def test_ca_set_cookie_cached_knows_what_is_not_kept(
     assert fires("ca-set-cookie-cached", server.conf) is is_shared
 
 
-@pytest.mark.parametrize("module", ["fastcgi", "uwsgi", "scgi"])
-@pytest.mark.parametrize("is_refused", [True, False])
+@each_row("module", ["fastcgi", "uwsgi", "scgi"])
+@each_row("is_refused", [True, False])
 def test_ca_set_cookie_cached_of_other_modules(module: str, *, is_refused: bool) -> None:
     line = f"{module}_no_cache $upstream_http_set_cookie;" if is_refused else ""
     conf = (
@@ -264,7 +264,7 @@ def test_ca_set_cookie_cached_of_other_modules(module: str, *, is_refused: bool)
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_leaked"),
     [("", True), ("proxy_cache_bypass $http_authorization;", True),
      ("proxy_no_cache $http_authorization; proxy_cache_bypass $http_authorization;", False),
@@ -287,7 +287,7 @@ def test_ca_authorization_cached_gives_one_user_s_answer_to_others(
 
 
 @every_version
-@pytest.mark.parametrize("lines", ["", "proxy_ignore_headers Cache-Control;"])
+@each_row("lines", ["", "proxy_ignore_headers Cache-Control;"])
 def test_ca_authorization_cached_is_an_error_where_the_server_is_not_heard(
     serve: Serve, nginx: Nginx, lines: str
 ) -> None:
@@ -305,7 +305,7 @@ def test_ca_authorization_cached_is_an_error_where_the_server_is_not_heard(
 
 
 @every_version
-@pytest.mark.parametrize("burst", ["", " burst=20 nodelay"])
+@each_row("burst", ["", " burst=20 nodelay"])
 def test_lim_req_no_burst_refuses_the_second(serve: Serve, nginx: Nginx, burst: str) -> None:
     server = serve(
         CONF % ("limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;",
@@ -319,7 +319,7 @@ def test_lim_req_no_burst_refuses_the_second(serve: Serve, nginx: Nginx, burst: 
 
 
 @every_version
-@pytest.mark.parametrize("types", ["text/css", "image/jpeg text/css"])
+@each_row("types", ["text/css", "image/jpeg text/css"])
 def test_gz_compressed_types_takes_the_length_and_saves_nothing(
     serve: Serve, nginx: Nginx, types: str
 ) -> None:
@@ -327,7 +327,7 @@ def test_gz_compressed_types_takes_the_length_and_saves_nothing(
         CONF % (f"gzip on; gzip_types {types};",
                 "types { image/jpeg jpg; } location / { root DIR; }")
     )  # fmt: skip
-    data = random.Random(7).randbytes(100_000)
+    data = dice("a picture").randbytes(100_000)
     (server.directory / "a.jpg").write_bytes(data)
     _, headers, body = ask(server, "/a.jpg", "Accept-Encoding: gzip")
     is_told = "image" in types
@@ -342,9 +342,9 @@ def test_gz_level_high_costs_more_than_it_saves(serve: Serve, nginx: Nginx) -> N
         CONF % ("gzip on; gzip_types text/plain; types { text/plain txt; }",
                 "".join(f"location /{n}/ {{ alias DIR/; gzip_comp_level {n}; }}" for n in (4, 9)))
     )  # fmt: skip
-    dice = random.Random(3)
-    words = ["".join(dice.choices("abcdefghij", k=6)) for _ in range(300)]
-    rows = [{"id": n, "name": dice.choice(words), "n": dice.randrange(99)} for n in range(20_000)]
+    draw = dice("a table")
+    words = ["".join(draw.choices("abcdefghij", k=6)) for _ in range(300)]
+    rows = [{"id": n, "name": draw.choice(words), "n": draw.randrange(99)} for n in range(20_000)]
     (server.directory / "a.txt").write_text(json.dumps(rows))
     spent, size = {}, {}
     (worker,) = server.workers()
@@ -360,7 +360,7 @@ def test_gz_level_high_costs_more_than_it_saves(serve: Serve, nginx: Nginx) -> N
 
 
 @every_version
-@pytest.mark.parametrize("mark", ["", " down"])
+@each_row("mark", ["", " down"])
 def test_up_all_down_is_answered_with_502(serve: Serve, nginx: Nginx, mark: str) -> None:
     with run_origin() as origin:
         server = serve(
@@ -376,7 +376,7 @@ HELD_SECONDS = 1.0
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_held"),
     [
         ("gzip on; gzip_types text/event-stream;", True),
@@ -393,7 +393,7 @@ def test_px_event_stream_gzip_holds_events_back(
     def answer(_: Request, peer: socket.socket) -> None:
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked"
         peer.sendall(head.encode() + b"\r\n\r\nd\r\ndata: first\n\n\r\n")
-        done.wait(20)
+        done.wait(60)
         peer.sendall(b"0\r\n\r\n")
 
     with run_origin(answer) as origin:
@@ -401,17 +401,12 @@ def test_px_event_stream_gzip_holds_events_back(
             CONF % ("", (f"location / {{ proxy_pass http://127.0.0.1:{origin.port}; "
                     f"proxy_http_version 1.1; {lines} }}"))
         )  # fmt: skip
-        with server.connect(timeout=HELD_SECONDS) as peer:
+        with server.connect(timeout=HELD_SECONDS if is_held else 30) as peer:
             peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n")
             data = b""
-            end = time.monotonic() + HELD_SECONDS
-            while time.monotonic() < end:
-                try:
-                    data += peer.recv(65536)
-                except TimeoutError:
-                    break
-                if _events(data):
-                    break
+            with contextlib.suppress(TimeoutError):
+                while not _events(data) and (part := peer.recv(65536)):
+                    data += part
         done.set()
     assert _events(data) is not is_held
     assert fires("px-event-stream-gzip", server.conf) is is_held
@@ -438,7 +433,7 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 
 
 @every_version
-@pytest.mark.parametrize("line", ["", "default u;"])
+@each_row("line", ["", "default u;"])
 def test_up_map_no_default_is_answered_with_500(serve: Serve, nginx: Nginx, line: str) -> None:
     with run_origin() as origin:
         server = serve(
@@ -452,7 +447,7 @@ def test_up_map_no_default_is_answered_with_500(serve: Serve, nginx: Nginx, line
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("location", "asked", "is_reached"),
     [
         ("/a?b=1", "/a?b=1", False),
@@ -489,7 +484,7 @@ def test_cn_location_unreachable_answers_nothing(
 
 
 @every_version
-@pytest.mark.parametrize("line", ["", "location @b { return 204; }"])
+@each_row("line", ["", "location @b { return 204; }"])
 def test_cf_named_location_missing_is_answered_with_500(
     serve: Serve, nginx: Nginx, line: str
 ) -> None:
@@ -501,7 +496,7 @@ def test_cf_named_location_missing_is_answered_with_500(
 
 
 @every_version
-@pytest.mark.parametrize("is_itself", [True, False])
+@each_row("is_itself", [True, False])
 def test_up_proxies_to_itself_runs_out_of_connections(
     serve: Serve, nginx: Nginx, is_itself: bool
 ) -> None:

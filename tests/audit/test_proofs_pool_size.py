@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import each_row
 from scratch_nginx import NGINX
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -17,7 +18,7 @@ from pool_places import held, look, read_in_memory, table
 pytestmark = pytest.mark.needs("nginx", "gcc")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pool", "aio", "threads", "waiting"),
     [
         ("", "aio threads;", 32, 65536),

@@ -17,6 +17,7 @@ import pytest
 from nginx_versions import Nginx, every_version, since
 from origin import Request, ok, run_origin
 from proving import fires, until
+from rows import each_row
 from scratch_nginx import Serve, Server
 
 from nginx_tune.audit.engine import audit
@@ -67,7 +68,7 @@ def status_of_handshake(server: Server) -> int:
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_opened"),
     [
         ('proxy_set_header Connection "upgrade";', False),
@@ -92,7 +93,7 @@ def test_px_upgrade_http10_opens_no_websocket(
 
 
 @every_version
-@pytest.mark.parametrize("connection", ["upgrade", None])
+@each_row("connection", ["upgrade", None])
 def test_px_upgrade_http10_is_opened_by_some_servers(
     serve: Serve, nginx: Nginx, connection: str | None
 ) -> None:
@@ -158,7 +159,7 @@ def first_flight(sent: bytes) -> bytes:
 
 @pytest.mark.needs("openssl")
 @every_version
-@pytest.mark.parametrize("is_told", [False, True])
+@each_row("is_told", [False, True])
 def test_tls_early_data_replay_has_an_order_placed_twice(
     serve: Serve, nginx: Nginx, certificate: tuple[Path, Path], tmp_path: Path, *, is_told: bool
 ) -> None:
@@ -193,7 +194,7 @@ def test_tls_early_data_replay_has_an_order_placed_twice(
 
 
 @since("1.26")
-@pytest.mark.parametrize("is_announced", [False, True])
+@each_row("is_announced", [False, True])
 def test_ls_quic_not_announced_is_in_no_answer(
     serve: Serve, nginx: Nginx, certificate: tuple[Path, Path], *, is_announced: bool
 ) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from nginx_versions import Nginx, every_version
 from proving import fires
+from rows import each_row
 from scratch_nginx import Serve, config_test
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
 
 @every_version
-@pytest.mark.parametrize(
+@each_row(
     ("conf", "is_whole"),
     [
         ("", False),
@@ -34,9 +35,9 @@ def test_cf_events_missing_is_refused(
 
 
 @every_version
-@pytest.mark.parametrize("is_included", [False, True])
-@pytest.mark.parametrize("text", ["events {}", "# a comment\nevents {}"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@each_row("is_included", [False, True])
+@each_row("text", ["events {}", "# a comment\nevents {}"])
+@each_row("mark", ["", "\ufeff"])
 def test_cf_byte_order_mark_is_refused(
     tmp_path: Path, nginx: Nginx, mark: str, text: str, is_included: bool
 ) -> None:
@@ -49,7 +50,7 @@ def test_cf_byte_order_mark_is_refused(
 
 
 @every_version
-@pytest.mark.parametrize("name", ["a.example", "A.Example", "b.example"])
+@each_row("name", ["a.example", "A.Example", "b.example"])
 def test_cf_server_name_twice_leaves_the_second_server_without_requests(
     serve: Serve, nginx: Nginx, name: str
 ) -> None:

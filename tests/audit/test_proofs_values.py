@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from needs import lacks
 from nginx_versions import Nginx, every_version
+from rows import each_row
 from scratch_nginx import config_test
 
 from nginx_tune.audit.engine import audit
@@ -361,6 +362,6 @@ def test_cf_module_not_loaded_is_refused(nginx: Nginx, tmp_path: Path) -> None:
 
 
 @every_version
-@pytest.mark.parametrize("conf", RIGHT)
+@each_row("conf", RIGHT)
 def test_what_is_right_is_taken(nginx: Nginx, tmp_path: Path, conf: str) -> None:
     assert _judged(nginx, tmp_path, conf) == (set(), set(), True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from nginx_versions import Nginx, every_version
+from rows import each_row
 from scratch_nginx import config_test
 
 from nginx_tune.audit.engine import audit
@@ -93,7 +93,7 @@ def test_the_tables_of_releases_and_of_programs_agree() -> None:
     assert compared > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conf", "version", "said"),
     [
         (HTTP % "server { listen 80 reuseport; }", "1.8.1", "came with nginx 1.9.1"),
@@ -122,7 +122,7 @@ def test_what_a_release_had_not_yet_or_no_more_is_named(conf: str, version: str,
     assert any(said in message for message in errors), errors
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conf", "version"),
     [
         (SERVER % "log_format a b;", "1.6.3"),
@@ -141,7 +141,7 @@ def test_what_a_release_takes_is_no_fault(conf: str, version: str) -> None:
     assert [one.message for one in found.findings if one.rule.startswith("cf-")] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "version", "is_refused"),
     [
         ("stream { server { proxy_protocol on; } }", "1.26.3", False),
@@ -170,7 +170,7 @@ _PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "without", "first"), _PARAMETERS)
+@each_row(("text", "without", "first"), _PARAMETERS)
 def test_a_parameter_is_refused_to_the_last_release_without_it(
     text: str, without: str, first: str
 ) -> None:

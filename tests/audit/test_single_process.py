@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -12,7 +12,7 @@ from nginx_tune.conf.tree import parse_text
 CONF = "%s worker_processes 8; events { } http { server { listen 80; root /srv/www; } }"
 
 
-@pytest.mark.parametrize(("line", "found"), [("master_process off;", 1), ("master_process on;", 0)])
+@each_row(("line", "found"), [("master_process off;", 1), ("master_process on;", 0)])
 def test_the_only_process_is_found_with_the_line_that_makes_it_one(line: str, found: int) -> None:
     rules = [one for one in ALL if one.id == "lim-workers-one"]
     said = audit(parse_text(CONF % line, file="/n.conf"), linux(cpus=8), rules).findings

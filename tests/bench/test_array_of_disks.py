@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -27,7 +28,7 @@ def test_the_arms_differ_by_their_pools(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("nginx")
-@pytest.mark.parametrize("arm", array_of_disks.ARMS)
+@each_row("arm", array_of_disks.ARMS)
 def test_nginx_takes_them(tmp_path: Path, arm: array_of_disks.Arm) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(array_of_disks.conf_text(arm, [tmp_path] * 3, tmp_path))

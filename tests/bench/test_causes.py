@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.observation import Cause, CauseId, Observation
 
@@ -25,7 +25,7 @@ def seen(*causes: str, summary: str = "") -> Observation:
 GZIP = Injection("gzip", lambda _: 1, ("loop-held-by-cpu",), ("zlib",), ("cpu-saturated",))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("causes", "summary", "outcome"),
     [
         (("loop-held-by-cpu",), "90 % zlib", "right"),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -22,7 +23,7 @@ from nginx_tune.prove.histogram import Histogram, Layout  # noqa: E402
 
 
 def test_every_number_has_rows() -> None:
-    assert list(conformance.CHECKS) == [str(number) for number in range(1, 32)]
+    assert list(conformance.CHECKS) == [str(number) for number in range(1, 30)]
     for number in ELSEWHERE:
         rows = list(conformance.CHECKS[number](argparse.Namespace()))
         assert [row.held for row in rows] == [None], rows
@@ -34,7 +35,7 @@ def test_a_test_that_is_gone_is_seen() -> None:
     assert not is_there("tests/bench/no_such_file.py")
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("4", ["4"]), ("4,13", ["4", "13"])])
+@each_row(("text", "numbers"), [("4", ["4"]), ("4,13", ["4", "13"])])
 def test_numbers_are_read(text: str, numbers: list[str]) -> None:
     assert conformance._read_numbers(text) == numbers
     with pytest.raises(argparse.ArgumentTypeError, match="no number 99"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from free_ports import free_port
+from rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -52,7 +53,7 @@ def verdict(outcome: Outcome, *beside: MetricVerdict, decides: Outcome | None = 
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("low", "high", "better_when", "said"),
     [
         (0.85, 1.2, "lower", "not settled, less than a quarter either way: "),
@@ -105,7 +106,7 @@ def test_each_advice_names_texts_and_each_text_is_named() -> None:
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.parametrize("name", sorted(files(BOOK)))
+@each_row("name", sorted(files(BOOK)))
 def test_nginx_takes_it(tmp_path: Path, name: str) -> None:
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     assert program is not None

@@ -93,9 +93,11 @@ def test_a_name_that_is_not_drawn_is_refused() -> None:
         kept.drawn("copied-5-000")
 
 
-@pytest.mark.parametrize("one", read(kept.KEPT), ids=lambda one: one.name)
-def test_the_seed_still_draws_what_was_run(one: KeptCell) -> None:
-    assert kept.digest_of(kept.drawn(one.name)) == one.digest
+def test_the_seed_still_draws_what_was_run() -> None:
+    cells = read(kept.KEPT)
+    others = [one.name for one in cells if kept.digest_of(kept.drawn(one.name)) != one.digest]
+    assert cells
+    assert others == []
 
 
 def test_the_table_in_benchmarks_is_of_the_kept_cells() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 
 HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
 sys.path.insert(0, str(HERE))
@@ -37,7 +38,7 @@ def test_there_are_the_ten_cells_and_those_that_lost() -> None:
         assert matrix.minutes([scenario(path)]) <= 5, "a drawn cell is short"
 
 
-@pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
+@each_row("path", CELLS, ids=lambda path: path.stem)
 def test_every_cell_is_a_scenario_of_all_candidates(path: Path) -> None:
     s = scenario(path)
     names = {"stock", "recommended", *(arm.name for arm in s.arms)}
@@ -145,7 +146,7 @@ def test_the_geometric_mean_counts_every_cell_alike() -> None:
     assert scoring.geometric_mean_over(cells, "recommended", "stock") == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "values", [{"a": [1.0] * 3}, {"a": [1.0] * 4, "b": [1.0] * 5}, {"a": [1.0, 0.0, 1.0, 1.0]}]
 )
 def test_rounds_that_cannot_be_scored_are_refused(values: dict[str, list[float]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
 sys.path.insert(0, str(HERE))
@@ -61,7 +62,7 @@ def test_a_written_cell_is_the_drawn_one(tmp_path: Path) -> None:
         assert scenario(name, msgspec.toml.decode(path.read_bytes())) == scenario(name, cell)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "holds",
     [
         lambda c: len(c["lab"]["disks"]) > 1 and "model" in c["lab"]["disks"][0],
@@ -165,7 +166,7 @@ def test_two_runs_are_joined_with_their_rounds_one_after_the_other() -> None:
     assert run.rounds_of(both) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "most", "asked"),
     [
         (EVEN, 8, [(4, 0)]),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 
 HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
 sys.path.insert(0, str(HERE))
@@ -116,7 +117,7 @@ def test_where_most_of_what_is_read_is_still_to_be_sent_bytes_tell_no_hits() -> 
     assert predicted.compare_hits(run([enough]), closed).measured == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize("metric", ["ratio(cold.mean)", "ratio(total.bytes_per_second)"])
+@each_row("metric", ["ratio(cold.mean)", "ratio(total.bytes_per_second)"])
 def test_a_ratio_of_clients_that_wait_asks_for_two_answers_of_each(metric: str) -> None:
     """The cell 000 of seed 7717: three answers in a block of stock with four clients."""
     closed = scenario("01-hdd-cold")

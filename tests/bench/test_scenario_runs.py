@@ -6,22 +6,22 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import Claim, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.report.scenario_page import expected_text
-from nginx_tune.scenario.files import list_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import scenario_runs  # noqa: E402
 from scenario_runs import KeptClaim, add, found_in, judged_anew, kept, read, summary  # noqa: E402
+from scenarios import all_scenarios  # noqa: E402
 
-SCENARIOS = list_scenarios()
+SCENARIOS = list(all_scenarios().values())
 SCENARIO = next(one for one in SCENARIOS if one.name == "thread-pools")
 CLAIM = SCENARIO.claims[0]
 DAY = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
@@ -85,7 +85,7 @@ def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
     assert "1 held in all of theirs" in both
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expected", "measured", "held"),
     [
         ("server.max <= 1.5s", 2.5, None),  # another quantity

@@ -11,7 +11,8 @@ import pytest
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Verdict
-from nginx_tune.scenario.files import list_scenarios
+from nginx_tune.prove.gates import check_expressions
+from nginx_tune.scenario.checks import check_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -92,9 +93,25 @@ def test_text_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
 
 
 def test_scenarios_are_short_and_the_marks_are_there() -> None:
-    seconds = {one.name: scenarios.expected_seconds(one) for one in list_scenarios()}
+    every = scenarios.all_scenarios().values()
+    seconds = {one.name: scenarios.expected_seconds(one) for one in every}
     # Expected is more than it takes: three minutes are the bound.
     assert {name: time for name, time in seconds.items() if time >= 240} == {}
     assert sum(seconds.values()) < 60 * 60
     assert "<!-- thread-pools -->" in (ROOT / "README.md").read_text()
     assert "<!-- scenarios -->" in (ROOT / "benchmarks" / "README.md").read_text()
+
+
+FILES = {given: one for given, one in scenarios.all_scenarios().items() if given != one.name}
+
+
+@pytest.mark.parametrize("given", FILES, ids=lambda given: Path(given).stem)
+def test_what_no_source_text_speaks_of_can_be_run_from_its_file(given: str) -> None:
+    one = FILES[given]
+    assert Path(given).stem == one.name
+    check_scenario(one)
+    expressions = [claim.expression for claim in one.claims]
+    names = [item.name for item in one.classes]
+    check_expressions([*expressions, f"{one.primary_metric} >= 0"], names)
+    assert {claim.source_row for claim in one.claims} == {""}
+    assert any(claim.source_figure for claim in one.claims)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
 from msgspec.structs import asdict, replace
+from rows import each_row
 
 from nginx_tune.causes.naming import find_causes
 from nginx_tune.causes.parts import (
@@ -169,7 +169,7 @@ def test_too_little_is_said_to_be_too_little() -> None:
     assert ids(replace(QUIET, workers=[])) == ["not-enough-evidence"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("figures", "is_idle", "figure"),
     [
         ({"loop_turn_seconds": turns({10_000: 99}, 0.0)}, True, "99 turns of all loops"),

@@ -1,17 +1,15 @@
-"""Numbers, times and sizes that nobody can mean: one line that names the option, exit status 2.
-
-Drawn anew in each run; ``NGINX_TUNE_ABSURD=SEED`` repeats a run.
-"""
+"""Numbers, times and sizes that nobody can mean: one line that names the option, exit status 2."""
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Iterator
 
 import click
 import pytest
+from rows import each_row
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.cli.main import cli, main
 from nginx_tune.cli.numbers import Duration, FiniteNumber, Whole
@@ -20,8 +18,7 @@ from nginx_tune.cli.probe_words import parse_bytes, parse_caps, parse_moment, pa
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.expression import parse_expression
 
-SEED = int(os.environ.get("NGINX_TUNE_ABSURD") or random.SystemRandom().randrange(1 << 31))
-DRAWN = 12
+DRAWN = draws(4, 12)
 ALWAYS = ("", " ", "-1", "nan", "NaN", "inf", "-inf", "1e400", "-1e400", "٣", "\uff11\uff10", "²",
           "1_0", "0x10", "9" * 400, "--", "1,5", "None", "1;2", "\x1b[31m5")  # fmt: skip
 DIGITS = ["".join(map(chr, range(zero, zero + 10))) for zero in (0x30, 0x660, 0x966, 0xFF10)]
@@ -84,17 +81,17 @@ def is_meant(text: str, kind: Whole | FiniteNumber | Duration) -> bool:
     return abs(value) < 1e300 and (low is None or value >= low) and (high is None or value <= high)
 
 
-@pytest.mark.parametrize("words", NUMBERS, ids=" ".join)
+@each_row("words", NUMBERS)
 def test_an_absurd_number_is_one_line_that_names_its_option(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance = random.Random(f"{SEED} {words}")
+    chance = dice(words)
     kind, option = kind_of(words), words[-2]
     absurd = [*ALWAYS, *(drawn(chance) for _ in range(DRAWN))]
     tried = [text for text in absurd if not is_meant(text, kind)]
     assert len(tried) > len(ALWAYS) // 2
     for text in tried:
-        told = f"NGINX_TUNE_ABSURD={SEED}: {option}={text[:60]!r}"
+        told = f"{REPEAT}: {option}={text[:60]!r}"
         assert main([*words[:-2], f"{option}={text}"]) == 2, told
         said = capsys.readouterr()
         assert said.out == "", told
@@ -109,15 +106,15 @@ def test_every_number_of_the_command_line_has_a_type_of_ours() -> None:
     assert not kinds & {"IntRange", "FloatRange", "IntParamType", "FloatParamType"}
 
 
-@pytest.mark.parametrize("option", sorted(TEXTS))
+@each_row("option", sorted(TEXTS))
 def test_an_absurd_word_of_probe_is_one_line(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance = random.Random(f"{SEED} {option}")
+    chance = dice(option)
     for text in [*ALWAYS, "-5", *(drawn(chance) for _ in range(DRAWN))]:
         if re.match(r"[0-9]", text) and text.isascii():
             continue  # may be one that is meant
-        told = f"NGINX_TUNE_ABSURD={SEED}: {option}={text[:60]!r}"
+        told = f"{REPEAT}: {option}={text[:60]!r}"
         given = [f"{option}={text}", "--rate=5"] if option != "--rate" else [f"{option}={text}"]
         assert main(["probe", "http://127.0.0.1:1/", *given]) == 2, told
         said = capsys.readouterr().err
@@ -125,12 +122,12 @@ def test_an_absurd_word_of_probe_is_one_line(
         assert option in said, told
 
 
-@pytest.mark.parametrize("text", ["1s", "1.5m", "5min", "200ms", " 10 s ", "8784h", "007"])
+@each_row("text", ["1s", "1.5m", "5min", "200ms", " 10 s ", "8784h", "007"])
 def test_what_people_mean_is_taken(text: str) -> None:
     assert parse_duration(text) > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("999999999999h", "'999999999999h' is too long (a year, 8784h, is the longest)"),
@@ -146,7 +143,7 @@ def test_a_time_that_nobody_waits_says_so(text: str, said: str) -> None:
     assert said in f"{caught.value.message} ({caught.value.hint})"
 
 
-@pytest.mark.parametrize("text", ["٣k", "1e400", "-1k", "0", "nan", "1k1"])
+@each_row("text", ["٣k", "1e400", "-1k", "0", "nan", "1k1"])
 def test_sizes_and_caps(text: str) -> None:
     with pytest.raises(UsageError):
         parse_bytes(text, "--cap bytes")
@@ -156,20 +153,20 @@ def test_sizes_and_caps(text: str) -> None:
                 parse_caps((f"{name}={text}",))
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "1e400", "-5", "٣", "2026-11-20T19:00:00", "1_0"])
+@each_row("text", ["nan", "inf", "1e400", "-5", "٣", "2026-11-20T19:00:00", "1_0"])
 def test_moments(text: str) -> None:
     with pytest.raises(UsageError, match="is no moment"):
         parse_moment(text)
     assert parse_moment("1700000000.5") == 1700000000.5
 
 
-@pytest.mark.parametrize("text", ["٣", "nan", "-1", "1e400", "0", "1-nan", "1,inf"])
+@each_row("text", ["٣", "nan", "-1", "1e400", "0", "1-nan", "1,inf"])
 def test_rates(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
         parse_rate(text)
 
 
-@pytest.mark.parametrize("limit", ["1e400ms", "1e300TB", "٣ms", "nanms", "-1ms", "infs", "1e999s"])
+@each_row("limit", ["1e400ms", "1e300TB", "٣ms", "nanms", "-1ms", "infs", "1e999s"])
 def test_a_gate_has_a_limit_that_is_finite(limit: str) -> None:
     """No number is above infinity: such a gate would always pass."""
     with pytest.raises(UsageError):

@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 from typing import get_args
 
 import pytest
+from rows import each_row
 
 from nginx_tune.decide.engine import ALL as DECISIONS
 from nginx_tune.documents.decisions import DecisionId
@@ -31,7 +32,7 @@ def test_the_pages_in_docs_are_current() -> None:
     assert found == wanted, "run: python tools/write-rule-pages"
 
 
-@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.id)
+@each_row("rule", EVERY)
 def test_a_page_has_every_section_and_no_long_line(rule: object) -> None:
     page = render_markdown_page(rule)  # type: ignore[arg-type]
     for section in ("## Why", "## Fires on", "## Silent on", "## Fix", "## Sources"):
@@ -77,7 +78,7 @@ def test_decisions_have_pages(run_cli: Run) -> None:
     assert "(A16)" not in run.stdout
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "says"),
     [
         (["io-pool-var-unresolved", "--list"], "give a NAME or --list"),

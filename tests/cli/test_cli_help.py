@@ -7,6 +7,7 @@ import shlex
 
 import click
 import pytest
+from rows import each_row
 
 from nginx_tune.cli.examples import EXAMPLES
 from nginx_tune.cli.main import COMMANDS, GROUPS, cli, main
@@ -31,9 +32,7 @@ def test_each_command_is_in_one_group_and_has_examples() -> None:
     assert set(EXAMPLES) == set(_paths())
 
 
-@pytest.mark.parametrize(
-    ("words", "line"), [(words, line) for words, lines in EXAMPLES.items() for line in lines]
-)
+@each_row(("words", "line"), [(words, line) for words, lines in EXAMPLES.items() for line in lines])
 def test_an_example_parses(words: str, line: str) -> None:
     typed = shlex.split(line.partition("|")[0].partition(" >")[0])
     typed = typed[typed.index("nginx-tune") + 1 :]
@@ -55,7 +54,7 @@ def test_help_shows_groups_and_examples(capsys: pytest.CaptureFixture[str]) -> N
     assert "Examples:\n    nginx-tune runs show last\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "meant"),
     [
         (["audt"], "audit"),
@@ -80,7 +79,7 @@ def test_a_mistyped_word_is_answered_with_what_was_meant(
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("words", ["", *EXAMPLES])
+@each_row("words", ["", *EXAMPLES])
 def test_help_cuts_nothing_and_breaks_examples_as_a_shell_takes_them(
     words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +95,7 @@ def test_help_cuts_nothing_and_breaks_examples_as_a_shell_takes_them(
         assert " ".join(line.split()) in " ".join(told.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "told"),
     [
         ("inspct", "no such command 'inspct' (is inspect meant?)"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from planned_files import as_json, planned_file
+from tiers import dice
 
 FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -33,7 +33,7 @@ def conf(tmp_path: Path) -> Path:
     root = tmp_path / "www"
     root.mkdir()
     for number in range(4):
-        (root / f"f{number}").write_bytes(os.urandom(2000))
+        (root / f"f{number}").write_bytes(dice(number).randbytes(2000))
     included = tmp_path / "more.conf"
     included.write_text("tcp_nodelay on;\n")
     file = tmp_path / "nginx.conf"

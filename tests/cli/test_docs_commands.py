@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
+from rows import each_row
 
 from nginx_tune.cli.main import cli
 
@@ -38,7 +38,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_row("page", PAGES)
 def test_each_command_is_one_that_the_program_takes(page: Path) -> None:
     """Its options exist: with --help at its end the program reads all of the line first."""
     for line in commands(page.read_text()):
@@ -47,7 +47,7 @@ def test_each_command_is_one_that_the_program_takes(page: Path) -> None:
         assert run.exit_code == 0, f"{line}: {run.output}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_row("page", PAGES)
 def test_each_link_leads_somewhere(page: Path) -> None:
     for name, anchor in _LINK.findall(re.sub(r"`[^`\n]*`", "", page.read_text())):
         if re.match(r"[a-z]+:", name):

@@ -21,7 +21,7 @@ from nginx_tune.report.rule_index import EVERY
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "build-site"
 
-pytestmark = pytest.mark.needs("sphinx")
+pytestmark = [pytest.mark.needs("sphinx"), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

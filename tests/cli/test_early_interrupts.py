@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTS = """
@@ -75,7 +76,7 @@ def test_python_m_begins_there_too() -> None:
 
 
 @pytest.mark.parametrize("place", ["/proc", "/sys/class", "/dev", "/proc/../proc/1"])
-@pytest.mark.parametrize("command", ["inspect", "recommend"])
+@each_row("command", ["inspect", "recommend"])
 def test_no_kernel_s_own_directory_is_a_dataset(command: str, place: str) -> None:
     argv = [sys.executable, "-m", "nginx_tune", command, "--dataset", place]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)

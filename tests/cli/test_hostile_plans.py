@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from planned_files import as_json, planned_file
+from rows import each_row
 
 from nginx_tune.audit_input.planned import check_plan
 from nginx_tune.documents.base import decode
@@ -176,19 +177,24 @@ def refused(plan: Document) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_plan_that_writes_anything_but_what_it_shows_is_refused(
     plan: Document, conf: Path, kind: str
 ) -> None:
     reader = ConfigurationFiles(LiveHost())
     check_plan(decode(Plan, json.dumps(plan).encode()), "p.json", reader)
     change, said = KINDS[kind]
-    change(plan)
-    assert said in refused(plan)
+    changed = copy.deepcopy(plan)
+    change(changed)
+    assert said in refused(changed)
     # Where the file is not at hand the plan alone tells it, if not the line.
+    text = conf.read_bytes()
     conf.unlink()
     words = said.rpartition(": ")[2]
-    assert words in refused(plan)
+    try:
+        assert words in refused(changed)
+    finally:
+        conf.write_bytes(text)
 
 
 COMMANDS = ("report", "apply", "audit", "validate", "rehearse")
@@ -233,7 +239,7 @@ def spoken(plan: Document) -> Document:
 
 
 @pytest.mark.parametrize("form", ["page", "markdown"])
-@pytest.mark.parametrize("where", ["/etc/nginx/nginx.conf", f"/etc/{EVIL}", ""])
+@each_row("where", ["/etc/nginx/nginx.conf", f"/etc/{EVIL}", ""])
 def test_what_a_plan_says_is_a_quotation_and_no_command(
     plan: Document, where: str, form: str
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from rows import each_row
 
 from nginx_tune.cli.main import cli, main
 from nginx_tune.terminal.output import ResultFile
@@ -57,7 +58,7 @@ def flag(option: click.Parameter) -> str:
     return max(option.opts, key=len)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_each_option_that_names_a_file_is_known_as_read_or_written(name: str) -> None:
     unknown = [
         f"{flag(one)} ({one.name})"

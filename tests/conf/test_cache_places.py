@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from conf_readers import tree_of
+from rows import each_row
 
 from nginx_tune.conf.cache_places import places_of, why_no_place
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "says"),
     [
         ("/", "the system's"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conf_readers import Disk
+from rows import each_row
 
 from nginx_tune.conf.dump import parse_dump
 from nginx_tune.conf.tree import read_tree
@@ -49,7 +50,7 @@ def test_what_the_dump_lacks_is_listed() -> None:
 PASTED = "# configuration file {}:\nserver {{ listen 80; }}\nserver {{ listen 81; }}\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "files",
     [
         {"/n.conf": "events {} http { include /d/*; }", "/d/a": PASTED.format("/d/a")},

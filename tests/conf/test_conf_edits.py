@@ -8,6 +8,8 @@ import pytest
 from conf_readers import Disk, tree_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.conf.directive import Directive, Source
 from nginx_tune.conf.edits import (
@@ -37,7 +39,7 @@ def _only(tree: ConfTree, name: str) -> Directive:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@each_row("path", FILES, ids=lambda path: path.name)
 def test_a_file_comes_back_byte_for_byte(path: Path) -> None:
     data = path.read_bytes()
     source = Source.decode(str(path), data)
@@ -51,7 +53,7 @@ def test_any_bytes_come_back(data: bytes) -> None:
 
 
 @given(st.sampled_from(FILES), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(80, 800))
 def test_an_edit_changes_its_span_alone(path: Path, data: st.DataObject) -> None:
     tree = read_tree(str(path), Disk())
     directives = [
@@ -89,8 +91,8 @@ WHERE = (
 )
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("junk", ["", "\xff"])
+@each_row("mark", [b"", b"\xef\xbb\xbf"])
+@each_row("junk", ["", "\xff"])
 def test_line_ends_marks_and_foreign_bytes_stay(mark: bytes, junk: str) -> None:
     data = mark + junk.encode("latin-1").join([b"#", b"\r\n"]) + WHERE.encode()
     source = Source.decode("nginx.conf", data)

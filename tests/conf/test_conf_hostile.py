@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import parse_text
@@ -25,7 +25,7 @@ def _sets(count: int) -> str:
     return "set $a0 x;" + "".join(f"set $a{n + 1} $a{n};" for n in range(count))
 
 
-@pytest.mark.parametrize("count", [DEEPEST, 200, 3000])
+@each_row("count", [DEEPEST, 200, 3000])
 def test_a_long_chain_of_variables_is_not_known(count: int) -> None:
     assert not _root_of("", _sets(count), f"/srv/$a{count}")[1]
     _root_of(_maps(count), "", f"/srv/$a{count}")
@@ -36,7 +36,7 @@ def test_a_chain_of_some_variables_is_followed_to_its_end() -> None:
     assert _root_of("", _sets(count), f"/srv/$a{count}") == ({"/srv/x"}, True)
 
 
-@pytest.mark.parametrize("line", ['include "a\0b";', 'root "/a\0b";', "root /a\0b;", "ro\0ot /a;"])
+@each_row("line", ['include "a\0b";', 'root "/a\0b";', "root /a\0b;", "ro\0ot /a;"])
 def test_a_zero_byte_in_a_word_is_a_fault_of_its_line(line: str) -> None:
     tree = parse_text(f"events {{}}\nhttp {{ server {{ {line} }} }}")
     assert [(one.line, one.reason) for one in tree.unparsed] == [(2, "a zero byte in a word")]

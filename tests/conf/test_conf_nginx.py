@@ -13,6 +13,8 @@ from conf_readers import Disk
 from free_ports import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.lexer import read_tokens
@@ -41,13 +43,13 @@ def _nginx_accepts(path: Path, tmp_path: Path) -> bool:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+@each_row("path", VALID, ids=lambda path: path.stem)
 def test_nginx_accepts_what_we_call_valid(path: Path, tmp_path: Path) -> None:
     assert _nginx_accepts(path, tmp_path)
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+@each_row("path", BROKEN, ids=lambda path: path.stem)
 def test_nginx_refuses_what_we_list_as_unparsed(path: Path, tmp_path: Path) -> None:
     assert not _nginx_accepts(path, tmp_path)
 
@@ -81,8 +83,7 @@ PIECES = st.sampled_from(
 
 @pytest.mark.needs("nginx", "root")
 @settings(
-    max_examples=300,
-    deadline=None,
+    max_examples=draws(100, 1000),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(PIECES, max_size=14).map("".join))
@@ -132,7 +133,7 @@ def _body(port: int, path: str) -> str:
     raise AssertionError("nginx does not answer")
 
 
-@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+@each_row("path", VALID, ids=lambda path: path.stem)
 def test_crossplane_sees_the_same_tree(path: Path) -> None:
     theirs = crossplane.parse(str(path), check_ctx=False, check_args=False, combine=True)
     same = theirs["status"] == "ok" and _ours(read_tree(str(path), Disk()).main) == _theirs(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.conf.secrets import redact_configuration
 from nginx_tune.conf.tree import parse_text
@@ -36,7 +37,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("text", SECRETS)
+@each_row("text", SECRETS)
 def test_secrets_go(text: str) -> None:
     redacted = redact_configuration(text.encode())
     assert b"czNjcmV0" not in redacted

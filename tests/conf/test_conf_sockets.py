@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.kept_open import kept_open
 from nginx_tune.conf.listeners import listeners
@@ -14,7 +14,7 @@ def conf(*listens: str) -> ConfTree:
     return parse_text("http { " + " ".join(f"server {{ listen {one}; }}" for one in listens) + " }")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spellings", "name"),
     [
         ("80 0080 *:80 *:0080 0.0.0.0 0.0.0.0:80 000.0.0.0:80 ...:80 0:80 0x0:80 80-80", "*:80"),
@@ -43,7 +43,7 @@ def test_spellings_of_one_socket(spellings: str, name: str) -> None:
     assert {socket_name(name)} == found, "the form is a spelling too"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["0", "65536", "8003-8000", ":80", "a:b:80", "[::1]80", "[::1:80", "[:::1]:80",
      "[fe80::1%lo]:80", "host:0", "host:99999999999999999999", "/run/a", "host/:80", "", "-",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conf_readers import Disk, Files, tree_of
+from rows import each_row
 
 from nginx_tune.conf import tree as tree_module
 from nginx_tune.conf.globs import expand
@@ -23,14 +24,14 @@ def _shape(tree: ConfTree) -> list[str]:
     return [str(directive) for directive in tree.main.walk()]
 
 
-@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+@each_row("path", VALID, ids=lambda path: path.stem)
 def test_a_valid_configuration_is_read_whole(path: Path) -> None:
     tree = read_tree(str(path), Disk())
     assert tree.complete, tree.unparsed
     assert [d.name for d in tree.main.directives][-2:] == ["events", "http"]
 
 
-@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+@each_row("path", BROKEN, ids=lambda path: path.stem)
 def test_a_broken_file_is_listed_with_a_line(path: Path) -> None:
     tree = read_tree(str(path), Disk())
     (fault,) = tree.unparsed
@@ -156,7 +157,7 @@ def test_a_lua_block_without_end_is_a_fault() -> None:
     assert "Lua" in tree.unparsed[0].reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "names"),
     [
         ("/d/*", ["a.conf", "b.conf", "ä.conf"]),

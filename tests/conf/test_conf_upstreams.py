@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.caches import caches, caching
 from nginx_tune.conf.listeners import listeners
@@ -34,7 +34,7 @@ def _passes(text: str) -> list[Pass]:
     return passes(scopes(tree), Variables(tree))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "addresses", "is_tls"),
     [
         ("proxy_pass http://App;", ("app",), False),
@@ -102,7 +102,7 @@ def test_upstreams() -> None:
     assert local.balancer is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "host", "is_name"),
     [
         ("10.0.0.1:80", "10.0.0.1", False),
@@ -149,7 +149,7 @@ def test_tls_listeners_belong_to_their_default_server() -> None:
     assert found[0].servers == servers[:2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [("10m", 10 << 20), ("1G", 1 << 30), ("0", 0), ("8K", 8192), ("x", None), ("-1", None)],
 )
@@ -157,7 +157,7 @@ def test_bytes(text: str, expected: int | None) -> None:
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [("75", 75.0), ("1m30s", 90.0), ("1h 30m", 5400.0), ("500ms", 0.5), ("s", None), ("", None)],
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from conf_readers import tree_of
+from rows import each_row
 
 from nginx_tune.conf.error_log import main_error_logs
 from nginx_tune.conf.listeners import listeners
@@ -60,7 +60,7 @@ def test_an_if_in_a_server_is_no_scope_and_streams_are_not_http() -> None:
     assert listeners(tree) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "text", "values", "complete"),
     [
         ("split_clients $uri $d { 50% a; * b; }", "p_$d", {"p_a", "p_b"}, True),
@@ -82,7 +82,7 @@ def test_what_a_variable_can_be(http: str, text: str, values: set[str], complete
     assert (set(found.known), found.complete) == (values, complete)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "values", "complete"),
     [
         ("set $d a; location / { }", {"a"}, True),
@@ -134,7 +134,7 @@ def test_thread_pools() -> None:
     assert asked_pool(None) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "served"),
     [
         ("server { root /w; }", {("root", "/w")}),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from needs import lacks
+from rows import each_row
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.conf.directive_values import grammars_of, is_time, seen_versions
 from nginx_tune.conf.known_variables import is_known_variable
@@ -61,15 +62,14 @@ def _accepted(conf: str, tmp_path: Path) -> bool:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("seed", [11])
-def test_times_at_random_are_taken_as_nginx_takes_them(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
+def test_times_at_random_are_taken_as_nginx_takes_them(tmp_path: Path) -> None:
+    draw = dice("times")
     parts = ["1", "30", "0", "y", "M", "w", "d", "h", "m", "s", "ms", " ", "x", "-1", "1.5", "2h"]
-    for _ in range(150):
-        text = "".join(dice.choice(parts) for _ in range(dice.randrange(1, 6)))
+    for _ in range(draws(50, 500)):
+        text = "".join(draw.choice(parts) for _ in range(draw.randrange(1, 6)))
         for name, in_seconds in (("send_timeout", False), ("open_file_cache_valid", True)):
             said = _accepted(f'events {{}} http {{ {name} "{text}"; }}', tmp_path)
-            assert is_time(text, in_seconds=in_seconds) is said, (name, text)
+            assert is_time(text, in_seconds=in_seconds) is said, (name, text, REPEAT)
 
 
 LARGE = [
@@ -113,7 +113,7 @@ def test_of_what_a_template_fills_in_nothing_is_said() -> None:
     assert own_fault_of("listen", "stream-server") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "args"),
     [
         ("allow", ["{{", "ip", "}}"]), ("deny", ["@net@"]), ("expires", ["$time"]),

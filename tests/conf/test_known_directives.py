@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from conf_readers import tree_of
 from needs import lacks
+from tiers import REPEAT, dice
 
 from nginx_tune.conf.known_directives import (
     is_known,
@@ -134,17 +134,17 @@ def test_lines_of_maps_and_foreign_blocks_are_no_directives() -> None:
 
 def test_patterns_of_other_modules_hide_no_slip_of_a_name() -> None:
     """Two letters changed places in each name that a pattern of the list might cover."""
-    dice = random.Random(5)
+    draw = dice("slips of names")
     own = {line.split("\t")[1] for line in VALUES.splitlines() if not line.startswith("#")}
     rows = [line.split("\t") for line in TABLE.splitlines() if not line.startswith("#")]
     names = {row[0] for row in rows}
     missed = []
     for name in sorted({row[0] for row in rows if row[1] in own and len(row[0]) > 11}):
-        at = dice.randrange(1, len(name) - 2)
+        at = draw.randrange(1, len(name) - 2)
         slip = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
         if slip not in names and is_known(slip):
             missed.append(slip)
-    assert missed == []
+    assert missed == [], REPEAT
 
 
 def test_nginx_names_are_not_masked_by_the_list_of_others() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.log_levels import hidden_counts
 from nginx_tune.conf.tree import parse_text
@@ -16,7 +16,7 @@ def hidden(main: str, server: str, http: str = "") -> set[str]:
     return set(hidden_counts(tree)) - {"connections_reused"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("main", "server", "http", "names"),
     [
         ("", APP, "", set()),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.captures import AN_ADDRESS, Group, captured, groups, possible_texts
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import parse_text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "found"),
     [
         ("^/(a|b)/(?<n>[0-9]+)$", [Group("", "a|b"), Group("n", "[0-9]+")]),
@@ -25,7 +25,7 @@ def test_groups_are_counted_as_pcre_does(pattern: str, found: list[Group]) -> No
     assert list(groups(pattern)) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("group", "texts"),
     [
         (Group("", "a|b"), ("a", "b")),
@@ -50,7 +50,7 @@ def test_what_a_group_can_be(group: Group, texts: tuple[str, ...]) -> None:
     assert possible_texts(group) == texts
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "known"),
     [
         ("location ~ ^/(a)/(?<n>b) { return 200; }", {"1": ("a",), "2": ("b",), "n": ("b",)}),

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from conf_readers import Disk
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.cli.main import cli
 from nginx_tune.conf.dump import Dump
@@ -33,7 +34,7 @@ DIFFERS = {
 }
 
 
-@pytest.mark.parametrize("path", [*VALID, *OTHERS], ids=lambda path: path.stem)
+@each_row("path", [*VALID, *OTHERS], ids=lambda path: path.stem)
 def test_the_payload_is_what_crossplane_prints(path: Path) -> None:
     ours = json.loads(encoded(read_tree(str(path), Disk())))
     theirs = crossplane.parse(str(path), check_ctx=False, check_args=False)
@@ -50,9 +51,7 @@ def _reasons_out(payload: dict[str, Any]) -> dict[str, Any]:
     return payload
 
 
-@pytest.mark.parametrize(
-    "path", [one for one in VALID if one.stem != "not-utf8"], ids=lambda path: path.stem
-)
+@each_row("path", [one for one in VALID if one.stem != "not-utf8"], ids=lambda path: path.stem)
 def test_a_tree_comes_back_with_its_places(path: Path) -> None:
     tree = read_tree(str(path), Disk())
     assert _words(_again(encoded(tree))) == _words(tree)
@@ -85,7 +84,7 @@ FAILED = (
 DEEP = b'{"config": [{"file": "a", "parsed": ' + STATEMENT.join([b"[", *[b', "block": ['] * 5000])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "reason"),
     [
         (b'{"config": 5}', "Expected `array`"),
@@ -109,12 +108,12 @@ def test_blocks_nested_without_end_are_refused() -> None:
         read_payload(f'{{"config": [{{"file": "a", "parsed": {inner}}}]}}'.encode(), "x.json")
 
 
-@pytest.mark.parametrize("data", [b"{{ ansible_managed }}", b"{% if a %}", b"events {}", b""])
+@each_row("data", [b"{{ ansible_managed }}", b"{% if a %}", b"events {}", b""])
 def test_a_template_is_no_payload(data: bytes) -> None:
     assert not is_payload(data)
 
 
-@pytest.mark.parametrize("way", ["a file", "standard input"])
+@each_row("way", ["a file", "standard input"])
 def test_audit_finds_the_same_in_a_payload(tmp_path: Path, way: str) -> None:
     (tmp_path / "site.conf").write_text(
         "server {\n\n  listen 80;\n  location / { aio threads=gone; }\n}\n"

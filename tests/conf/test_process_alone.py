@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.conf.running import connections_in, descriptors_in, workers_in
 from nginx_tune.conf.tree import parse_text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "workers", "connections", "descriptors"),
     [
         ("", 1, 512, None),
@@ -43,7 +44,7 @@ def test_a_part_of_a_configuration_says_nothing() -> None:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize(("line", "workers"), [("master_process off;", 0), ("", 3)])
+@each_row(("line", "workers"), [("master_process off;", 0), ("", 3)])
 def test_nginx_starts_as_many_and_limits_none_without_a_master(
     line: str, workers: int, tmp_path: Path
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.quantities import parameter, parse_bytes, parse_count, parse_seconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "size"),
     [
         ("0", 0),
@@ -25,7 +25,7 @@ def test_sizes(text: str, size: int | None) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seconds"),
     [
         ("60", 60),

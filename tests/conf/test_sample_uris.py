@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from rows import each_row
 
 from nginx_tune.conf.sample_uris import sample_uris
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "found"),
     [
         (r"\.php$", ["/any.php"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import random
 import signal
 import socket
 import subprocess
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 from conf_readers import Files
 from free_ports import free_port
+from rows import each_row
+from tiers import REPEAT, dice
 
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.conf.virtual_servers import (
@@ -56,14 +57,14 @@ def ask(port: int, host: str) -> str:
 
 @pytest.mark.needs("nginx")
 def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
-    dice = random.Random(20261128)
+    draw = dice("virtual servers")
     blocks = []
     first = free_port(25)
     for port in range(first, first + 25):
-        count = dice.randint(1, 5)
-        default = dice.choice([None, *range(count)])
+        count = draw.randint(1, 5)
+        default = draw.choice([None, *range(count)])
         for number in range(count):
-            names = dice.sample(_NAMES, dice.randint(0, 3))
+            names = draw.sample(_NAMES, draw.randint(0, 3))
             line = f"server_name {' '.join(repr(one) for one in names)};" if names else ""
             mark = " default_server" if number == default else ""
             blocks.append(
@@ -86,7 +87,7 @@ def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
         for one in addresses_of(body):
             port = int(one.address.rpartition(":")[2])
             for host in _HOSTS:
-                assert said_by(one.choose(host)) == ask(port, host), (one.address, host)
+                assert said_by(one.choose(host)) == ask(port, host), (one.address, host, REPEAT)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(10)
@@ -107,7 +108,7 @@ def test_servers_of_an_address_whatever_way_it_is_written() -> None:
     assert [one.takes_ipv4 for one in found] == [False, False, False, False, True]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         r"~^(?<user>[a-z0-9-]+)\.example\.com$", r"~^www\d+\.example\.com$", r"~^(www\.)?(.+)$",

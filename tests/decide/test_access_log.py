@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -20,7 +20,7 @@ def held(http: str, server: str = "") -> Decision:
     return next(one for one in found.decisions if one.id == "access-log")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server", "verdict"),
     [
         ("access_log off;", "", "keep"),
@@ -37,7 +37,7 @@ def test_nothing_is_logged_that_was_not(http: str, server: str, verdict: str) ->
     assert (decision.verdict, decision.settings) == (verdict, [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server"),
     [
         ("access_log off;", "access_log /var/log/a.log;"),
@@ -52,7 +52,7 @@ def test_a_buffer_goes_to_the_line_of_the_file(http: str, server: str) -> None:
     assert [(p.text, p.change) for p in setting.places] == [("access_log /var/log/a.log", True)]
 
 
-@pytest.mark.parametrize(("piped", "is_buffered"), [(["/l/a"], False), (["/l/b"], True)])
+@each_row(("piped", "is_buffered"), [(["/l/a"], False), (["/l/b"], True)])
 def test_a_log_that_is_a_pipe_gets_no_buffer(piped: list[str], *, is_buffered: bool) -> None:
     given = site(roots=["/srv/1"], access_log="/l/a", piped_logs=piped)
     made = decide(host(), load(rate=5000), site=given).decisions

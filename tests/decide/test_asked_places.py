@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.decide.asked_places import asked_places, reads_by_disk, requests_by_disk
 from nginx_tune.decide.situation import Situation
@@ -120,7 +121,7 @@ def test_where_nothing_is_read_the_disks_stand_as_they_are_asked() -> None:
     assert i.disk == one.disk
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("datasets", "shares"),
     [
         ([], {"/srv/archive": 1.0, "/srv/site": 1.0}),

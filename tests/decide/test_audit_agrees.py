@@ -1,35 +1,29 @@
-"""Audit and recommend say one thing of one host: over hosts drawn at random.
-
-``NGINX_TUNE_GRID=5000 NGINX_TUNE_SEED=7 pytest tests/decide/test_audit_agrees.py -s`` draws others.
-"""
+"""Audit and recommend say one thing of one host: over hosts drawn at random."""
 
 from __future__ import annotations
 
-import os
-import random
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 
 import msgspec
-import pytest
-from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, site
+from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, host, load, site
 from test_law import drawn
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.adopt.configured import decide_configured
 from nginx_tune.audit.decided import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide, engine
+from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.build import build_of
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided
 
-COUNT = int(os.environ.get("NGINX_TUNE_GRID", "150"))
-SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
+COUNT = draws(100, 1500)
 MOST_IN_A_CHAIN = 10
 """Roots that a generated file can look through; more are refused."""
 ADDS = {
@@ -45,20 +39,18 @@ ABOUT_TESTING = "ls-reuseport-old-bugs"
 """Says where not to run nginx -t; the decision on reuseport names it as a risk."""
 
 
-def _as_decided(_decide: object, decision: Decision, *_: object) -> Decision:
-    return decision
-
-
-def situations(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Facts, Site, Decisions]]:
+@cache
+def situations() -> list[tuple[int, Facts, Site, Decisions]]:
     """Drawn hosts whose sites can be generated, with what is decided for them."""
-    monkeypatch.setattr(engine, "with_break_evens", _as_decided)
-    rng = random.Random(SEED)
+    rng, found = dice("audit agrees"), []
     for number in range(COUNT):
         facts, workload, given = drawn(rng)
         if len(given.roots) > MOST_IN_A_CHAIN and not given.root_prefixes:
             continue
         complete = complete_site(given, facts, workload.kind)
-        yield number, facts, complete, decide(facts, workload, site=complete)
+        decisions = decide_without_break_evens(facts, workload, site=complete)
+        found.append((number, facts, complete, decisions))
+    return found
 
 
 def heeded(finding: Finding) -> bool:
@@ -66,35 +58,32 @@ def heeded(finding: Finding) -> bool:
     return finding.severity != "info"
 
 
-def test_nothing_that_was_generated_is_found_fault_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_was_generated_is_found_fault_with() -> None:
     found: list[str] = []
-    for number, facts, given, decisions in situations(monkeypatch):
+    for number, facts, given, decisions in situations():
         text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
         findings = audit(parse_text(text), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
         found += [
-            f"seed {SEED}, host {number}: {one.rule}: {one.message}"
+            f"host {number}: {one.rule}: {one.message}"
             for one in findings
             if heeded(one) and one.rule != ABOUT_TESTING
         ]
-    assert not found, "\n".join(found[:20])
+    assert not found, "\n".join([REPEAT, *found[:20]])
 
 
-def test_audit_asks_a_stock_configuration_for_nothing_that_is_not_generated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_audit_asks_a_stock_configuration_for_nothing_that_is_not_generated() -> None:
     found: list[str] = []
     asked: Counter[str] = Counter()
-    for number, facts, given, decisions in situations(monkeypatch):
+    for number, facts, given, decisions in situations():
         text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
         findings = audit(parse_text(stock(given)), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
         for one in filter(heeded, findings):
             if one.rule in ADDS:
                 asked[one.rule] += 1
             if one.rule in ADDS and ADDS[one.rule] not in text:
-                found.append(f"seed {SEED}, host {number}: {one.rule}: {one.message}")
-    print(f"\nseed {SEED}: {dict(asked)}")  # noqa: T201  # what was reached
-    assert not found, "\n".join(found[:20])
-    assert asked, "no advice at all: nothing was held"
+                found.append(f"host {number}: {one.rule}: {one.message}")
+    assert not found, "\n".join([REPEAT, *found[:20]])
+    assert asked, f"{REPEAT}: no advice at all, nothing was held"
 
 
 def stock(given: Site) -> str:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from rows import each_row
 
 from nginx_tune.decide.break_even import find_flip
 
 
-@pytest.mark.parametrize("now", [1.0, 41.9, 42.1, 3000.0])
+@each_row("now", [1.0, 41.9, 42.1, 3000.0])
 def test_the_flip_is_found_from_both_sides(now: float) -> None:
     assert find_flip(lambda value: value > 42, now) == pytest.approx(42, rel=1e-5)
 
@@ -26,7 +27,7 @@ def test_from_where_the_verdict_is_another_nothing_is_looked_for() -> None:
     assert find_flip(verdict, 50.0, "enable") == pytest.approx(42, rel=1e-5)
 
 
-@pytest.mark.parametrize("now", [0.0, -1.0, float("inf"), float("nan")])
+@each_row("now", [0.0, -1.0, float("inf"), float("nan")])
 def test_from_nowhere_there_is_no_way(now: float) -> None:
     assert find_flip(lambda value: value > 1, now) is None
 

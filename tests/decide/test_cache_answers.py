@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 
 from nginx_tune.decide import decide
@@ -41,14 +42,14 @@ def learnt(**statuses: float) -> Workload:
     return replace(load("cache", data_bytes=None), traffic=Traffic(cache_statuses=statuses))
 
 
-@pytest.mark.parametrize("kind", ["static", "media", "proxy"])
+@each_row("kind", ["static", "media", "proxy"])
 def test_nothing_is_said_where_nothing_is_cached(kind: str) -> None:
     found = decided(load(kind))  # type: ignore[arg-type]
     for name in ("cache-layout", "cache-key", "cache-misses", "cache-updates", "slice"):
         assert found[name].verdict == "not_applicable"
 
 
-@pytest.mark.parametrize("packs", [True, False])
+@each_row("packs", [True, False])
 def test_what_shows_credentials_is_neither_kept_nor_answered_from_what_is(*, packs: bool) -> None:
     """And of what a server compresses, nobody gets what he cannot read."""
     given = site(cache_dirs=["/srv/1"], gzip=["gzip on"] if packs else [])
@@ -62,13 +63,13 @@ def test_what_shows_credentials_is_neither_kept_nor_answered_from_what_is(*, pac
     ]
 
 
-@pytest.mark.parametrize(("version", "is_told"), [("1.6.2", True), ("1.26.3", False)])
+@each_row(("version", "is_told"), [("1.6.2", True), ("1.26.3", False)])
 def test_a_version_that_ignores_vary_is_told(version: str, *, is_told: bool) -> None:
     risks = decided(load("cache"), host(nginx=nginx(version)))["cache-key"].risks
     assert any("ignores Vary" in risk for risk in risks) == is_told
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "locks"),
     [
         (load("cache"), False),
@@ -90,7 +91,7 @@ def test_a_lock_only_where_hardly_a_request_can_wait_for_it(
     assert any("wait" in risk for risk in found.risks) == locks
 
 
-@pytest.mark.parametrize(("version", "revalidates"), [("1.4.7", False), ("1.10.3", True)])
+@each_row(("version", "revalidates"), [("1.4.7", False), ("1.10.3", True)])
 def test_only_what_the_version_knows(version: str, *, revalidates: bool) -> None:
     found = decided(load("cache"), host(nginx=nginx(version)))["cache-updates"]
     assert ("proxy_cache_revalidate on" in lines(found)) == revalidates
@@ -116,15 +117,13 @@ def asked_once(share: float, files: int = 100_000) -> Workload:
     )
 
 
-@pytest.mark.parametrize("share", [0.1, 0.6, 0.9])
+@each_row("share", [0.1, 0.6, 0.9])
 def test_what_is_asked_for_once_is_counted_by_the_curve(share: float) -> None:
     s = situation_of(host(), asked_once(share), site=CACHES)
     assert once_share(s) == pytest.approx(share, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("share", "room_gib", "is_proposed"), [(0.9, 4, True), (0.9, 64, False), (0.1, 4, False)]
-)
+@each_row(("share", "room_gib", "is_proposed"), [(0.9, 4, True), (0.9, 64, False), (0.1, 4, False)])
 def test_two_uses_are_proposed_where_the_cache_is_full_of_what_is_asked_for_once(
     share: float, room_gib: int, *, is_proposed: bool
 ) -> None:
@@ -151,7 +150,7 @@ def ranges(partial: float, sent: float, mean_bytes: float = 64.0 * MEBIBYTE) -> 
     return replace(load("cache"), sizes=sizes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "build", "verdict", "proposes"),
     [
         (load("cache"), SLICES, "not_enough_evidence", False),
@@ -178,9 +177,7 @@ def test_parts_are_proposed_for_ranges_of_large_objects(
     assert lines(found, proposed=True) == (wanted if proposes else [])
 
 
-@pytest.mark.parametrize(
-    ("answer_mib", "part_mib"), [(0.5, 1), (8, 1), (20, 2), (64, 8), (1000, 16)]
-)
+@each_row(("answer_mib", "part_mib"), [(0.5, 1), (8, 1), (20, 2), (64, 8), (1000, 16)])
 def test_a_part_is_an_eighth_of_an_answer_within_bounds(answer_mib: float, part_mib: int) -> None:
     assert slice_bytes(answer_mib * MEBIBYTE) == part_mib * MEBIBYTE
 
@@ -194,7 +191,7 @@ def path_words(workload: Workload, facts: Facts) -> dict[str, str]:
     return dict(word.split("=", 1) for word in line.args[1:])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file_bytes", "disk_class", "loader_files"),
     [(16 << 10, "nvme", "4800"), (16 << 10, "hdd", None), (64 << 20, "nvme", None)],
     ids=["29 million names", "a disk that looks up 25 in a turn", "few"],
@@ -213,7 +210,7 @@ def test_the_loader_takes_more_where_the_files_are_many(
     assert ("loader_files" in scanned) == (disk_class == "nvme")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("misses", "version", "manager_files"),
     [(0.1, "1.26.3", "200"), (0.01, "1.26.3", None), (0.1, "1.10.3", None)],
 )

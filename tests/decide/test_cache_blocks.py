@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from rows import each_row
 from situations import MEBIBYTE, host, load, site
 
 from nginx_tune.decide import decide
@@ -27,7 +28,7 @@ def planned(mean_bytes: float, filesystem: str = "ext4", **sizes: int) -> list[s
     return line.args
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mean_bytes", "filesystem", "each"),
     [
         (300, "ext4", 4096),
@@ -53,7 +54,7 @@ def test_a_cache_of_small_objects_has_keys_for_its_blocks_and_no_more() -> None:
     assert {"max_size=320m", "keys_zone=cache_1:10m"} <= set(large)
 
 
-@pytest.mark.parametrize(("mean_bytes", "share"), [(300.0, 300 / 4096), (409_600.0, 100 / 101)])
+@each_row(("mean_bytes", "share"), [(300.0, 300 / 4096), (409_600.0, 100 / 101)])
 def test_the_data_of_a_full_cache_is_its_objects_without_the_rest_of_their_blocks(
     mean_bytes: float, share: float
 ) -> None:

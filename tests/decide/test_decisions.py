@@ -6,11 +6,13 @@ from typing import get_args
 
 import msgspec
 import pytest
+from rows import each_row
 from situations import (
     FLAGS,
     GIBIBYTE,
     MEBIBYTE,
     dataset,
+    decide_without_break_evens,
     host,
     lab_host,
     lab_load,
@@ -160,7 +162,7 @@ def test_freebsd_reads_with_its_own_aio() -> None:
     assert settings(one(decide(without, load(), site=site()), "thread-pools")) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "flags", "reason"),
     [
         ("1.26.3", ["--with-http_ssl_module"], "without --with-threads"),
@@ -190,9 +192,9 @@ def test_cleartext_http2_waits_for_the_fix() -> None:
     assert one(new, "thread-pools").verdict == "enable"
 
 
-@pytest.mark.parametrize(("version", "arg"), [("1.1", "on"), ("2", "off")])
+@each_row(("version", "arg"), [("1.1", "on"), ("2", "off")])
 def test_pools_read_for_cleartext_http2_without_sendfile(version: str, arg: str) -> None:
-    """Of such a connection one sendfile() is in the pool at a time (http2-cold-files)."""
+    """Of such a connection one sendfile() is in the pool at a time (scenario http2-cold-files)."""
     workload = msgspec.structs.replace(load(), http_version=HttpVersion(value=version))
     decisions = decide(host(), workload, site=site())
     assert [s.args for s in one(decisions, "sendfile").settings] == [[arg]]
@@ -228,7 +230,7 @@ def test_twenty_cold_transfers_fit_the_default_pool() -> None:
     assert "32" in d.summary
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cold", "said"),
     [(0.2, "less than one cold transfer"), (1.0, "1 cold transfer"), (2.0, "2 cold transfers")],
 )
@@ -238,7 +240,7 @@ def test_a_small_peak_is_not_said_to_be_none(cold: float, said: str) -> None:
     assert f"above the peak of {said} of a worker" in d.summary
 
 
-@pytest.mark.parametrize("provenance", ["assumed", "declared"])
+@each_row("provenance", ["assumed", "declared"])
 def test_no_thread_is_needed_for_transfers_that_are_not_there(provenance: Provenance) -> None:
     """128 workers may have 16 threads each: the usual 32 are no need of so few cold transfers."""
     cpu = Cpu(online=128, cpuset=128, effective=128.0)
@@ -374,7 +376,7 @@ def test_roots_that_are_looked_through_get_no_pools_of_their_own() -> None:
     assert "hold up" not in " ".join(s.reason for one in decisions.decisions for s in one.settings)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size_gib", "free_gib", "held_gib", "max_size"),
     [
         (None, None, 0, "2980g"),
@@ -411,16 +413,16 @@ def test_a_cache_fits_its_file_system(
     assert f"max_size={max_size}" in args
 
 
-@pytest.mark.parametrize("object_bytes", [512, 64 << 10, 4 << 20])
-@pytest.mark.parametrize("disks", [1, 3, 12])
-@pytest.mark.parametrize("memory_gib", [1, 16, 256])
+@each_row("object_bytes", [512, 64 << 10, 4 << 20])
+@each_row("disks", [1, 3, 12])
+@each_row("memory_gib", [1, 16, 256])
 def test_a_cache_is_no_larger_than_its_keys(object_bytes: int, disks: int, memory_gib: int) -> None:
     """Source: ngx_http_file_cache_add: an object without a key is not in the cache."""
     facts = host(disks=min(disks, 8), mount="/data", memory_bytes=memory_gib * GIBIBYTE)
     sizes = ObjectSizes(mean_bytes=float(object_bytes), provenance="learnt")
     workload = msgspec.structs.replace(Workload(kind="cache"), sizes=sizes)
     given = site(cache_dirs=[f"/data/{n}" for n in range(1, disks + 1)])
-    decisions = decide(facts, workload, site=given)
+    decisions = decide_without_break_evens(facts, workload, site=given)
     paths = [
         s.args
         for d in decisions.decisions
@@ -449,9 +451,7 @@ def test_named_directories_of_unknown_disks_count_as_independent_but_declared() 
     assert any(e.provenance == "declared" for e in d.evidence)
 
 
-@pytest.mark.parametrize(
-    ("version", "verdict"), [("1.26.3", "enable"), ("1.11.9", "not_applicable")]
-)
+@each_row(("version", "verdict"), [("1.26.3", "enable"), ("1.11.9", "not_applicable")])
 def test_aio_write_by_version(version: str, verdict: str) -> None:
     """A11, NGINX-FACTS 2.12."""
     facts = cache_host(nginx=nginx(version))
@@ -461,7 +461,7 @@ def test_aio_write_by_version(version: str, verdict: str) -> None:
 # the rest
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "verdict", "lines"),
     [
         ("1.26.3", "lower", ["sendfile_max_chunk 512k"]),
@@ -539,7 +539,7 @@ def test_a_shells_own_limit_is_not_nginxs() -> None:
     assert [s.directive for s in d.settings] == ["worker_rlimit_nofile"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "verdict", "lines"),
     [("1.26.3", "keep", []), ("1.10.3", "disable", ["accept_mutex off"])],
 )
@@ -593,7 +593,7 @@ def test_reuseport_behind_a_blocked_loop_is_off() -> None:
     assert one(decide(facts, load(), site=site()), "reuseport").verdict == "disable"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "verdict"),
     [("1.8.1", "not_applicable"), ("1.10.3", "not_applicable"), ("1.13.3", "not_applicable"),
      ("1.13.4", "enable"), ("1.14.2", "enable")],
@@ -626,7 +626,7 @@ def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
     assert (d.verdict, d.next_command) == ("keep", "sysctl net.core.somaxconn=3000")
 
 
-@pytest.mark.parametrize(("version", "count"), [("1.15.2", 4), ("1.26.3", 5), ("1.29.7", 3)])
+@each_row(("version", "count"), [("1.15.2", 4), ("1.26.3", 5), ("1.29.7", 3)])
 def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     """NGINX-FACTS 14: since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
     facts = host(nginx=nginx(version))
@@ -635,7 +635,7 @@ def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     assert d.settings[1].directive == "keepalive"
 
 
-@pytest.mark.parametrize("version", ["1.22.1", "1.29.6", "1.29.7", "1.30.0"])
+@each_row("version", ["1.22.1", "1.29.6", "1.29.7", "1.30.0"])
 def test_connections_are_kept_where_requests_at_once_are_known(version: str) -> None:
     """An idle connection holds a thread of servers that have one for each (of eight, say)."""
     facts = host(nginx=nginx(version))
@@ -647,7 +647,7 @@ def test_connections_are_kept_where_requests_at_once_are_known(version: str) -> 
     assert {"keepalive", "keepalive_timeout"} <= {one.directive for one in measured.settings}
 
 
-@pytest.mark.parametrize(("limit", "most"), [(524_288, 256), (1024, 120), (64, 16)])
+@each_row(("limit", "most"), [(524_288, 256), (1024, 120), (64, 16)])
 def test_kept_connections_leave_slots_to_others(limit: int, most: int) -> None:
     few = Limits(nofile_soft=limit, nofile_hard=limit, nr_open=1 << 20, nofile_of="nginx")
     many = msgspec.structs.replace(
@@ -682,7 +682,7 @@ def test_descriptors_of_files_that_are_asked_for_once_save_nothing() -> None:
         assert (d.verdict, d.settings) == ("disable", []), change
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "saved"),
     [
         (load(data_bytes=10**9, file_bytes=10**6), "of a request's time"),

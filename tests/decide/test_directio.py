@@ -6,6 +6,7 @@ import random
 from collections import OrderedDict
 
 import pytest
+from rows import each_row
 from situations import (
     GIBIBYTE,
     KIBIBYTE,
@@ -56,8 +57,8 @@ def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
     assert d.confidence == "low"
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.1])
-@pytest.mark.parametrize("disk_class", ["hdd", "ssd"])
+@each_row("exponent", [0.0, 0.6, 1.1])
+@each_row("disk_class", ["hdd", "ssd"])
 def test_one_hot_large_file_is_never_staked_on_a_popularity_that_nobody_measured(
     exponent: float, disk_class: DiskClass
 ) -> None:
@@ -95,7 +96,7 @@ def test_it_is_not_advised_where_reads_stay_on_the_loop_or_nginx_ignores_it() ->
     assert one((host(), Workload(kind="proxy"))).verdict == "not_applicable"
 
 
-@pytest.mark.parametrize("cache", [2 * GIBIBYTE, 24 * GIBIBYTE, 400 * GIBIBYTE])
+@each_row("cache", [2 * GIBIBYTE, 24 * GIBIBYTE, 400 * GIBIBYTE])
 def test_the_stated_page_cache_is_where_the_verdict_flips(cache: int) -> None:
     documents = scanned(MIXED, cache=cache)
     d = one(documents)
@@ -151,7 +152,7 @@ def simulate(i: DirectInputs, *, direct: bool) -> tuple[float, float]:
     return hits / asked_small, disk / (requests / 2)
 
 
-@pytest.mark.parametrize("cache", [60, 150, 300])
+@each_row("cache", [60, 150, 300])
 def test_hits_and_work_of_the_disk_are_as_simulated(cache: int) -> None:
     """2000 files of 100 KB and 200 of 4 MB, on a hard disk."""
     i = DirectInputs(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from situations import GIBIBYTE, host, load, site
+from situations import GIBIBYTE, decide_without_break_evens, host, load, site
 
-from nginx_tune.decide import decide
 from nginx_tune.documents.workload import Popularity
 
 BLOCKED = "server.loop_blocked_ratio without pools"
@@ -14,7 +13,8 @@ BLOCKED = "server.loop_blocked_ratio without pools"
 def foretold(popularity: Popularity) -> set[str]:
     workload = load("cache", data_bytes=64 * GIBIBYTE, rate=5.0, peak=20)
     workload = msgspec.structs.replace(workload, popularity=popularity)
-    found = decide(host(disk_class="hdd"), workload, site=site(cache_dirs=["/srv/1"])).decisions
+    given = site(cache_dirs=["/srv/1"])
+    found = decide_without_break_evens(host(disk_class="hdd"), workload, site=given).decisions
     return {p.metric for one in found if one.id == "thread-pools" for p in one.predicted}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx, site
+from tiers import draws
 
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import ALL, situation_of
@@ -20,7 +21,10 @@ from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, TlsUse
 
 DECIDE = {each.__name__.removeprefix("decide_").replace("_", "-"): each for each in ALL}
 EXAMPLES = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=draws(60, 200),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 GIGABITS = Network(links=[Link(name="eth0", speed_bits_per_second=10**10)])
 Moved = tuple[Facts, Workload]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
+from rows import each_row
 from situations import (
     FLAGS,
     GIBIBYTE,
@@ -135,10 +136,14 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@cache
+def followed_case(name: str) -> tuple[str, Decisions]:
+    return followed(*CASES[name])
+
+
+@each_row("name", CASES)
 def test_asked_again_nothing_is_left_to_change(name: str) -> None:
-    facts, workload, given = CASES[name]
-    _, again = followed(facts, workload, given)
+    _, again = followed_case(name)
     left = [(d.id, d.verdict, d.summary) for d in again.decisions if d.settings]
     assert left == []
     known = {d.id for d in again.decisions if d.verdict in CHANGING}
@@ -146,10 +151,10 @@ def test_asked_again_nothing_is_left_to_change(name: str) -> None:
     assert known <= {"thread-pools", "reuseport", "open-file-cache", "ktls", "per-disk-pools"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_audit_finds_nothing_in_what_was_generated(name: str) -> None:
     facts, workload, given = CASES[name]
-    text, _ = followed(facts, workload, given)
+    text, _ = followed_case(name)
     decisions = decide(facts, workload, site=complete_site(given, facts, workload.kind))
     found = audit(parse_text(text), facts, ALL, decide=lambda: decisions)
     assert [(f.rule, f.message, text.splitlines()[f.line - 1]) for f in found.findings] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
+from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, scanned, site, two_sizes
 
 from nginx_tune.decide import decide
@@ -31,7 +31,7 @@ def metrics(decision: Decision) -> list[str]:
     return [one.metric for one in decision.predicted]
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.6, True), (0.78, True), (0.83, False)])
+@each_row(("share", "told"), [(0.6, True), (0.78, True), (0.83, False)])
 def test_loops_are_not_foretold_where_data_nearly_fills_the_memory(
     share: float, told: bool
 ) -> None:
@@ -67,7 +67,7 @@ def test_requests_that_read_no_file_make_pools_pay_where_they_wait_for_long() ->
     assert any("a large answer itself takes" in risk for risk in decision.risks)
 
 
-@pytest.mark.parametrize(("others", "rate"), [(0.0, 11.0), (50.0, 0.2)])
+@each_row(("others", "rate"), [(0.0, 11.0), (50.0, 0.2)])
 def test_they_do_not_where_they_are_few_or_wait_for_nothing(others: float, rate: float) -> None:
     facts, workload, _ = mixed(others=others, rate=rate)
     decision = pools(facts, workload, TLS)
@@ -89,7 +89,7 @@ def test_all_bytes_are_foretold_only_where_hot_files_have_the_size_of_the_others
     assert TOTAL in metrics(pools(one_size, replace(alike, concurrency=busy)))
 
 
-@pytest.mark.parametrize(("rate", "told"), [(2.0, True), (2000.0, False)])
+@each_row(("rate", "told"), [(2.0, True), (2000.0, False)])
 def test_hits_are_not_foretold_of_loops_that_fall_behind(rate: float, *, told: bool) -> None:
     """drawn-6151-016: all of it is under way, and what memory had has left it: 0.12, not 0.47."""
     data = 24 * GIBIBYTE
@@ -98,7 +98,7 @@ def test_hits_are_not_foretold_of_loops_that_fall_behind(rate: float, *, told: b
     assert ("page_cache.hit_ratio" in metrics(decision)) is told
 
 
-@pytest.mark.parametrize(("rate", "told"), [(2.0, True), (2.9, True), (4.0, False)])
+@each_row(("rate", "told"), [(2.0, True), (2.9, True), (4.0, False)])
 def test_nothing_is_foretold_of_a_link_that_more_is_asked_of_than_it_carries(
     rate: float, *, told: bool
 ) -> None:
@@ -125,7 +125,7 @@ def test_the_range_begins_where_no_two_files_meet() -> None:
     assert stood.low < 0.8 * apart
 
 
-@pytest.mark.parametrize(("rate", "keeps_up"), [(8.0, True), (40.0, False), (None, False)])
+@each_row(("rate", "keeps_up"), [(8.0, True), (40.0, False), (None, False)])
 def test_who_may_be_answered_anyway_may_get_no_more_bytes(
     rate: float | None, *, keeps_up: bool
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
+from rows import each_row
 from situations import FLAGS, MEBIBYTE, host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -57,7 +57,7 @@ def test_who_asks_for_it_gets_it_with_a_socket_for_each_worker() -> None:
     assert lines(of(decided(machine(cpus=1), secure())))[0] == "listen quic"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("facts", "given", "verdict", "said"),
     [
         (machine("1.22.1"), secure(), "not_applicable", "without HTTP/3"),
@@ -83,11 +83,11 @@ def test_what_it_cannot_be_had_without(facts: Facts, given: Site, verdict: str, 
 def test_clients_whose_port_changes_are_a_risk_where_workers_have_sockets_of_their_own() -> None:
     for facts, has_sockets in ((machine(), True), (machine(cpus=1), False)):
         d = of(decided(facts, secure()))
-        assert any("quic-migration" in risk for risk in d.risks) == has_sockets
+        assert any("without quic_bpf" in risk for risk in d.risks) == has_sockets
         assert any("quic_active_connection_id_limit" in risk for risk in d.risks)
 
 
-@pytest.mark.parametrize("provenance", ["learnt", "declared", "assumed"])
+@each_row("provenance", ["learnt", "declared", "assumed"])
 def test_clients_who_speak_it_are_a_wish_unless_they_are_assumed(provenance: Any) -> None:
     version = HttpVersion(value="2", shares={"2": 0.8, "3": 0.2}, provenance=provenance)
     workload = replace(load(), http_version=version)
@@ -108,7 +108,7 @@ def far(workload: Workload, seconds: float, rate: float, provenance: Any = "decl
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "size"),
     [
         (load(), None),
@@ -130,7 +130,7 @@ def test_a_stream_may_have_as_much_under_way_as_a_client_takes_in_a_round_trip(
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kernel", "file_bytes", "is_on"),
     [
         (Kernel(system="Linux", release="6.1.0"), MEBIBYTE, True),
@@ -240,7 +240,7 @@ def test_in_a_configuration_without_one_none_is_asked_for_and_none_made_up() -> 
     assert d.next_command
 
 
-@pytest.mark.parametrize("name", ["Connection", "Date"])
+@each_row("name", ["Connection", "Date"])
 def test_none_is_proposed_where_answers_would_be_ended(name: str) -> None:
     tree = parse_text(CONF % f"add_header {name} close;", file="/n.conf")
     given = replace(site_in(tree, site()), http3=True)

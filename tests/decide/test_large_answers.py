@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
+from rows import each_row
 from situations import MEBIBYTE, nginx, scanned, site, two_sizes
 
 from nginx_tune.decide import decide
@@ -60,7 +60,7 @@ def test_where_the_clients_pace_is_not_known_it_is_what_would_change_the_answer(
     assert any(text.startswith("concurrency.clients_keep_pace: ") for text in decision.flips_when)
 
 
-@pytest.mark.parametrize("other", [{"tls": None}, {"rate": 0.5}, {"rate": 5000.0}])
+@each_row("other", [{"tls": None}, {"rate": 0.5}, {"rate": 5000.0}])
 def test_a_turn_that_nobody_feels_is_neither(other: dict[str, float | None]) -> None:
     for keep_pace in (True, False):
         decision = pools(keep_pace=keep_pace, **other)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def lines(decision: Decision) -> list[str]:
     return [" ".join([one.directive, *one.args]) for one in decision.settings]
 
 
-@pytest.mark.parametrize("disk_class", ["ssd", "hdd"])
+@each_row("disk_class", ["ssd", "hdd"])
 def test_files_in_memory_leave_in_small_chunks_where_others_wait_for_them(disk_class: str) -> None:
     """drawn-5309-039: small answers eighteen times sooner, twice as many bytes a second."""
     decision = chunk(disk_class=disk_class)
@@ -129,7 +129,7 @@ def test_threads_send_small_chunks_where_memory_holds_most_of_the_files() -> Non
     assert not decision.predicted, "what pools change beside it is their own prediction"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         {"large_bytes": 250 * MEBIBYTE},
@@ -145,7 +145,7 @@ def test_the_disk_decides_where_it_is_read_or_threads_leave_a_cpu_free(
     assert lines(chunk(**{**NEARLY, **other})) == ["sendfile_max_chunk 512k"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         {"large_bytes": 32 << 10},  # no transfer has a second pass
@@ -160,7 +160,7 @@ def test_the_small_chunk_is_for_nothing_else(other: dict[str, object]) -> None:
     assert not any("clients_keep_pace" in text for text in decision.flips_when)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keep_pace", "tls", "version", "is_cut"),
     [
         (True, TLS, "1.26.3", True),
@@ -182,7 +182,7 @@ def test_a_buffer_that_is_encrypted_at_once_is_cut_by_the_chunk(
     assert ("sendfile_max_chunk 64k" in lines) == is_cut
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rate", "large_bytes", "size"), [(None, 400 * MEBIBYTE, "64k"), (30.0, 20 * MEBIBYTE, "256k")]
 )
 def test_a_loop_that_has_time_encrypts_a_buffer_in_a_turn(

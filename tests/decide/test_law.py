@@ -1,34 +1,30 @@
-"""The law of DESIGN §5, held over situations drawn at random.
-
-``NGINX_TUNE_GRID=50000 pytest tests/decide/test_law.py -s`` walks as many; ``NGINX_TUNE_SEED``
-draws others. The seed is printed, and part of every failure.
-"""
+"""The law of DESIGN §5, held over situations drawn at random."""
 
 from __future__ import annotations
 
 import math
-import os
 import random
 import re
-import time
 from typing import Any
 
 import msgspec
-import pytest
+from rows import each_row
 from situations import (
     FLAGS,
     GIBIBYTE,
     KIBIBYTE,
     MEBIBYTE,
     dataset,
+    decide_without_break_evens,
     host,
     load,
     nginx,
     site,
     two_sizes,
 )
+from tiers import REPEAT, dice, draws
 
-from nginx_tune.decide import decide, engine
+from nginx_tune.decide import decide
 from nginx_tune.decide.assumed import flips_on_assumptions
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.law import WIDEST, is_prediction, says_harm
@@ -41,16 +37,11 @@ from nginx_tune.model.blocking import predict
 from nginx_tune.model.cache_size import LARGEST_ZONE_MEBIBYTES
 from nginx_tune.model.pool import MAX_THREADS_ALL_WORKERS
 
-COUNT = int(os.environ.get("NGINX_TUNE_GRID", "400"))
-SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
+COUNT = draws(200, 3000)
 BREAK_EVENS_EVERY = 10
 VERSIONS = [f"1.{minor}.0" for minor in range(4, 32)]
 HTTP3 = "--with-http_v3_module"
 FILESYSTEMS = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "9p", "nfs4"]
-
-
-def _as_decided(_decide: Any, decision: Decision, _s: Situation, _plan: Any) -> Decision:
-    return decision
 
 
 def drawn(rng: random.Random) -> tuple[Facts, Workload, Site]:
@@ -248,41 +239,33 @@ def _contradictions(d: Decision) -> list[str]:
     return found
 
 
-def test_the_law_holds_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_holds_everywhere() -> None:
     """Break-evens, which the law does not speak of and which take most of the time, are looked
     for in every tenth situation; test_flips.py holds them."""
-    rng = random.Random(SEED)
-    began = time.monotonic()
+    rng = dice("law")
     broken: list[str] = []
     pooled = held = quic = 0
     for number in range(COUNT):
         facts, workload, given = drawn(rng)
-        with monkeypatch.context() as patch:
-            if number % BREAK_EVENS_EVERY:
-                patch.setattr(engine, "with_break_evens", _as_decided)
-            decisions = decide(facts, workload, site=given)
+        decides = decide_without_break_evens if number % BREAK_EVENS_EVERY else decide
+        decisions = decides(facts, workload, site=given)
         found = violations(decisions, situation_of(facts, workload, site=given))
-        broken += [f"seed {SEED}, situation {number}: {one}" for one in found]
+        broken += [f"situation {number}: {one}" for one in found]
         pools = decisions.decisions[0]
         pooled += pools.verdict == "enable"
         held += bool(pools.proposed)
         quic += any(d.id == "http3" and d.verdict == "enable" for d in decisions.decisions)
-    print(  # noqa: T201  # the seed and what was reached
-        f"\n{COUNT} situations with seed {SEED}: {len(broken)} violations, {pooled} with pools, "
-        f"{held} held back, {quic} with HTTP/3, {time.monotonic() - began:.0f} s"
-    )
-    assert not broken, "\n".join(broken[:20])
+    assert not broken, "\n".join([REPEAT, *broken[:20]])
     # The grid reaches every answer, or it holds nothing.
     assert quic > COUNT / 100
     assert pooled > COUNT / 100
     assert held > COUNT / 100
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_more_data_never_makes_pools_pay_less(seed: int) -> None:
+@each_row("number", range(draws(40, 400)))
+def test_more_data_never_makes_pools_pay_less(number: int) -> None:
     """Where blocking pays for pools with some data, it does with more of the same."""
-    rng = random.Random(SEED * 1000 + seed)
-    facts, workload, given = drawn(rng)
+    facts, workload, given = drawn(dice(f"more data {number}"))
     s = situation_of(facts, workload, site=given)
     if s.blocking_inputs is None or s.dataset_bytes.value is None:
         return
@@ -291,7 +274,7 @@ def test_more_data_never_makes_pools_pay_less(seed: int) -> None:
         moved = s.inputs_with_dataset(s.dataset_bytes.value * factor)
         assert moved is not None
         pays.append(predict(moved).pools_pay)
-    assert pays == sorted(pays), f"seed {SEED}: {pays}"
+    assert pays == sorted(pays), f"{REPEAT}: {pays}"
 
 
 def test_the_law_sees_what_breaks_it() -> None:
@@ -316,11 +299,11 @@ def test_a_site_in_memory_gets_no_pools() -> None:
     assert "tmpfs" in pools.summary
 
 
-@pytest.mark.parametrize(("disks", "cpus"), [(12, 16), (40, 16), (40, 256), (3, 512)])
+@each_row(("disks", "cpus"), [(12, 16), (40, 16), (40, 256), (3, 512)])
 def test_pools_of_many_disks_keep_the_bound_on_threads(disks: int, cpus: int) -> None:
     facts = host(cpus=cpus, disks=disks)
     roots = [f"/srv/{n}" for n in range(1, disks + 1)]
-    decisions = decide(
+    decisions = decide_without_break_evens(
         facts,
         load("media", peak=4000, cold_peak=3000),
         site=site(roots=roots, root_prefixes=[f"/{n}/" for n in range(disks)]),

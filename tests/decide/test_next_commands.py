@@ -6,7 +6,7 @@ import shlex
 from importlib import import_module
 
 import click
-import pytest
+from rows import each_row
 from test_following import CASES
 from test_observed import observed, running
 from test_sources import disk_with
@@ -15,6 +15,7 @@ from nginx_tune.cli.main import COMMANDS
 from nginx_tune.decide import decide
 from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND
 from nginx_tune.decide.slice import ASK_COMMAND
+from nginx_tune.decide.streaming import WATCH_COMMAND
 from nginx_tune.documents.workload import Workload
 
 SYSTEM = {
@@ -29,7 +30,7 @@ SYSTEM = {
 
 def all_commands() -> set[str]:
     """Every command that the situations of the other tests lead to."""
-    said = {FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND, ASK_COMMAND}
+    said = {FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND, ASK_COMMAND, WATCH_COMMAND}
     for facts, workload, given in CASES.values():
         said |= {d.next_command for d in decide(facts, workload, site=given).decisions}
     facts, workload, given = CASES["cold"]
@@ -41,7 +42,7 @@ def all_commands() -> set[str]:
     return said - {""}
 
 
-@pytest.mark.parametrize("said", sorted(all_commands()))
+@each_row("said", lambda: sorted(all_commands()))
 def test_the_next_command_exists_and_takes_its_words(said: str) -> None:
     program, *words = shlex.split(said, comments=True)
     if program != "nginx-tune":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
+from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
 
 from nginx_tune.decide import decide
@@ -75,7 +75,7 @@ def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -
     assert one(decisions, "thread-pool-size").verdict == "not_applicable"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("idle", "served"),
     [
         ({"loop_turn_seconds": LoopTurn(count=0, blocked_seconds=0.0, traced_ratio=1.0)},
@@ -102,7 +102,7 @@ def test_loops_that_had_nothing_to_do_are_no_evidence(
     assert assumed.verdict == "enable"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("calls", "verdict", "share"),
     [
         ({"sendfile": "read"}, "enable", 0.05),
@@ -124,7 +124,7 @@ def test_only_waits_for_reads_turn_pools_on(
     assert evidence(d)["share of time a loop stood in disk reads"] == (share, "measured")
 
 
-@pytest.mark.parametrize("blocked_seconds", [0.0, 0.2, 12.0, 200.0])
+@each_row("blocked_seconds", [0.0, 0.2, 12.0, 200.0])
 def test_the_break_even_of_the_measured_share_is_right(blocked_seconds: float) -> None:
     def verdict(seconds: float) -> Decision:
         o = observed(block_io_delay_seconds=seconds)
@@ -237,7 +237,7 @@ def test_an_ordinary_user_has_the_count_of_the_network_namespace() -> None:
             assert "2500000 overflows" in found.summary
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("listener", "expected"),
     [
         (

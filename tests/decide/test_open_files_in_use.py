@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
+from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -33,7 +33,7 @@ def held(tree: ConfTree) -> Decision:
     return one(hold_against(decisions, tree))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server", "named"),
     [
         ("", "location /up/ { dav_methods PUT DELETE; }", "dav_methods PUT DELETE"),
@@ -56,7 +56,7 @@ def test_a_tree_whose_files_change_in_use_keeps_none_open(
     assert named in d.summary
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "server"),
     [
         ("", ""),
@@ -83,7 +83,7 @@ def test_what_stands_stays_where_files_change_in_use() -> None:
     assert (d.verdict, d.settings) == ("keep", [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "parts",
     [
         {"live_files": ["/news/"]},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import msgspec
-import pytest
+from rows import each_row
 
 from nginx_tune.decide.plausible import plausible_facts, plausible_workload
 from nginx_tune.documents.curve import Curve, CurvePoint
@@ -15,7 +15,7 @@ from nginx_tune.documents.workload import CurveShare, Popularity, Rate, Workload
 IMPOSSIBLE = (-1.0, math.inf, -math.inf, math.nan, 1e30)
 
 
-@pytest.mark.parametrize("number", IMPOSSIBLE)
+@each_row("number", IMPOSSIBLE)
 def test_what_a_host_cannot_have_is_not_known(number: float) -> None:
     facts = Facts(
         cpu=Cpu(effective=number, quota_cpus=number),
@@ -51,7 +51,7 @@ def test_what_can_be_stays() -> None:
     assert [point.depth for point in curve.points] == [1], "the point that cannot be is left out"
 
 
-@pytest.mark.parametrize("number", IMPOSSIBLE)
+@each_row("number", IMPOSSIBLE)
 def test_what_nobody_can_ask_for_is_not_known(number: float) -> None:
     workload = Workload(
         rate=Rate(mean_per_second=number, peak_per_second=50.0),

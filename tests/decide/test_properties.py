@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
+from situations import (
+    GIBIBYTE,
+    MEBIBYTE,
+    dataset,
+    decide_without_break_evens,
+    host,
+    load,
+    nginx,
+    site,
+)
+from tiers import draws
 
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.engine import situation_of
@@ -43,7 +53,7 @@ from nginx_tune.emit import emit_decided
 from nginx_tune.emit.settings import key_of
 
 QUICK = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=draws(40, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 MAYBE_INT = st.none() | st.integers(1, 2**42) | st.integers(-5, 2**63)
 MAYBE_FLOAT = st.none() | st.floats(0.1, 1e5) | st.floats(-1, 1e15, allow_nan=False)
@@ -252,7 +262,7 @@ def test_any_input_gives_bounded_settings_and_the_same_bytes(
             assert 0 <= p.low <= p.expected <= p.high < float("inf"), p
 
 
-@settings(QUICK, max_examples=25)
+@settings(QUICK, max_examples=draws(20, 60))
 @given(
     data=st.integers(64 * MEBIBYTE, 4096 * GIBIBYTE),
     cache=st.integers(64 * MEBIBYTE, 512 * GIBIBYTE),
@@ -298,7 +308,8 @@ def test_a_break_even_is_where_the_verdict_flips(
         return prediction.pools_pay
 
     def verdict(**moved: float) -> str:
-        return decide(*documents(**moved), site=site()).decisions[0].verdict
+        decided = decide_without_break_evens(*documents(**moved), site=site())
+        return decided.decisions[0].verdict
 
     decision = decide(*documents(), site=site()).decisions[0]
     if pays():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 from situations import (
     FLAGS,
     GIBIBYTE,
@@ -142,9 +143,7 @@ def test_an_overflow_is_said_to_be_silent_damage() -> None:
     assert any("200 with a truncated body" in risk for risk in d.risks)
 
 
-@pytest.mark.parametrize(
-    ("version", "verdict"), [("1.18.0", "enable"), ("1.21.5", "enable"), ("1.21.6", "keep")]
-)
+@each_row(("version", "verdict"), [("1.18.0", "enable"), ("1.21.5", "enable"), ("1.21.6", "keep")])
 def test_old_nginx_gives_connections_to_few_of_many_workers(version: str, verdict: str) -> None:
     """B2, B3, LAB-NOTES §4: 1.18's busiest worker took 77 to 100 %, reuseport 25 to 30 %."""
     workload = connections(2000, 10, 50e-6)
@@ -175,7 +174,7 @@ def test_long_connections_hardly_wait_in_a_listen_queue() -> None:
     assert one(old, "reuseport").verdict == "enable"
 
 
-@pytest.mark.parametrize(("migrates", "risky"), [("0", True), ("1", False)])
+@each_row(("migrates", "risky"), [("0", True), ("1", False)])
 def test_a_reload_that_shrinks_the_queues_is_a_risk(migrates: str, risky: bool) -> None:
     """B6."""
     kernel = Kernel(system="Linux", sysctls={"net.ipv4.tcp_migrate_req": migrates})
@@ -248,7 +247,7 @@ def disk_with(read_ahead: int | None, **other: object) -> Facts:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("read_ahead", "file_bytes", "disk", "verdict"),
     [
         (128 << 10, 16 * MEBIBYTE, "hdd", "raise"),
@@ -282,7 +281,7 @@ def secure(**other: object) -> Workload:
     return msgspec.structs.replace(load(**other), tls=tls)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "openssl", "kernel", "data", "verdict"),
     [
         ("1.26.3", "OpenSSL 3.0.15", True, 256 * GIBIBYTE, "disable"),

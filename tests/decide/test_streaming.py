@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -43,7 +44,7 @@ def test_what_the_site_names_is_not_buffered() -> None:
     assert [e.provenance for e in d.evidence] == ["declared"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("silence", "timeout"),
     [(20.0, None), (45.0, "90s"), (100.4, "201s"), (1e9, "86400s"), (float("inf"), "86400s"),
      (float("nan"), None), (-5.0, None)],
@@ -72,7 +73,7 @@ def test_files_are_no_streams() -> None:
     assert decided(site(streams=["/e/"]), load()).verdict == "not_applicable"
 
 
-@pytest.mark.parametrize("kind", ["proxy", "cache", "static"])
+@each_row("kind", ["proxy", "cache", "static"])
 def test_a_generated_file_has_a_location_for_each(kind: Kind) -> None:
     given = complete_site(site(upstreams=[APP], streams=["/e/"]), host(), kind)
     text = emit_decided(decide(host(), load(kind), site=given), given)
@@ -87,7 +88,7 @@ def test_a_generated_file_has_a_location_for_each(kind: Kind) -> None:
     assert "proxy_buffering" not in others
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("streams", "more"),
     [(["e"], {}), (["/"], {}), (["/e/", "/e/"], {}), (["/h/"], {"hot_locations": ["/h/"]})],
 )
@@ -128,7 +129,7 @@ def test_in_a_configuration_the_location_that_holds_events_back_is_changed_and_n
     assert [(p.line, p.change) for one in on.settings for p in one.places] == [(10, True)]
 
 
-@pytest.mark.parametrize("line", ["proxy_buffering off;", "proxy_http_version 1.1;"])
+@each_row("line", ["proxy_buffering off;", "proxy_http_version 1.1;"])
 def test_where_events_come_through_all_stays(line: str) -> None:
     d = held(line)
     assert (d.verdict, d.settings) == ("keep", [])

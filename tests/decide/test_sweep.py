@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
-import pytest
+from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
 from nginx_tune.decide import decide
@@ -19,7 +19,7 @@ from nginx_tune.documents.workload import Workload
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.mark.parametrize("name", ["thread-pools", "open-file-cache", "backlog"])
+@each_row("name", ["thread-pools", "open-file-cache", "backlog"])
 def test_the_table_agrees_with_the_decision(name: str) -> None:
     facts, workload = host(), load(rate=500, cold_peak=20)
     (now,) = [d for d in decide(facts, workload, site=site()).decisions if d.id == name]
@@ -52,7 +52,7 @@ def test_explain_shows_it(run_cli: Run, tmp_path: Path) -> None:
     assert any(line.split()[-3:] == ["enable", "<-", "flips"] for line in table.splitlines())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [
         (["thread-pools", "--workload", "/no"], "--workload goes with --facts"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import Part, decode, encode
 from nginx_tune.documents.facts_dataset import Dataset
@@ -72,7 +73,7 @@ def every(kind: type[Any]) -> list[Any]:
     return [pytest.param(kind, path, id=".".join(path)) for path in number_fields(kind)]
 
 
-@pytest.mark.parametrize(("kind", "path"), [*every(Workload), *every(Site), *every(Dataset)])
+@each_row(("kind", "path"), [*every(Workload), *every(Site), *every(Dataset)])
 def test_every_number_has_bounds(kind: type[Any], path: tuple[str, ...]) -> None:
     def read(value: str) -> Any:
         data = document(kind, path, value)
@@ -98,7 +99,7 @@ def _is_read(read: Any, value: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '"connection_reuse": {"requests_per_connection": 0}',

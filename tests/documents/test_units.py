@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 import nginx_tune
 from nginx_tune.documents.units import percent_text
@@ -24,7 +25,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ratio", "digits", "text"),
     [
         (0.0, 3, "0 %"),
@@ -47,7 +48,7 @@ def test_a_share_is_said_in_one_way(ratio: float | None, digits: int, text: str)
     assert percent_text(ratio, digits) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "value", "unit", "text"),
     [
         ("ratio(hot.p99)", 0.0043, "", "0.0043×"),

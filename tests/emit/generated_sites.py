@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from made_decisions import decide
 from situations import load
 
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, SiteTls

@@ -10,6 +10,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import msgspec  # noqa: E402
+from made_decisions import decide  # noqa: E402
 from situations import (  # noqa: E402
     FLAGS,
     GIBIBYTE,
@@ -25,7 +26,7 @@ from situations import (  # noqa: E402
     two_sizes,
 )
 
-from nginx_tune.decide import complete_site, decide  # noqa: E402
+from nginx_tune.decide import complete_site  # noqa: E402
 from nginx_tune.documents.facts import Facts, Kernel  # noqa: E402
 from nginx_tune.documents.site import Site, SiteTls, Upstream  # noqa: E402
 from nginx_tune.documents.workload import Workload  # noqa: E402

@@ -28,7 +28,8 @@ def serving(argv: list[str], port: int) -> Iterator[None]:
     """nginx in the foreground, accepting on the port; ended on leaving."""
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, env=PATH)
     try:
-        for _ in range(500):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             assert process.poll() is None, process.stderr and process.stderr.read()
@@ -38,4 +39,4 @@ def serving(argv: list[str], port: int) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from recorded_hosts import capture_file
+from rows import each_row
 from situations import FLAGS, GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 
 from nginx_tune.documents.base import encode
@@ -120,11 +122,7 @@ def test_the_header_can_be_replayed(run_cli: Run, facts_file: Path, tmp_path: Pa
         "--cache-dir", "/data/one two", "--cache-dir", "/data/2",
     ).stdout  # fmt: skip
     line = next(line for line in text.splitlines() if line.startswith("#   nginx-tune generate"))
-    again = subprocess.run(
-        ["python", "-c", "import shlex,sys; print(*shlex.split(sys.argv[1]), sep='\\n')", line[2:]],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    words = again.stdout.splitlines()
+    words = shlex.split(line[2:])
     assert words[0] == "nginx-tune"
     assert run_cli(*words[1:], cwd=tmp_path).stdout == text
 
@@ -231,8 +229,8 @@ def test_a_directory_takes_the_file(run_cli: Run, facts_file: Path, tmp_path: Pa
 # bad input
 
 
-@pytest.mark.parametrize("command", ["recommend", "generate"])
-@pytest.mark.parametrize(
+@each_row("command", ["recommend", "generate"])
+@each_row(
     ("content", "said"),
     [
         (None, "cannot read"),
@@ -253,7 +251,7 @@ def test_unusable_facts_end_with_one_line(
     assert said in one_line(run_cli(command, "--facts", path), 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [
         (["--kind", "blog"], "'blog' is not one of"),

@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from goldens import _site as site
+from made_decisions import decide
 from real_nginx import check
+from rows import each_row
 from situations import host, lab_host, lab_load, load, nginx
 
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec
 from nginx_tune.documents.site import Site, SiteTls, Upstream
@@ -112,7 +114,7 @@ def test_quic_is_a_listener_of_its_own_beside_each_address() -> None:
     assert "quic " not in emit_plain(given)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("listen", "lines"),
     [
         (
@@ -193,7 +195,7 @@ def test_both_arms_of_an_experiment_differ_in_what_is_compared_alone() -> None:
         assert "location = /healthz {" in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "openssl", "line"),
     [
         ("1.22.1", "OpenSSL 3.0.15", "ssl_protocols TLSv1.2 TLSv1.3;"),
@@ -247,8 +249,8 @@ REFUSED = ["/a\nb", "/a$b", "/a\x1b[0m", "relative", "", "/a\udcff", "/" + "x" *
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", ["static", "cache"])
+@each_row("name", HOSTILE)
+@each_row("kind", ["static", "cache"])
 def test_hostile_paths_are_quoted_so_that_nginx_takes_them(
     name: str, kind: str, tmp_path: Path
 ) -> None:
@@ -270,8 +272,8 @@ def test_hostile_paths_are_quoted_so_that_nginx_takes_them(
         assert Path(path).is_dir(), "nginx read another path"
 
 
-@pytest.mark.parametrize("value", REFUSED)
-@pytest.mark.parametrize("field", ["roots", "cache_dirs", "error_log", "access_log", "tls"])
+@each_row("value", REFUSED)
+@each_row("field", ["roots", "cache_dirs", "error_log", "access_log", "tls"])
 def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str) -> None:
     parts: dict[str, object] = {
         "roots": {"roots": [value]},
@@ -287,7 +289,7 @@ def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str)
     assert caught.value.message.isprintable()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "parts",
     [
         {"cache_dirs": ["/"]},
@@ -340,7 +342,7 @@ def test_words_that_nginx_would_take_for_something_else_are_refused(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize(
+@each_row(
     "listen",
     [
         ["127.0.0.1:18080", "[::1]:18080"],
@@ -384,7 +386,7 @@ def test_the_header_names_the_inputs_and_nothing_of_the_reader() -> None:
     assert header(Provenance("static", facts)) != header(Provenance("static", host(cpus=2)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path", ["/a  b", "/a\u00a0b", "/a\u200bb'c", "/\u202e\\x", "/ä ö", "/a\u3000'"], ids=ascii
 )
 def test_the_header_names_every_directory_so_that_a_shell_finds_it(path: str) -> None:

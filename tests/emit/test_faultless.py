@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, DecisionId
 from nginx_tune.documents.findings import Finding, Severity
@@ -39,7 +39,7 @@ def finding(rule: str, severity: Severity) -> Finding:
 EVERY = [decision("sendfile"), decision("backlog"), decision("http2"), decision("workers")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("severity", "is_taken_out"),
     [("error", True), ("warning", False), ("advice", False), ("info", False)],
 )

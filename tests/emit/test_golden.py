@@ -2,24 +2,26 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 from goldens import BASE, FOLDER, render
 from nginx_versions import Nginx, every_version, find_nginx
 from real_nginx import check
+from rows import each_row
 
-RENDERED = render()
+texts = cache(render)
 
 
 def test_no_golden_file_is_left_over() -> None:
-    assert {path.stem for path in FOLDER.glob("*.conf")} == set(RENDERED)
+    assert {path.stem for path in FOLDER.glob("*.conf")} == set(texts())
 
 
-@pytest.mark.parametrize("name", RENDERED)
+@each_row("name", texts)
 def test_the_emitter_writes_the_golden_bytes(name: str) -> None:
     """A wanted difference: ``python tests/emit/goldens.py``, then review it."""
-    assert (FOLDER / f"{name}.conf").read_text(encoding="utf-8") == RENDERED[name]
+    assert (FOLDER / f"{name}.conf").read_text(encoding="utf-8") == texts()[name]
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_every_nginx_that_it_is_for_accepts_it(nginx: Nginx, folder: Path) -> No
     """
     conf = folder / "nginx.conf"
     tried = 0
-    for name, rendered in RENDERED.items():
+    for name, rendered in texts().items():
         if nginx.number < written_for(rendered):
             continue
         conf.write_text(f"pid {folder}/pid;\n{rendered.replace(BASE, str(folder))}")
@@ -74,9 +76,9 @@ def written_for(text: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else (0,)
 
 
-@pytest.mark.parametrize("name", RENDERED)
+@each_row("name", texts)
 def test_every_tuned_line_says_why(name: str) -> None:
-    lines = RENDERED[name].splitlines()
+    lines = texts()[name].splitlines()
     tuned = re.compile(
         r"\s*(thread_pool|aio|aio_write|worker_\w+|sendfile\w*|tcp_nopush|open_file_cache\w*|"
         r"proxy_cache_path|proxy_cache |keepalive|split_clients|output_buffers|listen .*backlog)"
@@ -89,12 +91,12 @@ def test_every_tuned_line_says_why(name: str) -> None:
 
 
 def test_comments_are_aligned() -> None:
-    lines = [line for line in RENDERED["media-lab"].splitlines() if line.startswith("worker_")]
+    lines = [line for line in texts()["media-lab"].splitlines() if line.startswith("worker_")]
     assert len({line.index("#") for line in lines}) == 1
 
 
 def test_what_was_left_alone_is_said() -> None:
-    head = RENDERED["static-fits"].split("events {", maxsplit=1)[0]
+    head = texts()["static-fits"].split("events {", maxsplit=1)[0]
     assert "# Left as nginx has it, on purpose:" in head
     assert "aio threads: Leave them off: dataset fits in the page cache" in head
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import configparser
 
 import msgspec
-import pytest
+from made_decisions import decide
+from rows import each_row
 from situations import host, load, site
 
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision, HostSetting
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
 from nginx_tune.documents.plan import Plan
@@ -79,7 +79,7 @@ def test_the_unit_has_a_drop_in_of_its_own() -> None:
     assert "\nLimitNOFILE=65536\n" in parts[1].content
 
 
-@pytest.mark.parametrize("before", ["", "128"])
+@each_row("before", ["", "128"])
 def test_every_face_of_a_plan_shows_them_apart_from_the_change(before: str) -> None:
     parts = host_parts([decision(asked("net.core.somaxconn", 4096, before=before))], Facts())
     plan = Plan(conf_path="/etc/nginx/nginx.conf", host=parts)
@@ -93,7 +93,7 @@ def test_every_face_of_a_plan_shows_them_apart_from_the_change(before: str) -> N
     assert ("a restart of the host" in diff) != bool(before)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "facts",
     [
         Facts(nginx=Nginx(running=Running(pid=7, other_mount_namespace=True))),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
+import tiers
 from msgspec.structs import replace
+from rows import each_row
 from test_plan_changes import HOSTS, SITES, drawn, facts_of, planned, read, write
 from test_plan_fixes import with_fixes
 
@@ -48,26 +50,26 @@ def believed(tree: ConfTree, files: list[PlannedFile]) -> int:
     return sum(len(one.hunks) for one in files)
 
 
-@pytest.mark.parametrize("path", CONFS, ids=lambda path: path.stem)
+@each_row("path", CONFS, ids=lambda path: path.stem)
 def test_a_plan_of_any_tree_here_is_believed(path: Path) -> None:
-    """Made for this repository's own configurations, on drawn hosts (seed: the file's name)."""
-    dice = random.Random(path.name)
+    """Made for this repository's own configurations, on drawn hosts."""
+    dice = tiers.dice(f"a plan of {path.name}")
     tree = read(path, {})
     if tree.complete:
         kind = dice.choice(["static", "media", "proxy", "cache"])
         changes = planned(tree, facts_of(dice.choice(HOSTS)), kind, annotates=dice.random() < 0.5)
-        assert believed(tree, changes.files) or not changes.files
+        assert believed(tree, changes.files) or not changes.files, tiers.REPEAT
 
 
-@pytest.mark.parametrize("name", SITES)
+@each_row("name", SITES)
 def test_a_plan_of_any_shape_of_file_is_believed(name: str, tmp_path: Path) -> None:
     tree = write(tmp_path, {"nginx.conf": SITES[name]})
     assert believed(tree, planned(tree, facts_of("raid10-4hdd"), annotates=True).files)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_row("seed", range(tiers.draws(8, 80)))
 def test_a_plan_with_fixes_of_the_audit_is_believed(seed: int, tmp_path: Path) -> None:
-    dice = random.Random(seed)
+    dice = tiers.dice(f"fixes {seed}")
     rules = [one for one in ALL if one.fixes is not None]
     for number, rule in enumerate(dice.sample(rules, 2)):
         tree = write(tmp_path / str(number), {"nginx.conf": rule.bad.conf})
@@ -78,7 +80,7 @@ def test_a_plan_with_fixes_of_the_audit_is_believed(seed: int, tmp_path: Path) -
     assert believed(tree, changes.files)
 
 
-def steps(dice: random.Random, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def steps(dice: Random, data: bytes) -> Iterator[tuple[int, int, bytes]]:
     at = 0
     while at < len(data) and dice.random() < 0.85:
         start = dice.randint(at, min(len(data), at + 12))
@@ -89,9 +91,9 @@ def steps(dice: random.Random, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at = end + 1
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each_row("seed", range(tiers.draws(200, 5000)))
 def test_changes_one_behind_the_other_make_hunks_that_give_the_old_file_back(seed: int) -> None:
-    dice = random.Random(seed)
+    dice = tiers.dice(f"hunks {seed}")
     text = "events { a 1; }\nhttp {\n  sendfile on; # \u2603\n  server { listen 80 ssl; }\n}\n"
     text = text.replace("\n", dice.choice(["\n", "\r\n"])).rstrip("\n" * dice.randint(0, 1))
     file = parsed(text)
@@ -103,7 +105,7 @@ def test_changes_one_behind_the_other_make_hunks_that_give_the_old_file_back(see
         traced.change({span: [why(f"{number}-{nth}")] for nth, span in enumerate(spans)})
         assert traced.content == now
     made = planned_file(file, traced)
-    assert old_content(made) == file.source.data
+    assert old_content(made) == file.source.data, tiers.REPEAT
     again = TracedFile(file.source.data, made.hunks)
     assert again.content == now
     assert old_content(planned_file(file, again)) == file.source.data
@@ -154,7 +156,7 @@ def file_of(hunks: list[Hunk], new: bytes = NEW) -> PlannedFile:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hunks", "line", "said"),
     [
         ([replace(HUNKS[0], start_byte=-1), HUNKS[1]], 2, "does not say where it begins"),

@@ -1,24 +1,25 @@
 """Options of ``listen`` for sockets that have several spellings, on every nginx of the matrix.
 
-Trees are drawn at random: what nginx takes it takes with the planned options too, and where it says
-that a line is given twice the audit says so. ``NGINX_TUNE_DRAW=SEED`` draws the same again.
+Trees are drawn: what nginx takes it takes with the planned options too, and where it says
+that a line is given twice the audit says so.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import re
 import subprocess
 import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from random import Random
 
 import pytest
+import tiers
 from nginx_versions import SERIES, find_nginx, present, versions
 from real_nginx import PATH
+from rows import each_row
 from test_plan_changes import write
 from test_serving_siblings import with_options
 
@@ -33,8 +34,7 @@ from nginx_tune.emit import emit_plain
 from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("nginx", "root", "nginx-1.30")
-SEED = int(os.environ.get("NGINX_TUNE_DRAW", time.time_ns() % 10**6))
-TREES = 60
+TREES = tiers.draws(60, 600)
 CONF = """\
 daemon off; pid {folder}/pid; error_log stderr; user root; worker_processes 2;
 events {{ worker_connections 64; }}
@@ -95,7 +95,7 @@ def of_servers(folder: Path, servers: list[list[str]]) -> str:
     return CONF.format(folder=folder, servers="\n    ".join(blocks))
 
 
-def draw(dice: random.Random, folder: Path) -> list[list[str]]:
+def draw(dice: Random, folder: Path) -> list[list[str]]:
     """Servers with their lines; few ports and addresses, so that they meet."""
     hosts = dice.sample(list(HOSTS), dice.randint(1, 4))
     given: set[str] = set()
@@ -116,7 +116,7 @@ def draw(dice: random.Random, folder: Path) -> list[list[str]]:
     return servers
 
 
-@pytest.mark.parametrize("listens", KEPT, ids=" ".join)
+@each_row("listens", KEPT, ids=" ".join)
 def test_nginx_takes_what_once_failed(listens: list[str], tmp_path: Path) -> None:
     text = of_servers(tmp_path, [[one] for one in listens])
     for program in programs():
@@ -133,12 +133,12 @@ def programs() -> list[str]:
 
 @versions(*SERIES)
 def test_planned_options_are_taken_wherever_the_tree_is(nginx: str, tmp_path: Path) -> None:
-    dice = random.Random(f"{SEED} {nginx}")
+    dice = tiers.dice(f"trees for {nginx}")
     program = find_nginx(nginx).program
     taken = changed = 0
     for number in range(TREES):
         text = of_servers(tmp_path, draw(dice, tmp_path))
-        note = f"NGINX_TUNE_DRAW={SEED}, nginx {nginx}, tree {number}\n{text}"
+        note = f"{tiers.REPEAT}, nginx {nginx}, tree {number}\n{text}"
         fault = said(program, tmp_path, text)
         check_audit(tmp_path, text, fault, note)
         if fault:
@@ -153,8 +153,8 @@ def test_planned_options_are_taken_wherever_the_tree_is(nginx: str, tmp_path: Pa
             has = all(any(option in line.args for line in one.lines) for option in options)
             is_left = one.is_unix or not one.has_socket or one.maybe is not None
             assert has or is_left or "-" in text, f"{note}: {one.address}\n{new}"
-    assert taken >= TREES // 4, f"NGINX_TUNE_DRAW={SEED}: {taken} of {TREES}"
-    assert changed >= TREES // 6, f"NGINX_TUNE_DRAW={SEED}: {changed} of {TREES}"
+    assert taken >= TREES // 4, f"{tiers.REPEAT}: {taken} of {TREES}"
+    assert changed >= TREES // 6, f"{tiers.REPEAT}: {changed} of {TREES}"
 
 
 @pytest.fixture
@@ -174,13 +174,13 @@ def check_audit(folder: Path, text: str, fault: str, note: str) -> None:
 
 def test_sockets_are_told_apart_as_nginx_does(tmp_path: Path) -> None:
     """Any two spellings: options of both are refused for one socket alone."""
-    dice = random.Random(SEED)
+    dice = tiers.dice("pairs of spellings")
     spellings = [
         (host, one.format(port="10000", folder=tmp_path))
         for host, written in HOSTS.items()
         for one in written
     ]
-    pairs = dice.sample(list(combinations(spellings, 2)), 80)
+    pairs = dice.sample(list(combinations(spellings, 2)), tiers.draws(80, 200))
     pairs += [pair for pair in combinations(spellings, 2) if pair[0][0] == pair[1][0]]
     for (_, one), (_, other) in pairs:
         text = of_servers(tmp_path, [[f"{one} backlog=600"], [f"{other} backlog=600"]])
@@ -213,9 +213,9 @@ def started(folder: Path, text: str) -> Iterator[bool]:
 
 def test_nginx_starts_with_planned_options_where_it_did(tmp_path: Path, free_port: int) -> None:
     """A socket that is in use ``nginx -t`` does not see."""
-    dice = random.Random(SEED)
+    dice = tiers.dice("started trees")
     starts = 0
-    for number in range(25):
+    for number in range(tiers.draws(12, 100)):
         drawn = of_servers(tmp_path, draw(dice, tmp_path))
         text = drawn
         for port in range(10000, 10010):  # others may test here too
@@ -229,21 +229,21 @@ def test_nginx_starts_with_planned_options_where_it_did(tmp_path: Path, free_por
         starts += 1
         new = with_options(tmp_path, text, "backlog=700", "reuseport")
         with started(tmp_path, new) as starts_still:
-            assert starts_still, f"NGINX_TUNE_DRAW={SEED}, tree {number}\n{text}\n{new}"
-    assert starts, f"NGINX_TUNE_DRAW={SEED}"
+            assert starts_still, f"{tiers.REPEAT}, tree {number}\n{text}\n{new}"
+    assert starts, f"{tiers.REPEAT}"
 
 
 def test_generated_options_stand_once_for_a_socket(tmp_path: Path) -> None:
     """A site's listens in any spelling: refused as given twice, or taken as they are without."""
-    dice = random.Random(SEED)
+    dice = tiers.dice("listens of sites")
     written = 0
-    for number in range(60):
+    for number in range(tiers.draws(40, 400)):
         hosts = dice.choices([one for one in HOSTS if one != "unix"], k=dice.randint(2, 4))
         listens = [dice.choice(HOSTS[host]) for host in hosts]
         listens = [one.format(port=dice.randint(10000, 10001)) for one in listens]
         parts = {"listen": listens, "roots": [f"{tmp_path}"], "access_log": "off"}
         site = Site(**parts, error_log="stderr", user="root")  # type: ignore[arg-type]
-        note = f"NGINX_TUNE_DRAW={SEED}, site {number}: {listens}"
+        note = f"{tiers.REPEAT}, site {number}: {listens}"
         try:
             plain = emit_plain(site)
         except UsageError as error:
@@ -260,7 +260,7 @@ def test_generated_options_stand_once_for_a_socket(tmp_path: Path) -> None:
         after = said("nginx", tmp_path, in_folder(text, tmp_path))
         assert bool(after) == bool(fault), f"{note}\n{after}\n{text}"
         assert "duplicate listen options" not in after, f"{note}\n{after}\n{text}"
-    assert written, f"NGINX_TUNE_DRAW={SEED}"
+    assert written, f"{tiers.REPEAT}"
 
 
 def in_folder(text: str, folder: Path) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import tiers
+from made_decisions import decide
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.decide.answer import setting
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions
@@ -109,9 +111,9 @@ def is_kept(old: bytes, new: bytes) -> bool:
     return all(one in new for one in comments) and (b"\r\n" in old) == (b"\r\n" in new)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("name", SITES)
-@pytest.mark.parametrize("annotates", [False, True])
+@each_row("host", HOSTS)
+@each_row("name", SITES)
+@each_row("annotates", [False, True])
 def test_made_again_it_is_empty_and_comments_stay(
     name: str, host: str, tmp_path: Path, annotates: bool
 ) -> None:
@@ -171,7 +173,7 @@ def test_the_diff_is_for_patch_and_reads_in_markdown(tmp_path: Path) -> None:
     assert all(hunk.after.split()[0] in page for hunk in changes.files[0].hunks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "effect", "said"),
     [
         ("limit_req_zone $a zone=z:1m rate=1r/s;", "limit_req_zone $b zone=z:1m rate=1r/s;",
@@ -214,7 +216,7 @@ def test_what_a_reload_does_is_said(
 
 def drawn(seed: int) -> dict[str, str]:
     """A configuration of random pieces."""
-    dice = random.Random(seed)
+    dice = tiers.dice(f"configuration {seed}")
 
     def some(lines: list[str], most: int) -> str:
         return "\n".join(dice.sample(lines, dice.randint(0, most)))
@@ -250,7 +252,7 @@ def drawn(seed: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(tiers.draws(40, 400)))
 def test_drawn_configurations(seed: int, tmp_path: Path) -> None:
     files = drawn(seed)
     tree = write(tmp_path, files)
@@ -262,11 +264,12 @@ def test_drawn_configurations(seed: int, tmp_path: Path) -> None:
     assert again.complete
     chosen = {hunk.decision for file in changes.files for hunk in file.hunks}
     left = hold_against(decided(tree, facts, kind), again)
-    assert not [one.id for one in left.decisions if one.settings and one.id in chosen]
+    again_too = [one.id for one in left.decisions if one.settings and one.id in chosen]
+    assert not again_too, tiers.REPEAT
 
 
 @pytest.mark.needs("nginx")
-@pytest.mark.parametrize("seed", range(12))
+@each_row("seed", range(tiers.draws(12, 120)))
 def test_nginx_accepts_what_it_accepted(seed: int, tmp_path: Path) -> None:
     files = drawn(seed)
     tree = write(tmp_path, files)
@@ -282,7 +285,7 @@ def test_nginx_accepts_what_it_accepted(seed: int, tmp_path: Path) -> None:
     before = accepted()
     for path, content in contents(changes).items():
         Path(path).write_bytes(content)
-    assert accepted() == before
+    assert accepted() == before, tiers.REPEAT
 
 
 def test_what_needs_a_line_that_is_left_out_is_left_out_too(tmp_path: Path) -> None:

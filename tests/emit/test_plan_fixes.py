@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from rows import each_row
 from test_plan_changes import contents, decided, facts_of, planned, read, write
 
 from nginx_tune.adopt.changing import hold_against
@@ -44,7 +44,7 @@ def with_fixes(tree: ConfTree, facts: Facts, rules: Iterable[Rule] = ALL) -> tup
     return add_fixes(planned(tree, facts), tree, ground), ground
 
 
-@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+@each_row("rule", FIXABLE, ids=lambda rule: rule.id)
 def test_what_a_rule_faults_is_fixed_once_and_nothing_gets_worse(
     rule: Rule, tmp_path: Path
 ) -> None:

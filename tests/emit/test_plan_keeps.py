@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rows import each_row
 from test_plan_changes import contents, decided, facts_of, planned, read, write
 
 from nginx_tune.adopt.changing import hold_against
@@ -58,7 +59,7 @@ def new_text(tree: ConfTree, host: str = HOST) -> str:
     return contents(planned(tree, facts_of(host), "proxy"))[tree.path].decode()
 
 
-@pytest.mark.parametrize("location", OF_THEIR_OWN)
+@each_row("location", OF_THEIR_OWN)
 def test_a_location_that_says_how_it_connects_is_left_alone(tmp_path: Path, location: str) -> None:
     tree = conf(tmp_path, PLAIN, location)
     assert location in new_text(tree)
@@ -83,7 +84,7 @@ def test_no_place_loses_a_header_that_it_inherits(tmp_path: Path) -> None:
     assert all("proxy_set_header Connection" in " ".join(after[place]) for place in passing)
 
 
-@pytest.mark.parametrize("host", ["raid10-4hdd", "kvm-guest", "container-v2"])
+@each_row("host", ["raid10-4hdd", "kvm-guest", "container-v2"])
 def test_no_number_is_made_smaller(tmp_path: Path, host: str) -> None:
     tree = conf(tmp_path, PLAIN, connections=32768)
     text = new_text(tree, host)
@@ -103,7 +104,7 @@ def test_a_limit_that_cannot_be_had_is_left_out_and_said(tmp_path: Path) -> None
     assert any("worker_rlimit_nofile is left out" in risk for risk in limits.risks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "new"),
     [
         ("short if=$loggable", "short if=$loggable buffer=64k flush=1s"),
@@ -153,7 +154,7 @@ http {
 """
 
 
-@pytest.mark.parametrize("log", ["/logs", "logs"])
+@each_row("log", ["/logs", "logs"])
 def test_a_file_that_one_line_buffers_gets_no_second_size(tmp_path: Path, log: str) -> None:
     """nginx would not start: "already defined with conflicting parameters"."""
     text = SHARED.replace("LOG/../", "").replace("LOG", log)

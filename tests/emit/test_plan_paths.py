@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rows import each_row
 from test_plan_changes import contents, facts_of, planned, write
 
 from nginx_tune.conf.edits import apply_edits, change_arguments
@@ -82,7 +83,7 @@ def test_nginx_takes_it_and_opens_the_same_files(tmp_path: Path) -> None:
     assert opened() == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "args", "after"),
     [
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from rows import each_row
 from test_plan_changes import contents, facts_of
 from test_plan_fixes import with_fixes, write
 
@@ -51,7 +51,7 @@ def works(changes: Changes, group: str, method: str) -> bool:
     return block.index("keepalive") > block.index(method)
 
 
-@pytest.mark.parametrize(("more", "why"), REFUSED)
+@each_row(("more", "why"), REFUSED)
 def test_a_group_that_keeps_nothing_is_not_given_its_keepalive_back(
     tmp_path: Path, more: str, why: str
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_group_that_keeps_nothing_is_not_given_its_keepalive_back(
     assert why in refusal.reason
 
 
-@pytest.mark.parametrize("method", ["ip_hash", "least_conn", "random two"])
+@each_row("method", ["ip_hash", "least_conn", "random two"])
 def test_another_group_is_and_so_is_one_that_all_ask_alike(tmp_path: Path, method: str) -> None:
     for more in (SAME, REFUSED[0][0]):
         changes = made(tmp_path, more, method=method)
@@ -72,7 +72,7 @@ def test_another_group_is_and_so_is_one_that_all_ask_alike(tmp_path: Path, metho
         assert bool(changes.refusals) is not is_moved
 
 
-@pytest.mark.parametrize(("more", "why"), REFUSED[:4])
+@each_row(("more", "why"), REFUSED[:4])
 def test_the_audit_by_itself_moves_nothing_there_either(
     tmp_path: Path, more: str, why: str
 ) -> None:

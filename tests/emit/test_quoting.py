@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from real_nginx import serving
+from rows import each_row
 
 from nginx_tune.emit.quoting import comment, quote
 from nginx_tune.errors import UsageError
@@ -22,32 +23,32 @@ QUOTED = [
 REFUSED = ["$a", "a${b}", "a\nb", "a\rb", "a\0b", "\x1b[31m", "a\udc80", "x" * 1025, "\u2028"]
 
 
-@pytest.mark.parametrize("value", HARMLESS)
+@each_row("value", HARMLESS)
 def test_harmless_words_stay_bare(value: str) -> None:
     assert quote(value) == value
 
 
-@pytest.mark.parametrize("value", QUOTED)
+@each_row("value", QUOTED)
 def test_words_with_meaning_are_quoted(value: str) -> None:
     assert quote(value).startswith('"')
     assert quote(value).endswith('"')
 
 
-@pytest.mark.parametrize("value", REFUSED)
+@each_row("value", REFUSED)
 def test_what_cannot_be_written_is_refused_in_one_line(value: str) -> None:
     with pytest.raises(UsageError) as caught:
         quote(value)
     assert caught.value.message.isprintable()
 
 
-@pytest.mark.parametrize("value", ["$request_uri", "threads=pool_$disk", "cache_$disk"])
+@each_row("value", ["$request_uri", "threads=pool_$disk", "cache_$disk"])
 def test_own_variables_pass_where_they_are_expected_only(value: str) -> None:
     assert quote(value, own_words=True) == value
     with pytest.raises(UsageError):
         quote(value)
 
 
-@pytest.mark.parametrize("value", ["/data/$disk", "$request_uri;", "x$uri", "$http_host"])
+@each_row("value", ["/data/$disk", "$request_uri;", "x$uri", "$http_host"])
 def test_a_path_with_a_variable_is_never_an_own_word(value: str) -> None:
     with pytest.raises(UsageError):
         quote(value, own_words=True)

@@ -14,14 +14,16 @@ from pathlib import Path
 import free_ports
 import pytest
 from goldens import _site as site
+from made_decisions import decide
 from real_nginx import serving
+from rows import each_row
 from situations import host, nginx
 from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind, Workload
@@ -76,6 +78,7 @@ class TogetherOrigin(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Origin)
         self.most = 0
+        self.patience_seconds = 0.1
         self._here = 0
         self._changed = threading.Condition()
 
@@ -84,7 +87,7 @@ class TogetherOrigin(ThreadingHTTPServer):
             self._here += 1
             self.most = max(self.most, self._here)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most >= AT_ONCE, timeout=0.3)
+            self._changed.wait_for(lambda: self.most >= AT_ONCE, timeout=self.patience_seconds)
             self._here -= 1
 
 
@@ -151,11 +154,12 @@ def command(folder: Path, text: str) -> list[str]:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("locks", [False, True])
+@each_row("locks", [False, True])
 def test_requests_at_once_for_a_page_that_may_not_be_kept_all_reach_its_server(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, *, locks: bool
 ) -> None:
     """Not one after the other, each half a second after the one before, as a lock has it."""
+    origin.most, origin.patience_seconds = 0, 0.1 if locks else 30
     with (
         serving(generated(tmp_path, free_port, origin, locks=locks), free_port),
         ThreadPoolExecutor(AT_ONCE) as clients,
@@ -166,7 +170,7 @@ def test_requests_at_once_for_a_page_that_may_not_be_kept_all_reach_its_server(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("packs", [False, True])
+@each_row("packs", [False, True])
 def test_nobody_gets_what_a_server_compressed_for_another(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, *, packs: bool
 ) -> None:
@@ -231,7 +235,7 @@ def test_a_planned_cache_keeps_no_answer_to_who_shows_credentials(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("planned", [True, False])
+@each_row("planned", [True, False])
 def test_no_page_is_kept_for_all_by_what_one_client_says_of_host_and_scheme(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, *, planned: bool
 ) -> None:
@@ -346,7 +350,7 @@ def test_a_site_that_passes_nothing_on_is_told_why_it_gets_no_cache(tmp_path: Pa
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("kind", ["proxy", "cache"])
+@each_row("kind", ["proxy", "cache"])
 def test_a_server_is_told_the_port_that_its_client_named(
     tmp_path: Path, free_port: int, origin: TogetherOrigin, kind: Kind
 ) -> None:

@@ -1,17 +1,13 @@
-"""Request headers that HTTP/1.1 takes, sent over an HTTP/2 that was planned or generated.
-
-The seed is in what a failure prints; ``NGINX_TUNE_DRAW=SEED`` draws the same again.
-"""
+"""Request headers that HTTP/1.1 takes, sent over an HTTP/2 that was planned or generated."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
-import time
 from pathlib import Path
+from random import Random
 
 import pytest
+import tiers
 from generated_sites import generated
 from http2_frames import (
     END_HEADERS,
@@ -25,8 +21,10 @@ from http2_frames import (
     frame,
     frames,
 )
+from made_decisions import decide
 from nginx_versions import Nginx, find_nginx, versions
 from real_nginx import serving
+from rows import each_row
 from situations import host, load
 from situations import nginx as program
 from test_plan_changes import contents, write
@@ -34,7 +32,7 @@ from test_plan_changes import contents, write
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.header_sizes import ONE_LIMIT_SINCE
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
@@ -42,7 +40,6 @@ from nginx_tune.emit.changes import plan_changes
 from nginx_tune.lab.certificate import make_certificate
 
 pytestmark = pytest.mark.needs("nginx", "root")
-SEED = int(os.environ.get("NGINX_TUNE_DRAW", time.time_ns() % 10**6))
 CONTINUATION, FRAME_BYTES = 9, 16384
 CONF = """\
 daemon off; pid {folder}/pid; error_log {folder}/error.log; user root;
@@ -130,20 +127,25 @@ def planned(
     return changed[tree.path].decode() if changed else text, held.decisions[0]
 
 
-def drawn_headers(dice: random.Random, most: int) -> list[tuple[str, str]]:
+def drawn_headers(dice: Random, most: int) -> list[tuple[str, str]]:
     """Headers about as large as HTTP/1.1 takes: one, or several, near a limit on either side."""
     total = int(most * dice.choice([0.2, 0.5, 0.9, 0.97, 1.0, 1.1]))
     count = dice.choice([1, 2, 4, 5, 9, 40])
     return [(f"x-{index}", "Z" * max(1, total // count - 7)) for index in range(count)]
 
 
-@versions("1.18")
+def size_of(headers: list[tuple[str, str]]) -> int:
+    """As HTTP/2 counts them, with what a request has besides."""
+    return 34 + sum(len(name) + len(value) for name, value in headers)
+
+
+@versions("1.18", "1.22")
 def test_what_passes_over_http1_passes_over_a_planned_http2(
     nginx: Nginx, tmp_path: Path, free_port: int
 ) -> None:
-    dice = random.Random(SEED)
+    dice = tiers.dice("headers")
     passed = 0
-    for turn in range(6):
+    for turn in range(tiers.draws(6, 40)):
         folder = tmp_path / str(turn)
         folder.mkdir()
         first = dice.choice([1, 1, 4, 32])
@@ -153,22 +155,26 @@ def test_what_passes_over_http1_passes_over_a_planned_http2(
             (first, count, each), lines = (1, 4, 8), ""
         http, server = dice.choice([(lines, ""), ("", lines)])
         text, decision = planned(nginx, folder, free_port, http, server)
-        assert " ssl http2;" in text, (SEED, decision.summary)
+        if nginx.number >= ONE_LIMIT_SINCE and not decision.settings:
+            continue  # a first buffer beyond the large ones is of HTTP/1.1 alone
+        assert " ssl http2;" in text, (tiers.REPEAT, decision.summary)
         conf = folder / "nginx.conf"
         conf.write_text(text, encoding="utf-8")
         most = (first + count * each) << 10
         with serving([nginx.program, "-c", str(conf)], free_port):
             for _ in range(12):
                 headers = drawn_headers(dice, most)
+                if nginx.number >= ONE_LIMIT_SINCE and size_of(headers) > (count * each) << 10:
+                    continue  # what the first buffer holds besides is of HTTP/1.1 alone
                 if over_http1(free_port, headers):
-                    said = (SEED, lines, [len(value) for _, value in headers])
+                    said = (tiers.REPEAT, lines, [len(value) for _, value in headers])
                     assert over_http2(free_port, headers), said
                     passed += 1
     assert passed > 10
 
 
 @versions("1.18", "1.22", "1.30")
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_planned"),
     [
         ("", True),

@@ -24,13 +24,15 @@ from http2_frames import (
     frame,
     frames,
 )
+from made_decisions import decide
 from real_nginx import serving
+from rows import each_row
 from situations import host, load, nginx
 from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.site import Site
 from nginx_tune.emit.changes import plan_changes
@@ -97,7 +99,7 @@ def planned(folder: Path, port: int, location: str) -> tuple[str, Decision]:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "is_planned", "window"),
     [
         ("", True, WITHOUT_END),
@@ -123,7 +125,7 @@ def test_uploads_get_http2_where_it_lets_as_much_of_them_come(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize(
+@each_row(
     ("line", "is_planned"),
     [
         ("add_header Connection keep-alive;", False),
@@ -148,7 +150,7 @@ def test_no_answer_of_a_planned_http2_has_a_header_of_a_connection(
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("is_said", [True, False])
+@each_row("is_said", [True, False])
 def test_a_port_of_http_answers_http_beside_one_of_tls(
     tmp_path: Path, free_port: int, *, is_said: bool
 ) -> None:

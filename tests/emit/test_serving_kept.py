@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from made_decisions import decide
 from real_nginx import serving
+from rows import each_row
 from situations import host, load, nginx
 from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.site import Site
 from nginx_tune.emit.changes import plan_changes
 
@@ -87,7 +89,7 @@ CALLS_OVER_1 = (CALLS, "/calls/", (200, "https HTTP/2.0"), (502, ""))
 
 
 @pytest.mark.needs("nginx", "root", "openssl")
-@pytest.mark.parametrize(
+@each_row(
     ("case", "pool"),
     [
         (VERIFIED_OVER_ANY, ""),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 from real_nginx import check, serving
+from rows import each_row
 from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
@@ -53,8 +54,8 @@ def status(address: str, port: int) -> int:
 
 
 @pytest.mark.needs("nginx", "root")
-@pytest.mark.parametrize("options", [["backlog=700"], ["reuseport"], ["backlog=700", "reuseport"]])
-@pytest.mark.parametrize(
+@each_row("options", [["backlog=700"], ["reuseport"], ["backlog=700", "reuseport"]])
+@each_row(
     ("listens", "given", "asked"),
     [
         ("listen *:{port}; listen 127.0.0.1:{port};", 1, ["127.0.0.1", "127.0.0.2"]),

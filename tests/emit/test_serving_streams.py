@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from made_decisions import decide
 from nginx_versions import stream_modules
 from real_nginx import PATH, serving
+from rows import each_row
 from situations import host, load, nginx, site
 from test_plan_changes import contents, write
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import DecisionId
 from nginx_tune.emit.changes import plan_changes
 
@@ -52,8 +53,8 @@ HAS = "buffer=16k flush=1m"
 WRITTEN = "combined buffer=64k flush=1s"
 
 
-@pytest.mark.parametrize("log", ["{folder}/a.log", "a.log"])
-@pytest.mark.parametrize(
+@each_row("log", ["{folder}/a.log", "a.log"])
+@each_row(
     ("before", "after"),
     [
         ((f"b {HAS}", "combined"), (f"b {HAS}", "combined")),
@@ -108,7 +109,7 @@ def test_the_log_of_the_build_takes_no_second_buffer(
         assert_starts(tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("listen", "server", "main", "is_written"),
     [
         ("udp", "", "worker_processes 1;", False),
@@ -178,7 +179,7 @@ def ask(port: int) -> None:
     def client() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
             end.connect(("127.0.0.1", port))
-            end.settimeout(5)
+            end.settimeout(30)
             for _ in range(DATAGRAMS):
                 end.send(b"x")
                 assert end.recv(9) == b"ok"

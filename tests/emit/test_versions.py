@@ -1,34 +1,30 @@
-"""Every version of nginx takes what is generated for it, from situations drawn at random.
-
-The seed is in what a failure prints; ``NGINX_TUNE_DRAW=SEED`` draws the same again.
-"""
+"""Every version of nginx takes what is generated for it, from situations that are drawn."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
 import subprocess
-import time
 from pathlib import Path
+from random import Random
 from typing import get_args
 
 import msgspec
 import pytest
+import tiers
+from made_decisions import decide
 from nginx_versions import Nginx, find_nginx, versions
 from real_nginx import PATH
 from situations import GIBIBYTE, host, load, site
 from situations import nginx as program
 
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls, Upstream
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.emit import emit_decided
 
 pytestmark = pytest.mark.needs("nginx", "root")
-SITUATIONS = 40
-SEED = int(os.environ.get("NGINX_TUNE_DRAW", time.time_ns() % 10**6))
+SITUATIONS = tiers.draws(30, 300)
 HAS_IPV6 = Path("/proc/net/if_inet6").exists()
 every_version = versions("1.18", "1.22", "1.26", "1.30")
 
@@ -52,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def draw(dice: random.Random, nginx: Nginx, folder: Path) -> tuple[Facts, Workload, Site]:
+def draw(dice: Random, nginx: Nginx, folder: Path) -> tuple[Facts, Workload, Site]:
     disks = dice.randint(1, 4)
     standing = dice.random() < 0.5
     build = program(nginx.version, re.findall(r"--\S+", nginx.build))
@@ -110,7 +106,7 @@ def draw(dice: random.Random, nginx: Nginx, folder: Path) -> tuple[Facts, Worklo
 
 @every_version
 def test_what_is_generated_for_a_version_passes_its_own_test(nginx: Nginx, folder: Path) -> None:
-    dice = random.Random(SEED)
+    dice = tiers.dice("situations")
     for number in range(SITUATIONS):
         facts, workload, given = draw(dice, nginx, folder)
         complete = complete_site(given, facts, workload.kind)
@@ -123,7 +119,7 @@ def test_what_is_generated_for_a_version_passes_its_own_test(nginx: Nginx, folde
             [nginx.program, "-t", "-c", conf],
             capture_output=True, text=True, check=False, env=PATH,
         )  # fmt: skip
-        said = f"seed {SEED}, situation {number}: {run.stderr}\n{text}"
+        said = f"{tiers.REPEAT}, situation {number}: {run.stderr}\n{text}"
         assert run.returncode == 0, said
         assert "[warn]" not in run.stderr, said
         has_http2 = bool(re.search(r"^ *(listen .*\bhttp2\b|http2 on;)", text, re.MULTILINE))

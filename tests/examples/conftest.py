@@ -58,7 +58,8 @@ def native_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
          "--wheel-dir", folder, sources],
         check=True,
-        env={**os.environ, "CARGO_TARGET_DIR": target, "NGINX_TUNE_REQUIRE_RUST": "1"},
+        env={**os.environ, "CARGO_TARGET_DIR": target, "NGINX_TUNE_PROBE_PROFILE": "checked",
+             "NGINX_TUNE_REQUIRE_RUST": "1"},
     )  # fmt: skip
     (found,) = folder.glob("*.whl")
     return found

@@ -25,6 +25,10 @@ HOSTS = 4
 needs_fleet = pytest.mark.needs("root", "nginx", "ip", "sshd", "cargo")
 
 
+# Installs packages, which takes this host's network and a minute.
+pytestmark = [pytest.mark.thorough, pytest.mark.alone]
+
+
 def ansible(program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(BIN / program), *arguments],

@@ -26,6 +26,11 @@ BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def with_package(test: Any) -> Any:
+    """With a virtual environment of the package, from an index: over this host's network."""
+    return pytest.mark.thorough(pytest.mark.alone(test))
+
+
 @pytest.mark.parametrize(
     ("schema", "file"),
     [("github-actions", ACTION), ("github-workflows", WORKFLOW), ("gitlab-ci", GITLAB)],
@@ -192,6 +197,7 @@ def audited(tree: Path, installed: Path, **given: str) -> tuple[int, Runner]:
     return runner.run(action, conf="nginx.conf", **given), runner
 
 
+@with_package
 def test_a_bad_pull_request_fails_with_annotations_sarif_and_summary(
     tmp_path: Path, installed: Path
 ) -> None:
@@ -205,12 +211,14 @@ def test_a_bad_pull_request_fails_with_annotations_sarif_and_summary(
     assert "io-pool-literal-unknown" in (installed / "STEP_SUMMARY").read_text()
 
 
+@with_package
 def test_a_good_pull_request_passes(tmp_path: Path, installed: Path) -> None:
     (tmp_path / "nginx.conf").write_text(GOOD)
     status, runner = audited(tmp_path, installed, facts=str(FACTS))
     assert status == 0, runner.said
 
 
+@with_package
 @pytest.mark.needs("root", "nginx")
 def test_nginx_has_the_last_word_where_there_is_one(tmp_path: Path, installed: Path) -> None:
     (tmp_path / "nginx.conf").write_text("events {} http { server { location ~ (? { } } }")
@@ -218,6 +226,7 @@ def test_nginx_has_the_last_word_where_there_is_one(tmp_path: Path, installed: P
     assert audited(tmp_path, installed, test="auto")[0] == 3
 
 
+@with_package
 def test_what_was_there_before_fails_nobody(tmp_path: Path, installed: Path) -> None:
     (tmp_path / "nginx.conf").write_text(BAD)
     commit_all(tmp_path)
@@ -226,6 +235,7 @@ def test_what_was_there_before_fails_nobody(tmp_path: Path, installed: Path) -> 
     assert audited(tmp_path, installed, base="main")[0] == 0
 
 
+@with_package
 def test_an_input_is_never_run(tmp_path: Path, installed: Path) -> None:
     name = "a$(touch ran).conf"
     (tmp_path / name).write_text(GOOD)
@@ -273,6 +283,7 @@ def _both(job: str) -> list[str]:
     return [step["run"], script]
 
 
+@with_package
 @pytest.mark.parametrize("script", drift_checks(), ids=["github", "gitlab"])
 def test_drift_of_a_generated_file_fails(job: Shell, script: str) -> None:
     passed = job(script)
@@ -283,6 +294,7 @@ def test_drift_of_a_generated_file_fails(job: Shell, script: str) -> None:
     assert "-events { multi_accept on;" in failed.stdout
 
 
+@with_package
 @pytest.mark.parametrize("script", _both("plan"), ids=["github", "gitlab"])
 def test_a_plan_for_each_host_is_an_artefact_and_the_tree_stays(job: Shell, script: str) -> None:
     made = job(f"export GITHUB_STEP_SUMMARY=$PWD/summary.md\n{script}")
@@ -298,6 +310,7 @@ def test_a_plan_for_each_host_is_an_artefact_and_the_tree_stays(job: Shell, scri
     assert job("cat etc/nginx/nginx.conf").stdout == GOOD
 
 
+@with_package
 @pytest.mark.parametrize("name", ["generated", "plan"])
 def test_a_name_of_a_facts_file_is_no_command(job: Shell, name: str) -> None:
     script, _ = _both(name)
@@ -309,6 +322,7 @@ def test_a_name_of_a_facts_file_is_no_command(job: Shell, name: str) -> None:
     assert line.startswith("::error::hosts/NAME.facts.json: NAME has ")
 
 
+@with_package
 def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:
     script = "\n".join(yaml.safe_load(GITLAB.read_text())["nginx-audit"]["script"])
     assert job(script).returncode == 0
@@ -317,7 +331,7 @@ def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:
     assert "<testsuites" in job("cat nginx-tune.xml").stdout
 
 
-@pytest.mark.waiting
+@with_package
 def test_where_nothing_can_be_emulated_the_job_warns(job: Shell) -> None:
     """The pure package has no load probe: validation cannot run, which is said and no success."""
     workflow = yaml.safe_load(WORKFLOW.read_text())

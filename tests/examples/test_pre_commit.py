@@ -16,6 +16,10 @@ GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
 BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
 
 
+# Installs packages, which takes this host's network.
+pytestmark = [pytest.mark.thorough, pytest.mark.alone]
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")

@@ -78,7 +78,6 @@ def test_a_fault_is_named_with_its_file(tmp_path: Path) -> None:
         ('name = "hot"', 'name = "cold"', "stands twice"),
         ('source = "hot"', 'source = "events"', "events are those of a scenario's origin"),
         ('source = "hot"', 'source = "uploads"', "only scenarios send them"),
-        ('source = "hot"', 'source = "websocket"', "messages go to no application of a site"),
     ):
         assert right in text
         file.write_text(text.replace(right, wrong))

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from machine import Machine
 from machines import three_disk_node
 from recorded_hosts import BUILDERS, NAMES, capture_bytes, golden_facts, read_capture
+from rows import each_row
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture, Request
@@ -22,12 +23,12 @@ HERE = Path(__file__).resolve().parent
 FACTS = [*sorted((HERE / "golden").glob("*.facts.json")), HERE / "freebsd.facts.json"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_capture_gives_its_facts(name: str) -> None:
     assert encode(replay(read_capture(name))) == golden_facts(name)
 
 
-@pytest.mark.parametrize("name", sorted(BUILDERS))
+@each_row("name", sorted(BUILDERS))
 def test_a_machine_is_recorded_in_the_same_bytes_each_time(name: str) -> None:
     assert encode(record_host(*BUILDERS[name]())) == capture_bytes(name)
 
@@ -44,7 +45,7 @@ def nulls(value: Any, pointer: str = "") -> Iterator[str]:
             yield from nulls(part, f"{pointer}/{index}")
 
 
-@pytest.mark.parametrize("path", FACTS, ids=lambda path: path.name)
+@each_row("path", FACTS, ids=lambda path: path.name)
 def test_every_null_has_a_reason(path: Path) -> None:
     facts = json.loads(path.read_bytes())
     reasons = {entry["path"]: entry["reason"] for entry in facts.pop("unknown")}
@@ -54,7 +55,7 @@ def test_every_null_has_a_reason(path: Path) -> None:
     assert "the host does not tell" not in reasons.values(), "a reader forgot to say why"
 
 
-@pytest.mark.parametrize("path", FACTS, ids=lambda path: path.name)
+@each_row("path", FACTS, ids=lambda path: path.name)
 def test_facts_read_back_the_same(path: Path) -> None:
     assert encode(decode(Facts, path.read_bytes())) == path.read_bytes()
 
@@ -92,7 +93,7 @@ def test_what_an_extra_request_asks_comes_on_top() -> None:
     assert link.speed_bits_per_second == 10**9
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_captures_hold_no_secrets(name: str) -> None:
     text = capture_bytes(name).decode()
     assert "hunter2" not in text
@@ -103,7 +104,8 @@ def test_a_damaged_capture_gives_unknowns() -> None:
     """Whatever answer is lost or wrong, there are facts, and each null has a reason."""
     capture = read_capture("three-disk-node")
     plain = Request()
-    for question in capture.answers:
+    asked = sorted(capture.answers)
+    for question in dice("damaged captures").sample(asked, draws(80, len(asked))):
         for damaged in (
             {},
             {question: type(capture.answers[question])(value=[None, "\ud800", {}])},
@@ -113,7 +115,8 @@ def test_a_damaged_capture_gives_unknowns() -> None:
                 del answers[question]
             facts = replay(Capture(request=plain, answers=answers))
             built = json.loads(encode(facts))
-            assert not set(nulls(built)) - {entry["path"] for entry in built["unknown"]}
+            without = set(nulls(built)) - {entry["path"] for entry in built["unknown"]}
+            assert not without, (question, REPEAT)
 
 
 def test_an_empty_capture_gives_unknowns() -> None:

@@ -20,6 +20,7 @@ import pytest
 from machine import Machine
 from machines import CAPTURES
 from machines_more import CAPTURES as MORE_CAPTURES
+from rows import each_row
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture
@@ -52,7 +53,7 @@ class Plain(Machine):
         return msgspec.to_builtins(super().listening(pid))
 
 
-@pytest.mark.parametrize("name", sorted(BUILDERS))
+@each_row("name", sorted(BUILDERS))
 def test_it_asks_all_that_the_readers_ask(name: str) -> None:
     """Whatever the machine: its facts are those of an inspection on the spot."""
     machine, request = BUILDERS[name]()
@@ -83,9 +84,7 @@ def test_a_labs_nginx_is_none_of_the_recorded_hosts() -> None:
     assert running() is None
 
 
-@pytest.mark.parametrize(
-    ("variable", "is_ours"), [("NGINX_TUNE_LAB", True), ("NGINX_TUNE_LABEL", False)]
-)
+@each_row(("variable", "is_ours"), [("NGINX_TUNE_LAB", True), ("NGINX_TUNE_LABEL", False)])
 def test_the_file_knows_a_lab_by_its_mark(program: Path, variable: str, is_ours: bool) -> None:
     """Of an ancestor: nginx writes its title over its own environment."""
     rules = runpy.run_path(str(program))
@@ -154,7 +153,7 @@ def facts_of(program: Path, python: str | Path, *arguments: str) -> Facts:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("python", [sys.executable, *OLD_PYTHONS], ids=str)
+@each_row("python", [sys.executable, *OLD_PYTHONS], ids=str)
 def test_it_sees_what_inspect_sees_here(
     python: str | Path, program: Path, run_cli: RUN_CLI
 ) -> None:

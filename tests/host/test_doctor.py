@@ -14,6 +14,7 @@ from machine import Machine
 from machines import CAPTURES
 from machines_more import CAPTURES as MORE_CAPTURES
 from parts import base, cgroup_v2, mounts, nginx, process
+from rows import each_row
 from unprivileged import AS_NOBODY, copy_package, interpreter
 
 from nginx_tune.documents.doctor import Doctor
@@ -73,7 +74,7 @@ def test_an_empty_host_answers_every_check() -> None:
     assert all(check.needed_for for check in doctor.checks)
 
 
-@pytest.mark.parametrize("name", sorted(BUILDERS))
+@each_row("name", sorted(BUILDERS))
 def test_every_recorded_host_can_be_examined(name: str) -> None:
     assert len(examine(BUILDERS[name]()[0]).checks) == len(names())
 
@@ -101,7 +102,7 @@ def test_an_ordinary_user_is_told_which_right_is_missing() -> None:
     assert said(doctor, "sock-diag")[0] == "ok"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "change", "status", "fix"),
     [
         ("delay-accounting", ("/proc/sys/kernel/task_delayacct", "0\n"), "missing",
@@ -134,7 +135,7 @@ def test_what_is_missing_and_its_cure(
     assert (found[0], found[2]) == (status, fix)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("release", "command"),
     [
         ("ID=fedora\n", "dnf install nbdfuse"),
@@ -178,7 +179,7 @@ HIDDEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("hidden", HIDDEN)
+@each_row("hidden", HIDDEN)
 def test_what_is_hidden_is_not_taken_for_what_the_kernel_lacks(hidden: str) -> None:
     machine = able()
     for path in [*machine.files, *machine.symlinks, *machine.directories]:

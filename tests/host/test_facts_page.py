@@ -7,12 +7,13 @@ import re
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import pytest
 from recorded_hosts import capture_bytes, golden_facts
+from rows import each_row
 
 from nginx_tune.documents.facts import Facts
 
@@ -87,7 +88,7 @@ def code_name(row: Row) -> str:
     return "class_" if row.field == "class" else row.field
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fact)
+@each_row("row", ROWS, ids=lambda row: row.fact)
 def test_the_files_that_a_row_names_have_the_fact(row: Row) -> None:
     assert row.source
     name = code_name(row)
@@ -96,6 +97,17 @@ def test_the_files_that_a_row_names_have_the_fact(row: Row) -> None:
         assert re.search(rf"\b{name}\b|/{name}\b", reader), f"{row.reader} does not read it"
     user = (PACKAGE / row.user).read_text()
     assert re.search(rf"\.{name}\b", user), f"{row.user} does not use it"
+
+
+@cache
+def facts_of(sample: str) -> Any:
+    return json.loads(golden_facts(sample))
+
+
+@cache
+def asked(sample: str) -> set[str]:
+    """The kinds of question that a capture answers."""
+    return {question.split()[0] for question in json.loads(capture_bytes(sample))["answers"]}
 
 
 def values(part: Any, names: list[str]) -> Iterator[Any]:
@@ -107,7 +119,7 @@ def values(part: Any, names: list[str]) -> Iterator[Any]:
             yield from values(one, names[1:])
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fact)
+@each_row("row", ROWS, ids=lambda row: row.fact)
 def test_the_host_that_a_row_names_has_the_fact(row: Row) -> None:
     if row.sample == "–":
         # None that was recorded: each kind of them has a test of its own.
@@ -116,19 +128,18 @@ def test_the_host_that_a_row_names_has_the_fact(row: Row) -> None:
             or row.fact in UNSEEN
         )
         return
-    facts = json.loads(golden_facts(row.sample))
+    facts = facts_of(row.sample)
     assert any(value not in (None, "", [], {}) for value in values(facts, row.fact.split(".")))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fact)
+@each_row("row", ROWS, ids=lambda row: row.fact)
 def test_what_a_row_says_is_recorded_is_recorded(row: Row) -> None:
     """The collector asks what the readers ask: test_collector.py compares their facts."""
     verbs = set() if row.recorded == "–" else set(row.recorded.split(", "))
     assert (row.collector == "yes") == bool(verbs - {"dataset", "activity"})
     if row.sample != "–":
-        capture = json.loads(capture_bytes(row.sample))
-        asked = {question.split()[0] for question in capture["answers"]}
-        assert not verbs or verbs & asked  # the others are asked where the first do not tell
+        # The others are asked where the first do not tell.
+        assert not verbs or verbs & asked(row.sample)
 
 
 def test_every_fact_has_a_user() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorded_hosts import NAMES, read_capture
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Answer, Capture
@@ -26,7 +28,11 @@ from nginx_tune.host import (
 from nginx_tune.host.redact import redact
 from nginx_tune.inspect.inspection import replay
 
-CAPTURES = {name: read_capture(name) for name in NAMES}
+
+@cache
+def capture_of(name: str) -> Capture:
+    return read_capture(name)
+
 
 JUNK = st.one_of(
     st.text(max_size=60),
@@ -45,7 +51,7 @@ JSON_JUNK = st.recursive(
 @st.composite
 def damaged(draw: st.DrawFn) -> Capture:
     """A recorded host of which some answers are cut, mixed up, nonsense or gone."""
-    capture = CAPTURES[draw(st.sampled_from(sorted(CAPTURES)))]
+    capture = capture_of(draw(st.sampled_from(NAMES)))
     answers = dict(capture.answers)
     for question in draw(st.lists(st.sampled_from(sorted(answers)), max_size=12, unique=True)):
         value = answers[question].value
@@ -77,7 +83,7 @@ def nulls(value: Any, pointer: str = "") -> Iterator[str]:
             yield from nulls(part, f"{pointer}/{index}")
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(120, 2000), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_gives_facts(capture: Capture) -> None:
     """Or it says in one line what was asked for that is not there."""
@@ -93,7 +99,7 @@ def test_a_damaged_host_gives_facts(capture: Capture) -> None:
     assert encode(replay(capture)) == data
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(60, 1000), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_is_redacted_all_the_same(capture: Capture) -> None:
     fit = Capture(
@@ -107,9 +113,15 @@ def test_a_damaged_host_is_redacted_all_the_same(capture: Capture) -> None:
     assert redact(once) == once
 
 
-@given(st.one_of(JUNK, st.sampled_from([
-    str(answer.value) for answer in CAPTURES["container-nginx"].answers.values()
-]).flatmap(lambda text: st.integers(0, len(text)).map(lambda end: text[:end]))))  # fmt: skip
+@st.composite
+def cut(draw: st.DrawFn) -> str:
+    """An answer of a host, up to some place in it."""
+    answers = capture_of("container-nginx").answers
+    text = str(answers[draw(st.sampled_from(sorted(answers)))].value)
+    return text[: draw(st.integers(0, len(text)))]
+
+
+@given(st.one_of(JUNK, cut()))
 def test_no_parser_breaks_on_anything(text: str) -> None:
     parse_layers.parse_dm_kind(text)
     parse_layers.parse_dm_table(text)
@@ -131,7 +143,7 @@ def test_no_parser_breaks_on_anything(text: str) -> None:
     version_texts.version_texts(text.encode(errors="surrogatepass"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("   7       0 loop0 1 2 3 4 5 6 7 8 0 1234 99\n", {"loop0": 1234}),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from machine import Machine
 from machines_hindered import two_nodes
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.decide.hindrances import find_hindrances
 from nginx_tune.documents.base import decode
@@ -84,13 +85,13 @@ def test_a_host_without_facts_is_not_blamed() -> None:
     assert "holds nginx back" not in render_facts(Facts()).decode()
 
 
-@pytest.mark.parametrize("name", ["sata-ssd", "nvme-multipath", "virtio-vm", "alpine", "kvm-guest"])
+@each_row("name", ["sata-ssd", "nvme-multipath", "virtio-vm", "alpine", "kvm-guest"])
 def test_a_usual_host_is_not_blamed_for_much(name: str) -> None:
     facts = decode(Facts, (HERE / f"golden/{name}.facts.json").read_bytes())
     assert named(facts) <= {"network.listen_overflows", "listeners[0.0.0.0:443].drops"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cpu", "expected"),
     [
         (Cpu(throttled=Throttled(directory="/", periods=1000, throttled_periods=10,
@@ -114,7 +115,7 @@ def test_where_cpus_become_a_hindrance(cpu: Cpu, expected: set[str]) -> None:
     assert named(Facts(cpu=cpu)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("memory", "expected"),
     [
         (Memory(transparent_huge_pages="always", huge_page_defrag="madvise"), set()),
@@ -132,7 +133,7 @@ def test_where_memory_becomes_a_hindrance(memory: Memory, expected: set[str]) ->
     assert named(Facts(memory=memory)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("drops", "of_nginx", "expected"),
     [
         (0, True, set()),  # the namespace's count is another's
@@ -155,7 +156,7 @@ def test_full_queues_are_nginx_s_by_its_own_sockets(
         assert ("whole network namespace" in one.seen) is one.fact.startswith("network")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("network", "expected"),
     [
         (Network(listen_overflows=9, listen_drops=9), set()),
@@ -179,7 +180,7 @@ def test_where_the_network_becomes_a_hindrance(network: Network, expected: set[s
     assert named(Facts(network=network)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("longest", "of_nginx", "expected"),
     [(255, True, False), (256, True, True), (511, False, False), (511, None, False)],
 )
@@ -401,13 +402,12 @@ def test_the_discipline_of_a_real_link() -> None:
 @pytest.mark.needs("root", "cgroup-v1")
 def test_a_real_quota_is_seen_to_hold_back() -> None:
     """A group of version 1 with a tenth of a CPU, and a process in it that wants a whole one."""
-    group = Path("/sys/fs/cgroup/cpu") / f"nginx-tune-test-{os.getpid()}"
-    group.mkdir()
+    group = Path(tempfile.mkdtemp(prefix="nginx-tune-test-", dir="/sys/fs/cgroup/cpu"))
     try:
         (group / "cpu.cfs_quota_us").write_text("10000")
         script = (
             f"echo $$ > {group}/cgroup.procs; "
-            "timeout 3 sh -c 'while :; do :; done'; "
+            "timeout 1 sh -c 'while :; do :; done'; "
             f"echo -1 > {group}/cpu.cfs_quota_us; "
             # Among its own processes: where an nginx runs, that one's group is looked at.
             f"unshare --pid --fork --mount-proc {sys.executable} -m nginx_tune inspect -f json"

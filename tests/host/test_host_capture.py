@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Answer, Capture, Request
@@ -139,7 +140,7 @@ SECRETS: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("question", "value", "expected"), SECRETS)
+@each_row(("question", "value", "expected"), SECRETS)
 def test_secrets_are_taken_out(question: str, value: Any, expected: Any) -> None:
     capture = Capture(answers={question: Answer(value=value)})
     redacted = redact(capture)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from needs import lacks
+from rows import each_row
+from tiers import dice
 
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.dataset import scan_dataset
@@ -21,6 +23,7 @@ from nginx_tune.host.syscalls import PAGE_BYTES, cachestat_pages, mincore_pages
 from nginx_tune.report.facts import render_facts
 
 MIB = 1 << 20
+DICE = dice("files of a dataset")
 
 
 def evict(path: Path) -> None:
@@ -101,7 +104,7 @@ def test_a_budget_that_runs_out_gives_lower_bounds(tmp_path: Path) -> None:
 def test_residency_follows_the_page_cache(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}" for number in range(8)]
     for file in files:
-        file.write_bytes(os.urandom(MIB))
+        file.write_bytes(DICE.randbytes(MIB))
     for file in files[:6]:
         evict(file)
     residency = scan_dataset(str(tmp_path), budget_seconds=10).residency
@@ -113,7 +116,7 @@ def test_residency_follows_the_page_cache(tmp_path: Path) -> None:
 @pytest.mark.needs("disk")
 def test_asking_pollutes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "cold"
-    file.write_bytes(os.urandom(4 * MIB))
+    file.write_bytes(DICE.randbytes(4 * MIB))
     evict(file)
     before = file.stat().st_atime_ns
     for _ in range(3):
@@ -123,7 +126,7 @@ def test_asking_pollutes_nothing(tmp_path: Path) -> None:
 
 def test_both_methods_agree(tmp_path: Path) -> None:
     file = tmp_path / "half"
-    file.write_bytes(os.urandom(2 * MIB + 77))
+    file.write_bytes(DICE.randbytes(2 * MIB + 77))
     evict(file)
     descriptor = os.open(file, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -162,7 +165,7 @@ def test_files_of_others_are_not_trusted() -> None:
         directory = Path(name)
         directory.chmod(0o755)
         file = directory / "cold"
-        file.write_bytes(os.urandom(MIB))
+        file.write_bytes(DICE.randbytes(MIB))
         file.chmod(0o644)
         evict(file)
         said = subprocess.run(
@@ -193,9 +196,7 @@ def test_quantiles_of_sizes() -> None:
     assert SizeCounter().sizes() is None
 
 
-@pytest.mark.parametrize(
-    ("files", "step", "error"), [(50_000, 1, 0.0), (300_000, 7, 0.002), (70_000, 64, 0.002)]
-)
+@each_row(("files", "step", "error"), [(50_000, 1, 0.0), (300_000, 7, 0.002), (70_000, 64, 0.002)])
 def test_quantiles_are_exact_or_nearly_so_of_very_many_sizes(
     files: int, step: int, error: float
 ) -> None:
@@ -213,7 +214,7 @@ def test_quantiles_are_exact_or_nearly_so_of_very_many_sizes(
     assert found.p99_bytes <= found.max_bytes == max(sizes)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_a_sample_stands_for_the_whole_tree(seed: int) -> None:
     """Large hot files among many small cold ones: the share of hot bytes is met within 5 %."""
     rng = random.Random(seed)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.facts import Disk, PathStorage
 from nginx_tune.host.parse_block import Identity, classify, classify_filesystem
 from nginx_tune.host.storage import count_independent
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("identity", "expected"),
     [
         (Identity("sda", vendor="ATA", model="ST8000NM000A", rotational=True), "hdd"),
@@ -57,13 +57,13 @@ def test_classes(identity: Identity, expected: str) -> None:
     assert verdict.reason
 
 
-@pytest.mark.parametrize("rotational", [True, False, None])
+@each_row("rotational", [True, False, None])
 def test_the_rotational_flag_alone_proves_nothing(rotational: bool | None) -> None:
     for name in ("sda", "vda", "xvda", "nbd0", "dm-0", "md0"):
         assert classify(Identity(name, rotational=rotational)).disk_class not in {"hdd", "ssd"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("filesystem", "expected"),
     [
         ("tmpfs", "memory"),
@@ -83,7 +83,7 @@ def test_file_systems_without_a_device(filesystem: str, expected: str | None) ->
     assert (verdict.disk_class if verdict else None) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("leaves", "expected"),
     [
         ([["sda"], ["sdb"], ["sdc"]], 3),

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.listening import Listening
 from nginx_tune.host import live_links
@@ -52,7 +53,7 @@ def test_a_program_that_never_stops_talking_is_ended() -> None:
         LiveHost().run(["yes"])
 
 
-@pytest.mark.parametrize("name", ["no-such-program", "/no/such/program", "/etc/hostname", "a\0b"])
+@each_row("name", ["no-such-program", "/no/such/program", "/etc/hostname", "a\0b"])
 def test_a_program_that_is_none(name: str) -> None:
     with pytest.raises(HostReadError):
         LiveHost().run([name])
@@ -83,7 +84,7 @@ def test_the_limit_is_the_callers(tmp_path: Path) -> None:
         LiveHost().read_bytes(f"{path}", limit_bytes=1 << 20)
 
 
-@pytest.mark.parametrize("path", ["/no/such/file", "/", "a\0b", "/etc/hostname/x"])
+@each_row("path", ["/no/such/file", "/", "a\0b", "/etc/hostname/x"])
 def test_unreadable_files(path: str) -> None:
     with pytest.raises(HostReadError):
         LiveHost().read_text(path)
@@ -133,7 +134,7 @@ def test_made_up_speeds_are_not_believed() -> None:
         assert links[name]["speed_reason"]
 
 
-@pytest.mark.parametrize("path", ["/", "/proc", "/dev/shm"])
+@each_row("path", ["/", "/proc", "/dev/shm"])
 def test_room_is_what_df_says(path: str) -> None:
     """Free space moves while others write; a file system of the kernel's own has no size."""
     command = ["df", "--block-size=1", "--output=size,avail", path]
@@ -160,7 +161,7 @@ class WithoutSockDiag(LiveHost):
         raise HostReadError("listening", "Operation not permitted")
 
 
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+@each_row("family", [socket.AF_INET, socket.AF_INET6])
 def test_listeners_are_told_without_sock_diag(family: socket.AddressFamily) -> None:
     """As an ordinary user beside root's nginx: from /proc/net/tcp, held against sock_diag."""
     with socket.socket(family) as listener, contextlib.ExitStack() as stack:

@@ -55,7 +55,7 @@ def contained(tmp_path: Path) -> Iterator[int]:
     process = subprocess.Popen(command, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
     try:
         for _ in range(200):
-            if (place / "nginx.pid").exists() and (place / "nginx.pid").read_text().strip():
+            if has_a_worker(process.pid):
                 break
             assert process.poll() is None, "nginx did not start"
             time.sleep(0.05)
@@ -64,6 +64,16 @@ def contained(tmp_path: Path) -> Iterator[int]:
         process.send_signal(signal.SIGCONT)
         process.terminate()
         process.wait(30)
+
+
+def has_a_worker(pid: int) -> bool:
+    """Its file of the number is there before its workers are."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        titles = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    except OSError:
+        return False  # one of the script's ended meanwhile
+    return any(title.startswith(b"nginx: worker process") for title in titles)
 
 
 def seen(pid: int, **given: Any) -> Facts:

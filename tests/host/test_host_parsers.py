@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.host import (
@@ -24,7 +25,7 @@ from nginx_tune.host.network import parse_speed
 MEMINFO = "MemTotal:       24684084 kB\nMemFree:          1000 kB\nHugePages_Total:       3\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parse", "text", "expected"),
     [
         (parse_values.parse_integer, "256\n", 256),
@@ -65,7 +66,7 @@ def test_good_input(parse: Callable[[Any], Any], text: Any, expected: Any) -> No
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parse", "text"),
     [
         (parse_values.parse_integer, ""),
@@ -89,7 +90,7 @@ def test_bad_input_is_missing_with_a_reason(parse: Callable[[str], Any], text: s
     assert found.reason
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-1G", "0", "10X", "1e9"])
+@each_row("text", ["", "fast", "-1G", "0", "10X", "1e9"])
 def test_a_speed_that_is_none_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         parse_speed(text)
@@ -132,7 +133,7 @@ MOUNTS = r"""
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "source"),
     [
         ("/etc", "/dev/vda"),
@@ -180,7 +181,7 @@ BUILDS = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), BUILDS.items())
+@each_row(("text", "expected"), BUILDS.items())
 def test_products_and_versions(text: str, expected: tuple[str, str, str]) -> None:
     build = parse_nginx.parse_build(text)
     assert not isinstance(build, Missing)
@@ -213,7 +214,7 @@ def test_flags_and_paths_of_a_build() -> None:
     assert build.pid_path == "/run/n x.pid"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "role"),
     [
         (["nginx: master process /usr/sbin/nginx -c /a"], "master"),

@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
@@ -39,20 +41,74 @@ LOOPS = (
 )
 
 
+LAYERS = (
+    f"{LOOPS}; mkdir -p one/lower one/data bound over upper work seen upper2 work2 memory two/sub; "
+    "mount --bind one/lower bound; echo data > one/lower/file; "
+    "mount -t overlay overlay -o lowerdir=$PWD/bound,upperdir=$PWD/upper,workdir=$PWD/work over; "
+    "mount -t tmpfs none memory; mount -t tmpfs none two/sub; echo a > two/f; echo b > two/sub/g; "
+    "head -c 2097152 /dev/urandom > one/data/hot; head -c 6291456 /dev/urandom > one/data/cold; "
+    "mount -t overlay overlay "
+    "-o lowerdir=$PWD/one/data,upperdir=$PWD/upper2,workdir=$PWD/work2 seen; sync one/data/cold; "
+    f"{sys.executable} -c 'import os, sys; f = os.open(sys.argv[1], 0); "
+    "os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)' one/data/cold; cat seen/hot > /dev/null"
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("layers")
+
+
+@pytest.fixture(scope="module")
+def facts(place: Path) -> Facts:
+    """Two loops, a bind mount, overlays and memory, as one run sees them all."""
+    paths = ("one", "two", "bound", "over", "memory", "one/not/there/yet")
+    arguments = [part for name in paths for part in ("--path", f"{place}/{name}")]
+    datasets = [part for name in ("seen", "two") for part in ("--dataset", f"{place}/{name}")]
+    return inspect_inside(place, LAYERS, *arguments, *datasets)
+
+
 @pytest.mark.needs("root", "loop")
-def test_two_loops_on_one_disk_are_told_apart_from_it(tmp_path: Path) -> None:
-    paths = [f"{tmp_path}/one", f"{tmp_path}/two"]
-    facts = inspect_inside(tmp_path, LOOPS, "--path", paths[0], "--path", paths[1])
+def test_two_loops_on_one_disk_are_told_apart_from_it(facts: Facts, place: Path) -> None:
     first, second = facts.storage.paths[:2]
     assert first.stack[0].startswith("loop")
     assert second.stack[0].startswith("loop")
     assert first.stack[0] != second.stack[0]
     # Below the loops: the disk that this very directory is on, counted once.
-    below = read_storage(LiveHost(), [str(tmp_path)])[0].paths[0]
+    below = read_storage(LiveHost(), [str(place)])[0].paths[0]
     assert first.stack[1:] == second.stack[1:] == below.stack
     assert first.leaf_disks == second.leaf_disks == below.leaf_disks
     if below.leaf_disks and below.leaf_disks != ["memory"]:
         assert facts.storage.independent_disk_count == 1
+
+
+@pytest.mark.needs("root", "loop")
+def test_bind_mounts_and_overlays_lead_to_their_layers(facts: Facts, place: Path) -> None:
+    bound, over, memory, missing = facts.storage.paths[2:6]
+    here = read_storage(LiveHost(), [str(place)])[0].paths[0]
+    loop = missing.stack[0]
+    assert missing.mount_point == f"{place}/one"
+    assert bound.stack[0] == loop
+    assert over.filesystem == "overlay"
+    assert set(over.stack) == {loop, *here.stack}
+    assert over.leaf_disks == here.leaf_disks
+    assert memory.leaf_disks == ["memory"]
+
+
+@pytest.mark.needs("root", "loop")
+def test_residency_is_right_through_an_overlay(facts: Facts) -> None:
+    """Where cachestat would say zero, mincore is asked."""
+    residency = facts.datasets[0].residency
+    assert residency.method == "mincore"
+    assert residency.trusted
+    assert residency.ratio == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.needs("root", "loop")
+def test_another_file_system_below_a_dataset_is_left_out(facts: Facts) -> None:
+    dataset = facts.datasets[1]
+    assert dataset.files == 1
+    assert "other file systems" in dataset.reason
 
 
 @pytest.mark.needs("root", "loop")
@@ -97,64 +153,12 @@ def test_a_partition_of_a_loop_is_on_the_disk_below(tmp_path: Path) -> None:
     assert stack[2:] == read_storage(LiveHost(), [str(tmp_path)])[0].paths[0].stack
 
 
-@pytest.mark.needs("root", "loop")
-def test_bind_mounts_and_overlays_lead_to_their_layers(tmp_path: Path) -> None:
-    script = (
-        f"{LOOPS}; mkdir -p one/lower bound over upper work memory; mount --bind one/lower bound; "
-        f"echo data > one/lower/file; mount -t overlay overlay -o lowerdir={tmp_path}/bound,"
-        f"upperdir={tmp_path}/upper,workdir={tmp_path}/work over; mount -t tmpfs none memory"
-    )
-    wanted = ("bound", "over", "memory", "one/not/there/yet")
-    arguments = [part for name in wanted for part in ("--path", f"{tmp_path}/{name}")]
-    storage = inspect_inside(tmp_path, script, *arguments).storage
-    bound, over, memory, missing = storage.paths[:4]
-    here = read_storage(LiveHost(), [str(tmp_path)])[0].paths[0]
-    loop = missing.stack[0]
-    assert missing.mount_point == f"{tmp_path}/one"
-    assert bound.stack[0] == loop
-    assert over.filesystem == "overlay"
-    assert set(over.stack) == {loop, *here.stack}
-    assert over.leaf_disks == here.leaf_disks
-    assert memory.leaf_disks == ["memory"]
-
-
-@pytest.mark.needs("root", "loop")
-def test_residency_is_right_through_an_overlay(tmp_path: Path) -> None:
-    """Where cachestat would say zero, mincore is asked."""
-    script = (
-        f"{LOOPS}; mkdir -p one/lower over upper work; "
-        "head -c 4194304 /dev/urandom > one/lower/hot; "
-        "head -c 12582912 /dev/urandom > one/lower/cold; "
-        f"mount -t overlay overlay -o lowerdir={tmp_path}/one/lower,upperdir={tmp_path}/upper,"
-        f"workdir={tmp_path}/work over; sync one/lower/cold; "
-        f"{sys.executable} -c 'import os, sys; f = os.open(sys.argv[1], 0); "
-        "os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)' one/lower/cold; cat over/hot > hot"
-    )
-    facts = inspect_inside(tmp_path, script, "--dataset", f"{tmp_path}/over")
-    residency = facts.datasets[0].residency
-    assert residency.method == "mincore"
-    assert residency.trusted
-    assert residency.ratio == pytest.approx(0.25, abs=0.02)
-
-
-@pytest.mark.needs("root", "loop")
-def test_another_file_system_below_a_dataset_is_left_out(tmp_path: Path) -> None:
-    script = (
-        f"{LOOPS}; mkdir -p two/sub; mount -t tmpfs none two/sub; "
-        "echo a > two/f; echo b > two/sub/g"
-    )
-    dataset = inspect_inside(tmp_path, script, "--dataset", f"{tmp_path}/two").datasets[0]
-    assert dataset.files == 1
-    assert "other file systems" in dataset.reason
-
-
 @pytest.fixture
 def limited_group() -> Iterator[Path]:
     """A memory cgroup with a limit on its parent."""
-    root = Path("/sys/fs/cgroup/memory")
-    parent = root / f"nginx-tune-test-{os.getpid()}"
+    parent = Path(tempfile.mkdtemp(prefix="nginx-tune-test-", dir="/sys/fs/cgroup/memory"))
     child = parent / "child"
-    child.mkdir(parents=True)
+    child.mkdir()
     (parent / "memory.limit_in_bytes").write_text(str(64 * MIB))
     yield child
     child.rmdir()
@@ -225,7 +229,7 @@ def test_a_btrfs_of_two_devices_stands_on_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "loop", "dm")
-@pytest.mark.parametrize(
+@each_row(
     ("target", "table"),
     [
         ("linear", "0 204800 linear $A 0"),
@@ -233,7 +237,7 @@ def test_a_btrfs_of_two_devices_stands_on_both(tmp_path: Path) -> None:
     ],
 )
 def test_device_mapper_targets_are_told(tmp_path: Path, target: str, table: str) -> None:
-    name = f"nginx-tune-test-{os.getpid()}"
+    name = f"nginx-tune-test-{tmp_path.stat().st_ino}"
     script = (
         f"{TWO_LOOPS} trap 'umount m || true; dmsetup remove {name}; losetup --detach $A $B' EXIT; "
         f'dmsetup create {name} --table "{table}"; mkfs.ext4 -q /dev/mapper/{name}; '

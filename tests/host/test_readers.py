@@ -11,6 +11,7 @@ import pytest
 from machine import Machine
 from machines_stacks import ailing_array, container_nginx, san_multipath, zfs_pool
 from parts import process
+from rows import each_row
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Request
@@ -41,7 +42,7 @@ def machine_with(*files: tuple[str, str]) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "directory", "kind", "detail"),
     [
         ([(f"{DM}/dm/uuid", "LVM-abc\n"), (f"{DM}/dm/name", "vg-a\n")], DM, "lvm", "vg-a"),
@@ -143,9 +144,7 @@ def test_a_pool_of_zfs() -> None:
     assert facts.memory.arc_limit_bytes == 34359738368
 
 
-@pytest.mark.parametrize(
-    "listing", ["", "cannot open 'tank': no such pool\n", "tank\t1T\n\t\x00/dev"]
-)
+@each_row("listing", ["", "cannot open 'tank': no such pool\n", "tank\t1T\n\t\x00/dev"])
 def test_a_pool_that_cannot_be_listed(listing: str) -> None:
     machine, request = zfs_pool()
     program = machine.programs["/usr/sbin/zpool"]
@@ -212,7 +211,7 @@ def test_a_container_s_network_settings_are_its_own() -> None:
     assert "/kernel/sysctls" not in {unknown.path for unknown in facts.unknown}
 
 
-@pytest.mark.parametrize("asked", [None, Listening(somaxconn=128)])
+@each_row("asked", [None, Listening(somaxconn=128)])
 def test_a_container_s_network_settings_that_nobody_asked_are_not_the_host_s(
     asked: Listening | None,
 ) -> None:
@@ -267,7 +266,7 @@ def test_a_title_chooses_nothing_for_a_capture() -> None:
     assert b"THE-HOSTS" not in encode(unasked)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("links", "path", "expected"),
     [
         ({}, "/a/b", "/a/b"),
@@ -306,7 +305,7 @@ def test_a_view_without_mounts_is_none() -> None:
 # Processors and limits.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("libc", "cpu", "auto", "fitting"),
     [
         ("glibc", Cpu(online=64, cpuset=4, quota_cpus=1.5, effective=1.5), 64, 2),
@@ -337,7 +336,7 @@ def test_odd_topologies() -> None:
     assert {"/threads_per_core", "/numa_nodes"} <= gaps.keys()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capabilities", "users", "expected"),
     [
         ("000001ffffffffff", "0 0 4294967295\n", True),
@@ -451,7 +450,7 @@ def test_listeners_without_nginx_and_without_sock_diag() -> None:
     assert read_listeners(Machine(), Missing("no sock_diag"), 7) == ([], {"": "no sock_diag"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("TcpExt: ListenOverflows ListenDrops TCPReqQFullDrop\nTcpExt: 4 5 6\n", (4, 5, 6)),
@@ -505,7 +504,7 @@ def test_a_master_that_may_not_be_looked_at() -> None:
     assert "Permission denied" in gaps["/generations"] or gaps["/generations"]
 
 
-@pytest.mark.parametrize("text", ["", "TlsTxSw 3\n", "TlsCurrTxSw lots\n"])
+@each_row("text", ["", "TlsTxSw 3\n", "TlsCurrTxSw lots\n"])
 def test_a_tls_stat_that_tells_no_connections(text: str) -> None:
     found, gaps = running(lambda m: m.write("/proc/4711/net/tls_stat", text))
     assert found.ktls_connections is None
@@ -519,6 +518,6 @@ def test_no_reader_needs_a_kernel_at_all() -> None:
     assert len(facts.unknown) > 20
 
 
-@pytest.mark.parametrize("path", ["//", "..", "../../..", "", ".", "//x", "a/b"])
+@each_row("path", ["//", "..", "../../..", "", ".", "//x", "a/b"])
 def test_a_path_that_is_nowhere_has_an_end(path: str) -> None:
     assert isinstance(View(Machine(), []).nearest(path), (str, Missing))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from needs import lacks
 from recorded_hosts import capture_file, golden_facts
+from rows import each_row
+from tiers import draws
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -28,7 +30,7 @@ def replayed(capture: Path, *, environment: dict[str, str], directory: Path) -> 
     return said.stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES[: draws(2, 4)])
 def test_with_no_environment_and_from_elsewhere(name: str, tmp_path: Path) -> None:
     golden = golden_facts(name)
     capture = capture_file(name, tmp_path)
@@ -62,7 +64,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("python", OTHERS, ids=str)
+@each_row("python", lambda: OTHERS or lacks("other-pythons", "none of them"), ids=str)
 def test_by_another_python(python: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ready = subprocess.run(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +18,8 @@ from programs_of_others import (
     roots_directory,
     write_program,
 )
+from rows import each_row
+from tiers import REPEAT, dice, draws
 from twins import twin
 
 from nginx_tune.errors import UsageError
@@ -101,12 +101,6 @@ def under_tmp(place: Path) -> Path:
     return write_program(path)
 
 
-@pytest.fixture
-def seed() -> int:
-    """Shown by pytest with the arguments of a test that fails."""
-    return random.randrange(1 << 32)
-
-
 UNTRUSTED = {
     "the file is nobody's": owned,
     "everybody writes the file": open_file(0o757),
@@ -124,20 +118,19 @@ UNTRUSTED = {
 }
 
 
-@pytest.mark.parametrize("build", UNTRUSTED.values(), ids=UNTRUSTED.keys())
-def test_what_others_could_have_written_is_not_run(
-    place: Path, build: Callable[[Path], Path]
-) -> None:
-    program = build(place)
-    try:
-        assert distrust(str(program))
-        with pytest.raises(HostReadError, match="not run as root"):
-            LiveHost().run([str(program)])
-        with pytest.raises(programs.ProgramError):
-            programs.start_program([program])
-    finally:
-        if program.parent == Path("/tmp"):
-            program.unlink()
+@each_row("build", UNTRUSTED.values(), ids=UNTRUSTED.keys())
+def test_what_others_could_have_written_is_not_run(build: Callable[[Path], Path]) -> None:
+    with roots_directory() as place:
+        program = build(place)
+        try:
+            assert distrust(str(program))
+            with pytest.raises(HostReadError, match="not run as root"):
+                LiveHost().run([str(program)])
+            with pytest.raises(programs.ProgramError):
+                programs.start_program([program])
+        finally:
+            if program.parent == Path("/tmp"):
+                program.unlink()
 
 
 def test_what_only_root_could_have_written_is_run(place: Path) -> None:
@@ -149,10 +142,10 @@ def test_what_only_root_could_have_written_is_run(place: Path) -> None:
         assert LiveHost().run([str(place / name)]).stdout == "ran\n"
 
 
-def test_every_step_that_is_opened_is_noticed(place: Path, seed: int) -> None:
+def test_every_step_that_is_opened_is_noticed(place: Path) -> None:
     """Any one step of a random tree, by any one of the ways."""
-    draw = random.Random(seed)
-    for number in range(40):
+    draw = dice("steps of trust")
+    for number in range(draws(40, 400)):
         parts = [f"d{draw.randrange(3)}" for _ in range(draw.randrange(1, 5))]
         program = write_program(place.joinpath(str(number), *parts, "program"))
         assert distrust(str(program)) == ""
@@ -162,7 +155,7 @@ def test_every_step_that_is_opened_is_noticed(place: Path, seed: int) -> None:
             give_to_nobody(step)
         else:
             step.chmod(step.stat().st_mode | (0o020 if way == "group" else 0o002))
-        assert str(step) in distrust(str(program)), (seed, number)
+        assert str(step) in distrust(str(program)), (REPEAT, number)
 
 
 def test_a_loop_of_links_is_no_hang(place: Path) -> None:
@@ -175,53 +168,46 @@ SOURCE = "int puts(const char *); int shown(void); int main(void) { return shown
 LIBRARY = 'int puts(const char *); int shown(void) { puts("ran"); return 0; }\n'
 
 
-@pytest.fixture
-def linked(place: Path) -> Callable[..., Path]:
+def linked(place: Path, *flags: str) -> Path:
     """A program and its library in ``lib``, found by the given linker flags."""
-
-    def build(*flags: str) -> Path:
-        (place / "lib").mkdir()
-        for name, text in (("main.c", SOURCE), ("shown.c", LIBRARY)):
-            (place / name).write_text(text)
-        library = place / "lib" / "libshown.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, place / "shown.c"], check=True)
-        subprocess.run(
-            ["gcc", "-o", place / "program", place / "main.c", f"-L{library.parent}",
-             "-lshown", *flags], check=True,
-        )  # fmt: skip
-        return place / "program"
-
-    return build
+    (place / "lib").mkdir()
+    for name, text in (("main.c", SOURCE), ("shown.c", LIBRARY)):
+        (place / name).write_text(text)
+    library = place / "lib" / "libshown.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, place / "shown.c"], check=True)
+    subprocess.run(
+        ["gcc", "-o", place / "program", place / "main.c", f"-L{library.parent}",
+         "-lshown", *flags], check=True,
+    )  # fmt: skip
+    return place / "program"
 
 
 @pytest.mark.needs("gcc")
-@pytest.mark.parametrize(
-    "flag", ["-Wl,-rpath,$ORIGIN/lib", "-Wl,--disable-new-dtags,-rpath,{place}/lib"]
-)
-@pytest.mark.parametrize("theirs", ["lib", "lib/libshown.so"])
-def test_a_library_that_others_could_have_written(
-    place: Path, linked: Callable[..., Path], flag: str, theirs: str
-) -> None:
-    program = linked(flag.format(place=place))
-    assert distrust(str(program)) == ""
-    assert LiveHost().run([str(program)]).stdout == "ran\n"
-    give_to_nobody(place / theirs)
-    assert str(place / theirs) in distrust(str(program))
+@each_row("flag", ["-Wl,-rpath,$ORIGIN/lib", "-Wl,--disable-new-dtags,-rpath,{place}/lib"])
+@each_row("theirs", ["lib", "lib/libshown.so"])
+def test_a_library_that_others_could_have_written(flag: str, theirs: str) -> None:
+    with roots_directory() as place:
+        program = linked(place, flag.format(place=place))
+        assert distrust(str(program)) == ""
+        assert LiveHost().run([str(program)]).stdout == "ran\n"
+        give_to_nobody(place / theirs)
+        assert str(place / theirs) in distrust(str(program))
 
 
 @pytest.mark.needs("gcc")
-@pytest.mark.parametrize("path", ["", ":/usr/lib", "lib", "/tmp/no/such/directory"])
-def test_a_run_path_that_others_could_fill(linked: Callable[..., Path], path: str) -> None:
-    program = linked(f"-Wl,-rpath,{path or ':'}")
-    assert "it takes libraries from" in distrust(str(program))
+@each_row("path", ["", ":/usr/lib", "lib", "/tmp/no/such/directory"])
+def test_a_run_path_that_others_could_fill(path: str) -> None:
+    with roots_directory() as place:
+        program = linked(place, f"-Wl,-rpath,{path or ':'}")
+        assert "it takes libraries from" in distrust(str(program))
 
 
 @pytest.mark.needs("gcc")
-def test_a_loader_that_others_could_have_written(place: Path, linked: Callable[..., Path]) -> None:
+def test_a_loader_that_others_could_have_written(place: Path) -> None:
     loader = place / "loader"
     shutil.copy("/lib64/ld-linux-x86-64.so.2" if os.uname().machine == "x86_64" else "/bin/sh",
                 loader)  # fmt: skip
-    program = linked(f"-Wl,-rpath,{place}/lib", f"-Wl,--dynamic-linker={loader}")
+    program = linked(place, f"-Wl,-rpath,{place}/lib", f"-Wl,--dynamic-linker={loader}")
     assert distrust(str(program)) == ""
     give_to_nobody(loader)
     assert "its loader" in distrust(str(program))
@@ -245,16 +231,16 @@ def test_what_real_programs_load_is_seen() -> None:
     assert elf.interpreter in said
 
 
-def test_broken_elf_files_are_refused_not_followed(place: Path, seed: int) -> None:
-    draw = random.Random(seed)
+def test_broken_elf_files_are_refused_not_followed(place: Path) -> None:
+    draw = dice("broken elf")
     whole = Path("/bin/sh").resolve().read_bytes()
     program = write_program(place / "program")
-    for _ in range(300):
+    for _ in range(draws(300, 3000)):
         data = bytearray(whole)
         for _ in range(draw.randrange(1, 40)):
             data[draw.randrange(4, 1200)] = draw.randrange(256)
         program.write_bytes(data)
-        assert isinstance(distrust(str(program)), str), seed
+        assert isinstance(distrust(str(program)), str), REPEAT
     for head in (b"\x7fELF", b"\x7fELF\2\1", struct.pack("64s", b"\x7fELF\2\1")):
         program.write_bytes(head)
         assert isinstance(distrust(str(program)), str)
@@ -292,7 +278,6 @@ def test_a_process_is_its_file_not_its_name(place: Path) -> None:
     shutil.copy("/bin/sleep", sleeper)
     process = subprocess.Popen([sleeper, "60"])
     try:
-        time.sleep(0.1)
         assert distrust_process(process.pid) == ""
         sleeper.unlink()
         assert distrust_process(process.pid) == "", "an upgrade removes what runs"
@@ -306,7 +291,6 @@ def test_a_process_is_its_file_not_its_name(place: Path) -> None:
     give_to_nobody(sleeper)
     process = subprocess.Popen([sleeper, "60"])
     try:
-        time.sleep(0.1)
         assert str(NOBODY) in distrust_process(process.pid)
         with pytest.raises(HostReadError, match="not run as root"):
             LiveHost().run([f"/proc/{process.pid}/exe", "1"])
@@ -349,7 +333,6 @@ def test_a_number_that_became_another_process_s_is_looked_at(
     give_to_nobody(place / "nginx")
     process = subprocess.Popen([place / "nginx", "60"])
     try:
-        time.sleep(0.1)
         # As if the look had been at the process that had the number before.
         monkeypatch.setattr(programs, "check_program", lambda _: None)
         before = set(Path("/proc/self/fd").iterdir())
@@ -502,11 +485,16 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize("build", LINKS.values(), ids=LINKS.keys())
+@each_row("build", LINKS.values(), ids=LINKS.keys())
 def test_root_does_not_write_through_another_user_s_link(
-    place: Path, build: Callable[[Path], tuple[Path, Path]]
+    build: Callable[[Path], tuple[Path, Path]],
 ) -> None:
     """In a directory where everybody may make names; the kernel's own guard may be off."""
+    with roots_directory() as place:
+        written_through(place, build)
+
+
+def written_through(place: Path, build: Callable[[Path], tuple[Path, Path]]) -> None:
     place.chmod(0o1777)
     (place / "real").mkdir()
     victim = place / "real" / "out"

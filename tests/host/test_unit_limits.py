@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pytest
 from machine import Machine
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.processes import Number, descriptor_limit
@@ -33,7 +33,7 @@ def limits_of(made: Machine) -> Limits:
     return of_nginx(made, read_limits(made)[0], is_running=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "soft", "hard"),
     [
         ({UNIT: "[Service]\nType=forking\n"}, 1024, 524288),
@@ -77,14 +77,14 @@ def test_the_unit_says_what_nginx_starts_with(files: dict[str, str], soft: int, 
     assert (found.nofile_soft, found.nofile_hard, found.nofile_of) == (soft, hard, "unit")
 
 
-@pytest.mark.parametrize("booted", [True, False])
+@each_row("booted", [True, False])
 def test_without_a_unit_the_limits_are_the_readers(booted: bool) -> None:
     files = {} if booted else {UNIT: "[Service]\n"}
     found = limits_of(machine(files, booted=booted))
     assert (found.nofile_soft, found.nofile_of) == (20000, "reader")
 
 
-@pytest.mark.parametrize("whose", ["reader", "unit", "nginx", None])
+@each_row("whose", ["reader", "unit", "nginx", None])
 def test_the_readers_own_limit_answers_nothing(
     whose: Literal["nginx", "unit", "reader"] | None,
 ) -> None:

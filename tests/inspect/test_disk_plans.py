@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.curve import Curve, DiskProbe
@@ -33,9 +34,9 @@ def facts_of(name: str) -> Facts:
 # What is done in the time there is.
 
 
-@pytest.mark.parametrize("seconds", [2.0, 3.3, 6.0, 10.0, 60.0])
-@pytest.mark.parametrize("depth", [64, 128])
-@pytest.mark.parametrize("read_bytes", [4096, 131_072])
+@each_row("seconds", [2.0, 3.3, 6.0, 10.0, 60.0])
+@each_row("depth", [64, 128])
+@each_row("read_bytes", [4096, 131_072])
 def test_a_plan_fits_into_its_time(seconds: float, depth: int, read_bytes: int) -> None:
     plan = plan_disk(["/f"], read_bytes=read_bytes, depth=depth, seconds=seconds)
     total = sum(step.warmup_seconds + step.seconds for step in plan.steps)
@@ -57,7 +58,7 @@ def test_measured_time_is_whole_turns_of_a_throttle() -> None:
         assert step.warmup_seconds > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "read_ahead", "expected"),
     [
         ("readahead", None, 128 << 10),
@@ -150,7 +151,7 @@ def _array_host(**changes: Any) -> Facts:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("facts", "reasons"),
     [
         pytest.param(_array_host(degraded=0, sync_action="idle"), [], id="sound"),
@@ -273,7 +274,7 @@ def test_small_and_sequential_reads_stand_beside_the_others() -> None:
     assert curve.small_reads.plateau_reads_per_second == 2000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("run", "filesystem", "words"),
     [
         pytest.param(_run(_step(1), device_bytes=50), "ext4", "holes, or a cache", id="holes"),

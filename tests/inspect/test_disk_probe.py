@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,11 +47,12 @@ def probed(device: str, *, depth: int, seconds: float) -> Curve:
     return curve
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "loop", "blkio", "fio")
 def test_a_limited_disk_is_a_plateau_at_its_limit_as_fio_sees_it(data: Path) -> None:
     limit = 200
     with loop_over(data) as device, limited(device, reads_per_second=limit):
-        curve = probed(device, depth=8, seconds=8)
+        curve = probed(device, depth=8, seconds=6)
         fio = run_fio(device, read_bytes=4096, depth=4, seconds=2)
     assert curve.plateau_reads_per_second == pytest.approx(limit, rel=0.1)
     assert curve.plateau_reads_per_second == pytest.approx(fio.reads_per_second, rel=0.1)
@@ -62,6 +62,7 @@ def test_a_limited_disk_is_a_plateau_at_its_limit_as_fio_sees_it(data: Path) -> 
     assert len(curve.points) == 4
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "loop", "nbdkit")
 def test_the_knee_of_a_modelled_disk_is_found(data: Path, tmp_path: Path) -> None:
     # A read takes 20 ms and 8 channels answer: the rate doubles up to there and no more.
@@ -76,6 +77,8 @@ def test_the_knee_of_a_modelled_disk_is_found(data: Path, tmp_path: Path) -> Non
     assert by_depth[1].p50_seconds >= 0.02
 
 
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.needs("root", "loop", "nbdkit")
 def test_a_modelled_hard_disk_serves_a_read_at_a_time(data: Path, tmp_path: Path) -> None:
     filters = ("--filter=delay", "--filter=noparallel", "rdelay=20ms")
@@ -187,15 +190,14 @@ def test_without_files_the_whole_device_is_read(data: Path) -> None:
 
 
 def test_a_run_that_is_interrupted_gives_what_it_has(data: Path) -> None:
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    steps = [DiskStep(read_bytes=4096, depth=depth, seconds=0.4) for depth in (1, 2, 4, 8)]
-    long = DiskStep(read_bytes=4096, depth=16, seconds=30)
+    """Ctrl-C when the first step is done."""
+    steps = [DiskStep(read_bytes=4096, depth=depth, seconds=0.2) for depth in (1, 2)]
+    long = DiskStep(read_bytes=4096, depth=16, seconds=50)
+    plan = DiskPlan(paths=[str(data)], steps=[*steps, long])
     started = time.monotonic()
     with pytest.raises(RunInterrupted) as stopped:
-        run_disk_probe(DiskPlan(paths=[str(data)], steps=[*steps, long]))
-    timer.join()
-    assert time.monotonic() - started < 5
+        run_disk_probe(plan, on_progress=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert time.monotonic() - started < 45
     run = stopped.value.result
     assert run is not None
     curve = curve_of(run, read_bytes=4096, filesystem="ext4", target="")  # type: ignore[arg-type]
@@ -276,7 +278,7 @@ def test_ctrl_c_ends_inspect_with_what_was_measured(data: Path) -> None:
         lacks("known-disk", "the disk under the temporary directory is not known")
     with subprocess.Popen(
         [sys.executable, "-m", "nginx_tune", "-v", "inspect", "--dataset", str(data.parent),
-         "--disks", "--disk-seconds", "20", "--force", "-f", "json"],
+         "--disks", "--disk-seconds", "90", "--force", "-f", "json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stderr is not None
@@ -285,8 +287,8 @@ def test_ctrl_c_ends_inspect_with_what_was_measured(data: Path) -> None:
                 break
         asked = time.monotonic()
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=20)
-    assert time.monotonic() - asked < 5
+        stdout, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - asked < 40
     assert process.returncode == 130, stderr
     facts = decode(Facts, stdout)
     curves = [disk.curve for disk in facts.storage.disks if disk.curve is not None]

@@ -15,6 +15,7 @@ import pytest
 from twins import twin
 
 from nginx_tune.errors import UndecidedError
+from nginx_tune.lab import leftovers
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import find_labs, make_directory, write_mark
 from nginx_tune.lab.lifetime import start_time
@@ -73,6 +74,20 @@ def test_without_a_keeper_a_lab_on_a_full_disk_is_still_known(
     said = run_cli("lab", "clean", env={"TMPDIR": str(full)})
     assert said.returncode == 0, said.stderr
     assert [path.name for path in full.iterdir()] == ["other"]
+
+
+def test_what_has_no_mark_yet_is_left_to_its_own_process_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of a directory and its mark only the name says whose it is."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(leftovers, "write_mark", lambda *_: None)
+    here = make_directory(str(tmp_path), "1-abcd", before_making=lambda _: None)
+    monkeypatch.setattr(leftovers, "_process_namespace", lambda: "pid:[123]")
+    there = make_directory(str(tmp_path), "1-abcd", before_making=lambda _: None)
+    monkeypatch.setattr(leftovers, "is_running", lambda *_: False)
+    said = {one.directory: one.running for one in find_labs()}
+    assert (said[here], said[there]) == (True, False)
 
 
 def test_a_name_that_tells_nothing_is_nobodys(

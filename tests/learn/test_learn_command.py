@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from synthetic_logs import FULL, Truth, lines_of
 
 pytestmark = pytest.mark.needs("probe")
@@ -248,7 +249,7 @@ def test_a_log_that_is_cut_off_gives_what_there_is(run_cli, tmp_path: Path) -> N
     assert json.loads(run.stdout)["log"]["requests"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["access.log", "./access.log", "link.log", "hard.log"])
+@each_row("name", ["access.log", "./access.log", "link.log", "hard.log"])
 def test_a_log_by_two_names_is_refused(run_cli, tmp_path: Path, name: str) -> None:
     """As ``access.log*`` has it with a link to the newest: all rates would be twice as high."""
     log = tmp_path / "access.log"

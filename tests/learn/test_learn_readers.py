@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_reader import tally_in_python
+from rows import each_row
 from synthetic_logs import FULL, Truth, lines_of
 
 from nginx_tune.documents.base import encode
@@ -102,7 +103,7 @@ TOLD: dict[str, tuple[str, list[str], str, dict[str, float]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TOLD)
+@each_row("name", TOLD)
 def test_who_speaks_http_3_is_told_by_its_variable_where_no_protocol_is_logged(name: str) -> None:
     text, heads, value, shares = TOLD[name]
     tail = ' 200 "-"' if '$request"' in text else ' "/v" 200'
@@ -164,7 +165,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@each_row("name", FORMATS)
 def test_lines_nobody_wrote_well(name: str) -> None:
     good = GOOD[name].encode()
     lines = [good, *HOSTILE, *(line.encode() for line in GOOD.values()), good + b"\r", good]
@@ -172,7 +173,7 @@ def test_lines_nobody_wrote_well(name: str) -> None:
     assert_alike(b"\n".join(lines), FORMATS[name], chunk=1000)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@each_row("name", FORMATS)
 def test_damaged_lines(name: str) -> None:
     chance = random.Random(name)
     good = GOOD[name].encode()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from oracle_reader import LogReader
 from synthetic_logs import FULL, Request, Truth, lines_of, requests_of, size_of
 
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.tally import Tally
 from nginx_tune.documents.workload import Workload
+from nginx_tune.learn.logs import tally_by
+from nginx_tune.load.process import find_probe
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_log_format import parse_log_format
 
+pytestmark = pytest.mark.needs("probe")
 TRUTHS = [
     Truth(),
     Truth(seed=2, exponent=0.6, rate=20, stop_ratio=1.0, tls_ratio=0.0),
@@ -26,9 +29,13 @@ TRUTHS = [
 
 def tally_of(truth: Truth, **bounds: int) -> tuple[Tally, LearnPlan]:
     plan = LearnPlan(format=parse_log_format(FULL), **bounds)
-    reader = LogReader(plan)
-    reader.add_lines(line.encode() for line in lines_of(truth))
-    return reader.result(), plan
+    lines = "".join(f"{line}\n" for line in written(truth))
+    return tally_by(find_probe(), iter([lines.encode()]), plan), plan
+
+
+@cache
+def written(truth: Truth) -> list[str]:
+    return list(lines_of(truth))
 
 
 def working_set(requests: list[Request], ratio: float) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from nginx_tune.documents.loadplan import Arrivals, Http3, Target, WebSocket
-from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.documents.loadplan import Arrivals, Http3, Target
 from nginx_tune.errors import UndecidedError
 from nginx_tune.load.classes import ServedFile, default_classes, plan_load
 
@@ -66,17 +65,3 @@ def test_requests_without_a_file_go_over_the_connections_of_those_for_files() ->
     assert mixed.paths.kind == "once"
     assert sorted(mixed.paths.paths) == sorted(["/f1", "/f2", "/f3", *["/healthz"] * 9])
     assert mixed.paths.bytes is None, "nobody said how long the page without a file is"
-
-
-def test_messages_go_to_the_echo_of_the_origin() -> None:
-    chat = ScenarioClass(
-        name="chat",
-        source="websocket",
-        websocket=WebSocket(message_bytes=256),
-        connections=60,
-        arrivals=Arrivals(kind="constant", rate_per_second=30.0),
-    )
-    (planned,) = plan_load([chat], FILES, target=Target(port=8080), memory_url=None).classes
-    assert planned.paths.paths == ["/echo"]
-    assert planned.websocket == WebSocket(message_bytes=256)
-    assert planned.upload is planned.event_stream is None

@@ -5,6 +5,7 @@ import random
 from bisect import bisect
 
 import pytest
+from rows import each_row
 from simulation import gamma, mean
 
 from nginx_tune.model.accept import (
@@ -35,7 +36,7 @@ def simulate(servers: int, utilisation: float, *, shared: bool, arrivals: int = 
     return total / arrivals
 
 
-@pytest.mark.parametrize("utilisation", [0.3, 0.6, 0.8])
+@each_row("utilisation", [0.3, 0.6, 0.8])
 def test_both_queues_wait_as_simulated(utilisation: float) -> None:
     assert shared_queue_wait(4, utilisation, 1.0, 1.0) == pytest.approx(
         simulate(4, utilisation, shared=True), rel=0.15, abs=0.005
@@ -86,7 +87,7 @@ def simulate_stalls(
     return mean(own), mean(shared)
 
 
-@pytest.mark.parametrize(("stalled", "spread"), [(0.1, 0.5), (0.4, 1.0), (0.3, 2.0)])
+@each_row(("stalled", "spread"), [(0.1, 0.5), (0.4, 1.0), (0.3, 2.0)])
 def test_a_stalled_worker_keeps_its_share_waiting_as_simulated(
     stalled: float, spread: float
 ) -> None:

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.facts import SizeBucket
 from nginx_tune.model.blocking import cpu_ratio, lost_windows, predict
@@ -55,7 +56,7 @@ def simulate_waits(rate: float, mean: float, spread: float, arrivals: int) -> li
     return waits
 
 
-@pytest.mark.parametrize(("utilisation", "spread"), [(0.2, 0.6), (0.5, 1.0), (0.7, 2.0)])
+@each_row(("utilisation", "spread"), [(0.2, 0.6), (0.5, 1.0), (0.7, 2.0)])
 def test_victims_wait_as_in_a_simulated_queue(utilisation: float, spread: float) -> None:
     hold = 0.012
     waits = simulate_waits(utilisation / hold, hold, spread, 200_000)
@@ -173,7 +174,7 @@ def test_flash_with_few_small_requests_gains_nothing() -> None:
     assert not predict(flash).pools_pay
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("object_bytes", "reads", "low", "high"),
     [(1024, 1, 1.5, 2.5), (100_000, 1, 1.3, 2.1), (4 * MEBIBYTE, 8, 1.05, 1.8)],
 )
@@ -222,7 +223,7 @@ def test_slow_clients_are_a_slow_link() -> None:
     assert predict(fast).blocked_ratio > 0.9
 
 
-@pytest.mark.parametrize("rate", [None, 400.0])
+@each_row("rate", [None, 400.0])
 def test_a_wider_link_never_blocks_less(rate: float | None) -> None:
     links = [10 ** (5 + n / 4) for n in range(30)]
     shares = [
@@ -267,8 +268,8 @@ def test_clients_that_ask_by_the_popularity_hit_as_it_says() -> None:
     assert some_hit.cold_peak == all_miss.cold_peak
 
 
-@pytest.mark.parametrize("rate", [0.2, 1.0, 4.0])
-@pytest.mark.parametrize("clients", [None, 12.0])
+@each_row("rate", [0.2, 1.0, 4.0])
+@each_row("clients", [None, 12.0])
 def test_nor_does_one_that_the_requests_do_not_fill(rate: float, clients: float | None) -> None:
     known = replace(SLOW_LINK, rate_per_second=rate, concurrency=clients, cold_concurrency=None)
     shares = [
@@ -320,7 +321,7 @@ def test_what_is_read_through_buffers_holds_the_loop_until_its_client_has_enough
     assert predict(going_on).cold_transfers == predict(turning).cold_transfers
 
 
-@pytest.mark.parametrize("seconds", [0.5, 6.0, 60.0])
+@each_row("seconds", [0.5, 6.0, 60.0])
 def test_a_loop_accepts_one_connection_in_a_turn(seconds: float) -> None:
     """Against a loop that does: clients that all come at once are not all served at once."""
     clients = 1000

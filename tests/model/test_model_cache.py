@@ -8,6 +8,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.model.cache import curve_classes, hit_ratio, zipf_classes
 
@@ -30,9 +31,7 @@ def simulate_lru(objects: int, exponent: float, capacity: int, requests: int) ->
     return hits / (requests - requests // 2)
 
 
-@pytest.mark.parametrize(
-    ("exponent", "capacity"), [(0.0, 600), (0.6, 200), (0.8, 100), (1.0, 300), (1.2, 50)]
-)
+@each_row(("exponent", "capacity"), [(0.0, 600), (0.6, 200), (0.8, 100), (1.0, 300), (1.2, 50)])
 def test_the_hit_ratio_is_that_of_a_simulated_lru(exponent: float, capacity: int) -> None:
     simulated = simulate_lru(2000, exponent, capacity, 60_000)
     model = hit_ratio(zipf_classes(2000.0, exponent), float(capacity))

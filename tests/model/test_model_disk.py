@@ -8,6 +8,8 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.curve import Curve, CurvePoint, SharedCurve, Sweep
 from nginx_tune.documents.facts import Disk, DiskClass
@@ -76,7 +78,7 @@ def draw(kind: str, rng: random.Random) -> float:
     return 0.0004 * rng.uniform(0.9, 1.1) + (0.2 if rng.random() < 0.0004 else 0.0)
 
 
-@pytest.mark.parametrize("kind", ["one head", "exponential", "pauses", "stalls"])
+@each_row("kind", ["one head", "exponential", "pauses", "stalls"])
 def test_the_spread_of_a_disk_is_that_of_its_reads(kind: str) -> None:
     rng = random.Random(47)
     times = [draw(kind, rng) for _ in range(50_000)]
@@ -85,7 +87,7 @@ def test_the_spread_of_a_disk_is_that_of_its_reads(kind: str) -> None:
     assert model.spread == pytest.approx(true, rel=0.35)
 
 
-@pytest.mark.parametrize(("kind", "stands"), [("pauses", False), ("stalls", True)])
+@each_row(("kind", "stands"), [("pauses", False), ("stalls", True)])
 def test_a_disk_that_stands_still_is_told_from_reads_that_take_longer(
     kind: str, *, stands: bool
 ) -> None:
@@ -113,7 +115,7 @@ TRUTHS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "start", "speed", "channels", "bus"), TRUTHS)
+@each_row(("kind", "start", "speed", "channels", "bus"), TRUTHS)
 def test_a_measured_disk_is_found_again(
     kind: DiskClass, start: float, speed: float, channels: int, bus: float
 ) -> None:
@@ -188,8 +190,8 @@ def test_a_slow_disk_counts_as_often_as_it_is_asked() -> None:
     assert disks_together([fast, slow], [0, 0]) == evenly
 
 
-@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.0, 250.0), (40.0, 1.0)])
-@pytest.mark.parametrize("read_bytes", [4096.0, 1e6])
+@each_row("shares", [(1.0, 1.0), (1.0, 250.0), (40.0, 1.0)])
+@each_row("read_bytes", [4096.0, 1e6])
 def test_reads_of_several_disks_spread_as_drawn(
     shares: tuple[float, float], read_bytes: float
 ) -> None:
@@ -197,7 +199,7 @@ def test_reads_of_several_disks_spread_as_drawn(
     disks = (TYPICAL["hdd"], replace(TYPICAL["ssd"], spread=0.5))
     times = [
         disk.read_seconds(read_bytes) * rng.gammavariate(1 / disk.spread**2, disk.spread**2)
-        for disk in rng.choices(disks, shares, k=200_000)
+        for disk in rng.choices(disks, shares, k=draws(50_000, 200_000))
     ]
     both = disks_together(disks, shares)
     true = statistics.pstdev(times) / statistics.fmean(times)

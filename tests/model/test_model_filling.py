@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 
 from nginx_tune.model.cache import objects_asked, zipf_classes
 from nginx_tune.model.disk import ModelDisk
@@ -37,7 +38,7 @@ def test_data_that_would_fit_is_not_there_while_clients_wait_for_it() -> None:
     assert since_empty(replace(EMPTY, since_seconds=1e4)).asked.requests is None
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.2])
+@each_row("exponent", [0.0, 0.8, 1.2])
 def test_requests_are_as_many_as_a_simulation_needs_for_so_many_reads(exponent: float) -> None:
     classes = zipf_classes(float(FILES), exponent)
     filling = since_empty(replace(EMPTY, classes=classes, since_seconds=6.0))

@@ -3,7 +3,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from rows import each_row
 from simulation import Clock, Station, gamma, mean
+from tiers import draws
 
 from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_shared
 
@@ -37,7 +39,7 @@ def simulate(
     for disk, number in enumerate(readers):
         for _ in range(number):
             read(disk)
-    clock.run(400)
+    clock.run(draws(200, 400))
     return [mean(times) for times in seen]
 
 
@@ -45,8 +47,8 @@ def disk_readers(readers: list[int], services: list[float]) -> list[DiskReaders]
     return [DiskReaders(n, s, 1 / s) for n, s in zip(readers, services, strict=True)]
 
 
-@pytest.mark.parametrize("readers", [[20, 20, 20], [30, 10, 10], [8, 30, 30]])
-@pytest.mark.parametrize("threads", [16, 32])
+@each_row("readers", [[20, 20, 20], [30, 10, 10], [8, 30, 30]])
+@each_row("threads", [16, 32])
 def test_one_slow_disk_holds_up_the_others_as_simulated(readers: list[int], threads: int) -> None:
     """A16: one slow disk among three."""
     services = [SLOW, FAST, FAST]

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 from test_model_simulated import MEBIBYTE, inputs
 
 from nginx_tune.model.cache import PopularityClass, cold_overlap, zipf_classes
@@ -50,8 +51,8 @@ def simulate_names(
     return reads / (requests / 2), overlap / (requests / 2)
 
 
-@pytest.mark.parametrize("resident", [20, 100, 500])
-@pytest.mark.parametrize("exponent", [0.0, 0.6])
+@each_row("resident", [20, 100, 500])
+@each_row("exponent", [0.0, 0.6])
 def test_names_are_forgotten_and_cold_files_shared_as_simulated(
     resident: int, exponent: float
 ) -> None:
@@ -106,8 +107,8 @@ def simulate_directories(files: int, in_each: int, resident: int) -> float:
     return reads / (requests / 2)
 
 
-@pytest.mark.parametrize("in_each", [1, 4, 50])
-@pytest.mark.parametrize("resident", [20, 200])
+@each_row("in_each", [1, 4, 50])
+@each_row("resident", [20, 200])
 def test_forgotten_directories_are_read_as_simulated(in_each: int, resident: int) -> None:
     files = 4000
     each = 64 * MEBIBYTE
@@ -162,7 +163,7 @@ def simulate_shared_readers(i: BlockingInputs, transfers: int) -> float:
     return lost / 40_000
 
 
-@pytest.mark.parametrize("transfers", [4, 20])
+@each_row("transfers", [4, 20])
 def test_readers_of_one_cold_file_lose_as_simulated(transfers: int) -> None:
     i = inputs(
         ModelDisk(0.008, 120e6, heads=1, spread=0.6),

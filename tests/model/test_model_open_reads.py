@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 
 from nginx_tune.model.blocking import predict
 from nginx_tune.model.cache import zipf_classes
@@ -54,8 +55,8 @@ def simulated_ratio(i: BlockingInputs, seconds: float) -> float:
     return busy / clock
 
 
-@pytest.mark.parametrize("keeps_pace", [True, False])
-@pytest.mark.parametrize("rate", [2.0, 7.0])
+@each_row("keeps_pace", [True, False])
+@each_row("rate", [2.0, 7.0])
 def test_a_loop_stands_in_reads_as_simulated(rate: float, *, keeps_pace: bool) -> None:
     """It reads 2 MiB on end for a client that keeps pace, else no more than a window."""
     i = replace(SITE, rate_per_second=rate, clients_keep_pace=keeps_pace)

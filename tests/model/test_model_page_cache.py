@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 from page_cache import LinuxLists, Lru, hits
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.model.cache import hit_ratio_after, page_cache_hit_ratio, zipf_classes
 from nginx_tune.model.disk import TYPICAL
 from nginx_tune.model.inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
 
 PAGE = 4096
-DRAWN = 40
+DRAWN = draws(20, 80)
 
 
 def drawn(seed: int) -> tuple[BlockingInputs, list[int], float]:
@@ -38,7 +40,7 @@ def drawn(seed: int) -> tuple[BlockingInputs, list[int], float]:
     return i, sizes, exponent
 
 
-@pytest.mark.parametrize("kind", [Lru, LinuxLists])
+@each_row("kind", [Lru, LinuxLists])
 def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(
     kind: type[Lru | LinuxLists],
 ) -> None:
@@ -57,8 +59,8 @@ def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(
     assert len(missed) <= DRAWN // 10, missed
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 0.8, 1.0, 1.2])
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.85])
+@each_row("exponent", [0.0, 0.5, 0.8, 1.0, 1.2][:: draws(2, 1)])
+@each_row("share", [0.05, 0.2, 0.5, 0.85])
 def test_the_middle_is_that_of_linux_lists(exponent: float, share: float) -> None:
     files = 1000
     seen = hits(LinuxLists(round(files * share)), exponent, [1] * files, 40 * files)
@@ -66,16 +68,16 @@ def test_the_middle_is_that_of_linux_lists(exponent: float, share: float) -> Non
     assert said == pytest.approx(seen, abs=0.025)
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.1])
-@pytest.mark.parametrize("requests", [100, 400, 3000])
-@pytest.mark.parametrize("full", [True, False])
+@each_row("exponent", [0.0, 0.8, 1.1])
+@each_row("requests", [100, 400, 3000])
+@each_row("full", [True, False])
 def test_a_cache_learns_what_is_popular_as_simulated(
     exponent: float, requests: int, *, full: bool
 ) -> None:
     """Hits in a short window after so many requests to a cache full at random, or empty."""
     files, room, seen = 1000, 450, 0.0
     classes = zipf_classes(float(files), exponent)
-    runs = 30
+    runs = draws(15, 30)
     for seed in range(runs):
         rng = random.Random(seed)
         cache = Lru(room)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.model.pool import (
     MAX_THREADS,
@@ -106,7 +106,7 @@ def test_every_pool_is_bounded(cold: float, workers: int, window: float, cache: 
     assert size.threads * workers <= max(2048, 4 * workers)
 
 
-@pytest.mark.parametrize("cold", [0, 1, 24, 25, 100])
+@each_row("cold", [0, 1, 24, 25, 100])
 def test_a_pool_that_fits_has_a_thread_for_hot_reads(cold: int) -> None:
     size = pool(cold)
     assert not size.fits or size.threads >= cold + 4

@@ -3,7 +3,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from rows import each_row
 from simulation import Action, Clock, Station, divided, gamma, poisson
+from tiers import draws
 
 from nginx_tune.model.blocking import predict
 from nginx_tune.model.cache import zipf_classes
@@ -14,7 +16,7 @@ from nginx_tune.model.protocol import ReadPath, read_path
 MEBIBYTE = 1 << 20
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "tasks"),
     [
         (read_path(tls=True, http_version="1.1"), 245),
@@ -82,14 +84,15 @@ def simulate_blocked(path: ReadPath, *, workers: int, rate: float, size: int, mi
         one_window()
 
     poisson(clock, rng, rate, request)
-    clock.run(400)
-    return sum(loop.busy_seconds for loop in loops) / workers / 400
+    seconds = draws(250, 400)
+    clock.run(seconds)
+    return sum(loop.busy_seconds for loop in loops) / workers / seconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tls", "version"), [(False, "1.1"), (True, "1.1"), (False, "2")], ids=["sendfile", "tls", "h2"]
 )
-@pytest.mark.parametrize("workers", [1, 4])
+@each_row("workers", [1, 4])
 def test_the_blocked_share_is_that_of_simulated_loops(
     tls: bool, version: str, workers: int
 ) -> None:

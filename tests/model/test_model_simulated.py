@@ -7,7 +7,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from rows import each_row
 from simulation import Clock, Station, divided, gamma, mean, poisson, quantile
+from tiers import draws
 
 from nginx_tune.model.blocking import predict, predict_measured
 from nginx_tune.model.cache import (
@@ -81,13 +83,13 @@ def test_victims_wait_for_the_few_reads_of_a_slow_disk_as_simulated() -> None:
 
         poisson(clock, rng, rate * (1 - p.hit_ratio), read)
     poisson(clock, rng, 200.0, lambda: loop.visit(waits))
-    clock.run(3000.0)
+    clock.run(draws(1200, 3000))
     assert p.wait_off_seconds == pytest.approx(mean(waits), rel=0.15)
     assert p.pools_pay
 
 
-@pytest.mark.parametrize(("blocked", "spread"), [(0.05, 0.6), (0.3, 0.6), (0.2, 1.5)])
-@pytest.mark.parametrize("workers", [1, 4])
+@each_row(("blocked", "spread"), [(0.05, 0.6), (0.3, 0.6), (0.2, 1.5)])
+@each_row("workers", [1, 4])
 def test_victims_of_a_measured_share_wait_as_simulated(
     blocked: float, spread: float, workers: int
 ) -> None:
@@ -125,10 +127,10 @@ def simulate_bytes(disk: ModelDisk, link: float, miss: float, clients: int) -> f
     return sent / 40
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("link", "name"), [(1.25e9, "the disks"), (12.5e6, "the network link")], ids=["10G", "100M"]
 )
-@pytest.mark.parametrize("heads", [1, 8])
+@each_row("heads", [1, 8])
 def test_the_ceiling_is_what_a_simulated_server_comes_to(
     link: float, name: str, heads: int
 ) -> None:
@@ -161,7 +163,7 @@ def simulate_curve(curve: list[tuple[float, float]], capacity: float) -> float:
     return hits / total
 
 
-@pytest.mark.parametrize("capacity", [50, 300, 1500])
+@each_row("capacity", [50, 300, 1500])
 def test_the_hit_ratio_of_a_learnt_curve_is_that_of_a_simulated_cache(capacity: int) -> None:
     """50, 90 and 99 % of the requests on ever more bytes, as learn says it."""
     curve = [(0.5, 40.0), (0.9, 400.0), (0.99, 2000.0), (1.0, 5000.0)]
@@ -226,15 +228,16 @@ def simulate_loops(
         read_on(arrived, loops[loop()], reads)
 
     poisson(clock, rng, objects_per_second, arrive)
-    clock.run(300)
-    return blocked / 300 / workers
+    seconds = draws(150, 300)
+    clock.run(seconds)
+    return blocked / seconds / workers
 
 
 WINDOW = 512.0 * 1024
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize(
+@each_row("workers", [1, 2, 4])
+@each_row(
     ("reads", "turns", "rate"),
     [(1, 1, 40.0), (2, 1, 20.0), (8, 1, 8.0), (2, 2, 15.0), (8, 2, 3.0), (2, 4, 6.0)],
 )

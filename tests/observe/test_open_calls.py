@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.nginx.instance import start_instance
 from nginx_tune.observe.open_calls import OpenTracer, start_open_tracing
@@ -85,8 +86,9 @@ http {{
 """
 
 
+@pytest.mark.alone  # as in test_real_tracing.py
 @pytest.mark.needs("root", "nginx", "tracefs")
-@pytest.mark.parametrize(("path", "opens"), [("/plain/file", 40), ("/kept/file", 1)])
+@each_row(("path", "opens"), [("/plain/file", 40), ("/kept/file", 1)])
 def test_each_open_of_a_worker_is_counted_and_nothing_else(
     tmp_path: Path, free_port: int, path: str, opens: int
 ) -> None:

@@ -8,16 +8,16 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from needs import lacks
+from rows import each_row
 
 from nginx_tune.observe.calls import file_of, read_call, threads_in_turns
 from nginx_tune.observe.parse_calls import parse_call
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "machine", "name", "kind", "descriptor"),
     [
         ("232 0x8 0x55 0x200 0xffffffffffffffff 0x0 0x0 0x7ffd 0x7f\n", "x86_64", "epoll_wait",

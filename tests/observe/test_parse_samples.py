@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import REPEAT, dice
 
 from nginx_tune.observe.parse_samples import CodeMap, parse_samples
 
@@ -49,8 +49,7 @@ def record(kind: int, mode: int, body: bytes) -> bytes:
 
 
 def test_records_of_the_ring_buffer() -> None:
-    seed = random.randrange(1 << 32)
-    deal = random.Random(seed)
+    deal = dice("records of the ring buffer")
     wanted = [deal.randrange(1 << 47) for _ in range(200)]
     data = b""
     kernel = 0
@@ -62,7 +61,7 @@ def test_records_of_the_ring_buffer() -> None:
         if deal.random() < 0.2:
             data += record(deal.choice([2, 5, 6]), 0, deal.randbytes(8 * deal.randrange(4)))
     found = parse_samples(data)
-    assert (found.addresses, found.kernel) == (wanted, kernel), f"seed {seed}"
+    assert (found.addresses, found.kernel) == (wanted, kernel), REPEAT
     cut = parse_samples(data[:-3])
     assert len(cut.addresses) + cut.kernel >= len(wanted) + kernel - 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.observe.parse_bpftrace import (
     MarkReading,
@@ -134,7 +134,7 @@ def test_a_turn_that_began_before_tracing_stands_at_its_age() -> None:
     assert reader.counts.bounds[2_500_000_000] == 1
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@each_row("begun", [False, True])
 def test_turns_under_way_at_a_mark_of_the_program(begun: bool) -> None:
     left = {"7": 1_000_000_000} if begun else {}
     found = MarkReading(
@@ -159,7 +159,7 @@ def test_turns_under_way_at_a_mark_of_the_program(begun: bool) -> None:
     assert not quiet.values
 
 
-@pytest.mark.parametrize("held", ["asleep", "blocked", "stopped", None])
+@each_row("held", ["asleep", "blocked", "stopped", None])
 def test_what_held_a_thread_since_before_tracing_is_not_taken_for_computing(
     held: Wait | None,
 ) -> None:

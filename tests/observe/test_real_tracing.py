@@ -1,4 +1,8 @@
-"""Tracing a real nginx by every means, and what is left when it ends badly."""
+"""Tracing a real nginx by every means, and what is left when it ends badly.
+
+`alone` is what traces: the kernel's events name processes by ids that a worker's process namespace
+has not.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tiers import dice
 
 from nginx_tune.host.door import Missing
 from nginx_tune.nginx.instance import RunningNginx, start_instance
@@ -58,8 +63,8 @@ StartNginx = Callable[[], tuple[RunningNginx, int]]
 
 @pytest.fixture
 def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[RunningNginx, int]]:
-    (tmp_path / "file").write_bytes(os.urandom(100_000))
-    (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 15).hex().encode() * 128)
+    (tmp_path / "file").write_bytes(dice("file").randbytes(100_000))
+    (tmp_path / "text").write_bytes(b"%s\n" % dice("text").randbytes(1 << 15).hex().encode() * 128)
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF.format(directory=tmp_path, port=free_port))
     instance = start_instance(
@@ -81,6 +86,7 @@ def ask(port: int, path: str, times: int) -> None:
         connection.close()
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "nginx", "tracefs")
 @pytest.mark.parametrize(
     "means",
@@ -110,6 +116,7 @@ def test_turns_are_counted(nginx: tuple[RunningNginx, int], means: Means) -> Non
     assert 0 < quiet.traced_seconds <= time.monotonic() - quiet_from + 1
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "nginx", "tracefs")
 @pytest.mark.parametrize(
     "means",
@@ -164,6 +171,7 @@ def test_turns_longer_than_the_window_are_counted(
     assert turns.arrival_wait_by["computing"] == 0
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "nginx", "tracefs", "bpftrace")
 def test_waits_in_the_queue_of_a_pool(nginx: tuple[RunningNginx, int]) -> None:
     instance, port = nginx
@@ -185,6 +193,7 @@ def test_without_a_means_the_reason_is_told(nginx: tuple[RunningNginx, int]) -> 
     assert start_tracing([], "auto").tracer is None
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "tracefs")
 def test_without_bpftrace_tracefs_does_it(
     nginx: tuple[RunningNginx, int], monkeypatch: pytest.MonkeyPatch
@@ -240,6 +249,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "tracefs", "bpftrace")
 def test_nobody_waits_for_the_end_of_bpftrace_and_it_comes(
     nginx: tuple[RunningNginx, int],
@@ -259,6 +269,7 @@ def test_nobody_waits_for_the_end_of_bpftrace_and_it_comes(
     assert not Path(f"/proc/{tracer.pid}").exists()
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "tracefs", "bpftrace")
 def test_bpftrace_dies_with_us() -> None:
     run = subprocess.run(

@@ -11,6 +11,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.observe.parse_sock_diag import TcpSocket, parse_sockets
 from nginx_tune.observe.waiting import WaitingLook, look_at_waiting, read_sockets, sort_waiting
@@ -42,12 +43,12 @@ def test_sorting() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.05])
+@each_row("pause", [0.0, 0.05])
 def test_real_connections(pause: float) -> None:
     """This process is the server and its own client: who spoke last is told by the kernel."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        # Who runs the tests may hold connections of its own, as for second tries beside others.
+        # Who runs the tests may hold connections of its own.
         before = look_at_waiting(os.getpid(), [os.getpid()], {port})
         with socket.create_connection(("127.0.0.1", port)) as client:
             accepted, _ = server.accept()

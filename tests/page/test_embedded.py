@@ -9,6 +9,7 @@ from base64 import b64encode, b85encode
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.page import embedded
@@ -66,7 +67,7 @@ def test_a_page_of_before_is_read() -> None:
     assert embedded_documents(page, source="x") == [b'{"a": 1}']
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         "!",
@@ -83,7 +84,7 @@ def test_damaged_parts_are_refused(content: str) -> None:
         embedded_documents(page, source="x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "said"),
     [
         ("!", "damaged"),

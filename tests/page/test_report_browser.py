@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +13,8 @@ from typing import Any
 import pytest
 from browser import Browser, messages, requests
 from pages import documents
+from rows import each_row
+from tiers import ALL, REPEAT, dice, draws
 
 from nginx_tune.page.embedded import embedded_documents
 from nginx_tune.page.render import render_page
@@ -47,7 +48,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=lambda look: "-".join(map(str, look.values())))
+@each_row("look", LOOKS, ids=lambda look: "-".join(map(str, look.values())))
 def test_it_asks_for_nothing_says_nothing_and_fits(
     browser: Browser, every: Path, look: dict[str, Any]
 ) -> None:
@@ -62,7 +63,7 @@ def test_it_asks_for_nothing_says_nothing_and_fits(
         assert wide <= seen <= look["width"]
 
 
-@pytest.mark.parametrize("width", [400, 1280])
+@each_row("width", [400, 1280])
 def test_captions_labels_and_curves_stand_clear_of_each_other(
     browser: Browser, every: Path, width: int
 ) -> None:
@@ -141,13 +142,13 @@ def test_a_key_unfolds_and_what_was_folded_is_reached_next(browser: Browser, eve
 
 
 @pytest.mark.needs("axe")
-@pytest.mark.parametrize("look", LOOKS[:4], ids=lambda look: "-".join(map(str, look.values())))
+@each_row("look", LOOKS[: 4 : draws(3, 1)], ids=lambda look: "-".join(map(str, look.values())))
 def test_axe_finds_nothing_serious(browser: Browser, every: Path, look: dict[str, Any]) -> None:
     spec = find_spec("axe_core_python")
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).with_name("axe.min.js").read_text()
-    for page in (every, *EXAMPLES):
+    for page in (every, *(EXAMPLES if ALL else [])):
         browser.show(**look)
         browser.open(page)
         browser.ask("document.querySelectorAll('details').forEach(e => e.open = true)")
@@ -159,8 +160,7 @@ def test_axe_finds_nothing_serious(browser: Browser, every: Path, look: dict[str
 
 
 def test_cells_drawn_at_random_are_the_documents_numbers(browser: Browser, every: Path) -> None:
-    seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    chance = dice("cells")
     for page in (every, *EXAMPLES):
         browser.open(page)
         shown = browser.ask(
@@ -175,7 +175,7 @@ def test_cells_drawn_at_random_are_the_documents_numbers(browser: Browser, every
             cells = [one for rows in tables for one in _expected(rows, document)]
             drawn = chance.sample(cells, min(len(cells), 40))
             for row, column, text, value in drawn:
-                assert _says(text, value), (seed, page.name, row, column, text, value)
+                assert _says(text, value), (REPEAT, page.name, row, column, text, value)
             checked += len(drawn)
         assert checked >= 10
 

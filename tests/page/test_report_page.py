@@ -18,6 +18,8 @@ from hours import hour
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import RATE, Page, blocks, documents
+from rows import each_row
+from tiers import ALL, draws
 
 from nginx_tune.documents.base import Document, decode, encode
 from nginx_tune.documents.curve import Curve, CurvePoint
@@ -98,10 +100,10 @@ def harmless(page: Page, texts: str) -> None:
     assert not CONTROL.search(texts)
 
 
-@pytest.mark.parametrize("document", EVERY, ids=IDS)
+@each_row("document", EVERY, ids=IDS)
 def test_text_of_any_field_stays_text(document: Document) -> None:
     tags = Counter(tag for tag, _ in page_of(document).elements)
-    for text in HOSTILE:
+    for text in ("".join(HOSTILE), "javascript:x", *(HOSTILE if ALL else ())):
         bad = poisoned(document, text, type(document))
         written = render_page([bad]).decode()
         page = Page(written)
@@ -124,7 +126,7 @@ def test_any_text_stays_text(text: str, number: int) -> None:
     harmless(Page(written), written)
 
 
-@pytest.mark.parametrize("document", EVERY, ids=IDS)
+@each_row("document", EVERY, ids=IDS)
 def test_the_document_in_a_page_is_the_document(document: Document) -> None:
     page = render_page([document]).decode()
     found = embedded_documents(page, source="p")
@@ -147,7 +149,7 @@ def test_the_numbers_of_a_page_are_the_documents() -> None:
     assert page.values("data-ratio") == [*metrics, *pairs, primary.ratio]
 
 
-@pytest.mark.parametrize(("own", "colour"), [("better", "good"), ("inconclusive", "plain")])
+@each_row(("own", "colour"), [("better", "good"), ("inconclusive", "plain")])
 def test_the_large_ratio_has_the_colour_of_its_metric(own: Any, colour: str) -> None:
     """Where another metric makes the whole worse, what became better is not bad."""
     verdict = next(one for one in EVERY if isinstance(one, Run)).result.verdict
@@ -249,7 +251,7 @@ def test_a_curve_ends_where_ten_samples_lie_beyond() -> None:
     assert colours == {"baseline": 0, "candidate": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("flag", "requests"),
     [
         ("generator_cpu: the probe used 81 % of a CPU", 1000),
@@ -295,7 +297,7 @@ def test_a_pair_that_does_not_count_is_grey_and_has_no_curve_by_second_nor_by_wo
     assert (list(whole.grey), "Grey" in whole.caption) == ([], False)
 
 
-@pytest.mark.parametrize("broken", ["", "!", "AAAA"])
+@each_row("broken", ["", "!", "AAAA"])
 def test_a_histogram_that_cannot_be_read_leaves_the_rest(broken: str) -> None:
     validation = next(one for one in EVERY if isinstance(one, Validation))
     raw = msgspec.to_builtins(validation)
@@ -426,7 +428,7 @@ def test_what_no_page_shows_is_refused_in_one_line(run_cli: RunCli, tmp_path: Pa
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "reports").glob("*.html"))
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
+@each_row("page", EXAMPLES, ids=lambda page: page.stem)
 def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
     (data,) = embedded_documents(page.read_text(), source=page.name)
     run = decode(Run, data)
@@ -436,9 +438,10 @@ def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
 
 
 def test_a_page_of_an_hour_of_eight_arms_and_four_classes_is_below_two_megabytes() -> None:
-    run = hour()
+    rounds = draws(3, 15)
+    run = hour(rounds=rounds)
     page = render_page([run])
-    assert len(page) <= 2_000_000
+    assert len(page) <= 200_000 + 120_000 * rounds  # of fifteen: two megabytes
     (data,) = embedded_documents(page.decode(), source="p")
     assert decode(Run, data) == run
     # A point costs about ten bytes: the plots grow with arms and classes, not with the hour.

@@ -1,19 +1,14 @@
-"""HTTP/1.1 and WebSockets of a server in fits and starts."""
+"""HTTP/1.1 of a server in fits and starts."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator
 
 from fitful_wire import Wire, spread, take_text, text
 
-MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-CLOSE, PING, PONG = 8, 9, 10
-
 
 class Http1:
-    """One connection: requests one after another, until an upgrade."""
+    """One connection: requests one after another."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -86,9 +81,6 @@ class Http1:
             path = head.split(b" ")[1]
             lines = head.lower().split(b"\r\n")[1:-2]
             fields = dict(line.split(b": ", 1) for line in lines)
-            if b"sec-websocket-key" in fields:
-                yield from self._upgrade(head)
-                return
             is_last = dice.random() < temper.closes or fields.get(b"connection") == b"close"
             if b"expect" in fields:
                 yield from self._rest(0.5)
@@ -146,81 +138,3 @@ class Http1:
             yield f"{count:x}\r\n".encode() + text(place, count) + b"\r\n"
             place += count
         yield b"0\r\n\r\n"
-
-    def _upgrade(self, head: bytes) -> Iterator[None]:
-        """A WebSocket that sends back what it gets (RFC 6455)."""
-        wire = self._wire
-        key = next(
-            line.split(b": ")[1]
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"sec-websocket-key")
-        )
-        accept = base64.b64encode(hashlib.sha1(key + MAGIC).digest())  # noqa: S324
-        yield from self._rest(wire.temper.delays)
-        wire.out += (
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
-        )
-        gathered: list[bytes] = []
-        while True:
-            yield from self._frame()
-            opcode, payload = self._got
-            if opcode == CLOSE:
-                self._pieces.append(frame(CLOSE, payload))
-                self.make_all()
-                wire.is_over = True
-                return
-            if opcode == PONG:
-                continue
-            wire.tally.whole += 1
-            wire.tally.body_bytes += len(payload)
-            yield from self._rest(wire.temper.delays)
-            gathered += self._echo(opcode, payload)
-            if wire.tally.whole >= wire.temper.gathers:
-                self._pieces += gathered
-                gathered.clear()
-
-    def _echo(self, opcode: int, payload: bytes) -> Iterator[bytes]:
-        wire = self._wire
-        for _ in range(wire.dice.randint(0, wire.temper.pings)):
-            yield frame(PING, b"here")
-        if not wire.temper.parts or not payload:
-            yield frame(opcode, payload)
-            return
-        place = 0
-        while place < len(payload):
-            count = spread(wire.dice, max(1, len(payload) // 20), len(payload))
-            part = payload[place : place + count]
-            kind = opcode if place == 0 else 0
-            place += count
-            yield frame(kind, part, is_last=place >= len(payload))
-
-    def _frame(self) -> Iterator[None]:
-        yield from self._bytes(2)
-        opcode, size = self._taken[0] & 15, self._taken[1] & 127
-        if not (self._taken[0] & 0x80 and self._taken[1] & 0x80):
-            self._wire.tally.faults.append("a frame that is no whole message, or not masked")
-        if size > 125:
-            yield from self._bytes(2 if size == 126 else 8)
-            size = int.from_bytes(self._taken, "big")
-        yield from self._bytes(4)
-        mask = self._taken
-        yield from self._bytes(size)
-        masks = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
-        self._got = opcode, (int.from_bytes(self._taken, "big") ^ masks).to_bytes(size, "big")
-
-    def _bytes(self, count: int) -> Iterator[None]:
-        while len(self._came) < count:
-            yield
-        self._taken = bytes(self._came[:count])
-        del self._came[:count]
-
-
-def frame(opcode: int, payload: bytes, *, is_last: bool = True) -> bytes:
-    size = len(payload)
-    head = bytes([opcode | (0x80 if is_last else 0)])
-    if size < 126:
-        return head + bytes([size]) + payload
-    if size < 1 << 16:
-        return head + bytes([126]) + size.to_bytes(2, "big") + payload
-    return head + bytes([127]) + size.to_bytes(8, "big") + payload

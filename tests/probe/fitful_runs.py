@@ -36,7 +36,7 @@ OURS = ["sh", "-c", '"$@"; true', "sh"]
 SERVER = Path(__file__).parent / "fitful_server.py"
 MAY_FAIL = {
     "early": {"status"},
-    "drops": {"reset", "empty", "truncated", "closed"},
+    "drops": {"reset", "empty", "truncated"},
     "refuses": {"reset"},
 }
 """Kinds of failures that a server's temper gives."""

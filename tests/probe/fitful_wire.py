@@ -36,7 +36,7 @@ class Temper:
     """How a server is: what it is told by whoever draws it."""
 
     talk: str
-    """``http1`` (and WebSockets), or ``http2``."""
+    """``http1`` or ``http2``."""
     seed: int
     unix: str | None = None
     tls: list[str] | None = None
@@ -70,8 +70,6 @@ class Temper:
     """SETTINGS_MAX_FRAME_SIZE."""
     pings: int = 0
     """Most PINGs at once."""
-    gathers: int = 1
-    """So many messages over a WebSocket come before the first echo goes."""
     goaway_every: int = 0
     """GOAWAY with about every such request of a connection; 0 never says it."""
     early: float = 0.0
@@ -103,7 +101,7 @@ class Tally:
 
     body_bytes: int = 0
     whole: int = 0
-    """Requests, or messages, of which all came."""
+    """Requests of which all came."""
     faults: list[str] = field(default_factory=list)
     given: Counter[str] = field(default_factory=Counter)
     """Failures that the client has a right to."""

@@ -24,7 +24,6 @@ from nginx_tune.documents.loadplan import (
     Permit,
     Target,
     Upload,
-    WebSocket,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement
 
@@ -141,22 +140,6 @@ def test_a_request_goes_when_the_time_of_the_one_before_it_is_up() -> None:
     with http2_peer(lambda _, stream: mute if stream == 1 else Reply(answer(stream))) as peer:
         found = ask(plan(peer.port, one, duration_seconds=0.9))[0].classes["c"]
     assert (found.requests, found.errors) == (1, {"timeout": 1})
-
-
-def test_messages_go_once_the_socket_has_taken_those_before_them() -> None:
-    # As many as may wait for the socket are fewer than the server wants before it says anything.
-    users = 20
-    one = item(
-        1,
-        arrivals=Arrivals(kind="closed", users=users),
-        http2=None,
-        websocket=WebSocket(message_bytes=20_000),
-    )
-    temper = Temper(talk="http1", seed=1, rests_seconds=0, gathers=users)
-    with serving(temper) as serves:
-        found = ask(plan(serves.port, one))[0].classes["c"]
-    assert found.errors == {}
-    assert none_waited(found, one)
 
 
 def test_a_body_counts_once_however_often_its_request_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -17,6 +18,11 @@ MakeBlocks = Callable[..., list[Measurement]]
 
 def latency_of(seconds: Sequence[float]) -> Latency:
     """What the probe writes about these latencies."""
+    return _latency_of(tuple(seconds))
+
+
+@cache  # the reference takes a tenth of a second for each
+def _latency_of(seconds: tuple[float, ...]) -> Latency:
     histogram = recorded(round(value * 1e9) for value in seconds)
     at = histogram.get_value_at_percentile
     return Latency(

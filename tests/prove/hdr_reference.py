@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 
 from hdrh.histogram import HdrHistogram
@@ -13,8 +14,8 @@ from hdrh.histogram import HdrHistogram
 def recorded(values: Iterable[int], lowest: int = 1_000, digits: int = 3) -> HdrHistogram:
     """A histogram with the bounds of the load probe."""
     histogram = HdrHistogram(lowest, 60_000_000_000, digits)
-    for value in values:
-        assert histogram.record_value(value)
+    for value, count in Counter(values).items():
+        assert histogram.record_value(value, count)
     return histogram
 
 

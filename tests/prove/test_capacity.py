@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 
 import pytest
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.capacity import CapacityStep, LimitedBy
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -34,7 +36,7 @@ def below(capacity: float, limit: LimitedBy = "objective") -> Curve:
     return lambda rate: None if rate <= capacity else limit
 
 
-@pytest.mark.parametrize("capacity", [1.3, 3, 99, 100, 101, 777, 12_345, 150_000])
+@each_row("capacity", [1.3, 3, 99, 100, 101, 777, 12_345, 150_000])
 def test_the_capacity_is_found_within_the_precision(capacity: float) -> None:
     answer, steps = search(below(capacity))
     assert answer.capacity_per_second is not None
@@ -47,7 +49,7 @@ def test_the_capacity_is_found_within_the_precision(capacity: float) -> None:
     assert len(steps) <= 30
 
 
-@pytest.mark.parametrize("limit", ["probe", "connections", "samples"])
+@each_row("limit", ["probe", "connections", "samples"])
 def test_what_is_not_the_servers_limit_is_no_capacity(limit: LimitedBy) -> None:
     answer, _ = search(below(1000, limit))
     assert answer.capacity_per_second is None
@@ -89,7 +91,7 @@ def test_a_server_that_answers_nothing_well_is_soon_known() -> None:
     assert answer.capacity_per_second == pytest.approx(3, rel=0.06)
 
 
-@pytest.mark.parametrize("text", ["p99 >= 20ms", "a.mean > 1s", "a.truncated >= 1"])
+@each_row("text", ["p99 >= 20ms", "a.mean > 1s", "a.truncated >= 1"])
 def test_an_objective_that_slowness_meets_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is met by a server that is slow") as refused:
         parse_objective([text], ["a"])
@@ -119,7 +121,7 @@ def test_one_bad_run_is_forgiven_and_one_good_run_is_not_believed() -> None:
     assert 1000 / 1.051 <= answer.capacity_per_second <= 1000
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(draws(40, 400)))
 def test_noise_around_the_edge_moves_the_answer_a_little(seed: int) -> None:
     """Each run sees the capacity 10 % off (standard deviation), and one in twenty is spoilt."""
     chance = random.Random(seed)
@@ -173,7 +175,7 @@ def run(
 HOT = parse_objective(["p99 <= 50ms"], ["hot"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("measurement", "limit"),
     [
         pytest.param(run(), None, id="met"),
@@ -206,7 +208,7 @@ def test_a_metric_without_a_class_is_meant_of_each() -> None:
     assert objective.samples == 1300
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("p98 <= 50ms", "unknown metric"),

@@ -12,6 +12,8 @@ import pytest
 from hdr_reference import plain_text, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.histogram import Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -50,7 +52,7 @@ def counted(values: Sequence[int], unit_bits: int) -> dict[int, int]:
     return dict(found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(80, 300), deadline=None)
 @given(values=VALUES, layout=LAYOUTS)
 def test_buckets_count_as_counting_each_value_does(values: list[int], layout: Layout) -> None:
     counts = Counter(layout.index_of(value) for value in values)
@@ -67,7 +69,7 @@ def test_buckets_count_as_counting_each_value_does(values: list[int], layout: La
     assert buckets[-1].count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(30, 60), deadline=None)
 @given(values=st.lists(st.integers(1, 60_000_000_000), min_size=1, max_size=60))
 def test_what_another_implementation_wrote_is_counted_alike(values: list[int]) -> None:
     histogram = decode_histogram(plain_text(recorded(values)))
@@ -82,7 +84,7 @@ def test_of_no_sample_there_is_no_bucket() -> None:
     assert power_buckets(Histogram(Layout(9, 10), {5: 0})) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(40, 150), deadline=None)
 @given(parts=st.lists(VALUES, min_size=1, max_size=4))
 def test_blocks_of_an_arm_are_added(parts: list[list[int]]) -> None:
     (one,) = histograms_of([block(values) for values in parts]).histograms
@@ -133,13 +135,13 @@ def test_arms_and_latencies_are_kept_apart() -> None:
     assert names == ["hot", "hot", "b.c", "b.c"]
 
 
-@pytest.mark.parametrize("name", ["hto", "hot.p99", "hot.response.", "server.cpu", "", "cold"])
+@each_row("name", ["hto", "hot.p99", "hot.response.", "server.cpu", "", "cold"])
 def test_what_is_no_latency_is_refused_before_anything_is_read(name: str) -> None:
     with pytest.raises(UsageError, match="no latency"):
         histograms_of([block([1])], [name])
 
 
-@pytest.mark.parametrize("name", latency_names(["hot"]))
+@each_row("name", latency_names(["hot"]))
 def test_every_latency_that_has_a_name_can_be_asked_for(name: str) -> None:
     assert [one.count for one in histograms_of([block([])], [name]).histograms] == [0]
 
@@ -179,7 +181,7 @@ def test_requests_that_never_finished_make_bounds() -> None:
     )
 
 
-@pytest.mark.parametrize(("at_least", "censored"), [([], 0), (["max"], 4)])
+@each_row(("at_least", "censored"), [([], 0), (["max"], 4)])
 def test_turns_that_were_not_seen_whole_count_where_they_reach_a_statistic(
     at_least: list[str], censored: int
 ) -> None:
@@ -216,7 +218,7 @@ def test_the_look_is_bucket_bar_and_count() -> None:
     assert "| --: | --: | --- | --: |\n" in marked
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(80, 200), deadline=None)
 @given(most=st.integers(1, 10**9), share=st.floats(0, 1))
 def test_a_bar_is_as_long_as_its_share(most: int, share: float) -> None:
     count = round(most * share)

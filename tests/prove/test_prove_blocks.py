@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
@@ -17,7 +18,7 @@ MakeBlocks = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
 
 
-@pytest.mark.parametrize("pairs", [0, 1, 2, 5, 6, 7, 20])
+@each_row("pairs", [0, 1, 2, 5, 6, 7, 20])
 def test_the_order_is_abba_or_baab(pairs: int) -> None:
     for seed in range(20):
         order = schedule_blocks(pairs, seed)

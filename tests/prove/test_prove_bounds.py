@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -47,7 +48,7 @@ def cut(latency: MakeLatency) -> Callable[..., Latency]:
     return make
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "measured", "passed"),
     [
         # 900 requests of 10 ms, 100 of at least 1 s: a mean of at least 109 ms, a p99 of 1 s.
@@ -81,7 +82,7 @@ def test_a_gate_on_a_bound(
     assert gate.measured is not None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "measured", "passed"),
     [
         ("ratio(hot.p99) >= 50", True, True),
@@ -108,7 +109,7 @@ def test_a_ratio_to_a_bound(
     assert (gate.measured is not None, gate.passed) == (measured, passed)
 
 
-@pytest.mark.parametrize("metric", ["hot.p99", "hot.mean"])
+@each_row("metric", ["hot.p99", "hot.mean"])
 def test_an_outcome_of_bounds_holds_upwards_alone(
     make_blocks: MakeBlocks, cut: Callable[..., Latency], metric: str
 ) -> None:
@@ -143,7 +144,7 @@ def test_the_table_marks_bounds(make_blocks: MakeBlocks, cut: Callable[..., Late
     assert row.count("≥") == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("turned", "low", "high", "inside"),
     [
         # The candidate's p99 is at least 100 times the baseline's; turned, at most a hundredth.
@@ -174,7 +175,7 @@ def test_a_bound_says_of_a_prediction_that_it_is_outside_or_nothing(
     assert "cut off" in found.reason
 
 
-@pytest.mark.parametrize("same", [True, False])
+@each_row("same", [True, False])
 def test_runs_with_bounds_are_compared_upwards_alone(
     make_blocks: MakeBlocks, cut: Callable[..., Latency], same: bool
 ) -> None:

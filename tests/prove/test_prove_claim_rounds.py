@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
@@ -19,7 +19,7 @@ def result(blocks: list[Measurement], expression: str, **more: str) -> ClaimResu
     return with_rounds(judge_claims(claims, blocks), claims, blocks)[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "expect", "held", "rounds_held"),
     [
         ("total.truncated == 0", "holds", False, 3),  # one stray in one of four rounds
@@ -43,7 +43,7 @@ def test_a_round_that_measured_nothing_does_not_count(make_blocks: MakeBlocks) -
     assert (found.rounds, found.rounds_held) == (1, 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "expression",
     ["decision(accept) == keep", "predicted(ratio(hot.mean)) <= 1", "outcome(hot.mean) != better"],
 )

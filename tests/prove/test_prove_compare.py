@@ -11,6 +11,8 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.harms import HARMS, Harm
@@ -160,8 +162,6 @@ def test_measurements_are_under_a_load_of_ours() -> None:
     found = compare(measurement(0.3, 1), measurement(0.02, 2))
     assert (found.outcome, found.primary_metric) == ("better", "hot.p99")
     assert not found.warnings
-    with pytest.raises(UsageError, match="cannot be compared"):
-        compare(measurement(0.3, 1), observation(0.1))
     with pytest.raises(UsageError, match="not in all"):
         compare(measurement(0.3, 1), measurement(0.3, 1), primary_metric="cold.p99")
     with pytest.raises(UsageError, match="no series"):
@@ -179,12 +179,12 @@ def correlated(noise: random.Random, size: int) -> Series:
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     noise = random.Random(7)
-    held = 0
-    for trial in range(100):
+    held, trials = 0, draws(40, 200)
+    for trial in range(trials):
         found = percentile_interval(resample(correlated(noise, 100), f"{trial}"), 0.05)
         assert found is not None
         held += found[0] <= 10 <= found[1]
-    assert 80 <= held <= 100  # nominal 95; blocks of ten of a hundred come a little short
+    assert held >= 0.8 * trials  # nominal 95; blocks of ten of a hundred come a little short
 
 
 @given(st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 50), min_size=1, max_size=60))
@@ -224,7 +224,7 @@ def test_without_a_ratio_nothing_is_said_of_one() -> None:
     assert "–" not in comparison_sentence(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("points", "seconds", "told"),
     [(4, 3.05, 3), (4, 3.97, 4), (4, 4.0, 4), (20, 19.3, 19)],
 )
@@ -248,7 +248,7 @@ def asked(requests: int, **server: int) -> Observation:
     return replace(made, server=replace(made.server, stub_status=status))
 
 
-@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: str(harm.name))
+@each_row("harm", HARMS, ids=lambda harm: str(harm.name))
 def test_harm_that_is_new_is_never_no_difference(harm: Harm) -> None:
     """Every counter of harm, those of tomorrow too: a row of the table is all it takes."""
     before, after = asked(4000), asked(4000)

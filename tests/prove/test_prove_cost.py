@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import ServerMeasurement
@@ -93,7 +94,7 @@ def test_a_faster_class_is_no_harm_by_its_own_weight() -> None:
     assert verdict.outcome == "better"
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.3, 4.0])
+@each_row("factor", [1.0, 1.3, 4.0])
 def test_what_the_mix_cannot_explain_is_seen_and_no_more_is_said(factor: float) -> None:
     costs = {"hot": 100e-6, "memory": 10e-6}
     before, after = {"hot": 100.0, "memory": 200.0}, {"hot": 150.0, "memory": 200.0}
@@ -132,7 +133,7 @@ def test_what_rises_while_everything_gets_better_is_shown_and_not_judged() -> No
     assert alone.outcome == "worse"
 
 
-@pytest.mark.parametrize("lacking", [0, 1, 5])
+@each_row("lacking", [0, 1, 5])
 def test_a_block_without_cpu_time_is_said_and_breaks_nothing(lacking: int) -> None:
     blocks = [
         block(2 * pair + half, arm, STEADY, CHEAP, 0.0)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.expression import COMPARE, Expression, parse_expression
@@ -10,7 +12,7 @@ from nginx_tune.prove.expression import COMPARE, Expression, parse_expression
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}", fullmatch=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "source", "name", "operator", "limit", "dimension"),
     [
         ("hot.p99<=50ms", "candidate", "hot.p99", "<=", 0.05, "time"),
@@ -53,7 +55,7 @@ def test_reads_a_decision() -> None:
     assert expression.metric is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("", "column 1: expected a metric"),
@@ -88,6 +90,7 @@ def test_says_what_is_wrong_and_where(text: str, said: str) -> None:
     assert "\n" not in caught.value.message
 
 
+@settings(max_examples=draws(50, 200))
 @given(text=st.text(max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import ExitStatus
@@ -30,7 +30,7 @@ def failing(blocks: list[Measurement], *failed: int) -> list[Measurement]:
     return [changed(block, failed[index % len(failed)]) for index, block in enumerate(blocks)]
 
 
-@pytest.mark.parametrize("primary", [RATE, "server.cpu_seconds_per_request"])
+@each_row("primary", [RATE, "server.cpu_seconds_per_request"])
 def test_nothing_is_said_of_what_failed_in_both(make_blocks: MakeBlocks, primary: str) -> None:
     blocks = make_blocks([(100.0, 200.0)] * 6)
     verdict = judge(failing(blocks, 98, 97), primary_metric=primary)
@@ -43,9 +43,7 @@ def test_nothing_is_said_of_what_failed_in_both(make_blocks: MakeBlocks, primary
     assert "nothing can be said" in sentence
 
 
-@pytest.mark.parametrize(
-    "failed", [(0, 0), (98, 0), (0, 98), (20, 20), (98, 98, 98, 30), (49, 98, 98, 98)]
-)
+@each_row("failed", [(0, 0), (98, 0), (0, 98), (20, 20), (98, 98, 98, 30), (49, 98, 98, 98)])
 def test_what_one_block_answered_is_judged(
     make_blocks: MakeBlocks, failed: tuple[int, ...]
 ) -> None:
@@ -60,7 +58,7 @@ def test_what_is_lost_stays_worse(make_blocks: MakeBlocks) -> None:
     assert judge(blocks, primary_metric=RATE, lost=["a"]).outcome == "worse"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pairs", "candidate", "said"),
     [
         (1, 1.0, f"The candidate is worse: {FAILS}; hot requests/s is 0.01× the baseline's"),

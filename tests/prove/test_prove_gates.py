@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
@@ -42,7 +43,7 @@ def test_gates(make_blocks: MakeBlocks) -> None:
     assert verdict_status(verdict) == ExitStatus.FOUND
 
 
-@pytest.mark.parametrize("operator", ["<=", "<", ">=", ">", "==", "!="])
+@each_row("operator", ["<=", "<", ">=", ">", "==", "!="])
 def test_what_was_not_measured_never_passes(make_blocks: MakeBlocks, operator: str) -> None:
     blocks = make_blocks([(float("nan"), float("nan"))] * 6)
     for quantity in ("server.listen_drops", f"ratio({RATE})", RATE, "baseline(hot.p99)"):
@@ -58,7 +59,7 @@ def test_gates_are_checked_before_the_run() -> None:
             check_expressions([wrong], ["hot"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "said", "hint"),
     [
         ("hot.p99 <= 50", "50 ms or s?", "'hot.p99 <= 50ms' or 'hot.p99 <= 50s'"),
@@ -94,7 +95,7 @@ def test_a_number_that_can_be_meant_in_two_ways_is_refused(
         assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("name", metric_names(["hot"]))
+@each_row("name", metric_names(["hot"]))
 def test_bare_numbers_by_the_unit_of_every_metric(name: str) -> None:
     """Times and sizes need a unit, unless the number is 0; all else stands bare, and any ratio."""
     unit = find_metric(name).unit
@@ -124,7 +125,7 @@ DECISIONS = Decisions(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "measured", "held", "reason"),
     [
         (f"ratio({RATE}) >= 10", 2.0, False, ""),
@@ -148,7 +149,7 @@ def test_claims(
     assert (result.expected, result.source_figure) == (expression, "31×")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("outcome", "passed", "status", "accepted"),
     [
         ("better", True, 0, 0),

@@ -12,6 +12,8 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import decode_histogram
@@ -64,7 +66,7 @@ def read_back(path: Path, text: str) -> list[HdrHistogram]:
     return intervals
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(15, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(logs=st.lists(LINES, min_size=2, max_size=3, unique_by=str))
 def test_the_reference_reads_the_counts_of_all_under_their_tags(
     tmp_path: Path, logs: list[list[Line]]
@@ -125,7 +127,7 @@ def test_times_may_count_from_1970_or_from_the_start() -> None:
 GOOD = recorded([5_000]).encode().decode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("1.0,1.0", "an interval is its begin"),

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
 from nginx_tune.documents.measurement import Generator, Measurement
@@ -13,7 +14,7 @@ from nginx_tune.prove.imbalance import chi_square_tail, imbalance_of, with_imbal
 from nginx_tune.prove.interference import with_interference, with_late_watch
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("statistic", "degrees", "tail"),
     # Tables of the distribution: its 95 % and 99 % points.
     [
@@ -31,7 +32,7 @@ def test_the_tail_of_chi_square_is_between_zero_and_one() -> None:
             assert 0 <= chi_square_tail(statistic, degrees) <= 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("connections", "idle", "is_open", "flagged"),
     [
         ([10, 10], [], True, False),
@@ -81,7 +82,7 @@ def test_one_worker_and_no_request_have_none() -> None:
     assert imbalance_of([]) is None
 
 
-@pytest.mark.parametrize("workers", [2, 4, 16])
+@each_row("workers", [2, 4, 16])
 def test_equal_odds_are_called_uneven_as_often_as_the_p_value_says(workers: int) -> None:
     chance = random.Random(workers)
     runs, called = 1000, 0

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.curve import CurvePoint
 from nginx_tune.prove.knee import find_knee, plateau_reads_per_second
@@ -65,7 +66,7 @@ KNEES: list[tuple[str, list[CurvePoint], int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("points", "depth", "words"), [case[1:] for case in KNEES], ids=[case[0] for case in KNEES]
 )
 def test_knees(points: list[CurvePoint], depth: int | None, words: str) -> None:
@@ -92,8 +93,8 @@ TRUTHS: dict[str, tuple[Callable[[int], float], set[int | None]]] = {
 }
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.05, 0.10])
-@pytest.mark.parametrize("name", TRUTHS)
+@each_row("noise", [0.02, 0.05, 0.10])
+@each_row("name", TRUTHS)
 def test_noise_moves_the_knee_seldom(name: str, noise: float) -> None:
     rate, expected = TRUTHS[name]
     chance = random.Random(f"{name} {noise}")

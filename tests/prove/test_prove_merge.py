@@ -10,6 +10,7 @@ import pytest
 from hdr_reference import recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.documents.loadplan import Stripe
 from nginx_tune.documents.measured_class import (
@@ -220,7 +221,7 @@ def test_a_merged_measurement_merges_again() -> None:
     assert len(twice.agents) == 4
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("other", "words"),
     [
         (measurement([1], index=0), "m0 and m1 hold the same arrivals (seed 1, stripe 0 of 2"),

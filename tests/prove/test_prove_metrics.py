@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents import measured_class as documents
 from nginx_tune.documents.base import Unknown
@@ -43,7 +44,7 @@ def blocks(latency: MakeLatency) -> list[Measurement]:
     return [block(1, 100.0, 0.2), block(3, 300.0, 0.4)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("hot.requests_per_second", 200.0),
@@ -93,7 +94,7 @@ def test_turns_stand_beside_what_clients_wait_for(latency: MakeLatency) -> None:
     assert "no class 'hot'" in metric.read([Measurement(server=half.server)]).reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("opens", "blocked", "traced", "value", "said"),
     [
         (Latency(count=10, mean=0.03), 0.4, 1.0, 0.75, ""),
@@ -131,7 +132,7 @@ def test_a_quantile_is_not_an_average_of_quantiles(latency: MakeLatency) -> None
     assert merged.value == pytest.approx(0.001, rel=2e-3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("count", "censored", "measured"),
     [(999, 0, False), (1000, 0, True), (1000, 1, False), (1100, 1, True), (0, 0, False)],
 )
@@ -143,7 +144,7 @@ def test_a_tail_needs_ten_samples_beyond_it(
     assert bool(reading.reason) is not measured
 
 
-@pytest.mark.parametrize(("youngest", "known"), [(0.5, True), (0.02, True), (0.005, False)])
+@each_row(("youngest", "known"), [(0.5, True), (0.02, True), (0.005, False)])
 def test_a_tail_is_known_below_the_age_of_what_was_cut_off(
     latency: MakeLatency, youngest: float, known: bool
 ) -> None:
@@ -175,7 +176,7 @@ def test_what_is_unknown_says_why(blocks: list[Measurement]) -> None:
     assert find_metric("server.pool_overflow").read([]).value is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "near"),
     [
         ("hot.p98", "hot.p99"),
@@ -195,7 +196,7 @@ def test_a_misspelt_metric_gets_its_neighbours(name: str, near: str) -> None:
     assert near in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["", ".", "hot", "hot.", ".p99", "hot..p99", "total.p99"])
+@each_row("name", ["", ".", "hot", "hot.", ".p99", "hot..p99", "total.p99"])
 def test_half_names_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="unknown metric"):
         find_metric(name, ["hot"])

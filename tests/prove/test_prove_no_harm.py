@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from msgspec.structs import fields, replace
+from rows import each_row
 
 from nginx_tune.causes.naming import find_causes
 from nginx_tune.documents.measured_class import ClassMeasurement
@@ -77,7 +77,7 @@ def blocks(primary: float = 1.0) -> list[Measurement]:
     ]
 
 
-@pytest.mark.parametrize("name", NEUTRAL)
+@each_row("name", NEUTRAL)
 def test_they_are_measured_and_have_no_side(name: str) -> None:
     assert find_metric(name).better_when == "neither"
     for primary in (name, "hot.requests_per_second"):

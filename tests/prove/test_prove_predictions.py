@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.measured_class import Latency
@@ -34,9 +35,7 @@ def judged(decisions: Decisions, blocks: list[Measurement], **more: object) -> P
     return found[0]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "inside"), [(6.0, 12.0, True), (32.5, 65.8, False), (1.0, 7.9, False)]
-)
+@each_row(("low", "high", "inside"), [(6.0, 12.0, True), (32.5, 65.8, False), (1.0, 7.9, False)])
 def test_a_measurement_lies_inside_the_stated_range_or_it_does_not(
     make_blocks: MakeBlocks, low: float, high: float, *, inside: bool
 ) -> None:
@@ -47,8 +46,8 @@ def test_a_measurement_lies_inside_the_stated_range_or_it_does_not(
     assert (found.measured_low or 0) < (found.measured or 0) < (found.measured_high or 0)
 
 
-@pytest.mark.parametrize("metric", [RATE, "ratio(total.bytes_per_second)", "ratio(hot.mean)"])
-@pytest.mark.parametrize(("requests", "tells"), [(7, False), (8, True)])
+@each_row("metric", [RATE, "ratio(total.bytes_per_second)", "ratio(hot.mean)"])
+@each_row(("requests", "tells"), [(7, False), (8, True)])
 def test_clients_that_wait_have_two_answers_each_or_nothing_is_told(
     make_blocks: MakeBlocks, metric: str, requests: int, *, tells: bool
 ) -> None:
@@ -117,7 +116,7 @@ def test_a_chunk_is_judged_by_the_turns_of_the_loop_that_sends_it(
     assert judge_predictions(decisions, blocks, arm="candidate", tried=set()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "decision"),
     [
         (RATE, "read-ahead"),  # decided, and not what the arms differ in

@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import pytest
 from dealing import deal, deal_neighbours, outcome, read_recorded, values_of
+from rows import each_row
+from tiers import ALL, draws
 
 RECORDED = read_recorded()
 METRICS = ("hot.requests_per_second", "hot.mean", "memory.p50", "server.cpu_seconds_per_request")
@@ -20,19 +21,20 @@ def test_enough_was_recorded() -> None:
     assert all(values_of(RECORDED, metric) for metric in METRICS)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("how", [deal, deal_neighbours])
+@each_row("metric", METRICS)
+@each_row("how", [deal, deal_neighbours])
 def test_equal_arms_have_a_winner_in_at_most_five_per_cent(metric: str, how: Callable) -> None:
     chance = random.Random(7)
     values = values_of(RECORDED, metric)
-    seen = [outcome(how(values, chance, pairs=chance.choice((6, 8, 12)))) for _ in range(600)]
-    assert seen.count("better") + seen.count("worse") <= 30
+    runs = draws(150, 600)
+    seen = [outcome(how(values, chance, pairs=chance.choice((6, 8, 12)))) for _ in range(runs)]
+    # Of few runs the share is known less well.
+    assert seen.count("better") + seen.count("worse") <= (0.05 if ALL else 0.08) * runs
 
 
-@pytest.mark.parametrize(("metric", "pairs"), [("hot.requests_per_second", 6)])
-def test_a_true_twenty_per_cent_is_found(metric: str, pairs: int) -> None:
+def test_a_true_twenty_per_cent_is_found() -> None:
     chance = random.Random(8)
-    values = values_of(RECORDED, metric)
-    seen = [outcome(deal(values, chance, pairs=pairs, ratio=1.2)) for _ in range(300)]
-    assert seen.count("better") >= 240
+    values, runs = values_of(RECORDED, METRICS[0]), draws(100, 300)
+    seen = [outcome(deal(values, chance, pairs=6, ratio=1.2)) for _ in range(runs)]
+    assert seen.count("better") >= 0.8 * runs
     assert seen.count("worse") == 0

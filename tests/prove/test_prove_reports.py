@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import msgspec
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.observation import Cause
@@ -256,7 +256,7 @@ def check(name: str, text: str) -> None:
     assert text == file.read_text()
 
 
-@pytest.mark.parametrize("name", VERDICTS)
+@each_row("name", VERDICTS)
 def test_verdicts(name: str) -> None:
     check(name, render_verdict(VERDICTS[name]))
 
@@ -294,7 +294,7 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
         assert "\nb" not in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "value", "text"),
     [
         ("hot.p99", 0.0121, "12.1 ms"),
@@ -310,7 +310,7 @@ def test_values_have_their_units(metric: str, value: float | None, text: str) ->
     assert value_text(metric, value) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ratio", "text"),
     [(None, "–"), (1.0, "1.00×"), (0.00424, "0.0042×"), (31.04, "31.0×"), (12345.0, "12,345×")],
 )
@@ -318,7 +318,7 @@ def test_ratios(ratio: float | None, text: str) -> None:
     assert ratio_text(ratio) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "words"),
     [
         ("hot.p99", "hot p99 latency"),

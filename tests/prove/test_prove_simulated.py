@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Callable
 
 import msgspec
-import pytest
+from rows import each_row
+from tiers import draws
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
@@ -43,33 +44,35 @@ def outcomes(make: MakeBlocks, runs: int, pairs: int, effect: float, seed: int) 
     ]
 
 
-@pytest.mark.parametrize("pairs", [6, 10])
+@each_row("pairs", [6, 10])
 def test_two_equal_arms_are_rarely_told_apart(make_blocks: MakeBlocks, pairs: int) -> None:
-    seen = outcomes(make_blocks, 1000, pairs, 1.0, seed=pairs)
-    assert seen.count("better") + seen.count("worse") <= 50
+    runs = draws(250, 1000)
+    seen = outcomes(make_blocks, runs, pairs, 1.0, seed=pairs)
+    assert seen.count("better") + seen.count("worse") <= 0.05 * runs
 
 
 def test_twenty_per_cent_is_found_with_ten_pairs(make_blocks: MakeBlocks) -> None:
-    seen = outcomes(make_blocks, 400, 10, 1.2, seed=5)
-    assert seen.count("better") >= 320
+    runs = draws(100, 400)
+    seen = outcomes(make_blocks, runs, 10, 1.2, seed=5)
+    assert seen.count("better") >= 0.8 * runs
     assert seen.count("worse") == 0
 
 
-@pytest.mark.parametrize("pairs", [6, 10])
-@pytest.mark.parametrize("effect", [1.0, 1.2])
+@each_row("pairs", [6, 10])
+@each_row("effect", [1.0, 1.2])
 def test_the_interval_covers_the_truth(pairs: int, effect: float) -> None:
     """On a host that drifts and stalls; what the interval says of itself is 95 % or more."""
-    chance = random.Random(pairs)
+    chance, runs = random.Random(pairs), draws(300, 1000)
     covered = 0
-    for _ in range(1000):
+    for _ in range(runs):
         ratios = [math.log(c / b) for b, c in simulate(chance, pairs, effect)]
         interval = signed_rank_interval(ratios)
         assert interval is not None
         covered += interval.low <= math.log(effect) <= interval.high
-    assert covered >= 930
+    assert covered >= 0.93 * runs
 
 
-@pytest.mark.parametrize("pairs", [1, 2, 3, 4, 5])
+@each_row("pairs", [1, 2, 3, 4, 5])
 def test_fewer_than_six_pairs_never_say_that_there_is_no_difference(
     make_blocks: MakeBlocks, pairs: int
 ) -> None:
@@ -80,11 +83,11 @@ def test_fewer_than_six_pairs_never_say_that_there_is_no_difference(
 
 def test_secondary_metrics_together_rarely_claim_anything(make_blocks: MakeBlocks) -> None:
     """Ten metrics of two equal arms, each with noise of its own: together at most 5 %."""
-    chance = random.Random(11)
+    chance, runs = random.Random(11), draws(100, 300)
     fields = ("bytes_per_second", "max_pending", "at_cap", "intended", "connections_opened")
     names = [f"hot.{field}" for field in fields]
     claimed = 0
-    for _ in range(300):
+    for _ in range(runs):
         blocks = [
             msgspec.structs.replace(
                 block,
@@ -99,10 +102,10 @@ def test_secondary_metrics_together_rarely_claim_anything(make_blocks: MakeBlock
         ]
         verdict = judge(blocks, primary_metric=RATE, metrics=names)
         claimed += any(m.outcome in ("better", "worse") for m in verdict.metrics)
-    assert claimed <= 15
+    assert claimed <= 0.05 * runs
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("effect", "spread"), [(1.1, 0.1), (1.2, 0.1), (1.2, 0.2), (1.5, 0.3), (1.02, 0.05), (1.0, 0.1)]
 )
 def test_the_pairs_that_are_called_enough_are(effect: float, spread: float) -> None:

@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.prove.statistics import (
     fewest_pairs,
@@ -38,7 +39,7 @@ def test_walsh_averages_and_their_median_by_hand() -> None:
     assert hodges_lehmann([1.0, 2.0, 6.0]) == 2.75
 
 
-@pytest.mark.parametrize(("size", "critical"), CRITICAL_RANK_SUMS.items())
+@each_row(("size", "critical"), CRITICAL_RANK_SUMS.items())
 def test_intervals_are_cut_at_the_published_ranks(size: int, critical: int) -> None:
     values = [float(2**i) for i in range(size)]  # so that all averages differ
     interval = signed_rank_interval(values)
@@ -47,7 +48,7 @@ def test_intervals_are_cut_at_the_published_ranks(size: int, critical: int) -> N
     assert (interval.low, interval.high) == (averages[critical], averages[-critical - 1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "level"),
     # 1 - 2 P(T <= critical), from the exact distribution counted by hand for small sizes.
     [(2, 0.5), (5, 0.9375), (6, 1 - 2 / 64), (7, 1 - 6 / 128), (8, 1 - 10 / 256)],
@@ -63,7 +64,7 @@ def test_one_value_has_no_interval() -> None:
     assert signed_rank_interval([]) is None
 
 
-@pytest.mark.parametrize("size", range(1, 9))
+@each_row("size", range(1, 9))
 def test_the_signed_rank_distribution_is_the_count_of_all_patterns(size: int) -> None:
     sums = Counter(
         sum(rank for rank, sign in enumerate(signs, 1) if sign)
@@ -113,7 +114,7 @@ def test_holm_by_hand() -> None:
     assert holm([]) == []
 
 
-@pytest.mark.parametrize(("tests", "pairs"), [(1, 6), (2, 7), (12, 9), (20, 10)])
+@each_row(("tests", "pairs"), [(1, 6), (2, 7), (12, 9), (20, 10)])
 def test_the_fewest_pairs_that_can_show_anything(tests: int, pairs: int) -> None:
     assert fewest_pairs(tests) == pairs
     assert 2 / 2**pairs * tests <= 0.05 < 2 / 2 ** (pairs - 1) * tests
@@ -163,7 +164,7 @@ def covered(samples: Sequence[Sequence[float]], truth: float) -> float:
     return hits / len(samples)
 
 
-@pytest.mark.parametrize("pairs", [6, 8, 12])
+@each_row("pairs", [6, 8, 12])
 def test_intervals_cover_the_truth_as_often_as_they_say(pairs: int) -> None:
     chance = random.Random(pairs)
     truth = math.log(1.3)

@@ -6,6 +6,7 @@ import random
 from itertools import permutations
 
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.prove.blocks import pair_blocks
@@ -23,7 +24,7 @@ def block(*medians: float) -> Measurement:
     return Measurement(duration_seconds=float(len(medians)), series=series(*medians))
 
 
-@pytest.mark.parametrize("size", [3, 5, 7])
+@each_row("size", [3, 5, 7])
 def test_p_is_the_share_of_all_orders(size: int) -> None:
     def score(values: tuple[int, ...]) -> int:
         return abs(sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :]))

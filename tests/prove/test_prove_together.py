@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 
 import pytest
+from rows import each_row
+from tiers import REPEAT, dice, draws
 
 from nginx_tune.prove.statistics import holm, sign_flip_p
 from nginx_tune.prove.together import step_down
-
-SEED = random.SystemRandom().randrange(10**6)
 
 
 def by_pair(values: list[float]) -> dict[int, float]:
@@ -43,7 +42,7 @@ def counted(metrics: list[list[float]]) -> list[float]:
 
 def test_six_pairs_that_agree_show_it_of_any_number_of_metrics() -> None:
     """Where Holm could say nothing of any."""
-    chance = random.Random(4)
+    chance = dice("effects")
     effects = [[math.log(2) + chance.gauss(0, 0.02) for _ in range(6)] for _ in range(20)]
     p_values = step_down([by_pair(values) for values in effects])
     assert p_values == pytest.approx([2 / 64] * 20)
@@ -51,25 +50,25 @@ def test_six_pairs_that_agree_show_it_of_any_number_of_metrics() -> None:
 
 
 def test_it_is_what_a_plain_count_gives() -> None:
-    chance = random.Random(SEED)
-    for _ in range(30):
+    chance = dice("by the book")
+    for _ in range(draws(20, 60)):
         count, size = chance.randint(1, 5), chance.randint(2, 7)
         metrics = [
             [chance.gauss(chance.choice((0, 1)), 1) for _ in range(size)] for _ in range(count)
         ]
         found = step_down([by_pair(values) for values in metrics])
-        assert found == pytest.approx(counted(metrics)), f"seed {SEED}"
+        assert found == pytest.approx(counted(metrics)), REPEAT
 
 
 def test_one_metric_has_its_own_p_value() -> None:
-    chance = random.Random(2)
+    chance = dice("one metric")
     for size in (2, 6, 13):
         values = [chance.gauss(0.5, 1) for _ in range(size)]
         assert step_down([by_pair(values)]) == pytest.approx([sign_flip_p(values)])
 
 
 def test_many_pairs_are_sampled_near_the_truth() -> None:
-    chance = random.Random(5)
+    chance = dice("many pairs")
     values = [chance.gauss(0.4, 1) for _ in range(20)]
     assert step_down([by_pair(values)])[0] == pytest.approx(sign_flip_p(values), abs=0.02)
 
@@ -83,12 +82,12 @@ def test_nothing_and_zero_and_pairs_of_their_own() -> None:
     assert step_down([fewer, by_pair([1.0] * 6)]) == pytest.approx([2 / 32, 2 / 64])
 
 
-@pytest.mark.parametrize(("alike", "pairs"), [(0.0, 6), (0.0, 8), (0.7, 6), (0.7, 9)])
+@each_row(("alike", "pairs"), [(0.0, 6), (0.0, 8), (0.7, 6), (0.7, 9)])
 def test_of_equal_arms_at_most_one_run_in_twenty_claims_anything(alike: float, pairs: int) -> None:
     """Twelve metrics, with noise of their own and in common, some with heavy tails."""
-    chance = random.Random(SEED)
+    chance, runs = dice(f"equal arms {alike} {pairs}"), draws(200, 600)
     claimed = 0
-    for _ in range(600):
+    for _ in range(runs):
         common = [chance.gauss(0, 1) for _ in range(pairs)]
         metrics = []
         for number in range(12):
@@ -97,4 +96,4 @@ def test_of_equal_arms_at_most_one_run_in_twenty_claims_anything(alike: float, p
                 [alike * c + (1 - alike) * n for c, n in zip(common, noise, strict=True)]
             )
         claimed += min(step_down([by_pair(values) for values in metrics])) <= 0.05
-    assert claimed <= 600 * 0.05 + 4 * math.sqrt(600 * 0.05 * 0.95), f"seed {SEED}"
+    assert claimed <= runs * 0.05 + 4 * math.sqrt(runs * 0.05 * 0.95), REPEAT

@@ -6,6 +6,7 @@ import random
 from itertools import combinations
 
 import pytest
+from rows import each_row
 
 from nginx_tune.prove.run_comparison import (
     rank_sum_cumulative,
@@ -18,7 +19,7 @@ from nginx_tune.prove.run_comparison import (
 CRITICAL = {(4, 4): 0, (5, 5): 2, (6, 6): 5, (8, 8): 13, (10, 10): 23, (5, 8): 6, (20, 20): 127}
 
 
-@pytest.mark.parametrize(("sizes", "critical"), CRITICAL.items())
+@each_row(("sizes", "critical"), CRITICAL.items())
 def test_critical_values_are_those_of_the_tables(sizes: tuple[int, int], critical: int) -> None:
     cumulative = rank_sum_cumulative(*sizes)
     total = cumulative[-1]
@@ -26,7 +27,7 @@ def test_critical_values_are_those_of_the_tables(sizes: tuple[int, int], critica
     assert 2 * cumulative[critical + 1] / total > 0.05
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 4), (3, 2), (4, 5)])
+@each_row(("first", "second"), [(1, 1), (1, 4), (3, 2), (4, 5)])
 def test_the_distribution_is_that_of_all_arrangements(first: int, second: int) -> None:
     counts = [0] * (first * second + 1)
     for places in combinations(range(first + second), first):

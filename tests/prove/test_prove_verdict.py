@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+from rows import each_row
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, TlsSessions
@@ -87,7 +88,7 @@ def test_columns_and_ratio_stand_on_the_same_middle(make_blocks: MakeBlocks) -> 
     assert (zeros.baseline_middle, zeros.candidate_middle) == (None, None)
 
 
-@pytest.mark.parametrize("pairs", range(1, 6))
+@each_row("pairs", range(1, 6))
 def test_fewer_than_six_pairs_decide_nothing(make_blocks: MakeBlocks, pairs: int) -> None:
     for factor in (1.0, 230.0):
         verdict = judge(make_blocks([(100.0, 100.0 * factor)] * pairs), primary_metric=RATE)
@@ -96,8 +97,8 @@ def test_fewer_than_six_pairs_decide_nothing(make_blocks: MakeBlocks, pairs: int
         assert of(verdict, RATE).pairs_needed == 6
 
 
-@pytest.mark.parametrize("arm", ["baseline", "candidate"])
-@pytest.mark.parametrize(
+@each_row("arm", ["baseline", "candidate"])
+@each_row(
     ("server", "said"),
     [
         (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from subprocess import CompletedProcess
 from typing import get_args
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.observation import CauseId
 from nginx_tune.report.cause_pages import (
@@ -24,7 +24,7 @@ def test_every_cause_has_a_page() -> None:
     assert set(cause_pages()) == set(get_args(CauseId))
 
 
-@pytest.mark.parametrize(("name", "page"), cause_pages().items(), ids=list(cause_pages()))
+@each_row(("name", "page"), cause_pages().items(), ids=list(cause_pages()))
 def test_a_page_says_all(name: str, page: CausePage) -> None:
     assert page.steps
     assert page.beside

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -79,7 +79,7 @@ def test_every_master_stands_on_the_screen_once() -> None:
     assert "not running; its pid file is /run/nginx.pid" in _screen(nginx=idle)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("log", "fact"),
     [
         (ErrorLog(path="/e"), "overflow lines in /e"),
@@ -100,7 +100,7 @@ def test_what_was_held_back_for_less_than_ten_seconds_tells_nothing() -> None:
     assert replace(held, periods=198).ratio == 0.5
 
 
-@pytest.mark.parametrize(("workers", "fires"), [("16", True), ("4", False), ("auto", False)])
+@each_row(("workers", "fires"), [("16", True), ("4", False), ("auto", False)])
 def test_a_quota_is_held_against_workers_by_number(workers: str, fires: bool) -> None:
     held = Throttled(directory="/", periods=1000, throttled_periods=10, throttled_seconds=1.0)
     facts = linux(cpus=64, effective_cpus=4.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.report.file_folding import fold_file
 
@@ -25,7 +25,7 @@ def _uncommented(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("width", [50, 60, 72, 80, 300])
+@each_row("width", [50, 60, 72, 80, 300])
 def test_comments_are_folded_and_stay_comments(width: int) -> None:
     lines = fold_file(CONF, "nginx", width).splitlines()
     assert [line for line in lines if len(line) > width] == (

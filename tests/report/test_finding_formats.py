@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.notices import NOTICES
@@ -89,7 +89,7 @@ FORMATS: dict[str, Callable[[Findings], bytes]] = {
     "github": render_github,
     "markdown": render_findings_markdown,
 }
-EACH = pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS.keys())
+EACH = each_row("render", FORMATS.values(), ids=list(FORMATS))
 
 
 @EACH

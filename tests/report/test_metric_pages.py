@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from subprocess import CompletedProcess
 
-import pytest
+from rows import each_row
 
 from nginx_tune.prove.expression import parse_expression
 from nginx_tune.prove.gates import check_expressions
@@ -39,7 +39,7 @@ def test_every_metric_has_one_page_and_every_page_is_of_metrics() -> None:
     assert described.most_common(1)[0][1] == 1
 
 
-@pytest.mark.parametrize("page", metric_pages().values(), ids=list(metric_pages()))
+@each_row("page", metric_pages().values(), ids=list(metric_pages()))
 def test_a_page_is_found_by_its_metrics_and_says_all(page: MetricPage) -> None:
     for pattern in (*page.metrics, *page.also):
         assert find_metric_page(pattern) is page
@@ -55,7 +55,7 @@ def test_a_page_is_found_by_its_metrics_and_says_all(page: MetricPage) -> None:
     assert max(map(len, text.splitlines())) <= 220
 
 
-@pytest.mark.parametrize("page", metric_pages().values(), ids=list(metric_pages()))
+@each_row("page", metric_pages().values(), ids=list(metric_pages()))
 def test_the_gates_of_a_page_are_its_own_and_can_be_asked(page: MetricPage) -> None:
     check_expressions(page.gates, ["hot", "cold", "memory"])
     for gate in page.gates:
@@ -63,7 +63,7 @@ def test_the_gates_of_a_page_are_its_own_and_can_be_asked(page: MetricPage) -> N
         assert find_metric_page(name) is page, gate
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "title"),
     [
         ("hot.p99", "Response time"),
@@ -79,9 +79,7 @@ def test_names_find_their_page(name: str, title: str) -> None:
     assert page.title.startswith(title)
 
 
-@pytest.mark.parametrize(
-    "name", ["hot", "hot.p98", "hot.ttbf.p99", "server.", ".p99", "hot.errors.none", "x\n.p"]
-)
+@each_row("name", ["hot", "hot.p98", "hot.ttbf.p99", "server.", ".p99", "hot.errors.none", "x\n.p"])
 def test_what_is_no_metric_has_no_page(name: str) -> None:
     assert find_metric_page(name) is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.facts import Nginx, NginxCandidate
 from nginx_tune.report.nginx_choice import choice_lines
@@ -12,7 +12,7 @@ def _other(pid: int, reason: str = "it runs in a container") -> NginxCandidate:
     return NginxCandidate(binary="/usr/sbin/nginx", source="running", pid=pid, reason=reason)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pids", "said"),
     [
         ([7], "of process 7"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import read_tree
@@ -57,7 +57,7 @@ def test_any_label_value_and_help_come_back(label: str, value: float, text: str)
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
-@pytest.mark.parametrize("value", [0.1, 1e-9, 123456789.0, 1e300, math.inf, -math.inf])
+@each_row("value", [0.1, 1e-9, 123456789.0, 1e300, math.inf, -math.inf])
 def test_a_value_comes_back_exactly(value: float) -> None:
     (found,) = parsed(
         render_exposition([Family("x", "gauge", "h", (MetricSample(value),))])

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.cli.audit_formats import FORMATS
 from nginx_tune.cli.plan import FORMATS as PLAN_FORMATS
@@ -71,8 +72,8 @@ def test_the_hostile_tree_would_give_commands(tree: Path) -> None:
     assert commands("x ##[error]y") == ["x ##[error]y"]
 
 
-@pytest.mark.parametrize("main", ["nginx.conf", "::error::main.conf"])
-@pytest.mark.parametrize("form", FORMATS)
+@each_row("main", ["nginx.conf", "::error::main.conf"])
+@each_row("form", FORMATS)
 def test_an_audit_gives_the_runner_no_command(
     run_cli: Run, tree: Path, form: str, main: str
 ) -> None:
@@ -93,9 +94,9 @@ def test_an_audit_gives_the_runner_no_command(
         assert any("a\n::error file=x::pwned\\x0d" in one for one in names), "the name is kept"
 
 
-@pytest.mark.parametrize("form", PLAN_FORMATS)
+@each_row("form", PLAN_FORMATS)
 def test_a_plan_gives_the_runner_no_command(run_cli: Run, tree: Path, form: str) -> None:
-    (tree / "conf.d" / f"{EVIL.replace('/', '')}2.conf").unlink()
+    (tree / "conf.d" / f"{EVIL.replace('/', '')}2.conf").unlink(missing_ok=True)
     (tree / "nginx.conf").write_text(CONF.replace(f'"::error::{EVIL}" on;', ""))
     asked = ("plan", "nginx.conf", "--facts", FACTS, "--kind", "static", "-f", form)
     said = run_cli(*asked, cwd=tree, env={"GITHUB_ACTIONS": "true"})
@@ -140,7 +141,7 @@ def test_an_edited_generated_file_gives_the_runner_no_command(run_cli: Run, tree
     assert commands(said.stdout) == commands(said.stderr) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "asked",
     [
         (EVIL,), (f"--{EVIL}",), ("audit", f"--{EVIL}"), ("audit", "-c", EVIL),
@@ -182,7 +183,8 @@ def test_no_text_takes_long() -> None:
     for text in texts:
         commandless(plain(text))
         commandless(text)
-    assert time.process_time() - started < 5
+    # A tenth of a second; what looks back from every character takes hours.
+    assert time.process_time() - started < 60
 
 
 def test_markup_ends_no_line_of_its_own() -> None:

@@ -14,7 +14,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority, Upload, WebSocket
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority, Upload
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
@@ -33,17 +33,8 @@ from nginx_tune.scenario.files import list_scenarios
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "benchmarks" / "scenarios"
 SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
-
-WITHOUT_ROWS = {
-    "event-stream",
-    "http2-cold-files",
-    "protocols",
-    "quic-migration",
-    "quic-reload",
-    "upload-spill",
-    "websocket",
-}
 
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 
@@ -51,9 +42,7 @@ in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 def test_every_scenario_can_be_run_as_written() -> None:
     for name, scenario in SCENARIOS.items():
         check_scenario(scenario)
-        # What operators report, and no source text, has no rows at all.
-        has_rows = {bool(claim.source_row) for claim in scenario.claims}
-        assert has_rows == {name not in WITHOUT_ROWS}, name
+        assert all(claim.source_row for claim in scenario.claims), name
         assert any(claim.source_figure for claim in scenario.claims), name
 
 
@@ -85,13 +74,6 @@ UPLOADS = ScenarioClass(
     name="uploads",
     source="uploads",
     upload=Upload(bytes=[1]),
-    connections=1,
-    arrivals=Arrivals(kind="closed", users=1),
-)
-CHAT = ScenarioClass(
-    name="chat",
-    source="websocket",
-    websocket=WebSocket(),
     connections=1,
     arrivals=Arrivals(kind="closed", users=1),
 )
@@ -207,21 +189,6 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a weight over HTTP/1.1": (
         {"classes": [msgspec.structs.replace(H3, http3=None, priority=Priority(weight=9))]},
         "classes.priority: weight: of HTTP/2 alone",
-    ),
-    "WebSockets without an origin": (
-        {"classes": [CHAT]},
-        "WebSockets go to the origin: lab.topology proxy",
-    ),
-    "messages of another class": (
-        {"classes": [msgspec.structs.replace(CHAT, source="hot")]},
-        "classes.websocket: of websocket, and only there",
-    ),
-    "messages over HTTP/2": (
-        {
-            "classes": [msgspec.structs.replace(CHAT, http2=Http2(streams=1))],
-            "lab": msgspec.structs.replace(SCENARIOS["websocket"].lab, tls=True),
-        },
-        "classes.websocket: over HTTP/1.1 alone",
     ),
     "a stand-in with settings": (
         {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},
@@ -405,7 +372,7 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
 @in_the_lab
 @pytest.mark.needs("nginx-1.30")
 def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) -> None:
-    blocks = blocks_of(run(run_cli, "quic-reload", seconds="4s"))
+    blocks = blocks_of(run(run_cli, str(MEASURED / "quic-reload.toml"), seconds="4s"))
     lost = {
         arm: {name: sum(part.errors.values()) for name, part in block.classes.items()}
         for arm, block in blocks.items()
@@ -420,22 +387,10 @@ def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) 
 
 @in_the_lab
 @pytest.mark.needs("nginx-1.30")
-def test_clients_whose_port_changes_are_followed_by_one_worker_alone(run_cli: RunCli) -> None:
-    blocks = blocks_of(run(run_cli, "quic-migration", seconds="4s"))
-    quic = {arm: block.classes["h3"].http3 for arm, block in blocks.items()}
-    counted = {arm: one for arm, one in quic.items() if one is not None}
-    assert counted["baseline"].followed_migrations > 5
-    assert counted["baseline"].lost_migrations == 0
-    for arm in ("candidate", "four-older", "default-ids"):
-        assert counted[arm].lost_migrations > 0, arm
-
-
-@in_the_lab
-@pytest.mark.needs("nginx-1.30")
 @pytest.mark.alone  # compares times
 @pytest.mark.thorough
 def test_streams_of_a_cleartext_connection_wait_for_its_one_sendfile(run_cli: RunCli) -> None:
-    result = run(run_cli, "http2-cold-files", seconds="3s")
+    result = run(run_cli, str(MEASURED / "http2-cold-files.toml"), seconds="3s")
     texts = {arm.arm: arm.nginx_conf for arm in result.arms}
     listens = {arm: re.findall(r"listen ([^;]*);", text) for arm, text in texts.items()}
     assert listens["candidate"] == ["127.0.0.1:8080 ssl http2"]

@@ -22,6 +22,7 @@ from nginx_tune.scenario.files import list_scenarios
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
+SPILL = str(Path(__file__).resolve().parents[2] / "benchmarks" / "scenarios" / "upload-spill.toml")
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 
 
@@ -110,7 +111,7 @@ def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None
 @in_the_lab
 @pytest.mark.needs("fuse")
 def test_none_of_the_bodies_that_spill_is_lost(run_cli: RunCli) -> None:
-    check_uploads(run(run_cli, "upload-spill", "--pairs", "1", "--duration", "2s"))
+    check_uploads(run(run_cli, SPILL, "--pairs", "1", "--duration", "2s"))
 
 
 @in_the_lab
@@ -118,7 +119,7 @@ def test_none_of_the_bodies_that_spill_is_lost(run_cli: RunCli) -> None:
 @pytest.mark.alone  # the kernel traces process numbers of the host
 @pytest.mark.thorough
 def test_bodies_that_spill_hold_the_loop_up(run_cli: RunCli) -> None:
-    result = run(run_cli, "upload-spill", "--duration", "4s")
+    result = run(run_cli, SPILL, "--duration", "4s")
     check_uploads(result)
     blocked = {block.arm: block.server.loop_turn_seconds for block in result.measurements}
     seconds = {arm: turns.blocked_seconds or 0.0 for arm, turns in blocked.items() if turns}

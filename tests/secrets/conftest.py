@@ -1,8 +1,7 @@
-"""Secrets of the day: drawn anew in each run, by a seed that is printed."""
+"""Secrets as people have them, drawn by the seed of the run (``tests/tiers.py``)."""
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 
@@ -11,16 +10,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import draw_secrets
-
-SEED = random.SystemRandom().randrange(2**32)
-
-
-def pytest_report_header() -> str:
-    """The seed, so that a failure can be had again."""
-    return f"secrets drawn with seed {SEED}"
+from tiers import dice, draws
 
 
 @pytest.fixture(scope="session")
 def drawn_secrets() -> list[str]:
-    """One of each kind."""
-    return draw_secrets(random.Random(SEED))
+    """One of each kind, or several in `make test-all`."""
+    chance = dice("secrets")
+    return [secret for _ in range(draws(1, 5)) for secret in draw_secrets(chance)]

@@ -1,4 +1,4 @@
-"""Ways to hold a secret, made into whole configurations with a secret drawn at random."""
+"""Ways to hold a secret, made into whole configurations with a secret that is drawn."""
 
 from __future__ import annotations
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from corpus import Way, forms_of, ways
+from rows import each_row
+from tiers import REPEAT
 from twins import twin
 
 from nginx_tune.cli.audit_formats import FORMATS
@@ -29,7 +31,7 @@ WAYS = [way for way in ways() if way.place != "whole"]
 
 def _assert_absent(secret: str, text: str, where: str) -> None:
     for form in forms_of(secret):
-        assert form not in text, f"{where} shows {form!r}: {text[:2000]}"
+        assert form not in text, f"{where} shows {form!r} ({REPEAT}): {text[:2000]}"
 
 
 def _write_tree(folder: Path, secret: str) -> Path:
@@ -62,7 +64,7 @@ def test_a_capture_of_all_ways(tmp_path: Path, drawn_secrets: list[str]) -> None
         _assert_absent(secret, encode(capture).decode(), "the capture")
 
 
-@pytest.mark.parametrize("command", ["audit", "recommend"])
+@each_row("command", ["audit", "recommend"])
 def test_commands_that_read_a_configuration(
     command: str, run_cli: Run, tmp_path: Path, drawn_secrets: list[str]
 ) -> None:
@@ -141,7 +143,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@each_row("error", ERRORS)
 def test_error_lines(error: str, drawn_secrets: list[str]) -> None:
     for secret in drawn_secrets:
         text = Way("", "whole", error).configuration(secret)
@@ -167,71 +169,80 @@ STAY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", STAY)
+@each_row("text", STAY)
 def test_lines_that_hold_none_stay(text: str) -> None:
     assert shown_line(text) == text
 
 
-def _calls(path: Path) -> list[ast.Call]:
-    return [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)]
+_SAYS = {"terminal/saying.py", "terminal/progress.py", "host/collect_command.py"}
+_MAKERS = {
+    "Finding": {"audit/engine.py"},
+    "NginxTest": {"experiment/trial.py"},
+    "ArmText": {"validate/validation.py", "scenario/run.py", "emit/arms.py"},
+    "Capture": {"inspect/inspection.py"},
+}
+_RAW = {"audit/rules/ob_no_status.py", "conf/quoted.py"}
 
 
-def test_nothing_is_said_past_the_one_way_out() -> None:
-    """Only ``terminal/saying`` prints to standard error; progress and usage pages go through it."""
-    allowed = {"terminal/saying.py", "terminal/progress.py", "host/collect_command.py"}
-    found = []
+def test_nothing_in_the_package_goes_past_what_leaves_secrets_out() -> None:
+    found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
-        for call in _calls(path):
-            to_stderr = any(
-                word.arg == "err"
-                and not (isinstance(word.value, ast.Constant) and not word.value.value)
-                for word in call.keywords
-            )
-            prints = ast.unparse(call.func) in {"print", "sys.stderr.write"}
-            if name not in allowed and (to_stderr or prints):
-                found.append(f"{name}:{call.lineno} {ast.unparse(call)[:80]}")
-    # The page that click writes for a group that is called without a command.
-    assert [
-        one for one in found if "NoArgsIsHelp" not in one and "format_message()" not in one
-    ] == []
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        if name not in _SAYS:
+            found += (f"{name}:{line} says {text}" for line, text in _said(nodes))
+        found += (
+            f"{name}:{line} makes a {made}"
+            for line, made in _made(nodes)
+            if name not in _MAKERS[made]
+        )
+        if name not in _RAW:
+            found += (f"{name}:{line} puts raw words into a text" for line in _raw_words(nodes))
+    assert not found, "\n".join(found)
 
 
-_DOCUMENTS = "nginx_tune.documents."
+def _said(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Only ``terminal/saying`` prints to standard error; progress and usage pages go through it.
+
+    But for the page that click writes for a group that is called without a command.
+    """
+    for call in (one for one in nodes if isinstance(one, ast.Call)):
+        to_stderr = any(
+            word.arg == "err"
+            and not (isinstance(word.value, ast.Constant) and not word.value.value)
+            for word in call.keywords
+        )
+        if to_stderr or _prints(call.func):
+            text = ast.unparse(call)[:80]
+            if "NoArgsIsHelp" not in text and "format_message()" not in text:
+                yield call.lineno, text
 
 
-def test_documents_that_quote_a_configuration_are_made_in_one_place() -> None:
-    """A new writer of one of these has to pass what it quotes through ``conf``'s functions."""
-    makers = {
-        "Finding": {"audit/engine.py"},
-        "NginxTest": {"experiment/trial.py"},
-        "ArmText": {"validate/validation.py", "scenario/run.py", "emit/arms.py"},
-        "Capture": {"inspect/inspection.py"},
+def _prints(called: ast.expr) -> bool:
+    if isinstance(called, ast.Name):
+        return called.id == "print"
+    written = isinstance(called, ast.Attribute) and called.attr == "write"
+    return written and ast.unparse(called) == "sys.stderr.write"
+
+
+def _made(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    """What a new writer of such a document quotes has to pass through functions of ``conf``."""
+    documents = {
+        alias.name
+        for one in nodes
+        if isinstance(one, ast.ImportFrom)
+        and (one.module or "").startswith("nginx_tune.documents.")
+        for alias in one.names
     }
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = str(path.relative_to(PACKAGE))
-        tree = ast.parse(path.read_text())
-        documents = {
-            alias.name
-            for one in ast.walk(tree)
-            if isinstance(one, ast.ImportFrom) and (one.module or "").startswith(_DOCUMENTS)
-            for alias in one.names
-        }
-        for call in _calls(path):
-            made = ast.unparse(call.func)
-            if made in makers and made in documents:
-                assert name in makers[made], f"{name}:{call.lineno} makes a {made}"
+    for call in (one for one in nodes if isinstance(one, ast.Call)):
+        made = call.func.id if isinstance(call.func, ast.Name) else ""
+        if made in _MAKERS and made in documents:
+            yield call.lineno, made
 
 
-def test_no_text_is_put_together_of_raw_words() -> None:
+def _raw_words(nodes: list[ast.AST]) -> Iterator[int]:
     """``str(directive)`` is what may be shown; ``words`` is for looking into it."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for text in (
-            one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.JoinedStr)
-        ):
-            for part in ast.walk(text):
-                if isinstance(part, ast.Attribute) and part.attr == "words":
-                    where = f"{path.relative_to(PACKAGE)}:{text.lineno}"
-                    assert where.startswith(("audit/rules/ob_no_status.py", "conf/quoted.py")), (
-                        where
-                    )
+    for text in (one for one in nodes if isinstance(one, ast.JoinedStr)):
+        for part in ast.walk(text):
+            if isinstance(part, ast.Attribute) and part.attr == "words":
+                yield text.lineno

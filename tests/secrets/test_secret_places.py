@@ -9,11 +9,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import tiers
 from corpus import Way, forms_of, ways
+from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Rule
 from nginx_tune.cli.audit_formats import _WRITERS
 from nginx_tune.conf.quoted import TreeSecrets, left_out, redact_message
 from nginx_tune.conf.secrets import redact_configuration, redact_tree
@@ -29,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def _assert_absent(secret: str, text: str, where: str) -> None:
     for form in forms_of(secret):
-        assert form not in text, f"{where} shows {form!r}: {text}"
+        assert form not in text, f"{where} shows {form!r} ({tiers.REPEAT}): {text}"
 
 
 def test_the_corpus_is_large_enough() -> None:
@@ -40,7 +43,7 @@ def test_the_corpus_is_large_enough() -> None:
     assert all("@S@" in way.text or "@B@" in way.text or "@U@" in way.text for way in WAYS)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@each_row("way", WAYS, ids=lambda way: way.name)
 def test_captures(way: Way, drawn_secrets: list[str]) -> None:
     for secret in drawn_secrets:
         data = way.configuration(secret).encode()
@@ -50,7 +53,7 @@ def test_captures(way: Way, drawn_secrets: list[str]) -> None:
         assert redacted.count(b"\n") in {data.count(b"\n"), 1}, "lines stay where they are"
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@each_row("way", WAYS, ids=lambda way: way.name)
 def test_findings_in_every_form(way: Way, drawn_secrets: list[str]) -> None:
     secret = drawn_secrets[0]
     findings = audit(parse_text(way.configuration(secret)), linux())
@@ -62,7 +65,7 @@ def test_findings_in_every_form(way: Way, drawn_secrets: list[str]) -> None:
         _assert_absent(secret, render(findings).decode(), f"{way.name} as {module}")
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@each_row("way", WAYS, ids=lambda way: way.name)
 def test_a_finding_that_quotes_it(way: Way, drawn_secrets: list[str]) -> None:
     """Whatever a rule would say of a directive: as a whole, or of what is left out of it."""
     for secret in drawn_secrets:
@@ -74,7 +77,7 @@ def test_a_finding_that_quotes_it(way: Way, drawn_secrets: list[str]) -> None:
                 _assert_absent(secret, secrets.hide(f'"{literal}" is not right'), way.name)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@each_row("way", WAYS, ids=lambda way: way.name)
 def test_messages_about_it(way: Way, drawn_secrets: list[str]) -> None:
     """nginx quotes arguments whole, in parts behind ``=`` and the directive with them."""
     for secret in drawn_secrets:
@@ -136,7 +139,7 @@ KEPT_MESSAGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", KEPT_MESSAGES)
+@each_row("message", KEPT_MESSAGES)
 def test_messages_that_help_stay(message: str) -> None:
     lines = [
         "events {}",
@@ -151,12 +154,17 @@ def test_messages_that_help_stay(message: str) -> None:
     assert redact_message(line, tree) == line
 
 
-@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
-def test_the_audit_says_the_same_of_a_capture(rule: object) -> None:
-    for example in (rule.bad, rule.good):  # type: ignore[attr-defined]
+@each_row("rule", ALL, ids=lambda rule: rule.id)
+def test_the_audit_says_the_same_of_a_capture(rule: Rule) -> None:
+    """Of a rule's examples by itself, and by all the others in `make test-all`."""
+    rules = ALL if tiers.ALL else (rule,)
+    for example in (rule.bad, rule.good):
         redacted = redact_configuration(example.conf.encode()).decode()
         before, after = (
-            sorted((one.rule, one.line) for one in audit(parse_text(text), example.facts).findings)
+            sorted(
+                (one.rule, one.line)
+                for one in audit(parse_text(text), example.facts, rules).findings
+            )
             for text in (example.conf, redacted)
         )
         assert after == before
@@ -281,9 +289,7 @@ http {
 """
 
 
-@pytest.mark.parametrize(
-    "name", ["backend", "my_own_pool", "kind_of_page", "shop_of_mine", "proxy_pass"]
-)
+@each_row("name", ["backend", "my_own_pool", "kind_of_page", "shop_of_mine", "proxy_pass"])
 def test_a_value_that_is_also_a_name_is_shown_where_it_is_the_name(name: str) -> None:
     tree = parse_text(OWN_NAMES % ("hunter2_x9", "bahnhofstrasse"))
     secrets = TreeSecrets(tree)

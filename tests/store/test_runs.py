@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 from twins import twin
 
-from nginx_tune.documents.base import decode
+from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import Run, RunComparison, Runs
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
@@ -257,7 +258,7 @@ def compare(
 ) -> tuple[int, RunComparison]:
     place = tmp_path / "nginx-tune" / "runs"
     state = {"XDG_STATE_HOME": str(tmp_path)}
-    run = run_cli("runs", "compare", store(a, place), store(b, place), "-f", "json", env=state)
+    run = run_cli("compare", store(a, place), store(b, place), "-f", "json", env=state)
     return run.returncode, decode(RunComparison, run.stdout.encode())
 
 
@@ -278,6 +279,46 @@ def test_without_a_common_baseline_nothing_is_claimed(run_cli: RunCli, tmp_path:
     assert (status, found.outcome) == (4, "inconclusive")
     assert any("different baselines" in warning for warning in found.warnings)
     assert found.metrics[0].ratio == pytest.approx(1.25, rel=0.02)
+
+
+def test_runs_are_compared_by_id_last_and_file(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "nginx-tune" / "runs"
+    first = store(validation(120.0), place)
+    shown = tmp_path / "first.json"
+    run_cli("runs", "show", first, "-f", f"json={shown}", env=state)
+    assert store(validation(150.0), place) != first
+    (later,) = {one.id for one in list_runs(place).runs} - {first}
+    said = run_cli("compare", first[:5], later, env=state)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("Better: ")
+    packed = place / f"{first}.run.gz"
+    for name in (shown, packed):
+        assert run_cli("compare", name, later, env=state).stdout == said.stdout
+    assert run_cli("compare", "last", "last", env=state).returncode == 0
+
+
+def test_documents_of_two_kinds_are_refused(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    run_id = store(validation(120.0), tmp_path / "nginx-tune" / "runs")
+    seen, load, other = (tmp_path / f"{name}.json" for name in ("seen", "load", "other"))
+    seen.write_bytes(encode(Observation()))
+    load.write_bytes(encode(validation(120.0).measurements[0]))
+    other.write_bytes(encode(Runs()))
+    two = "documents of two kinds cannot be compared"
+    for arguments, what in (
+        ((run_id, seen), f"{run_id} is a stored run and {seen} is an observation: {two}"),
+        ((load, run_id), f"{load} is a measurement and {run_id} is a stored run: {two}"),
+        ((seen, seen, "--control", seen, load), f"{load} is a measurement: {two}"),
+        ((run_id, run_id, "--control", run_id, run_id), "--control is for observations"),
+        ((run_id, other), f"{other}: nginx-tune's runs document, which cannot be compared"),
+    ):
+        said = run_cli("compare", *arguments, env=state)
+        assert (said.returncode, said.stdout) == (2, "")
+        assert what in said.stderr
+        assert len(said.stderr.splitlines()) == 1
 
 
 @pytest.mark.needs("root", "nginx", "probe")

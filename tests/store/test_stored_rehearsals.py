@@ -62,6 +62,6 @@ def test_it_is_judged_by_other_gates(run_id: str, run_cli: RunCli) -> None:
 
 
 def test_it_is_compared_with_nothing(run_id: str, run_cli: RunCli) -> None:
-    run = run_cli("runs", "compare", run_id, run_id)
+    run = run_cli("compare", run_id, run_id)
     assert (run.returncode, run.stderr.count("\n")) == (2, 1)
     assert f"run {run_id} is a rehearsal" in run.stderr

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.subject.overwriting import refuse_in_tree
@@ -30,7 +31,7 @@ def _files(site: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         "audit nginx.conf -o conf.d/a.conf",
@@ -56,7 +57,7 @@ def test_a_result_below_an_include_is_refused(run_cli: Run, site: Path, argument
     assert _files(site) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         "-o conf.d/result.txt",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.conf.tree import read_tree
@@ -73,7 +74,7 @@ def test_tcp_nopush_is_not_written_where_no_files_are_sent(tmp_path: Path) -> No
     assert "tcp_nopush on;" in generated(facts, Site(), "cache")
 
 
-@pytest.mark.parametrize(("line", "given", "kept"), [
+@each_row(("line", "given", "kept"), [
     ("tcp_nopush on;", None, True), ("tcp_nopush off;", None, False), ("", None, False),
     ("tcp_nopush on;", False, False), ("", True, True),
 ])  # fmt: skip
@@ -87,7 +88,7 @@ def test_tcp_nopush_stays_as_it_is_installed(
     assert ("tcp_nopush on;" in generated(facts, Site(tcp_nopush=given))) == kept
 
 
-@pytest.mark.parametrize(
+@each_row(
     "main",
     [
         "events {} http { types { text/html html; } }",
@@ -113,7 +114,7 @@ def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Path) -> 
         assert with_standing(facts, LiveHost()) == facts
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "installed", "kind", "lines"),
     [
         (None, None, "static", ["gzip on", "gzip_vary on"]),
@@ -142,7 +143,7 @@ def test_compression_is_the_sites_else_the_installed_ones_else_the_usual(
     assert [line for line in found if line.startswith("gzip")] == lines
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line", ["gzip", "gzip on; user root", "gzip on\nuser root", "gunzip on", "gzip $x", "aio on"]
 )
 def test_a_gzip_line_that_is_none_is_refused(line: str) -> None:
@@ -155,7 +156,7 @@ def test_a_build_without_gzip_gets_none() -> None:
     assert "gzip" not in generated(facts, Site())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "flags", "disabled", "both"),
     [
         ("1.26.3", [], "0", True),
@@ -166,7 +167,7 @@ def test_a_build_without_gzip_gets_none() -> None:
         ("1.2.9", ["--with-ipv6"], "0", False),
     ],
 )
-@pytest.mark.parametrize("tls", [None, TLS])
+@each_row("tls", [None, TLS])
 def test_listens_on_ipv6_where_the_host_and_the_build_have_it(
     version: str, flags: list[str], disabled: str | None, both: bool, tls: SiteTls | None
 ) -> None:
@@ -183,7 +184,7 @@ def test_listens_on_ipv6_where_the_host_and_the_build_have_it(
     assert complete_site(Site(listen=["8080"]), facts, "static").listen == ["8080"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "flags", "tls", "listen", "directive"),
     [
         ("1.25.0", HTTP2, TLS, True, False),

@@ -15,6 +15,7 @@ import termios
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from nginx_tune import cli
 from nginx_tune.documents.base import encode
@@ -175,7 +176,7 @@ def test_carets_stand_below_what_they_are_about() -> None:
     assert shown[at : at + marks.count("^")] == "keepalive_timeout"
 
 
-@pytest.mark.parametrize("unit", ["%", "ms", "s", "µs", "MiB", "GiB/s"])
+@each_row("unit", ["%", "ms", "s", "µs", "MiB", "GiB/s"])
 def test_a_number_stands_on_one_line_with_its_unit(unit: str) -> None:
     text = f"warning: others than the probe and the server used 94 {unit} of what there is"
     for width in range(30, 80):

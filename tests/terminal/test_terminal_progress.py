@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from rich.console import Console
+from rows import each_row
 
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
@@ -101,7 +102,7 @@ def test_how_long_it_may_take() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 120, 200, 240])
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@each_row("encoding", ["utf-8", "ascii"])
 def test_the_display_fits_every_width(width: int, encoding: str) -> None:
     view, _ = _view(width, encoding)
     view.tell(Step("the first block", done=0, total=12, unit="block", live=True))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rows import each_row
 
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Line, Screen, Table, markdown, plain_text
@@ -58,7 +59,7 @@ def test_screens_at_three_widths(name: str, width: int) -> None:
     assert text == file.read_text()
 
 
-@pytest.mark.parametrize("name", SCREENS)
+@each_row("name", SCREENS)
 def test_no_word_is_broken_and_no_line_too_wide(name: str) -> None:
     # A table that is stacked does not name its first column.
     tables = [part for block in SCREENS[name] for part in block if isinstance(part, Table)]

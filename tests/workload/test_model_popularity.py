@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from nginx_tune.documents.tally import Objects
 from nginx_tune.workload.model_popularity import (
@@ -24,7 +24,7 @@ def law(exponent: float, ranks: int = 400, most: float = 1e6) -> list[Counted]:
     return [Counted(round(most / rank**exponent), 1000, 1.0) for rank in range(1, ranks + 1)]
 
 
-@pytest.mark.parametrize("exponent", [0.6, 0.8, 1.0, 1.2])
+@each_row("exponent", [0.6, 0.8, 1.0, 1.2])
 def test_the_exponent_of_a_law_is_found(exponent: float) -> None:
     fit = fit_zipf(law(exponent))
     assert fit is not None

@@ -26,18 +26,13 @@ impl Engine<'_> {
             return;
         };
         let is_settled = connection.carried.as_ref().is_some_and(Carrier::is_settled);
-        let mut moves = false;
         if connection.purpose == Purpose::Spare && is_settled {
             connection.purpose = Purpose::Request;
             let class = &mut self.classes[connection.class];
             let took = self.clock.now() - connection.opened;
-            if let Some(tally) = &mut class.recorder.websockets {
-                tally.opened(took);
-            }
             if connection.transport == Transport::Udp {
                 connection.phase = Phase::Carrying;
                 class.recorder.secured_by_quic(connection.opened, took);
-                moves = true;
             }
             class.spares.retain(|&other| other != slot);
             if let (0, Some(carriers)) = (class.spares.len(), &mut class.carriers) {
@@ -45,9 +40,6 @@ impl Engine<'_> {
                     carriers.stand();
                 }
             }
-        }
-        if moves {
-            self.begin_moving(slot);
         }
     }
 
@@ -75,7 +67,6 @@ impl Engine<'_> {
             self.classes[index].leaving += 1;
         }
         if carried.is_done() {
-            self.note_silent(slot);
             self.close(slot);
         } else if carried.has_unsent() {
             self.unflushed.push(slot);
@@ -88,7 +79,6 @@ impl Engine<'_> {
         if self.is_spare(slot) {
             return self.lose(slot, failure);
         }
-        let failure = self.end_websocket(slot, failure);
         let Some(connection) = &mut self.slots[slot as usize].connection else {
             return;
         };

@@ -13,7 +13,6 @@ use crate::request::{Reached, Request};
 use crate::sources;
 use crate::sys::{self, Dial, Event, WRITABLE};
 use crate::tls::Client;
-use crate::websocket::{Channel, entropy};
 use crate::{http2, http3};
 
 /// A handshake that takes so long was asked for more than once: a kernel waits for a second.
@@ -55,9 +54,6 @@ impl Engine<'_> {
         } else if let Some(streams) = owner.plan.http2 {
             let streams = http2::Multiplex::new(streams, owner.family.windows);
             connection.carried = Some(Carrier::Http2(Box::new(streams)));
-        } else if let Some(plan) = owner.plan.websocket {
-            let channel = Channel::new(plan, owner.opening(opened), entropy());
-            connection.carried = Some(Carrier::WebSocket(Box::new(channel)));
         }
         if owner.endpoint.is_unix() {
             connection.transport = Transport::Unix;
@@ -81,7 +77,7 @@ impl Engine<'_> {
         };
         let token = token(slot, place.generation);
         let class = &mut self.classes[connection.class];
-        if class.quic.is_some() || class.plan.websocket.is_some() {
+        if class.quic.is_some() {
             let deadline = connection.opened.saturating_add(class.timeout);
             class.next_deadline = class.next_deadline.min(deadline);
         }
@@ -96,7 +92,7 @@ impl Engine<'_> {
 
     /// Starts a connect, from another address of this host where this one has no free port; of QUIC also
     /// to whom.
-    pub(super) fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+    fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
         let mut tries = 1;
         loop {
             let dial = Dial {

@@ -33,7 +33,6 @@ mod deadlines;
 mod ending;
 mod event_streams;
 mod hold;
-mod migrate;
 mod outcome;
 mod pace;
 mod quic;
@@ -42,7 +41,6 @@ mod start;
 mod streams;
 mod traffic;
 mod uploads;
-mod websockets;
 
 use self::acknowledge::{Unacknowledged, still_waits};
 use self::ending::INTERRUPTED_DRAIN;
@@ -85,8 +83,6 @@ pub struct Engine<'p> {
     ended: Vec<Ended>,
     /// When connections of QUIC are to be woken.
     alarms: Resting,
-    /// When connections of QUIC change their port, or have waited too long after that.
-    moves: Resting,
     /// Why the first session that failed did.
     tls_fault: Option<String>,
     /// Why the first connection of QUIC that failed did.
@@ -159,7 +155,6 @@ impl<'p> Engine<'p> {
             unflushed: Vec::new(),
             ended: Vec::new(),
             alarms: Resting::default(),
-            moves: Resting::default(),
             tls_fault: None,
             quic_fault: None,
             unacknowledged: Unacknowledged::default(),
@@ -214,7 +209,6 @@ impl<'p> Engine<'p> {
             self.wake(now);
             self.pace_bodies(now);
             self.ring(now);
-            self.migrate(now);
             self.release(now);
             self.expire(now);
             self.cut_event_streams(now);
@@ -334,8 +328,7 @@ impl<'p> Engine<'p> {
             .min(acknowledge)
             .min(self.resting.next_moment())
             .min(self.paced.next_moment())
-            .min(self.alarms.next_moment())
-            .min(self.moves.next_moment());
+            .min(self.alarms.next_moment());
         let now = self.clock.now();
         // After the last arrival none is opened to be held.
         if now < self.stop_at {
@@ -390,7 +383,7 @@ fn closed_users(plan: &Plan) -> Option<usize> {
         let arrivals = &class.arrivals;
         // Who waits for events wants to see them as they come.
         // And who sends a body wants to go on as soon as it may.
-        (arrivals.is_closed() && class.event_stream.is_none() && !class.sends_data())
+        (arrivals.is_closed() && class.event_stream.is_none() && class.upload.is_none())
             .then(|| users + plan.stripe.share(arrivals.users()))
     })
 }

@@ -101,11 +101,6 @@ impl<'p> Engine<'p> {
         let now = self.clock.now();
         for slot in &self.slots {
             if let Some(connection) = &slot.connection {
-                if let Some(Carrier::WebSocket(channel)) = &connection.carried {
-                    self.classes[connection.class]
-                        .recorder
-                        .cut_websocket(channel);
-                }
                 for exchange in connection.carried.iter().flat_map(Carrier::exchanges) {
                     let recorder = &mut self.classes[exchange.class].recorder;
                     recorder.censor(&exchange.request, exchange.reached(), now);

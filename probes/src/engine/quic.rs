@@ -73,19 +73,17 @@ impl Engine<'_> {
         self.quic_fault = self.quic_fault.take().or(why);
     }
 
-    /// Gives up the handshakes of QUIC and the openings of WebSockets of a class whose time is up; when the
-    /// next one's is.
+    /// Gives up the handshakes of QUIC of a class whose time is up; when the next one's is.
     pub(super) fn expire_handshakes(&mut self, index: usize, now: Nanos, timeout: Nanos) -> Nanos {
         let mut next = NEVER;
-        let class = &self.classes[index];
-        if class.quic.is_none() && class.plan.websocket.is_none() {
+        if self.classes[index].quic.is_none() {
             return next;
         }
         for slot in 0..self.slots.len() as u32 {
             let Some(connection) = &self.slots[slot as usize].connection else {
                 continue;
             };
-            if connection.class != index || !is_opening(connection) {
+            if connection.class != index || connection.phase != Phase::Securing {
                 continue;
             }
             let deadline = connection.opened.saturating_add(timeout);
@@ -93,23 +91,12 @@ impl Engine<'_> {
                 next = next.min(deadline);
                 continue;
             }
-            if connection.transport == Transport::Udp {
-                self.quic_fault.get_or_insert_with(|| {
-                    "no answer to a handshake: nothing speaks QUIC there, or a filter drops UDP"
-                        .into()
-                });
-            }
+            self.quic_fault.get_or_insert_with(|| {
+                "no answer to a handshake: nothing speaks QUIC there, or a filter drops UDP".into()
+            });
             self.lose_carrier(slot, Failure::ConnectTimeout);
         }
         next
-    }
-}
-
-/// Whether a handshake of QUIC, or the opening of a WebSocket with what comes before, is under way.
-fn is_opening(connection: &Connection) -> bool {
-    match &connection.carried {
-        Some(Carrier::WebSocket(channel)) => !channel.is_settled(),
-        _ => connection.phase == Phase::Securing,
     }
 }
 
@@ -120,13 +107,6 @@ fn carried(connection: Option<&mut Connection>) -> Option<&mut Carrier> {
 /// Counts what the streams of a connection came to, which is gone with that. A server of QUIC is told;
 /// one of TCP sees it.
 pub(super) fn part(mut connection: Connection, classes: &mut [Class<'_>]) {
-    let recorder = &mut classes[connection.class].recorder;
-    if let Some(Carrier::WebSocket(channel)) = &mut connection.carried {
-        channel.leave();
-        // Whether it comes there is of no matter.
-        let _ = connection.send_carried();
-        return;
-    }
     let Some(carried) = &mut connection.carried else {
         return;
     };
@@ -140,5 +120,7 @@ pub(super) fn part(mut connection: Connection, classes: &mut [Class<'_>]) {
             streams.sent();
         }
     }
-    recorder.count_streams(carried, dropped);
+    classes[connection.class]
+        .recorder
+        .count_streams(carried, dropped);
 }

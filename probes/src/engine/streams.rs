@@ -1,4 +1,4 @@
-//! Requests as streams of connections that carry many at once (HTTP/2, HTTP/3), or as messages over them.
+//! Requests as streams of connections that carry many at once (HTTP/2, HTTP/3).
 //!
 //! Such connections are opened at the start and held; a request goes to the one with room that was
 //! used least recently, else it waits with its intended time. What was refused unseen is sent again.
@@ -41,9 +41,7 @@ impl Engine<'_> {
         let Some(carried) = carried(&mut self.slots, slot) else {
             return class.wait(request);
         };
-        if class.plan.websocket.is_none() {
-            class.render_block(&request, &mut self.rendered);
-        }
+        class.render_block(&request, &mut self.rendered);
         request.sent = self.clock.now();
         let mut exchange = Exchange::new(request);
         exchange.class = index;
@@ -58,7 +56,6 @@ impl Engine<'_> {
         carried.open(exchange, &self.rendered, class.family.manner.as_ref());
         let has_room = carried.has_room();
         carried.known_mut().has_room = has_room;
-        let moves = carried.moves_by(request.sent);
         class.recorder.dispatched(&request);
         class.in_flight += 1;
         if let (true, Some(carriers)) = (has_room, &mut self.classes[owner].carriers) {
@@ -66,20 +63,12 @@ impl Engine<'_> {
         }
         self.total_sent += 1;
         self.unflushed.push(slot);
-        if moves {
-            self.moves.push(
-                request.sent,
-                token(slot, self.slots[slot as usize].generation),
-            );
-        }
-        self.count_message(index);
     }
 
     /// Sends what the connections were given since this was last called.
     pub(super) fn flush_streams(&mut self) {
         while let Some(slot) = self.unflushed.pop() {
             self.flush_carried(slot);
-            self.go_on_with_messages(slot);
         }
     }
 
@@ -130,7 +119,6 @@ impl Engine<'_> {
     pub(super) fn carry(&mut self, slot: u32, event: Event, now: &mut Nanos) {
         if event.is_writable() {
             self.flush_carried(slot);
-            self.go_on_with_messages(slot);
         }
         let place = &mut self.slots[slot as usize];
         let Some(connection) = &mut place.connection else {
@@ -180,7 +168,6 @@ impl Engine<'_> {
                     .for_each(|it| recorder.note_piece(it, now));
             }
         }
-        self.note_messages(slot, now);
         self.settle(slot);
         if self.was_of_no_use(slot, &ended) {
             self.classes[index].spare_failed(now);
@@ -195,7 +182,6 @@ impl Engine<'_> {
         match state {
             Carried::Waiting => self.await_more(slot, token),
             Carried::Unfinished => {}
-            Carried::Refused(status) => self.refuse(slot, status),
             Carried::Closed(failure) => {
                 self.explain(slot, failure);
                 self.lose_carrier(slot, failure);
@@ -271,14 +257,6 @@ impl Engine<'_> {
                     None => class.succeeded(&request, exchange.first_byte, now),
                     Some(failure) => class.failed(&request, exchange.reached(), failure, now),
                 }
-            }
-            End::Echo => {
-                class.spare_failures = 0;
-                if let Some(connection) = &mut self.slots[slot as usize].connection {
-                    connection.served += 1;
-                }
-                self.pace.answered(now.saturating_sub(request.sent));
-                class.succeeded(&request, exchange.first_byte, now);
             }
             End::Failed(failure) => {
                 class.recorder.close_body(&exchange, Some(failure), now);

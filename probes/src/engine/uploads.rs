@@ -227,7 +227,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn count_sent(&mut self, index: usize, bytes: u64, now: Nanos) {
+    fn count_sent(&mut self, index: usize, bytes: u64, now: Nanos) {
         self.classes[index].recorder.sent_body(bytes, now);
         self.count_bytes(bytes);
     }

@@ -1,6 +1,5 @@
 //! One connection's streams: which requests are under way, and what came of them.
 
-mod moving;
 mod reading;
 
 use std::io;
@@ -9,7 +8,6 @@ use std::net::SocketAddr;
 
 use quinn_proto::{Dir, Event, StreamEvent, StreamId, VarInt};
 
-use self::moving::Moves;
 use super::answer::Answer;
 use super::client::Client;
 use super::fault::Fault;
@@ -53,7 +51,6 @@ pub struct Multiplex {
     /// Of all streams since the last of these.
     taken_bytes: u64,
     tally: Tally,
-    moves: Moves,
     /// Bytes of bodies.
     sent_bytes: u64,
     /// What its class knows of it.
@@ -70,8 +67,6 @@ struct Stream {
     unsent: Vec<u8>,
     /// Read since the flush of this number.
     taken: (u64, u64),
-    /// The connection changed its port while it was under way.
-    is_moved: bool,
 }
 
 impl Stream {
@@ -105,7 +100,6 @@ impl Multiplex {
             flushes: 0,
             taken_bytes: 0,
             tally: Tally::default(),
-            moves: Moves::default(),
             sent_bytes: 0,
             known: Known::default(),
             alarm: NEVER,
@@ -160,7 +154,7 @@ impl Multiplex {
     pub fn traffic(&self) -> Traffic {
         Traffic {
             handshakes: u64::from(self.is_settled),
-            ..self.moved(self.quic.traffic())
+            ..self.quic.traffic()
         }
     }
 
@@ -193,7 +187,6 @@ impl Multiplex {
             answer: Answer::new(exchange),
             unsent,
             taken: (self.flushes, 0),
-            is_moved: false,
         });
         self.write(id, now);
         self.reserve();
@@ -217,7 +210,6 @@ impl Multiplex {
     /// Takes a datagram that has come; what that came to is told by `advance`.
     pub fn take(&mut self, datagram: &[u8], now: Nanos) {
         self.quic.take(datagram, now);
-        self.note_following();
     }
 
     /// The next datagram to send, the same until it was.
@@ -282,9 +274,7 @@ impl Multiplex {
                     for id in ids {
                         body_bytes += self.read(id, now, ended)?;
                     }
-                    let mut lost = quic::lost(&reason, self.is_settled);
-                    self.lose_the_way(&mut lost, &reason);
-                    self.lost = Some(lost);
+                    self.lost = Some(quic::lost(&reason, self.is_settled));
                 }
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     while let Some(id) = self.quic.connection.streams().accept(Dir::Uni) {

@@ -14,11 +14,9 @@ use super::frame::variable;
 use super::traffic::Traffic;
 use crate::clock::{Clock, Nanos};
 use crate::failure::Failure;
-use crate::plan::MigrationKind;
 
-/// The numbers of `initial_max_streams_bidi` and `disable_active_migration` (RFC 9000 §18.2).
+/// The number of `initial_max_streams_bidi` (RFC 9000 §18.2).
 const MAX_STREAMS: u64 = 0x08;
-const NO_MIGRATION: u64 = 0x0c;
 
 /// What a server says why may be as long as a packet.
 const LONGEST_REASON_CHARACTERS: usize = 160;
@@ -151,30 +149,9 @@ impl Quic {
         None
     }
 
-    /// Whether the handshake is confirmed: before that no client may change its address (RFC 9000 §9).
-    pub(super) fn is_confirmed(&self) -> bool {
-        self.connection.stats().frame_rx.handshake_done > 0
-    }
-
-    /// Takes note that datagrams go from another port from now on: whether that may be.
-    pub(super) fn change_port(&mut self, kind: MigrationKind) -> bool {
-        match kind {
-            // A client that knows nothing of it has something to say soon, if only that it is there.
-            MigrationKind::Rebinding => self.connection.ping(),
-            MigrationKind::Migration if self.parameter(NO_MIGRATION).is_some() => return false,
-            MigrationKind::Migration => self.connection.local_address_changed(),
-        }
-        true
-    }
-
     /// The round trip, smoothed (RFC 9002 §5.3).
     pub(super) fn round_trip(&self) -> Nanos {
         self.connection.rtt().as_nanos() as Nanos
-    }
-
-    /// Frames that acknowledge what the probe sent.
-    pub(super) fn acknowledgements(&self) -> u64 {
-        self.connection.stats().frame_rx.acks
     }
 
     /// What it came to.
@@ -184,7 +161,6 @@ impl Quic {
             datagrams_sent: stats.udp_tx.datagrams,
             datagrams_received: stats.udp_rx.datagrams,
             lost_packets: stats.path.lost_packets,
-            path_challenges: stats.frame_rx.path_challenge,
             ..Traffic::default()
         }
     }

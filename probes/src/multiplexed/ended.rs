@@ -17,8 +17,6 @@ pub struct Known {
 pub enum End {
     /// With its response.
     Whole,
-    /// With the echo of a message over a WebSocket.
-    Echo,
     /// Otherwise.
     Failed(Failure),
     /// The server refused it unseen: it may be sent again.

@@ -44,10 +44,11 @@ impl Plan {
         )?;
         // Whose the server is, is looked at once, before the run.
         require(
-            self.start_at_unix_seconds.is_none() || !self.classes.iter().any(Class::sends_data),
+            self.start_at_unix_seconds.is_none()
+                || self.classes.iter().all(|it| it.upload.is_none()),
             || {
-                "start_at_unix_seconds does not go with upload and websocket: the server may be \
-                 another's by then"
+                "start_at_unix_seconds does not go with upload: the server may be another's by \
+                 then"
                     .into()
             },
         )?;
@@ -187,9 +188,6 @@ impl Class {
         if let Some(stream) = &self.event_stream {
             stream.check(self)?;
         }
-        if let Some(websocket) = self.websocket {
-            websocket.check(self)?;
-        }
         check_method(self)?;
         if let Some(priority) = &self.priority {
             priority.check(self)?;
@@ -203,11 +201,6 @@ impl Class {
         let (protocol, streams) = match (self.http2, self.http3) {
             (None, None) if !is_one_stream => {
                 return Err("has read_pace_of connection, which is of http2".into());
-            }
-            (None, None)
-                if self.websocket.is_some() && self.connection_use == ConnectionUse::Turns =>
-            {
-                return Err("has connection_use, which websocket has not: all are held".into());
             }
             (None, None) => return Ok(()),
             (Some(streams), None) => ("http2", streams),

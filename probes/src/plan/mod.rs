@@ -15,24 +15,20 @@ mod arrivals;
 mod check;
 mod event_stream;
 mod family;
-mod migration;
 mod paths;
 mod priority;
 mod read;
 mod streams;
 mod target;
 mod upload;
-mod websocket;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
 pub use self::event_stream::EventStream;
-pub use self::migration::{Migration, MigrationKind};
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
 pub use self::priority::{Priority, Tree};
 pub use self::streams::Streams;
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
 pub use self::upload::Upload;
-pub use self::websocket::WebSocket;
 
 /// The schema that a plan must name.
 pub const SCHEMA: &str = "nginx-tune/loadplan/1";
@@ -128,8 +124,6 @@ pub struct Class {
     pub upload: Option<Upload>,
     /// How urgent its answers are; none says nothing of it.
     pub priority: Option<Priority>,
-    /// How its requests are messages over WebSockets; none where they are requests of HTTP.
-    pub websocket: Option<WebSocket>,
 }
 
 /// What a slow client of HTTP/2 gives back slowly.
@@ -148,13 +142,7 @@ const SLOW_RECEIVE_BUFFER_BYTES: usize = 4096;
 impl Class {
     /// How its connections carry many requests at once; none is HTTP/1.1.
     pub fn streams(&self) -> Option<Streams> {
-        let messages = self.websocket.map(WebSocket::streams);
-        self.http2.or(self.http3).or(messages)
-    }
-
-    /// Whether its load is data that it gives a server, and is for none but our own.
-    pub fn sends_data(&self) -> bool {
-        self.upload.is_some() || self.websocket.is_some()
+        self.http2.or(self.http3)
     }
 
     /// How many connections are held open, whether there is something to send or not.

@@ -84,7 +84,6 @@ impl Read for Class {
             event_stream: fields.optional("event_stream")?,
             upload: fields.optional("upload")?,
             priority: fields.optional("priority")?,
-            websocket: fields.optional("websocket")?,
         };
         fields.end()?;
         let mut headers = class.headers.keys();

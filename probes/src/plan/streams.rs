@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::Migration;
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -21,8 +20,6 @@ pub struct Streams {
     pub stream_window_bytes: u32,
     /// The same of all responses on a connection together.
     pub connection_window_bytes: u32,
-    /// When its connections change the port that they come from; none where they keep it.
-    pub migration: Option<Migration>,
 }
 
 impl Default for Streams {
@@ -33,7 +30,6 @@ impl Default for Streams {
             streams: 100,
             stream_window_bytes: 6 << 20,
             connection_window_bytes: 15 << 20,
-            migration: None,
         }
     }
 }
@@ -53,11 +49,6 @@ impl Streams {
                 return Err(format!("needs {protocol}.{name} from {least} to {most}"));
             }
         }
-        if self.migration.is_some() && protocol != "http3" {
-            return Err(format!(
-                "has {protocol}.migration: a connection of TCP is its addresses and ports"
-            ));
-        }
         Ok(())
     }
 }
@@ -74,7 +65,6 @@ impl Read for Streams {
                 "connection",
                 default.connection_window_bytes,
             )?,
-            migration: fields.optional("migration")?,
         };
         fields.end()?;
         Ok(streams)

@@ -9,7 +9,6 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::multiplexed::Ended;
 use crate::sys::is_temporary;
-use crate::websocket::Over;
 
 /// How a connection stands after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +19,8 @@ pub enum Carried {
     Unfinished,
     /// It carries nothing any more.
     Closed(Failure),
-    /// What came was no HTTP/2, HTTP/3 or WebSocket, and why.
+    /// What came was no HTTP/2 or HTTP/3, and why.
     Faulty(&'static str),
-    /// The opening of a WebSocket was answered with this status.
-    Refused(u16),
 }
 
 impl Receiver {
@@ -70,21 +67,21 @@ impl Receiver {
         let Connection {
             stream,
             tls,
-            carried: Some(carried),
+            carried: Some(Carrier::Http2(streams)),
             exchange,
             ..
         } = connection
         else {
             return Ok((true, Carried::Waiting));
         };
-        let mut over = None;
+        let mut fault = None;
         let mut take = |bytes: &[u8]| {
             *now = clock.now();
             exchange.last_byte = *now;
-            if over.is_none() {
-                match feed(carried, bytes, *now, ended) {
+            if fault.is_none() {
+                match streams.feed(bytes, *now, ended) {
                     Ok(count) => *body_bytes += count,
-                    Err(found) => over = Some(found),
+                    Err(found) => fault = Some(found),
                 }
             }
         };
@@ -96,33 +93,11 @@ impl Receiver {
             take(&self.buffer[..count]);
             (count < self.buffer.len(), count == 0)
         };
-        let state = match over {
-            Some(over) => over,
+        let state = match fault {
+            Some(fault) => Carried::Faulty(fault.text()),
             None if is_over => Carried::Closed(Failure::Empty),
             None => Carried::Waiting,
         };
         Ok((drained, state))
-    }
-}
-
-/// Gives bytes to what a connection carries; how many were of bodies, or how that stands then.
-fn feed(
-    carried: &mut Carrier,
-    bytes: &[u8],
-    now: Nanos,
-    ended: &mut Vec<Ended>,
-) -> Result<u64, Carried> {
-    match carried {
-        Carrier::Http2(streams) => {
-            let taken = streams.feed(bytes, now, ended);
-            taken.map_err(|fault| Carried::Faulty(fault.text()))
-        }
-        Carrier::WebSocket(channel) => channel.feed(bytes, now, ended).map_err(|over| match over {
-            Over::Fault(fault) => Carried::Faulty(fault.text()),
-            Over::Refused(status) => Carried::Refused(status),
-            Over::Closed => Carried::Closed(Failure::Closed),
-        }),
-        // It comes in datagrams.
-        Carrier::Http3(_) => Ok(0),
     }
 }

@@ -17,13 +17,11 @@ use crate::multiplexed::Tally;
 use crate::request::{Reached, Request};
 use crate::tls::{Agreed, Session};
 use crate::upload;
-use crate::websocket;
 use crate::workers::Workers;
 
 mod event_streams;
 mod series;
 mod uploads;
-mod websockets;
 
 pub use self::series::{Second, Series, first_second_end};
 
@@ -89,8 +87,6 @@ pub struct Recorder {
     pub event_streams: Option<Box<event_stream::Tally>>,
     /// What the bodies of its requests came to, where they have such.
     pub uploads: Option<Box<upload::Tally>>,
-    /// What its WebSockets came to, where it has such.
-    pub websockets: Option<Box<websocket::Tally>>,
     /// The measured time, second by second.
     pub series: Series,
 }
@@ -130,7 +126,6 @@ impl Recorder {
             traffic: None,
             event_streams: None,
             uploads: None,
-            websockets: None,
         }
     }
 
@@ -180,9 +175,6 @@ impl Recorder {
             own.add(theirs);
         }
         if let (Some(own), Some(theirs)) = (&mut self.uploads, &other.uploads) {
-            own.add(theirs);
-        }
-        if let (Some(own), Some(theirs)) = (&mut self.websockets, &other.websockets) {
             own.add(theirs);
         }
         self.series.add(&other.series);

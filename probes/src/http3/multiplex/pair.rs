@@ -1,6 +1,6 @@
 //! A server of QUIC that says what it is told, in memory, and the probe's end.
 
-#[path = "../../../tests/ground_truth/certificate.rs"]
+#[path = "../../../tests/probe/ground_truth/certificate.rs"]
 mod certificate;
 
 use std::net::SocketAddr;
@@ -43,8 +43,6 @@ pub(super) enum Say {
 pub(super) struct Pair {
     pub(super) client: Multiplex,
     pub(super) ended: Vec<Ended>,
-    /// Where the client's datagrams come from.
-    pub(super) from: SocketAddr,
     clock: Clock,
     endpoint: Endpoint,
     server: Option<(ConnectionHandle, Connection)>,
@@ -83,7 +81,7 @@ fn client(plan: Streams) -> Client {
     Client::new(&tls, plan).expect("a client of QUIC")
 }
 
-fn server(most_streams: u8, protocol: &[u8], lets_migrate: bool) -> Endpoint {
+fn server(most_streams: u8, protocol: &[u8]) -> Endpoint {
     let decoded = |text: &str| STANDARD.decode(text).expect("base64");
     let chain = vec![CertificateDer::from(decoded(CERTIFICATE))];
     let key = PrivateKeyDer::try_from(decoded(KEY)).expect("a key");
@@ -98,7 +96,6 @@ fn server(most_streams: u8, protocol: &[u8], lets_migrate: bool) -> Endpoint {
     let mut transport = TransportConfig::default();
     transport.max_concurrent_bidi_streams(most_streams.into());
     config.transport_config(Arc::new(transport));
-    config.migration(lets_migrate);
     Endpoint::new(
         Arc::new(EndpointConfig::default()),
         Some(Arc::new(config)),
@@ -111,23 +108,13 @@ impl Pair {
     /// A server that takes so many requests at once, and a probe that sends as many as it may, after their
     /// handshake.
     pub(super) fn new(most_streams: u8, plan: Streams, protocol: &[u8]) -> Self {
-        Self::with(server(most_streams, protocol, true), plan)
-    }
-
-    /// The same of a server that lets no connection migrate.
-    pub(super) fn of_a_place(plan: Streams) -> Self {
-        Self::with(server(9, b"h3", false), plan)
-    }
-
-    fn with(endpoint: Endpoint, plan: Streams) -> Self {
         let clock = Clock::start();
-        let [at, from] = addresses();
+        let [at, _] = addresses();
         let mut pair = Self {
             client: Multiplex::start(&client(plan), at, clock).expect("a connection"),
             ended: Vec::new(),
-            from,
             clock,
-            endpoint,
+            endpoint: server(most_streams, protocol),
             server: None,
             control: None,
             unsent: Vec::new(),
@@ -179,7 +166,7 @@ impl Pair {
 
     /// Carries datagrams until there are none; how many bytes of bodies came.
     pub(super) fn talk(&mut self) -> Result<u64, Fault> {
-        let ([at, _], from) = (addresses(), self.from);
+        let [at, from] = addresses();
         let (mut bytes, mut fault) = (0, None);
         loop {
             let mut moved = false;

@@ -67,7 +67,6 @@ impl Multiplex {
         self.tally.window_stalls += u64::from(stalls);
         if let Some(end) = end {
             let stream = self.streams.swap_remove(place);
-            self.moves.answers += u64::from(stream.is_moved && matches!(end, End::Whole));
             let exchange = stream.answer.exchange;
             if exchange.is_uploading() {
                 // The server wants no more of its body.

@@ -2,12 +2,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::pair::{Pair, Say};
-use crate::clock::{NEVER, SECOND};
 use crate::failure::Failure;
 use crate::http3::Fault;
 use crate::multiplexed::End;
 use crate::mutations::Mutations;
-use crate::plan::{Migration, MigrationKind, Streams};
+use crate::plan::Streams;
 
 const SETTINGS: &[u8] = b"\0\x04\x00";
 
@@ -199,7 +198,6 @@ fn a_window_that_runs_low_is_counted() {
         streams: 1,
         stream_window_bytes: 65_535,
         connection_window_bytes: 1 << 20,
-        ..Streams::default()
     };
     for (plan, low) in [(small, true), (Streams::default(), false)] {
         let mut pair = Pair::new(1, plan, b"h3");
@@ -227,108 +225,6 @@ fn a_window_that_runs_low_is_counted() {
         assert_eq!(ends(&mut pair), [(0, End::Whole)]);
         assert_eq!(pair.client.tally().window_stalls > 0, low, "{plan:?}");
     }
-}
-
-/// A connection that changes its port after so many requests, or so long.
-fn moving(kind: MigrationKind, every: u64, every_requests: u64) -> Pair {
-    let plan = Streams {
-        migration: Some(Migration {
-            kind,
-            every,
-            every_requests,
-        }),
-        ..Streams::default()
-    };
-    let mut pair = Pair::new(9, plan, b"h3");
-    pair.say(&[Say::Control(SETTINGS.to_vec())]).expect("good");
-    pair
-}
-
-#[test]
-fn a_server_follows_a_connection_to_its_new_port() {
-    for kind in [MigrationKind::Rebinding, MigrationKind::Migration] {
-        let mut pair = moving(kind, NEVER, 2);
-        assert_eq!(pair.client.begin_moving(0.5, 0), NEVER);
-        pair.ask(1);
-        assert!(!pair.client.moves_by(NEVER - 1), "one request of two");
-        pair.ask(1);
-        pair.talk().expect("good");
-        assert!(pair.client.moves_by(1) && pair.client.can_move());
-        assert_eq!(pair.client.put_off_moving(1), NEVER);
-        assert!(!pair.client.moves_by(1), "after two more");
-        assert!(pair.client.change_port(3, 1));
-        assert_eq!(pair.client.unfollowed_since(), Some(1));
-        assert!(!pair.client.can_move(), "the last one is not followed yet");
-        pair.from.set_port(50_001);
-        pair.talk().expect("good");
-        assert_eq!(pair.client.unfollowed_since(), None, "{kind:?}");
-        let answer = [Say::Bytes(0, GOOD.to_vec()), Say::End(0)];
-        pair.say(&answer).expect("good");
-        assert_eq!(ends(&mut pair), [(0, End::Whole)]);
-        let traffic = pair.client.traffic();
-        assert_eq!((traffic.migrations, traffic.followed_migrations), (1, 1));
-        assert_eq!(traffic.lost_migrations, 0);
-        assert!(traffic.path_challenges >= 1, "whose the port is");
-        assert_eq!((traffic.moved_requests, traffic.moved_answers), (2, 1));
-        assert_eq!(traffic.dropped_datagrams, 3, "of the socket that is gone");
-    }
-}
-
-#[test]
-fn a_server_that_lets_no_connection_migrate_is_obeyed_and_a_nat_obeys_nobody() {
-    for (kind, moves) in [
-        (MigrationKind::Rebinding, true),
-        (MigrationKind::Migration, false),
-    ] {
-        let mut pair = Pair::of_a_place(Streams {
-            migration: Some(Migration {
-                kind,
-                every: SECOND,
-                every_requests: u64::MAX,
-            }),
-            ..Streams::default()
-        });
-        assert!(pair.client.is_settled());
-        assert_eq!(pair.client.change_port(0, SECOND), moves, "{kind:?}");
-        let changes = pair.client.traffic().migrations;
-        assert_eq!(
-            (changes, pair.client.unfollowed_since().is_some()),
-            (u64::from(moves), moves)
-        );
-    }
-}
-
-#[test]
-fn a_connection_that_nobody_follows_is_lost_by_that() {
-    let mut pair = moving(MigrationKind::Rebinding, 2 * SECOND, u64::MAX);
-    let first = pair.client.begin_moving(0.5, SECOND);
-    assert_eq!(first, 2 * SECOND);
-    assert!(!pair.client.moves_by(first - 1) && pair.client.moves_by(first));
-    pair.ask(1);
-    assert_eq!(pair.client.put_off_moving(first), first + 2 * SECOND);
-    assert!(pair.client.change_port(0, first));
-    pair.client.give_up_moving();
-    let traffic = pair.client.traffic();
-    assert_eq!((traffic.migrations, traffic.followed_migrations), (1, 0));
-    assert_eq!((traffic.lost_migrations, traffic.moved_answers), (1, 0));
-}
-
-#[test]
-fn a_connection_that_is_closed_after_a_change_says_so() {
-    let mut pair = moving(MigrationKind::Rebinding, SECOND, u64::MAX);
-    pair.client.begin_moving(0.5, 0);
-    pair.ask(1);
-    pair.client.change_port(0, SECOND);
-    pair.say(&[Say::Close(0x100)]).expect("good");
-    let why = pair.client.take_reason();
-    // The server's word may have come after its acknowledgement: then it had followed.
-    let traffic = pair.client.traffic();
-    assert_eq!(traffic.followed_migrations + traffic.lost_migrations, 1);
-    let is_lost = traffic.lost_migrations == 1;
-    assert_eq!(
-        why.is_some_and(|why| why.contains("change of port")),
-        is_lost
-    );
 }
 
 #[test]

@@ -25,7 +25,6 @@ fn slow(streams: usize, bytes_per_second: Option<u64>, stream_bytes: u32) -> Mul
         streams,
         stream_window_bytes: WINDOW,
         connection_window_bytes: 2 * WINDOW,
-        ..Streams::default()
     };
     let windows = Windows {
         stream_bytes,

@@ -1,0 +1,23 @@
+"""Decisions that are made once for all tests that share their inputs: a tenth of a second each."""
+
+from __future__ import annotations
+
+from nginx_tune.decide import decide as decide_anew
+from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Workload
+
+_made: dict[tuple[bytes, bytes, bytes, Staying], Decisions] = {}
+
+
+def decide(
+    facts: Facts, workload: Workload, *, site: Site, stays: Staying = ALL_AS_DECIDED
+) -> Decisions:
+    """The same inputs give the same decisions, and nobody can change them."""
+    key = encode(facts), encode(workload), encode(site), stays
+    if key not in _made:
+        _made[key] = decide_anew(facts, workload, site=site, stays=stays)
+    return _made[key]
