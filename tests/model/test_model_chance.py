@@ -91,7 +91,7 @@ def test_nine_in_ten_runs_are_within(
 ) -> None:
     i = inputs(files, exponent, 4.0, sizes)
     less, more = time_factors(i)
-    drawn = drawn_times(i, random.Random(files), 300 if files < 1000 else draws(60, 300))
+    drawn = drawn_times(i, random.Random(files), 300 if files < 1000 else draws(150, 300))
     inside = sum(less <= each <= more for each in drawn) / len(drawn)
     assert 0.82 <= inside <= 0.98, (less, more)
 

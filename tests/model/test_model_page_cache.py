@@ -15,7 +15,7 @@ from nginx_tune.model.disk import TYPICAL
 from nginx_tune.model.inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
 
 PAGE = 4096
-DRAWN = draws(20, 80)
+DRAWN = draws(20, 40)
 
 
 def drawn(seed: int) -> tuple[BlockingInputs, list[int], float]:

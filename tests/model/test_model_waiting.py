@@ -59,7 +59,7 @@ def simulate_stalls(
     poisson(clock, rng, reads_per_second, lambda: loop.take(on_loop))
     poisson(clock, rng, 50.0, lambda: loop.visit(waits))
     # Of many reads a second a shorter time tells as much.
-    seconds = draws(round(min(1500, max(300, 12_000 / reads_per_second))), 1500)
+    seconds = draws(1500 if reads_per_second < 100 else 400, 1500)
     clock.run(seconds)
     return blocked / seconds, waits
 
