@@ -21,13 +21,6 @@ from typing import Any
 
 Run = subprocess.CompletedProcess[str]
 
-KEPT_BY_A_RUN = (
-    ("nginx_tune.host.programs", "_vouched"),
-    ("nginx_tune.cli.inputs", "_below"),
-    ("nginx_tune.lab.walls", "_given_up"),
-)
-"""What the package keeps until its process ends: it is forgotten after each run."""
-
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 
 OF_A_RUN = (
@@ -86,7 +79,6 @@ def call(
             _noted(),
         ):
             status = _main(words)
-            _forget()
     return subprocess.CompletedProcess(words, status, out[0], err[0])
 
 
@@ -196,9 +188,3 @@ def _standard_streams(given: list[int]) -> Iterator[None]:
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
             os.close(descriptor)
-
-
-def _forget() -> None:
-    for module, kept in KEPT_BY_A_RUN:
-        if module in sys.modules:
-            getattr(sys.modules[module], kept).clear()
