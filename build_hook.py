@@ -1,8 +1,7 @@
 """Puts the templates and, where there is a cargo, the static load probe into the package.
 
 An editable install has the probe as the Rust tests build it (the profile ``checked`` of
-``probes/Cargo.toml``), a wheel the one that is optimized as a whole (``release``), unless
-``NGINX_TUNE_PROBE_PROFILE`` names another profile.
+``probes/Cargo.toml``), a wheel the one that is optimized as a whole (``release``).
 
 Without a usable cargo the wheel is an honest pure one (``py3-none-any``) with a warning;
 ``NGINX_TUNE_REQUIRE_RUST=1`` makes that an error.
@@ -31,8 +30,7 @@ class ProbeBuildHook(BuildHookInterface[Any]):
         editable = version == "editable"
         if not editable:
             build_data["force_include"][str(root / "templates")] = "nginx_tune/templates"
-        profile = os.environ.get("NGINX_TUNE_PROBE_PROFILE")
-        built = self._build_probe(root, profile or ("checked" if editable else "release"))
+        built = self._build_probe(root, "checked" if editable else "release")
         if built is None:
             return
         packaged = root / "nginx_tune" / "_bin" / PROBE

@@ -107,7 +107,6 @@ def test_with_cargo_one_wheel_serves_every_python_and_holds_a_static_probe(tmp_p
         tmp_path,
         is_built_anew=False,
         CARGO_TARGET_DIR=target,
-        NGINX_TUNE_PROBE_PROFILE="checked",
         NGINX_TUNE_REQUIRE_RUST="1",
     )
     assert result.returncode == 0, result.stderr
