@@ -6,7 +6,6 @@ package with what it needs, and an interpreter that he may run.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import stat
@@ -51,7 +50,7 @@ def has_namespaces() -> bool:
 
 
 def let_all_see(path: Path) -> None:
-    """Let every user read a temporary directory, and get there; what others may do already stays."""
+    """Let every user read a temporary directory, and get there; no right is taken away."""
     temporary = Path(tempfile.gettempdir())
     assert temporary in path.parents, f"{path} is no test's own"
     for directory in (path, *path.parents):

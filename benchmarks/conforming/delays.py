@@ -147,6 +147,6 @@ def large_bodies(_options: argparse.Namespace) -> Iterator[Row]:
     yield Row(
         "14",
         "such pauses are seen without quick acknowledgements",
-        "`probes/tests/receive.rs::a_delayed_acknowledgement_is_not_taken_for_the_servers_latency`",
+        "`probes/tests/probe/receive.rs::a_delayed_acknowledgement_is_not_taken_for_the_servers_latency`",
         held=None,
     )
