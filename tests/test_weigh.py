@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -77,6 +79,7 @@ def test_lines_are_told_apart(tmp_path: Path) -> None:
     assert weigh.python_lines(path, module) == weigh.Lines(1, 8, 1, 3, 1)
 
 
+@pytest.mark.thorough
 def test_it_weighs_this_house() -> None:
     lines = list(weigh.weigh(ROOT))
     assert any(line.startswith("| **nginx_tune** | ") for line in lines)

@@ -19,6 +19,7 @@ from nginx_tune.documents.workload import Workload
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.thorough
 @each_row("name", ["thread-pools", "open-file-cache", "backlog"])
 def test_the_table_agrees_with_the_decision(name: str) -> None:
     facts, workload = host(), load(rate=500, cold_peak=20)

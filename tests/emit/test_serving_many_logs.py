@@ -80,6 +80,7 @@ def test_workers_have_room_for_the_logs_of_all_hosts(
     assert "Too many open files" not in (tmp_path / "error.log").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("nginx", "root")
 def test_a_limit_below_the_logs_that_are_open_leaves_nobody_to_serve(
     tmp_path: Path, free_port: int, roomy: None

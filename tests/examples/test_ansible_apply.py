@@ -190,6 +190,7 @@ def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: F
     assert fleet.states(1)[-1] == "kept"
 
 
+@pytest.mark.thorough
 def test_no_result_shows_what_is_in_a_file(fleet: Fleet) -> None:
     """Neither on the screen, as verbose as it gets, nor where modules log their parameters."""
     secret = "s3cret-of-this-test"  # noqa: S105  # no password of anything

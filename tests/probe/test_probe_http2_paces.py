@@ -122,6 +122,7 @@ def wait_of_small(
     return wait
 
 
+@pytest.mark.thorough
 def test_nginx_answers_first_what_is_more_urgent_and_does_not_go_by_the_header(
     nginx: Nginx,
 ) -> None:

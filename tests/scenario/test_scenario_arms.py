@@ -332,6 +332,7 @@ def _short_accept_balance(scenario: Scenario, arms: set[str]) -> list[str]:
     return [head, *(f"\n[[arms]]\n{part}" for part in kept), tail]
 
 
+@pytest.mark.thorough
 @in_the_lab
 def test_bare_processes_take_turns_in_accept_and_not_in_epoll(
     run_cli: RunCli, tmp_path: Path
@@ -369,6 +370,7 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
     assert lost["baseline"] > max(lost["candidate"], lost["shared"])
 
 
+@pytest.mark.thorough
 @in_the_lab
 @pytest.mark.needs("nginx-1.30")
 def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) -> None:

@@ -96,6 +96,7 @@ def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
     assert min(cpu["candidate"]) > min(cpu["baseline"])
 
 
+@pytest.mark.thorough
 @in_the_lab
 @pytest.mark.needs("fuse")
 def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None:
@@ -108,6 +109,7 @@ def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None
         assert block.classes["healthy-a"].requests > 0
 
 
+@pytest.mark.thorough
 @in_the_lab
 @pytest.mark.needs("fuse")
 def test_none_of_the_bodies_that_spill_is_lost(run_cli: RunCli) -> None:
