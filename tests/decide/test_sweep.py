@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
