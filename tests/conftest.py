@@ -45,8 +45,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker(pytest.mark.skip(reason=f"{name}: not on this host"))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was not tested, at the end; `make test` keeps it in a file and prints all of it last."""
+    if hasattr(config, "workerinput"):  # a worker's part of it is in the whole
+        return
     skipped = terminalreporter.stats.get("skipped", [])
     lines = untested(report.longrepr[2] for report in skipped)
     if not lines:
