@@ -1,4 +1,4 @@
-"""What ``compare`` is given: stored runs, observations or measurements, all of one kind."""
+"""The inputs of ``compare``: stored runs, observations or measurements, all of one kind."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
 
 
 def _special_number(name: str, head: str, tail: str) -> Metric | None:
-    """Of what only some classes have: event streams, bodies, connections over QUIC."""
+    """Lines for event streams, bodies and connections over QUIC, which only some classes have."""
     if figure := event_streams.FIGURES.get(tail):
         read_figure = partial(event_streams.read_figure, name=head, figure=figure)
         return Metric(name, figure.unit, figure.better_when, read_figure)

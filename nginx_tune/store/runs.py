@@ -139,7 +139,7 @@ def _summary_in(path: Path) -> RunSummary:
 
 
 def is_run_name(name: str) -> bool:
-    """Whether a stored run is meant: its packed file, or a bare word that is no file here."""
+    """True for a stored run: its packed file, or a bare word that is no file here."""
     if name.endswith(_SUFFIX):
         return True
     return "/" not in name and "." not in name and name != "-" and not Path(name).exists()

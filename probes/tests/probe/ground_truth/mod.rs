@@ -242,7 +242,7 @@ pub fn number(value: &Value, path: &str) -> f64 {
         .unwrap_or_else(|| panic!("{path} in {value}"))
 }
 
-/// How long a test waits for what only a busy machine keeps from it.
+/// The longest wait of a test for what a busy machine delays.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tries again and again what a busy machine may spoil, of which no bound holds on all machines: how soon

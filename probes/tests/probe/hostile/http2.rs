@@ -103,7 +103,7 @@ fn requests(
     }
 }
 
-/// What the probe makes of a server.
+/// The result that the probe gives for a server.
 fn seen_over_http2(peer: &Http2, timeout_seconds: f64) -> Seen {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
