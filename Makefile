@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/python -m compileall -q nginx_tune
 
 .PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice clean
-.PHONY: gate computing other-nginx all-nginx $(PARTS)
+.PHONY: gate computing other-nginx all-nginx
 
 demo: $(READY)
 	@tools/demo $(BIN)
@@ -56,6 +56,7 @@ computing: $(READY_DEV)
 # In parts that can be run apart: make test-all-walls SEED=1234. What a fresh seed finds becomes a
 # fixed case of the gate.
 PARTS := test-all-rust test-all-probe test-all-labs test-all-walls test-all-rest
+.PHONY: $(PARTS)
 test-all-probe: TESTS := tests/probe tests/load
 test-all-labs: TESTS := tests/lab tests/experiment tests/scenario tests/validate tests/rehearse tests/window
 test-all-walls: TESTS := tests/walls tests/sandbox

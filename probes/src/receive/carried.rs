@@ -19,7 +19,7 @@ pub enum Carried {
     Unfinished,
     /// It carries nothing any more.
     Closed(Failure),
-    /// What came was no HTTP/2 or HTTP/3, and why.
+    /// An answer that is not HTTP/2 or HTTP/3, with the reason.
     Faulty(&'static str),
 }
 
