@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ def data_paths(paths: Sequence[str], storage: Storage) -> list[DataPath]:
 def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
     above = sorted(
         (place for place in recorded if _tells_of(place.path, path)),
-        key=lambda place: len(PurePosixPath(place.path).parts),
+        key=lambda place: len(_parts(place.path)),
     )
     on_disks = [place for place in above if place.leaf_disks or place.filesystem in IN_MEMORY]
     # What is free is known of a network's or a container's file system too, its disks are not.
@@ -79,17 +80,23 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
 
 
 def _tells_of(place: str, path: str) -> bool:
-    above, wanted = PurePosixPath(place), PurePosixPath(path)
-    return wanted == above or (above in wanted.parents and len(above.parts) > 1)
+    above, wanted = _parts(place), _parts(path)
+    return wanted == above or (len(above) > 1 and wanted[: len(above)] == above)
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    """The components of a path; a break-even compares the same few paths thousands of times."""
+    return PurePosixPath(path).parts
 
 
 def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
     """Whether one of the directories lies on a network's file system, with or without disks."""
-    for path in map(PurePosixPath, paths):
+    for path in map(_parts, paths):
         above = [
-            (len(p.parts), place.filesystem)
+            (len(parts), place.filesystem)
             for place in storage.paths
-            if path == (p := PurePosixPath(place.path)) or p in path.parents
+            if path[: len(parts := _parts(place.path))] == parts
         ]
         if above and max(above, key=lambda one: one[0])[1] in NETWORK:
             return True
@@ -101,7 +108,7 @@ def filesystems_under(paths: Sequence[str], storage: Storage) -> list[str]:
     found = []
     for path in paths:
         above = [one for one in storage.paths if _tells_of(one.path, path)]
-        nearest = max(above, key=lambda one: len(PurePosixPath(one.path).parts), default=None)
+        nearest = max(above, key=lambda one: len(_parts(one.path)), default=None)
         if nearest is None or nearest.filesystem is None:
             return []
         found.append(nearest.filesystem)

@@ -168,6 +168,7 @@ def test_a_host_whose_change_is_taken_back_stops_the_deploy(fleet: Fleet) -> Non
     assert fleet.states(1) == ["rolled_back"]
 
 
+@pytest.mark.thorough
 def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: Fleet) -> None:
     old = [host.conf.read_bytes() for host in fleet.hosts]
     given = {"plan_with": {"only": ["sendfile"], "facts": json.loads(FACTS.read_text())}}

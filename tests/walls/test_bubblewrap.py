@@ -29,13 +29,10 @@ DOC = Path(__file__).parents[2] / "docs" / "sandbox.md"
 
 
 BOTH = "bubblewrap and filter"
-GATE = {("root", BOTH, "request"), ("nobody", "bubblewrap", "test")}
-EACH = [
-    pytest.param(*one, marks=() if one in GATE else pytest.mark.thorough)
-    for one in itertools.product(USERS, ("bubblewrap", BOTH), ("test", "request"))
-]
+EACH = itertools.product(USERS, ("bubblewrap", BOTH), ("test", "request"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("user", "walls", "how"), EACH)
 def test_what_bubblewrap_lets(package: Path, user: str, walls: str, how: str) -> None:
     answer = attack(package, kind="module", user=user, nginx=SYSTEM_NGINX, how=how, walls=walls)

@@ -31,6 +31,7 @@ def test_streams_and_mail_reach_nothing(package: Path, user: str) -> None:
     assert all(" udp:" in url for url, told in answer["statuses"].items() if told != 200)
 
 
+@pytest.mark.thorough
 def test_without_the_network_they_would_reach_the_host(package: Path) -> None:
     with changed(package, NO_NETWORK) as copy:
         changes = serve(copy, "root")["changes"]

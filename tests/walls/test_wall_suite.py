@@ -51,7 +51,7 @@ def check_unharmed(answer: dict[str, Any]) -> None:
     ("user", "how"),
     [
         ("root", "test"),
-        ("nobody", "serve"),
+        pytest.param("nobody", "serve", marks=pytest.mark.thorough),
         pytest.param("root", "serve", marks=pytest.mark.thorough),
         pytest.param("nobody", "test", marks=pytest.mark.thorough),
     ],
@@ -68,7 +68,7 @@ def test_a_module_attacks_in_vain(package: Path, user: str, how: str) -> None:
     ("user", "worker"),
     [
         ("root", "root"),
-        ("nobody", "nobody"),
+        pytest.param("nobody", "nobody", marks=pytest.mark.thorough),
         pytest.param("root", "nobody", marks=pytest.mark.thorough),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_module_attacks_other_versions_in_vain(package: Path, user: str) -> No
     assert attacked
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", ["root", pytest.param("nobody", marks=pytest.mark.thorough)])
 def test_directives_reach_nothing(package: Path, user: str) -> None:
     sys.stdout.write(f"turn {TURN} ({REPEAT})\n")
     for nginx in (SYSTEM_NGINX, *(versions() if ALL else ())):
@@ -157,7 +157,7 @@ STUBBED = ["device-socket", "run-socket"]
 """Sockets in directories that are the sandbox's own."""
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", ["root", pytest.param("nobody", marks=pytest.mark.thorough)])
 def test_requests_reach_nothing(package: Path, user: str) -> None:
     for nginx in (SYSTEM_NGINX, *(versions() if ALL else ())):
         modules = MODULES if nginx == SYSTEM_NGINX else []
