@@ -1,6 +1,6 @@
 # make demo      see it work, end to end        make lint   format and static checks
 # make test      the gate: all that a merge needs
-# make check     lint, types and the tests that only compute: while you write
+# make check     lint, types and the tests that compute for less than a second: while you write
 # make test-all  every version, wall and ending, with a fresh seed: before a release
 # make docs      the documentation as a site    make build     the wheel, in dist/
 # make advice    docs/copied-advice.md, measured anew as root
@@ -51,7 +51,7 @@ check: $(READY_DEV)
 	@$(MAKE) --jobs=2 --output-sync=target lint-python computing
 
 computing: $(READY_DEV)
-	@$(BIN)/pytest -q -m 'not needs and not alone' --numprocesses=$$(nproc) --dist=worksteal
+	@$(BIN)/pytest -q -m 'not needs and not alone and not long' --numprocesses=$$(nproc) --dist=worksteal
 
 # In parts that can be run apart: make test-all-walls SEED=1234. What a fresh seed finds becomes a
 # fixed case of the gate.

@@ -12,6 +12,7 @@ import command_line
 import free_ports
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from needs import has, required, untested
 from tiers import ALL, SEED
 
@@ -20,6 +21,9 @@ from tiers import ALL, SEED
 settings.register_profile("gate", deadline=None, derandomize=True, database=None)
 settings.register_profile("all", deadline=None, print_blob=True)
 settings.load_profile("all" if ALL else "gate")
+# Hypothesis also draws constants that it finds in the loaded modules, so what a test draws would
+# depend on which tests ran before it. Looking for them takes 3 CPU seconds in each process.
+providers._get_local_constants = lambda: providers._local_constants
 
 # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and so would be the
 # programs that tests stop.

@@ -61,6 +61,7 @@ DATA = {
 }
 
 
+@pytest.mark.long
 def test_without_cargo_the_wheel_is_pure_and_probing_says_what_is_missing(tmp_path: Path) -> None:
     # A PATH with nothing but git and a shell: no cargo.
     tools = tmp_path / "tools"
@@ -93,6 +94,7 @@ def test_without_cargo_the_wheel_is_pure_and_probing_says_what_is_missing(tmp_pa
     assert len(probe.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_required_probe_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
     result = build(tmp_path, CARGO="/bin/false", NGINX_TUNE_REQUIRE_RUST="1")
     assert result.returncode != 0

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "nginx_tune"
 
@@ -216,6 +218,7 @@ LAWS: tuple[Callable[[str, ast.Module], Iterator[str]], ...] = (
 )
 
 
+@pytest.mark.long
 def test_every_file_of_the_package_keeps_every_law() -> None:
     """All laws in one pass: to parse the files is what takes time."""
     broken: list[str] = []

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from made_decisions import decide
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
@@ -368,6 +369,7 @@ def test_an_assumed_size_of_objects_enlarges_nothing() -> None:
     assert "enlarge" not in decision.summary
 
 
+@pytest.mark.long
 def test_audit_and_decision_agree_on_keys() -> None:
     rng = dice("keys of a cache")
     told = beyond = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pytest
 from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
@@ -121,6 +122,7 @@ def test_a_generated_file_counts_what_the_site_says() -> None:
     assert number(wide) - number(few) >= 400 * 8 - 1024
 
 
+@pytest.mark.long
 @each_row(
     ("soft", "hard", "vhosts", "expected"),
     [

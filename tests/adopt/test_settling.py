@@ -208,6 +208,7 @@ STAYS = (
 )
 
 
+@pytest.mark.long
 @each_row(("kind", "tls", "disks", "version"), CASES)
 def test_every_decision_that_differs_by_what_stays_is_in_the_table(
     kind: Kind, tls: bool, disks: int, version: str

@@ -81,6 +81,7 @@ def _cut_everywhere(
     return ended
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ends",
     [
@@ -96,6 +97,7 @@ def test_behind_every_call_the_next_start_ends_it(
     assert ended == ({"kept", "undone"} if ends.startswith("kept") else {"undone"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "forgets",
     [lambda path: path.name == "state", lambda path: path.name in ("etc", "conf.d"), Path.is_file],

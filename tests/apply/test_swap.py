@@ -140,6 +140,7 @@ def _hidden(tree: Path) -> list[str]:
     return [path.name for path in tree.rglob(".*")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keeps", [False, True])
 def test_killed_behind_every_call_it_is_the_old_tree_or_the_new_one(
     tree: Path, state: State, *, keeps: bool
@@ -163,6 +164,7 @@ def test_killed_behind_every_call_it_is_the_old_tree_or_the_new_one(
     assert {"renameat2", "fsync", "write", "open", "fchmod"} < names
 
 
+@pytest.mark.long
 def test_killed_behind_every_call_of_a_rollback_the_next_one_ends_it(
     tree: Path, state: State
 ) -> None:
@@ -249,6 +251,7 @@ def test_what_others_wrote_since_is_not_overwritten_and_nothing_is_mixed(tmp_pat
             assert snapshot(tree) == after, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_write_at_any_call_survives(tree: Path, state: State, name: str) -> None:
     theirs = b"# written by somebody else at that moment\n"

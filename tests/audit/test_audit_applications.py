@@ -107,6 +107,7 @@ def _laid_out(path: Path, certificate: tuple[Path, Path]) -> Iterator[Path]:
         yield conf
 
 
+@pytest.mark.long
 @EACH
 def test_no_error_is_found_in_it_and_nothing_opposite_is_asked_for(path: Path) -> None:
     for (name, facts), profile in product(HOSTS.items(), PROFILES):

@@ -6,6 +6,7 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import draws
@@ -109,6 +110,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return data
 
 
+@pytest.mark.long
 @given(mutated(), st.sampled_from([None, HOST]))
 @settings(max_examples=draws(200, 2000))
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "audit-precision"
 
 
@@ -16,6 +18,7 @@ def _git(directory: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.long
 def test_findings_are_drawn_by_seed_with_links_to_their_lines(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "nginx" / "conf.d").mkdir(parents=True)

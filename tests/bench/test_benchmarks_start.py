@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 EACH = """
@@ -36,6 +38,7 @@ for script in scripts:
 imported once: that is what would take time."""
 
 
+@pytest.mark.long
 def test_a_benchmark_finds_what_it_imports() -> None:
     texts = {
         str(file.relative_to(ROOT)): file.read_text(encoding="utf-8")

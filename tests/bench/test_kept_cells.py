@@ -100,6 +100,7 @@ def test_the_seed_still_draws_what_was_run() -> None:
     assert others == []
 
 
+@pytest.mark.long
 def test_the_table_in_benchmarks_is_of_the_kept_cells() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text()
     begin, end = "<!-- drawn cells -->\n", "<!-- end of drawn cells -->\n"

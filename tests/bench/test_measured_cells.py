@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
+import pytest
 from measured_cells import MEASURED
 from rows import each_row
 from situations import decide_without_break_evens
@@ -109,6 +110,7 @@ def told(name: str, metric: str) -> Predicted | None:
     return next((p for p in pools_for(name).predicted if p.metric == metric), None)
 
 
+@pytest.mark.long
 def test_nine_measurements_in_ten_lie_in_their_range() -> None:
     outside, untold = [], []
     for name, metric, value in MEASURED:

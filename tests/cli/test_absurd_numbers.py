@@ -81,6 +81,7 @@ def is_meant(text: str, kind: Whole | FiniteNumber | Duration) -> bool:
     return abs(value) < 1e300 and (low is None or value >= low) and (high is None or value <= high)
 
 
+@pytest.mark.long
 @each_row("words", NUMBERS)
 def test_an_absurd_number_is_one_line_that_names_its_option(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]

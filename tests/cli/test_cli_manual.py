@@ -84,6 +84,7 @@ def _completions(shell: str, script: str, folder: Path) -> str:
     return run.stdout
 
 
+@pytest.mark.long
 def test_bash_completes_commands_options_and_files(tmp_path: Path) -> None:
     (tmp_path / "facts.json").touch()
     source = ROOT / "share" / SHELLS["bash"]
@@ -116,6 +117,7 @@ def _validator(run_cli: Run) -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "is_right"),
     [

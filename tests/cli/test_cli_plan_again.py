@@ -102,6 +102,7 @@ def planned(run_cli: RunCli, conf: Path, options: list[str]) -> dict[str, str]:
     return {one["path"]: base64.b64decode(one["content"]).decode() for one in files}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("host", ["raid10-4hdd", "sata-ssd"])
 @pytest.mark.parametrize("case", CASES)
 def test_made_again_on_its_own_result_it_is_empty(

@@ -75,6 +75,7 @@ def test_python_m_begins_there_too() -> None:
     assert (ended.returncode, ended.stderr) == (130, "nginx-tune: interrupted\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["/proc", "/sys/class", "/dev", "/proc/../proc/1"])
 @each_row("command", ["inspect", "recommend"])
 def test_no_kernel_s_own_directory_is_a_dataset(command: str, place: str) -> None:

@@ -116,6 +116,7 @@ def test_each_setting_has_been_decided() -> None:
     assert sorted(every_setting()) == sorted([*ALLOWED_NAMES, *REFUSED_NAMES])
 
 
+@pytest.mark.long
 @each_row("name", REFUSED_NAMES)
 def test_what_is_not_on_the_list_is_refused_whatever_command_is_called(
     here: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -143,6 +144,7 @@ def test_what_is_not_on_the_list_is_refused_whatever_command_is_called(
         assert not said.out
 
 
+@pytest.mark.long
 @each_row("name", ALLOWED_NAMES)
 def test_what_is_on_the_list_is_taken(here: Path, name: str) -> None:
     """A text that is no path: whether the option has such a value, its command says."""

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import cache
 
 import msgspec
+import pytest
 from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, host, load, site
 from test_law import drawn
 from tiers import REPEAT, dice, draws
@@ -58,6 +59,7 @@ def heeded(finding: Finding) -> bool:
     return finding.severity != "info"
 
 
+@pytest.mark.long
 def test_nothing_that_was_generated_is_found_fault_with() -> None:
     found: list[str] = []
     for number, facts, given, decisions in situations():

@@ -57,6 +57,7 @@ def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
     assert d.confidence == "low"
 
 
+@pytest.mark.long
 @each_row("exponent", [0.0, 0.6, 1.1])
 @each_row("disk_class", ["hdd", "ssd"])
 def test_one_hot_large_file_is_never_staked_on_a_popularity_that_nobody_measured(
@@ -96,6 +97,7 @@ def test_it_is_not_advised_where_reads_stay_on_the_loop_or_nginx_ignores_it() ->
     assert one((host(), Workload(kind="proxy"))).verdict == "not_applicable"
 
 
+@pytest.mark.long
 @each_row("cache", [2 * GIBIBYTE, 24 * GIBIBYTE, 400 * GIBIBYTE])
 def test_the_stated_page_cache_is_where_the_verdict_flips(cache: int) -> None:
     documents = scanned(MIXED, cache=cache)

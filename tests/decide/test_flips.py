@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx, site
@@ -146,6 +147,7 @@ def flips_hold(documents: Moved, data: st.DataObject) -> None:
         STATED.add(decision.id)
 
 
+@pytest.mark.long
 def test_a_break_even_is_where_the_verdict_flips() -> None:
     """And of every decision that moves facts one was seen."""
     flips_hold()

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from rows import each_row
 from situations import (
@@ -141,6 +142,7 @@ def followed_case(name: str) -> tuple[str, Decisions]:
     return followed(*CASES[name])
 
 
+@pytest.mark.long
 @each_row("name", CASES)
 def test_asked_again_nothing_is_left_to_change(name: str) -> None:
     _, again = followed_case(name)
@@ -160,6 +162,7 @@ def test_the_audit_finds_nothing_in_what_was_generated(name: str) -> None:
     assert [(f.rule, f.message, text.splitlines()[f.line - 1]) for f in found.findings] == []
 
 
+@pytest.mark.long
 @QUICK
 @given(facts=any_facts(), workload=any_workload(), given_site=ANY_SITE)
 def test_any_advice_that_is_followed_stands(

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import msgspec
+import pytest
 from rows import each_row
 from situations import (
     FLAGS,
@@ -239,6 +240,7 @@ def _contradictions(d: Decision) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_law_holds_everywhere() -> None:
     """Break-evens, which the law does not speak of and which take most of the time, are looked
     for in every tenth situation; test_flips.py holds them."""

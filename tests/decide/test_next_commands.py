@@ -6,6 +6,7 @@ import shlex
 from importlib import import_module
 
 import click
+import pytest
 from rows import each_row
 from test_following import CASES
 from test_observed import observed, running
@@ -42,6 +43,7 @@ def all_commands() -> set[str]:
     return said - {""}
 
 
+@pytest.mark.long
 @each_row("said", lambda: sorted(all_commands()))
 def test_the_next_command_exists_and_takes_its_words(said: str) -> None:
     program, *words = shlex.split(said, comments=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
 
@@ -75,6 +76,7 @@ def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -
     assert one(decisions, "thread-pool-size").verdict == "not_applicable"
 
 
+@pytest.mark.long
 @each_row(
     ("idle", "served"),
     [

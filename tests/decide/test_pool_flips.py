@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
@@ -71,6 +72,7 @@ def assert_flips(facts: Facts, workload: Workload) -> None:
         assert any(text.startswith(f"{b.fact}: ") for text in now.flips_when)
 
 
+@pytest.mark.long
 @each_row("data_gib", [0.5, 17, 36, 300])
 @each_row("disk", ["hdd", "ssd", "nvme"])
 def test_a_scanned_dataset_of_assumed_popularity(data_gib: float, disk: str) -> None:
@@ -120,6 +122,7 @@ def stated_flips_hold(
     assert_flips(facts, workload)
 
 
+@pytest.mark.long
 def test_a_stated_flip_is_what_happens() -> None:
     """And flips of every verdict were seen."""
     stated_flips_hold()

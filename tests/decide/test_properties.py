@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from situations import (
@@ -236,12 +237,14 @@ def check_agreement(decisions: Decisions, facts: Facts) -> None:
         assert verdict["reuseport"] == "enable"
 
 
+@pytest.mark.long
 @QUICK
 @given(facts=any_facts(), workload=any_workload(), site=ANY_SITE)
 def test_no_two_decisions_contradict(facts: Facts, workload: Workload, site: Site) -> None:
     check_agreement(decide(facts, workload, site=site), facts)
 
 
+@pytest.mark.long
 @QUICK
 @given(facts=any_facts(), workload=any_workload(), site=ANY_SITE)
 def test_any_input_gives_bounded_settings_and_the_same_bytes(
@@ -262,6 +265,7 @@ def test_any_input_gives_bounded_settings_and_the_same_bytes(
             assert 0 <= p.low <= p.expected <= p.high < float("inf"), p
 
 
+@pytest.mark.long
 @settings(QUICK, max_examples=draws(20, 60))
 @given(
     data=st.integers(64 * MEBIBYTE, 4096 * GIBIBYTE),

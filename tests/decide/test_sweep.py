@@ -42,6 +42,7 @@ def test_nothing_known_is_no_table() -> None:
     assert sweep("sendfile", host(), load(), site()) == []
 
 
+@pytest.mark.long
 def test_explain_shows_it(run_cli: Run, tmp_path: Path) -> None:
     facts, workload = tmp_path / "f.json", tmp_path / "w.json"
     facts.write_bytes(encode(host()))
@@ -68,6 +69,7 @@ def test_wrong_calls(run_cli: Run, arguments: list[str], said: str) -> None:
     assert said in run.stderr
 
 
+@pytest.mark.long
 def test_the_sweep_is_a_table_in_markdown(run_cli: Run, tmp_path: Path) -> None:
     facts = tmp_path / "facts.json"
     facts.write_bytes(encode(host()))

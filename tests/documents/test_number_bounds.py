@@ -73,6 +73,7 @@ def every(kind: type[Any]) -> list[Any]:
     return [pytest.param(kind, path, id=".".join(path)) for path in number_fields(kind)]
 
 
+@pytest.mark.long
 @each_row(("kind", "path"), [*every(Workload), *every(Site), *every(Dataset)])
 def test_every_number_has_bounds(kind: type[Any], path: tuple[str, ...]) -> None:
     def read(value: str) -> Any:

@@ -272,6 +272,7 @@ def test_hostile_paths_are_quoted_so_that_nginx_takes_them(
         assert Path(path).is_dir(), "nginx read another path"
 
 
+@pytest.mark.long
 @each_row("value", REFUSED)
 @each_row("field", ["roots", "cache_dirs", "error_log", "access_log", "tls"])
 def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str) -> None:

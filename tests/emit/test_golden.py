@@ -14,6 +14,7 @@ from rows import each_row
 texts = cache(render)
 
 
+@pytest.mark.long
 def test_no_golden_file_is_left_over() -> None:
     assert {path.stem for path in FOLDER.glob("*.conf")} == set(texts())
 

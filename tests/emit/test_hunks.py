@@ -50,6 +50,7 @@ def believed(tree: ConfTree, files: list[PlannedFile]) -> int:
     return sum(len(one.hunks) for one in files)
 
 
+@pytest.mark.long
 @each_row("path", CONFS, ids=lambda path: path.stem)
 def test_a_plan_of_any_tree_here_is_believed(path: Path) -> None:
     """Made for this repository's own configurations, on drawn hosts."""

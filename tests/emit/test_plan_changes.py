@@ -252,6 +252,7 @@ def drawn(seed: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @each_row("seed", range(tiers.draws(40, 400)))
 def test_drawn_configurations(seed: int, tmp_path: Path) -> None:
     files = drawn(seed)

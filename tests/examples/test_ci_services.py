@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from checkouts import commit_all
+from rows import each_row
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ACTION = EXAMPLES / "github-actions" / "action.yml"
@@ -31,6 +32,7 @@ def with_package(test: Any) -> Any:
     return pytest.mark.thorough(pytest.mark.alone(test))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("schema", "file"),
     [("github-actions", ACTION), ("github-workflows", WORKFLOW), ("gitlab-ci", GITLAB)],
@@ -65,7 +67,7 @@ def installs() -> list[str]:
     return [script for script in scripts() if re.search(r"\bpip3?\b.* install\b", script)]
 
 
-@pytest.mark.parametrize("script", installs())
+@each_row("script", installs)
 def test_without_a_package_nothing_is_installed_and_one_line_says_what_to_set(
     tmp_path: Path, script: str
 ) -> None:
@@ -124,7 +126,7 @@ def test_actions_of_others_are_pinned_by_commit(file: Path) -> None:
 
 
 @pytest.mark.needs("shellcheck")
-@pytest.mark.parametrize("script", scripts())
+@each_row("script", scripts)
 def test_shellcheck_finds_nothing(script: str) -> None:
     check = subprocess.run(
         ["shellcheck", "--shell=bash", "-"],

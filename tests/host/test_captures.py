@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from machine import Machine
 from machines import three_disk_node
 from recorded_hosts import BUILDERS, NAMES, capture_bytes, golden_facts, read_capture
@@ -100,6 +101,7 @@ def test_captures_hold_no_secrets(name: str) -> None:
     assert not re.search(r"10\.20\.0\.7|LVM-w|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-", text)
 
 
+@pytest.mark.long
 def test_a_damaged_capture_gives_unknowns() -> None:
     """Whatever answer is lost or wrong, there are facts, and each null has a reason."""
     capture = read_capture("three-disk-node")

@@ -53,6 +53,7 @@ class Plain(Machine):
         return msgspec.to_builtins(super().listening(pid))
 
 
+@pytest.mark.long
 @each_row("name", sorted(BUILDERS))
 def test_it_asks_all_that_the_readers_ask(name: str) -> None:
     """Whatever the machine: its facts are those of an inspection on the spot."""

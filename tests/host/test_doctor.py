@@ -285,6 +285,7 @@ def test_one_line_each(run_cli: Run) -> None:
     assert found["schema"] == "nginx-tune/doctor/1"
 
 
+@pytest.mark.long
 def test_a_requirement_decides_the_status(run_cli: Run) -> None:
     found = {c["name"]: c for c in json.loads(run_cli("doctor", "-f", "json").stdout)["checks"]}
     for name in ("root", "threads", "bpftrace", "delay-accounting"):

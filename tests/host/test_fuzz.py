@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorded_hosts import NAMES, read_capture
@@ -83,6 +84,7 @@ def nulls(value: Any, pointer: str = "") -> Iterator[str]:
             yield from nulls(part, f"{pointer}/{index}")
 
 
+@pytest.mark.long
 @settings(max_examples=draws(120, 2000), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_gives_facts(capture: Capture) -> None:
@@ -99,6 +101,7 @@ def test_a_damaged_host_gives_facts(capture: Capture) -> None:
     assert encode(replay(capture)) == data
 
 
+@pytest.mark.long
 @settings(max_examples=draws(60, 1000), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_is_redacted_all_the_same(capture: Capture) -> None:

@@ -196,6 +196,7 @@ def test_quantiles_of_sizes() -> None:
     assert SizeCounter().sizes() is None
 
 
+@pytest.mark.long
 @each_row(("files", "step", "error"), [(50_000, 1, 0.0), (300_000, 7, 0.002), (70_000, 64, 0.002)])
 def test_quantiles_are_exact_or_nearly_so_of_very_many_sizes(
     files: int, step: int, error: float

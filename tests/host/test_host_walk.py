@@ -98,6 +98,7 @@ def test_more_linked_files_than_are_remembered(
     assert "may be counted twice" in dataset.reason
 
 
+@pytest.mark.long
 @each_row("ratio", [0.05, 0.3])
 def test_a_sample_counts_all_and_asks_some(tmp_path: Path, ratio: float) -> None:
     total = fill(tmp_path, 8_000)

@@ -30,6 +30,7 @@ def replayed(capture: Path, *, environment: dict[str, str], directory: Path) -> 
     return said.stdout
 
 
+@pytest.mark.long
 @each_row("name", NAMES[: draws(2, 4)])
 def test_with_no_environment_and_from_elsewhere(name: str, tmp_path: Path) -> None:
     golden = golden_facts(name)

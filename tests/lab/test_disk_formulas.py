@@ -40,6 +40,7 @@ def closed(
     return reads / end, latencies
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_rate_and_latency_at_every_depth(name: str) -> None:
     model = MODELS[name]
@@ -81,6 +82,7 @@ def test_quantiles_at_depth_1(model: DiskModel) -> None:
         assert seen == pytest.approx(expected, rel=0.12), quantile
 
 
+@pytest.mark.long
 def test_the_wait_of_reads_that_arrive_at_random() -> None:
     table = [("hdd", 0.8, 0.1), ("tail", 0.9, 0.25), ("hdd", 0.5, 0.1), ("hdd", 0.9, 0.15)]
     for name, load, margin in table[: draws(2, 4)]:

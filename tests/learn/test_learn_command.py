@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from synthetic_logs import FULL, Truth, lines_of
 
 pytestmark = pytest.mark.needs("probe")
 
-LINES = [f"{line}\n" for line in lines_of(Truth(requests=3_000))]
 CONF = f"""
 events {{}}
 http {{
@@ -32,6 +32,11 @@ http {{
     }}
 }}
 """
+
+
+@cache
+def logged() -> list[str]:
+    return [f"{line}\n" for line in lines_of(Truth(requests=3_000))]
 
 
 def pack_zstd(data: bytes) -> bytes:
@@ -51,23 +56,23 @@ def learn(run_cli, *arguments: str | int | Path, stdin: str = "") -> dict[str, A
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "full.log"
-    path.write_text("".join(LINES))
+    path.write_text("".join(logged()))
     return path
 
 
 def test_packed_piped_and_rotated_logs_are_one(run_cli, tmp_path: Path, log: Path) -> None:
     whole = learn(run_cli, log)
-    assert learn(run_cli, "-", stdin="".join(LINES)) == whole
-    parts = {"full.log": LINES[2_000:], "full.log.1": LINES[1_000:2_000], "full.log.2.gz": []}
+    assert learn(run_cli, "-", stdin="".join(logged())) == whole
+    parts = {"full.log": logged()[2_000:], "full.log.1": logged()[1_000:2_000], "full.log.2.gz": []}
     for name, lines in parts.items():
         (tmp_path / name).write_text("".join(lines))
-    (tmp_path / "full.log.2.gz").write_bytes(gzip.compress("".join(LINES[:1_000]).encode()))
+    (tmp_path / "full.log.2.gz").write_bytes(gzip.compress("".join(logged()[:1_000]).encode()))
     (tmp_path / "full.log.3.zst").write_bytes(pack_zstd(b""))
     names = [tmp_path / name for name in (*parts, "full.log.3.zst")]
     assert learn(run_cli, *names) == whole
     packed = tmp_path / "nameless"
     for pack in (pack_zstd, bz2.compress, lzma.compress):
-        packed.write_bytes(pack("".join(LINES).encode()))
+        packed.write_bytes(pack("".join(logged()).encode()))
         assert learn(run_cli, packed) == whole, pack
 
 
@@ -80,7 +85,7 @@ def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: 
         assert found["connection_reuse"]["provenance"] == "learnt"
     shares = {share["location"]: share for share in found["traffic"]["locations"]}
     assert set(shares) == {"/files/", r"~ ^/files/[1-5]\.bin$"}
-    hot = sum(1 for line in LINES if any(f"/files/{n}.bin" in line for n in range(1, 6)))
+    hot = sum(1 for line in logged() if any(f"/files/{n}.bin" in line for n in range(1, 6)))
     assert shares[r"~ ^/files/[1-5]\.bin$"]["requests_ratio"] == pytest.approx(hot / 3000, rel=1e-5)
     assert found["traffic"]["location_error_ratio"] == 0.0
     as_json = tmp_path / "json.log"
@@ -96,7 +101,7 @@ def test_logs_of_two_formats_are_told_apart(run_cli, tmp_path: Path, log: Path) 
     conf, other = tmp_path / "nginx.conf", tmp_path / "other.log"
     lines = "access_log full.log full; access_log other.log combined;"
     conf.write_text(CONF.replace("http {", f"http {{ server {{ listen 81; {lines} }}", 1))
-    other.write_text("".join(LINES))
+    other.write_text("".join(logged()))
     refused = run_cli("learn", log, other, "-c", conf)
     assert refused.returncode == 2
     said = f"{log} is written in the format 'full', {other} in 'combined'"
@@ -168,10 +173,10 @@ def test_the_manifest_is_the_traffic(run_cli, tmp_path: Path, log: Path) -> None
     assert offsets == sorted(offsets)
     assert offsets[0] == 0.0
     assert offsets[-1] <= head["duration_seconds"] + 5
-    starts = sorted(float(line.split()[-6]) - float(line.split()[-5]) for line in LINES)
+    starts = sorted(float(line.split()[-6]) - float(line.split()[-5]) for line in logged())
     for offset, start in zip(offsets[::100], starts[::100], strict=True):
         assert offset == pytest.approx(start - starts[0], abs=0.003)
-    sizes = {line.split()[6].partition("?")[0]: int(line.split()[9]) for line in LINES}
+    sizes = {line.split()[6].partition("?")[0]: int(line.split()[9]) for line in logged()}
     assert {request["path"]: request["bytes"] for request in requests} == sizes
     learn(run_cli, log, *form, "--manifest", manifest, "--manifest-requests", 500)
     head, *requests = map(json.loads, gzip.decompress(manifest.read_bytes()).splitlines())
@@ -192,7 +197,9 @@ def test_a_log_of_one_line_is_no_plural(run_cli, tmp_path: Path) -> None:
 def test_garbage_is_counted_and_not_shown(run_cli, tmp_path: Path) -> None:
     log = tmp_path / "mixed.log"
     bad = "\x1b]0;evil\x07 not a line of this log\n"
-    log.write_text(LINES[0] + bad + "\n" + LINES[1] + bad + "x" * 100_000 + "\n" + LINES[2])
+    log.write_text(
+        logged()[0] + bad + "\n" + logged()[1] + bad + "x" * 100_000 + "\n" + logged()[2]
+    )
     run = run_cli("learn", log, "--log-format", FULL)
     assert run.returncode == 0, run.stderr
     assert "2 lines not in the format (lines 2, 5)" in run.stdout
@@ -203,13 +210,13 @@ def test_garbage_is_counted_and_not_shown(run_cli, tmp_path: Path) -> None:
 
 def test_time_that_goes_backwards(run_cli, tmp_path: Path) -> None:
     log = tmp_path / "back.log"
-    log.write_text("".join(LINES[2_000:] + LINES[:1_000]))
+    log.write_text("".join(logged()[2_000:] + logged()[:1_000]))
     found = learn(run_cli, log)
     assert found["log"]["backward_lines"] >= 990
     assert found["log"]["stray_lines"] == 0
     assert found["log"]["requests"] == 3_000 - 1_000
-    far = LINES[10].replace("/2026:", "/2099:").replace("[", "[", 1)
-    log.write_text("".join([*LINES[:100], far, *LINES[100:]]))
+    far = logged()[10].replace("/2026:", "/2099:").replace("[", "[", 1)
+    log.write_text("".join([*logged()[:100], far, *logged()[100:]]))
     found = learn(run_cli, log)
     assert found["log"]["stray_lines"] == 1
     assert found["log"]["stretches"] == 1
@@ -241,7 +248,7 @@ def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path) -> None:
 
 def test_a_log_that_is_cut_off_gives_what_there_is(run_cli, tmp_path: Path) -> None:
     path = tmp_path / "cut.log.gz"
-    path.write_bytes(gzip.compress("".join(LINES).encode())[:-200])
+    path.write_bytes(gzip.compress("".join(logged()).encode())[:-200])
     run = run_cli("learn", path, "-f", "json")
     assert run.returncode == 2
     assert "read up to there" in run.stderr
@@ -253,7 +260,7 @@ def test_a_log_that_is_cut_off_gives_what_there_is(run_cli, tmp_path: Path) -> N
 def test_a_log_by_two_names_is_refused(run_cli, tmp_path: Path, name: str) -> None:
     """As ``access.log*`` has it with a link to the newest: all rates would be twice as high."""
     log = tmp_path / "access.log"
-    log.write_text("".join(LINES[:10]))
+    log.write_text("".join(logged()[:10]))
     (tmp_path / "link.log").symlink_to(log)
     (tmp_path / "hard.log").hardlink_to(log)
     run = run_cli("learn", log, f"{tmp_path}/{name}", "--log-format", FULL)

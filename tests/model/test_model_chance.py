@@ -83,6 +83,7 @@ def missed_weights(i: BlockingInputs) -> list[float]:
     return [p * math.exp(-p * low) for p in each]
 
 
+@pytest.mark.long
 @each_row("files", [28, 91, 399, 5600])
 @each_row("exponent", [0.0, 0.7, 1.1])
 @each_row("sizes", [(), MANY_SMALL], ids=["one size", "few large"])

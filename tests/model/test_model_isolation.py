@@ -47,6 +47,7 @@ def disk_readers(readers: list[int], services: list[float]) -> list[DiskReaders]
     return [DiskReaders(n, s, 1 / s) for n, s in zip(readers, services, strict=True)]
 
 
+@pytest.mark.long
 @each_row("readers", [[20, 20, 20], [30, 10, 10], [8, 30, 30]])
 @each_row("threads", [16, 32])
 def test_one_slow_disk_holds_up_the_others_as_simulated(readers: list[int], threads: int) -> None:

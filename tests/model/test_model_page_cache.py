@@ -40,6 +40,7 @@ def drawn(seed: int) -> tuple[BlockingInputs, list[int], float]:
     return i, sizes, exponent
 
 
+@pytest.mark.long
 @each_row("kind", [Lru, LinuxLists])
 def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(
     kind: type[Lru | LinuxLists],
@@ -59,6 +60,7 @@ def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(
     assert len(missed) <= DRAWN // 10, missed
 
 
+@pytest.mark.long
 @each_row("exponent", [0.0, 0.5, 0.8, 1.0, 1.2][:: draws(2, 1)])
 @each_row("share", [0.05, 0.2, 0.5, 0.85])
 def test_the_middle_is_that_of_linux_lists(exponent: float, share: float) -> None:

@@ -89,6 +89,7 @@ def simulate_blocked(path: ReadPath, *, workers: int, rate: float, size: int, mi
     return sum(loop.busy_seconds for loop in loops) / workers / seconds
 
 
+@pytest.mark.long
 @each_row(
     ("tls", "version"), [(False, "1.1"), (True, "1.1"), (False, "2")], ids=["sendfile", "tls", "h2"]
 )

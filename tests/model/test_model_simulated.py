@@ -54,6 +54,7 @@ def simulate_victims(blocked: float, hold: float, spread: float, workers: int) -
     return waits
 
 
+@pytest.mark.long
 def test_victims_wait_for_the_few_reads_of_a_slow_disk_as_simulated() -> None:
     """Cell 14: a mean read of 0.5 ms holds the loop for 7 % of the time, and others wait 3 ms."""
     slow, fast = (

@@ -75,6 +75,7 @@ def test_others_wait_as_behind_a_simulated_loop(rate: float) -> None:
     assert turn_wait(busy, 0.0).mean_seconds == pytest.approx(mean, rel=0.1)
 
 
+@pytest.mark.long
 @each_row(("rate", "miss"), [(10.0, 0.0), (31.0, 0.0), (10.0, 0.4), (31.0, 0.4)])
 def test_one_in_a_hundred_waits_as_behind_a_simulated_loop(rate: float, miss: float) -> None:
     """With 40 % of cold files a turn is of reads too, and twice as long."""

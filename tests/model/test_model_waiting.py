@@ -77,6 +77,7 @@ def test_a_loop_stands_through_stalls_as_simulated(
     assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
 
 
+@pytest.mark.long
 @each_row(("share", "rate"), [(0.03, 400.0), (0.25, 120.0), (0.5, 8.0)])
 def test_one_disk_of_several_stalls_by_its_own_clock(share: float, rate: float) -> None:
     """drawn-5309-021: one request in thirty meets stalls, which come as often as on any disk."""

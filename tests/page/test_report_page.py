@@ -437,6 +437,7 @@ def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
     assert f"`{page.stem}`" in page.with_name("README.md").read_text()
 
 
+@pytest.mark.long
 def test_a_page_of_an_hour_of_eight_arms_and_four_classes_is_below_two_megabytes() -> None:
     rounds = draws(3, 15)
     run = hour(rounds=rounds)

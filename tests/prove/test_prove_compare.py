@@ -248,6 +248,7 @@ def asked(requests: int, **server: int) -> Observation:
     return replace(made, server=replace(made.server, stub_status=status))
 
 
+@pytest.mark.long
 @each_row("harm", HARMS, ids=lambda harm: str(harm.name))
 def test_harm_that_is_new_is_never_no_difference(harm: Harm) -> None:
     """Every counter of harm, those of tomorrow too: a row of the table is all it takes."""
@@ -272,6 +273,7 @@ def test_harm_that_is_new_is_never_no_difference(harm: Harm) -> None:
     assert compare(before, before).outcome == "no_difference"
 
 
+@pytest.mark.long
 def test_requests_that_fail_now_and_then_are_judged_by_their_number() -> None:
     for before, after, outcome in (
         ((4000, 0), (4000, 2236), "worse"),

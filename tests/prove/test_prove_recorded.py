@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
 from dealing import deal, deal_neighbours, outcome, read_recorded, values_of
 from rows import each_row
 from tiers import ALL, draws
@@ -21,6 +22,7 @@ def test_enough_was_recorded() -> None:
     assert all(values_of(RECORDED, metric) for metric in METRICS)
 
 
+@pytest.mark.long
 @each_row("metric", METRICS)
 @each_row("how", [deal, deal_neighbours])
 def test_equal_arms_have_a_winner_in_at_most_five_per_cent(metric: str, how: Callable) -> None:

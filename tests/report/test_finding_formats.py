@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
@@ -113,6 +114,7 @@ def _sarif(findings: Findings) -> Any:
     return log
 
 
+@pytest.mark.long
 def test_sarif_holds_to_its_schema_for_every_rule() -> None:
     for rule in (*ALL, *NOTICES):
         found = audit(parse_text(rule.bad.conf), rule.bad.facts, (*ALL, *NOTICES))

@@ -104,6 +104,7 @@ def test_a_plan_gives_the_runner_no_command(run_cli: Run, tree: Path, form: str)
     assert commands(said.stdout) == commands(said.stderr) == []
 
 
+@pytest.mark.long
 def test_a_diff_has_its_bytes_and_the_runner_is_told_to_listen_to_none(tree: Path) -> None:
     conf = CONF.replace(f'"::error::{EVIL}" on;', "").replace("    include ", "    # ")
     (tree / "nginx.conf").write_text(conf)

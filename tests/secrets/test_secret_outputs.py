@@ -184,6 +184,7 @@ _MAKERS = {
 _RAW = {"audit/rules/ob_no_status.py", "conf/quoted.py"}
 
 
+@pytest.mark.long
 def test_nothing_in_the_package_goes_past_what_leaves_secrets_out() -> None:
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):

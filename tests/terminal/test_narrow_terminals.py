@@ -49,6 +49,7 @@ def _on_terminal(width: int, *arguments: str) -> list[str]:
     return _ESCAPE.sub("", data.decode().replace("\r\n", "\n")).splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize(
     "command",
@@ -74,6 +75,7 @@ def seen(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize(
     "command",
@@ -97,6 +99,7 @@ def test_results_are_folded_too(
     assert [line for line in lines if len(line) > width and " " in line.strip()] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["diff", "md", "json"])
 def test_no_result_steers_the_terminal(form: str, seen: Path) -> None:
     """A diff has the bytes of a configuration; a pipe gets them, a terminal sees them."""
@@ -210,6 +213,7 @@ def test_text_for_an_ascii_terminal_is_ascii(seen: Path, monkeypatch: pytest.Mon
     assert "..." in told or "~" in told
 
 
+@pytest.mark.long
 def test_a_plan_on_a_terminal_breaks_no_word_of_its_reasons(seen: Path) -> None:
     conf = seen / "nginx.conf"
     conf.write_text("events {}\nhttp { access_log /a.log; server { listen 81; root /srv; } }\n")

@@ -25,6 +25,7 @@ def shell(command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -77,6 +78,7 @@ def test_where_a_result_goes_is_checked_before_it_is_measured(
     assert said in run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["schema facts", "--help", "audit --help", "--version"])
 def test_a_reader_that_has_enough_is_no_failure(command: str) -> None:
     """The reader has gone before anything is written: a short text fits into the pipe else."""
@@ -166,6 +168,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [
