@@ -19,7 +19,9 @@ WORKERS := $(shell expr 2 '*' $$(nproc))
 SIDE_BY_SIDE := -m 'not alone' --dist=worksteal --tx '$(WORKERS)*popen//python=tests/own-namespaces $(BIN)/python'
 # Tests start Python many times, in sandboxes too, and never compile twice what was compiled.
 unexport PYTHONDONTWRITEBYTECODE
-COMPILE := $(BIN)/python -m compileall -q nginx_tune
+COMPILE := $(BIN)/python -m compileall -q -j 0 nginx_tune
+BUILD_AHEAD := { ! command -v cargo >/dev/null || \
+	(cd probes && MAKEFLAGS= cargo test --quiet --no-run --profile checked --locked || true); }
 
 .PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice clean
 .PHONY: gate computing other-nginx all-nginx
@@ -123,7 +125,8 @@ $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 	PYTHON=$(PYTHON) tools/prepare-system development
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev,docs]'
+	@# pip waits for the network most of the time, and the Rust code is built meanwhile.
+	$(BUILD_AHEAD) & $(BIN)/pip install --quiet --editable '.[dev,docs]' && wait
 	$(COMPILE)
 	@touch $(READY) $@
 

@@ -86,6 +86,7 @@ def test_an_overflowing_pool_is_worse_though_every_status_is_200(
 
 
 @pytest.mark.needs("root", "nginx", "probe")
+@pytest.mark.thorough
 @pytest.mark.alone  # compares CPU times
 def test_a_candidate_that_costs_more_cpu_is_worse_though_clients_hardly_see_it(
     run_cli: RunCli, site: Path
