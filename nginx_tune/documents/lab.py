@@ -97,6 +97,14 @@ class LabLink(Part, frozen=True, kw_only=True):
     """One way; needs the kernel's netem."""
 
 
+TCP_SETTINGS = (
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+)
+"""Sysctls of a network namespace that a lab sets."""
+
+
 EVENTS_PATH = "/events"
 """Where the origin streams events."""
 
@@ -160,6 +168,9 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     """In the topology ``link``: whether nginx stands in front of ``origin``, as in ``proxy``."""
     tls: bool = False
     """Whether clients speak TLS, with a certificate made for the run."""
+    tcp: dict[str, str] = {}
+    """Settings of TCP in its network, by sysctl (``TCP_SETTINGS``); a stock kernel's where it names
+    none."""
     seed: int = 1
     """Of the disks' random times and of the data."""
 

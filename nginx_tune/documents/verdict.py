@@ -101,6 +101,8 @@ class Environment(Part, frozen=True, kw_only=True):
     """Walls around nginx that the user gave up where the host cannot have them."""
     tls: dict[str, list[TlsSessions]] = {}
     """What the handshakes of each arm agreed on, warm-ups included; only arms that spoke TLS."""
+    tcp: dict[str, str] = {}
+    """Settings of TCP in the namespaces of the run, by sysctl."""
     differences: list[str] = []
     """What differed from the operator's tree so that it could run here."""
 

@@ -46,6 +46,7 @@ from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.operation import Hello, OperationIdentity, answer_line, read_request
 from nginx_tune.lab.stubs import start_stubs
+from nginx_tune.lab.tcp import set_tcp
 
 
 def make_environment(
@@ -91,6 +92,7 @@ class Inside:
         self._enclosure.hide(request.directory)
         self._enclosure.weaken(request.weaker)
         mounts.raise_loopback()
+        set_tcp({})
         return OperationIdentity(mark=request.mark, uid=os.geteuid())
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
@@ -99,6 +101,7 @@ class Inside:
         from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
         from nginx_tune.lab.topology import Topology  # noqa: PLC0415
 
+        tcp = set_tcp(request.lab.tcp)
         enclosure = self._enclosure
         disks = LabDisks(request.lab, self._directory, enclosure, self._say)
         disks.prepare()
@@ -119,6 +122,7 @@ class Inside:
             devices=disks.device_numbers,
             files={name: [(str(p), int(n)) for p, n in own] for name, own in disks.files.items()},
             placement=placement,
+            tcp=tcp,
         )
 
     def join(self, request: JoinRequest) -> None:

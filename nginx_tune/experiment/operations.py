@@ -42,6 +42,8 @@ class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, list[tuple[str, int]]]
     """Path and bytes of the files of each disk."""
     placement: Placement
+    tcp: dict[str, str]
+    """Settings of TCP inside, by sysctl."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ from nginx_tune.lab.environment import LOOPBACK, Outgoing, Placement
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
 from nginx_tune.lab.refused import refuse_foreign_code
+from nginx_tune.lab.tcp import differing, read_tcp
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile
 
@@ -157,6 +158,9 @@ class Session:
         }
         self._join_files, self._memory_cgroup = self._limit(opened.devices)
         self.placement = opened.placement
+        self.tcp = opened.tcp
+        target, where = (lab.tcp, "the target") if lab.tcp else (read_tcp(), "this host")
+        self.notes += differing(opened.tcp, target, where)
         if self.placement.objects:
             objects = self.placement.objects.items()
             self.files[ORIGIN] = [ServedFile(path, size) for path, size in objects]

@@ -7,11 +7,16 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.documents.lab import Lab, LabData, LabDisk
+from nginx_tune.documents.lab import TCP_SETTINGS, Lab, LabData, LabDisk
 from nginx_tune.errors import UsageError
 from nginx_tune.lab.event_text import LEAST_EVENT_BYTES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
+_SIZES = re.compile(r"[0-9]{1,10}(\s+[0-9]{1,10}){2}", re.ASCII)
+_TCP_VALUES = dict(
+    zip(TCP_SETTINGS, (re.compile(r"[a-z0-9_]{1,15}", re.ASCII), _SIZES, _SIZES), strict=True)
+)
+_NOTHING = re.compile(r"(?!)")
 _MOST_FILES = 200_000
 _MOST_BYTES = 1 << 40
 _MOST_CHANNELS = 1024
@@ -55,6 +60,10 @@ def _faults(lab: Lab) -> list[str]:
             "quota_cpus: not 0.01 to 1024",
         ),
         (lab.seed < 0, "seed: below 0"),
+        *(
+            (not _TCP_VALUES.get(name, _NOTHING).fullmatch(value), f"tcp.{name}: no such setting")
+            for name, value in lab.tcp.items()
+        ),
         (
             lab.link.bits_per_second is not None and lab.link.bits_per_second < 1000,  # noqa: PLR2004
             "link.bits_per_second: below 1000",

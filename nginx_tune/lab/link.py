@@ -17,6 +17,7 @@ from nginx_tune.documents.lab import LabLink
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.disks import run_tool
 from nginx_tune.lab.mounts import raise_loopback
+from nginx_tune.lab.tcp import read_tcp, set_tcp
 
 SERVER_ADDRESS, CLIENT_ADDRESS = "198.18.0.1", "198.18.0.2"
 """Of the range for measurements (RFC 2544)."""
@@ -33,7 +34,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Namespace:
-    """A network namespace that lives as long as this process; ``lo`` is up in it."""
+    """A network namespace that lives as long as this process.
+
+    ``lo`` is up in it, and TCP is set as in the namespace that it is made from.
+    """
 
     def __init__(self, what_for: str, *, hint: str = "") -> None:
         self._refusal = (f"no network namespace for {what_for}", hint)
@@ -51,8 +55,10 @@ class Namespace:
         return _in_new_thread(enter_and_call)
 
     def _make(self) -> int:
+        tcp = read_tcp()
         self._check(_libc.unshare(_CLONE_NEWNET))
         raise_loopback()
+        set_tcp(tcp)
         return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
     def _check(self, status: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
 from nginx_tune.documents.diskmodel import DiskModel
 from nginx_tune.documents.facts import Dataset, Disk, Facts, PathStorage
-from nginx_tune.documents.lab import Lab, LabData, LabDisk, LabLink
+from nginx_tune.documents.lab import TCP_SETTINGS, Lab, LabData, LabDisk, LabLink
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.check import DiskClassName, is_below
 
@@ -78,6 +78,7 @@ def scale_lab(facts: Facts, *, root: str, scale: float | None) -> Scaled:
         disks=disks,
         data=files,
         link=_link(facts),
+        tcp={name: value for name in TCP_SETTINGS if (value := facts.kernel.sysctls.get(name))},
     )
     return Scaled(lab, notes)
 

@@ -156,6 +156,7 @@ def run_scenario(
         lab=scenario.lab.name,
         starts=scenario.starts if scenario.lab.disks else None,
         weaker_walls=[*given_up()],
+        tcp=session.tcp,
         seed=scenario.seed,
     )
     return ScenarioRun(

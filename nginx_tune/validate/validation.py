@@ -53,6 +53,7 @@ class Measured:
     warnings: list[str] = field(default_factory=list)
     """What the figures may not hold for."""
     lab: str = "none"
+    tcp: dict[str, str] = field(default_factory=dict)
     starts: Start | None = None
     interrupted: bool = False
 
@@ -94,6 +95,7 @@ def conclude(
             starts=measured.starts,
             seed=seed,
             weaker_walls=[*given_up()],
+            tcp=measured.tcp,
             differences=[*measured.notes, *_refused(measured.blocks)],
         ),
     )
@@ -189,6 +191,7 @@ def run_validation(
                 measured.lost = stage.lost
             measured.warnings = packet_warnings(stage.session.lab, site.trees)
             measured.lab = stage.session.lab.name
+            measured.tcp = stage.session.tcp
             if stage.session.lab.disks:
                 measured.starts = stage.experiment.arms[0].conduct.starts
             _measure(stage, spec, measured, deadline, progress)

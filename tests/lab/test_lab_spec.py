@@ -19,6 +19,7 @@ from nginx_tune.documents.facts import (
     Dataset,
     Disk,
     Facts,
+    Kernel,
     Link,
     Memory,
     Network,
@@ -93,6 +94,8 @@ def test_a_fault_of_a_toml_file_is_named() -> None:
             "dirty_bytes: only of a writable disk, from 1048576",
         ),
         ({"memory_bytes": 4096}, "memory_bytes: below"),
+        ({"tcp": {"net.ipv4.ip_forward": "1"}}, "tcp.net.ipv4.ip_forward: no such setting"),
+        ({"tcp": {"net.ipv4.tcp_rmem": "4096"}}, "tcp.net.ipv4.tcp_rmem: no such setting"),
         ({"topology": "ring"}, "Invalid enum value 'ring'"),
         ({"data": [{"disk": "a", "files": 1, "file_bytes": 1}]}, "data: no disk 'a'"),
         (
@@ -126,6 +129,7 @@ def facts_of(*curves: Curve | None, class_name: str = "hdd") -> Facts:
             paths=[PathStorage(path="/srv", leaf_disks=[disk.name for disk in disks])], disks=disks
         ),
         network=Network(links=[Link(name="eth0", speed_bits_per_second=10**10)]),
+        kernel=Kernel(sysctls={"net.ipv4.tcp_congestion_control": "bbr", "vm.swappiness": "60"}),
         datasets=[Dataset(path="/srv/media", files=120_000, bytes=100 * GIB, sizes=sizes)],
     )
 
@@ -147,6 +151,7 @@ def test_a_scale_model_keeps_the_ratio_and_the_disk(scale: float | None) -> None
     assert disk.model is not None
     assert predict_plateau(disk.model, 4096) == pytest.approx(predict_plateau(HDD, 4096), rel=0.05)
     assert lab.link.bits_per_second == 10**10
+    assert lab.tcp == {"net.ipv4.tcp_congestion_control": "bbr"}
     sizes = {item.file_bytes for item in lab.data}
     assert sizes == {5 * GIB // 100_000, 95 * GIB // 20_000}
 

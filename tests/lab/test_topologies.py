@@ -32,8 +32,11 @@ import msgspec
 from nginx_tune.documents.lab import Lab, LabLink
 from nginx_tune.lab.topology import Topology
 from nginx_tune.lab.mounts import raise_loopback
+from nginx_tune.lab.tcp import read_tcp, set_tcp
 from pathlib import Path
 raise_loopback()
+wanted = {"net.ipv4.tcp_congestion_control": "none", "net.ipv4.tcp_wmem": "4096 16384 999424"}
+here = set_tcp(wanted)
 link = msgspec.json.decode(sys.argv[1], type=LabLink)
 topology = Topology(Lab(topology="link", link=link), Path("/"))
 address = topology.placement.address
@@ -55,7 +58,8 @@ own, got, seconds = topology.from_clients(fetch)
 ports = topology.from_clients(lambda: Path("/proc/thread-self/net/dev").read_text())
 print(json.dumps({"address": address, "own": own, "got": got, "bits": 8 * got / seconds,
     "server_sees_clients": "lab-clients" in Path("/proc/self/net/dev").read_text(),
-    "clients_see_link": "lab-clients" in ports}))
+    "clients_see_link": "lab-clients" in ports,
+    "tcp": [here, topology.from_clients(read_tcp)]}))
 """
 
 
@@ -74,6 +78,10 @@ def test_clients_are_apart_and_the_link_bounds_what_they_get() -> None:
     assert (seen["address"], seen["own"], seen["got"]) == ("198.18.0.1", "198.18.0.2", 6_000_000)
     assert seen["clients_see_link"]
     assert not seen["server_sees_clients"]
+    here, at_clients = seen["tcp"]
+    assert here == at_clients
+    assert here["net.ipv4.tcp_wmem"] == "4096 16384 999424"
+    assert here["net.ipv4.tcp_congestion_control"] in {"cubic", "reno"}, "not the host's"
     # The bucket's first 256 KiB are free; a busy machine can only be slower than the link.
     assert 2_000_000 < seen["bits"] <= 22_000_000
     free = run_link(LabLink())

@@ -61,6 +61,7 @@ def test_gates_decide_and_what_differs_is_said(run_cli: RunCli, site: Path) -> N
     assert [gate.passed for gate in verdict.gates] == [valid, False]
     assert result.returncode == (1 if valid else 4)
     assert any("loopback" in line for line in verdict.environment.differences)
+    assert verdict.environment.tcp["net.ipv4.tcp_congestion_control"] in {"cubic", "reno"}
 
 
 @pytest.mark.needs("root", "nginx", "probe")
