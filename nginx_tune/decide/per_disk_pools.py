@@ -14,14 +14,19 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
-from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.pool_plan import PoolPlan, most_workers
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, cold_text, exceeds_knee
 from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.site import root_locations
 from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_shared
-from nginx_tune.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS
+from nginx_tune.model.pool import (
+    DEFAULT_QUEUE,
+    DEFAULT_THREADS,
+    MAX_THREADS_ALL_WORKERS,
+    SMALLEST_DISK_POOL,
+)
 
 ID: Final = "per-disk-pools"
 ALL_THREADS: Final = "threads over all workers"
@@ -55,15 +60,21 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             next_command=plan.judgement.next_command,
         )
     reason = plan.independence.reason if not plan.independence.independent else ""
+    flips = "each directory is on a disk of its own and thread-pools is enabled"
     if plan.on and plan.independence.independent:
-        reason = "so many disks and workers that pools apart would take too many threads"
+        disks, most = len(s.data_paths), most_workers(len(s.data_paths))
+        reason = (
+            f"{SMALLEST_DISK_POOL} threads for each of {disks} disks in {s.workers} workers are "
+            f"more than {MAX_THREADS_ALL_WORKERS} in all; one slow disk holds up the others"
+        )
+        flips = f"worker_processes is at most {most}: fewer workers than CPUs are enough for disks"
     return Decision(
         id=ID,
         verdict="not_enough_evidence" if _unsure(plan) else "disable",
         summary=f"No pool per disk: {reason or plan.judgement.reason}.",
         evidence=evidence,
         confidence="low" if _unsure(plan) else "medium",
-        flips_when=["each directory is on a disk of its own and thread-pools is enabled"],
+        flips_when=[flips],
         next_command=FACTS_COMMAND,
     )
 

@@ -21,6 +21,7 @@ from nginx_tune.model.pool import (
     DEFAULT_THREADS,
     MAX_THREADS_ALL_WORKERS,
     PER_DISK_THREADS,
+    SMALLEST_DISK_POOL,
     SMALLEST_POOL,
     PoolLoad,
     PoolSize,
@@ -118,9 +119,8 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
     load_known = s.concurrency.provenance != "assumed" and (
         s.cold_concurrency.value is not None or s.dataset_bytes.provenance != "assumed"
     )
-    # So many disks that not even small pools fit the bound share one.
-    fit = len(s.data_paths) * s.workers * SMALLEST_POOL <= MAX_THREADS_ALL_WORKERS
-    mode: PoolMode = "per_disk" if independence.independent and fit else "shared"
+    apart = independence.independent and s.workers <= most_workers(len(s.data_paths))
+    mode: PoolMode = "per_disk" if apart else "shared"
     disks = len(s.data_paths) if mode == "per_disk" else 1
     size = _size(s, s.blocking_inputs, s.prediction, disks=disks, load_known=load_known)
     # One large pool holds only while the hot files stay in memory: once one has left it, its
@@ -144,6 +144,11 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
         ),
         load_known=load_known,
     )
+
+
+def most_workers(disks: int) -> int:
+    """Workers for which pools of so many disks still keep the bound on all threads."""
+    return MAX_THREADS_ALL_WORKERS // (disks * SMALLEST_DISK_POOL)
 
 
 def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:

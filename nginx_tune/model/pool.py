@@ -27,6 +27,8 @@ CACHE_SHARE_FOR_COLD = 0.5
 """Share of the page cache that the windows of running cold reads may take before they push out
 the hot files they should not delay."""
 SMALLEST_POOL = 4
+SMALLEST_DISK_POOL = 2
+"""Of a disk with a pool of its own: all workers together read it with many times as many."""
 THREADS_PER_KNEE = 16
 """Threads of all workers for each read that the disks do at once, past which the audit asks for a
 reason. The source did well with 512 threads on four disks (SOURCES A6, A16)."""
@@ -107,7 +109,7 @@ def _limit(load: PoolLoad, pools: int) -> tuple[int, str]:
         reason = "more cold reads at once would push the hot files out of the page cache"
         bounds.append((int(min(by_cache, MAX_THREADS)), reason))
     limit, reason = min(bounds)
-    return max(SMALLEST_POOL, limit), reason
+    return max(SMALLEST_POOL if pools == 1 else SMALLEST_DISK_POOL, limit), reason
 
 
 def size_cold_pool(size: PoolSize, disk_heads: float, workers: int) -> int:

@@ -301,8 +301,13 @@ def test_a_site_in_memory_gets_no_pools() -> None:
     assert "tmpfs" in pools.summary
 
 
-@each_row(("disks", "cpus"), [(12, 16), (40, 16), (40, 256), (3, 512)])
-def test_pools_of_many_disks_keep_the_bound_on_threads(disks: int, cpus: int) -> None:
+@each_row(
+    ("disks", "cpus", "each"),
+    [(12, 16, 10), (12, 48, 3), (36, 16, 3), (40, 16, 3), (40, 256, None), (3, 512, None)],
+)
+def test_each_disk_has_a_pool_as_long_as_two_threads_fit(
+    disks: int, cpus: int, each: int | None
+) -> None:
     facts = host(cpus=cpus, disks=disks)
     roots = [f"/srv/{n}" for n in range(1, disks + 1)]
     decisions = decide_without_break_evens(
@@ -312,6 +317,12 @@ def test_pools_of_many_disks_keep_the_bound_on_threads(disks: int, cpus: int) ->
     )
     assert decisions.decisions[0].verdict == "enable"
     assert threads(decisions, min(cpus, 512)) <= MAX_THREADS_ALL_WORKERS
+    apart = next(one for one in decisions.decisions if one.id == "per-disk-pools")
+    assert (apart.verdict == "enable") is (each is not None)
+    if each is None:
+        assert f"worker_processes is at most {1024 // disks}" in apart.flips_when[0]
+    else:
+        assert f"One pool of {each} threads" in apart.summary
 
 
 def test_an_unknown_build_gets_a_proposal() -> None:
