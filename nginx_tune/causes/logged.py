@@ -124,7 +124,7 @@ def _named(window: CauseWindow, logged: _Logged) -> Cause | None:
     kinds, changes = _messages(server, logged.field)
     said = [f"{count:,} {logged.summary}", *([", ".join(kinds)] if kinds else [])]
     if changes:
-        said.append(f"change {'; '.join(changes)}")
+        said.append(f"to change: {'; '.join(changes)}")
     return Cause(
         id=logged.id,
         summary="; ".join(said),

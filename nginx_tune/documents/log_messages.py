@@ -46,8 +46,8 @@ class LogMessage(NamedTuple):
     source: str
     since: str = "1.18.0"
     """The first release of 1.18.0 and later that has it."""
-    older_level: Level | None = None
-    """Before a release that changed it."""
+    older: str = ""
+    """Another level, and before which release."""
     errors: tuple[int, ...] = ()
     """Instead of a pattern: what the call that failed, whichever it was, got from the kernel."""
 
@@ -62,13 +62,13 @@ _PEER = r"(?: to| from|reading) upstream$"
 
 def _zone(id_: str, words: str, change: str, source: str, *, what: str = "node",
           level: Level = "alert", since: str = "1.18.0",
-          older_level: Level | None = None) -> LogMessage:  # fmt: skip
+          older: str = "") -> LogMessage:  # fmt: skip
     return LogMessage(
         id_,
         rf'(?:could not allocate {what}|ngx_slab_alloc\(\) failed: no memory) in {words} '
         r'"(?P<name>[^"]*)"',
         level, "shared-zone-full", ("zones_exhausted",), "zones",
-        f"found no room in the {words}", change, source, since, older_level,
+        f"found no room in the {words}", change, source, since, older,
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ LOG_MESSAGES = (
     _zone("ssl-session-cache", "SSL session shared cache",
           "a larger size in ssl_session_cache shared:NAME:SIZE (a megabyte holds some 4,000 "
           "sessions), or a shorter ssl_session_timeout", "src/event/ngx_event_openssl.c",
-          what="new session", level="warn", older_level="alert"),
+          what="new session", level="warn", older="alert before 1.23.2"),
     _zone("ssl-ocsp-cache", "OCSP cache", "a larger size in ssl_ocsp_cache shared:NAME:SIZE",
           "src/event/ngx_event_openssl_stapling.c", what="new entry", since="1.19.0"),
     LogMessage(

@@ -170,9 +170,7 @@ def test_a_full_zone_of_cache_keys_is_named(
 ) -> None:
     """Requests under way hold their keys: a full zone finds none that it may throw out."""
     upstream = SlowUpstream(30)
-    location = (
-        f"location /app {{ proxy_cache x; proxy_pass http://127.0.0.1:{upstream.port}; }}"
-    )
+    location = f"location /app {{ proxy_cache x; proxy_pass http://127.0.0.1:{upstream.port}; }}"
     cache = f"proxy_cache_path {tmp_path}/cache keys_zone=x:32k;"
     clients: list[socket.socket] = []
     with (
@@ -186,6 +184,8 @@ def test_a_full_zone_of_cache_keys_is_named(
             clients[-1].sendall(b"GET /app/%d HTTP/1.1\r\nHost: a\r\n\r\n" % n)
         with asking(free_port, "/app/more", 2):
             found = named(run_cli, running, tmp_path, "shared-zone-full")
+            audited = run_cli("audit", "--pid", str(running.pid), "--select", "lim-zone-full-seen")
+    assert (audited.returncode, 'the zone "x" was full' in audited.stdout) == (1, True)
     assert 'cache keys zone "x"' in found.causes[0].summary
     assert "keys_zone" in found.causes[0].summary
 
@@ -217,10 +217,14 @@ def test_local_ports_that_are_used_up_are_named(
                 Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
             asker.start()
             found = named(run_cli, running, tmp_path, "local-ports-exhausted")
+            audited = run_cli(
+                "audit", "--pid", str(running.pid), "--select", "up-literal-no-keepalive"
+            )
         finally:
             ended.set()
             asker.join()
             for name, value in before.items():
                 Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
+    assert "Cannot assign requested address" in audited.stdout
     assert "keepalive" in found.causes[0].summary
     assert found.server.upstream_failures == 0
