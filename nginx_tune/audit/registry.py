@@ -23,7 +23,6 @@ from nginx_tune.audit.rules import (
     cf_directive_unknown,
     cf_directive_version,
     cf_events_missing,
-    cf_known_vulnerability,
     cf_listen_twice,
     cf_location_refused,
     cf_location_twice,
@@ -159,6 +158,7 @@ from nginx_tune.audit.rules import (
     up_stream_static_dns,
     up_tls_no_reuse,
     up_zone_missing,
+    vr_known_vulnerability,
 )
 
 ALL: tuple[Rule, ...] = (
@@ -181,7 +181,6 @@ ALL: tuple[Rule, ...] = (
     cf_named_location_missing.RULE,
     cf_directive_obsolete.RULE,
     cf_upstream_refused.RULE,
-    cf_known_vulnerability.RULE,
     io_pool_var_unresolved.RULE,
     io_pool_literal_unknown.RULE,
     io_pool_unused.RULE,
@@ -317,4 +316,5 @@ ALL: tuple[Rule, ...] = (
     cn_add_header_lost.RULE,
     cn_location_unreachable.RULE,
     ob_no_status.RULE,
+    vr_known_vulnerability.RULE,
 )

@@ -14,7 +14,7 @@ from nginx_tune.audit.advisories import advisories
 from nginx_tune.audit.context import Context, parse_version
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rules import cf_known_vulnerability
+from nginx_tune.audit.rules import vr_known_vulnerability
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Kernel
 
@@ -28,7 +28,7 @@ def cves(server: str, version: str, *, machine: str = "x86_64", outer: str = "",
     """What is found, by its number."""
     text = f"{main} events {{}} http {{ {outer} server {{ {server} }} }}"
     host = replace(linux(version=version), kernel=Kernel(system="Linux", machine=machine))
-    found = cf_known_vulnerability.check(Context(parse_text(text), host))
+    found = vr_known_vulnerability.check(Context(parse_text(text), host))
     return {
         one.fact for hit in found for one in getattr(hit, "evidence", ()) if one.fact[:3] == "CVE"
     }
@@ -91,7 +91,7 @@ def test_conditions_beyond_a_line_of_a_server() -> None:
 
 
 def test_the_version_is_asked_for_where_it_matters_and_forks_are_left_alone() -> None:
-    rule = next(one for one in ALL if one.id == "cf-known-vulnerability")
+    rule = next(one for one in ALL if one.id == "vr-known-vulnerability")
     video = f"events {{}} http {{ server {{ {MP4} }} }}"
     assert outcome(rule.id, video, None) == "nginx.nginx_version"
     assert outcome(rule.id, "events {} http { server { root /a; } }", linux()) == 0
