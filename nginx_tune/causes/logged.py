@@ -146,6 +146,9 @@ def _messages(server: ServerMeasurement, field: str) -> tuple[list[str], list[st
         if (row := MESSAGES_BY_ID.get(one.id)) is not None and field in row.counts
     ][:_SHOWN]
     kinds = [
-        f"{one.lines:,} {row.tells}" + (f' "{one.name}"' if one.name else "") for one, row in seen
+        (f"{one.lines:,} " if len(seen) > 1 else "all of them ")
+        + row.tells
+        + (f' "{one.name}"' if one.name else "")
+        for one, row in seen
     ]
     return kinds, list(dict.fromkeys(row.change for _, row in seen))
