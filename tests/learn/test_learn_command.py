@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -89,6 +90,8 @@ def test_a_pipe_is_waited_for_with_a_word_and_left_on_ctrl_c(tmp_path: Path) -> 
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert run.stderr is not None
+        if not select.select([run.stderr], [], [], 60)[0]:
+            run.kill()
         assert run.stderr.readline() == f"nginx-tune: {pipe} is a pipe: waiting for a writer\n"
         return run
 

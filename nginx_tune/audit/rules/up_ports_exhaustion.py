@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.local_ports import FACT, SYSCTL, local_ports
 from nginx_tune.audit.processes import worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
@@ -17,6 +16,7 @@ from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.upstreams import Pass, is_unix
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
+from nginx_tune.model.local_ports import FACT, SYSCTL, local_ports
 
 CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     places = _destinations(context)
     if not places or context.is_linux is False:
         return
-    workers, ports = worker_count(context), local_ports(context)
+    workers, ports = worker_count(context), local_ports(context.facts)
     needed = {"kernel.system": context.is_linux, FACT: ports}
     missing = tuple(name for name, value in needed.items() if value is None)
     if isinstance(workers, MissingFacts) or missing or ports is None:
