@@ -96,10 +96,10 @@ def test_a_pipe_is_waited_for_with_a_word_and_left_on_ctrl_c(tmp_path: Path) -> 
         return run
 
     run = start()
-    pipe.write_text("".join(LINES))
+    pipe.write_text("".join(logged()))
     out, errors = run.communicate(timeout=60)
     assert (run.returncode, errors) == (0, "")
-    assert json.loads(out)["log"]["lines"] == len(LINES)
+    assert json.loads(out)["log"]["lines"] == len(logged())
     run = start()
     run.send_signal(signal.SIGINT)
     out, errors = run.communicate(timeout=60)
