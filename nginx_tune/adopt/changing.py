@@ -15,7 +15,7 @@ from nginx_tune.adopt.limits import descriptors_for
 from nginx_tune.adopt.listen_options import listen_options
 from nginx_tune.adopt.more_workers import with_more_workers
 from nginx_tune.adopt.naming import adapted, with_needs
-from nginx_tune.adopt.own_connections import closes_by_default, how_it_stays
+from nginx_tune.adopt.own_connections import closes_by_default, how_it_stays, lacks_ports
 from nginx_tune.adopt.pools import asked_pools, asks_pools, told_why_unread, without_idle_pools
 from nginx_tune.adopt.quic import with_own_quic
 from nginx_tune.adopt.standing import (
@@ -50,6 +50,7 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
         tree,
         frozenset(filter(None, streams)),
         closes_by_default=closes_by_default(decisions),
+        lacks_ports=lacks_ports(decisions),
     )
     limits = descriptors_for(decisions, tree)
     chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]

@@ -50,8 +50,14 @@ _PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
 class KeptConnections:
     """What may be kept in one configuration."""
 
-    def __init__(self, tree: ConfTree, *, closes_by_default: bool = True) -> None:
-        """``closes_by_default``: what nginx does before 1.29.7 with connections to upstreams."""
+    def __init__(
+        self, tree: ConfTree, *, closes_by_default: bool = True, lacks_ports: bool = False
+    ) -> None:
+        """``closes_by_default``: what nginx does before 1.29.7 with connections to upstreams.
+
+        ``lacks_ports``: whether this host has too few local ports for a new one for each request.
+        """
+        self._lacks_ports = lacks_ports
         self._variables = Variables(tree)
         self._closes_by_default = closes_by_default
         self._staying: dict[int, Directive] = {}
@@ -158,7 +164,7 @@ class KeptConnections:
                 f"{_at(other)}: an idle connection can hold one of that server's processes, "
                 f"whose number is not known{stays}"
             )
-        if own is None and (group.is_unix or group.is_loopback):
+        if own is None and (group.is_unix or (group.is_loopback and not self._lacks_ports)):
             return "a connection within this host costs little"
         if own is None and (bound := max_conns(group)) is not None:
             return f"{_at(bound)} bounds what the server takes, and idle connections add to it"

@@ -12,6 +12,7 @@ from nginx_tune.conf.compressed_answers import KEEPS, UNBUFFERED, stays_at_1_0, 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.documents.decisions import Decisions, Evidence
+from nginx_tune.model.local_ports import FACT
 
 _REPEATING = "proxy_next_upstream"
 _OWN_WAY = frozenset({"proxy_http_version", "proxy_set_header"})
@@ -92,6 +93,12 @@ def closes_by_default(decisions: Decisions) -> bool:
     found = [one for one in decisions.decisions if one.id == "upstream-keepalive"]
     version = version_in(found[0].evidence) if found else None
     return version is None or version < _KEPT_BY_DEFAULT
+
+
+def lacks_ports(decisions: Decisions) -> bool:
+    """Whether a new connection for each request uses up the local ports of this host."""
+    found = (one for one in decisions.decisions if one.id == "upstream-keepalive")
+    return any(evidence.fact == FACT for one in found for evidence in one.evidence)
 
 
 def version_in(evidence: list[Evidence]) -> tuple[int, ...] | None:

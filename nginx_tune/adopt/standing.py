@@ -59,13 +59,15 @@ class Standing:
         streams: frozenset[str] = frozenset(),
         *,
         closes_by_default: bool = True,
+        lacks_ports: bool = False,
     ) -> None:
         """``streams`` are the locations of which somebody says that they pass streams on.
 
-        ``closes_by_default``: whether nginx ends connections to upstreams (before 1.29.7).
+        ``closes_by_default``: whether nginx ends connections to upstreams (before 1.29.7);
+        ``lacks_ports``: whether there are too few local ports for that.
         """
         self.tree = tree
-        self._closes_by_default = closes_by_default
+        self._closes_by_default, self._lacks_ports = closes_by_default, lacks_ports
         self._streams = streams
         self.http = [block.block or Block([]) for block in http_blocks(tree)]
         serving = {id(one.scope.own): one.scope for one in served_paths(tree)}
@@ -251,7 +253,9 @@ class Standing:
     @cached_property
     def kept(self) -> KeptConnections:
         """The upstreams whose connections may be kept."""
-        return KeptConnections(self.tree, closes_by_default=self._closes_by_default)
+        return KeptConnections(
+            self.tree, closes_by_default=self._closes_by_default, lacks_ports=self._lacks_ports
+        )
 
     @cached_property
     def _pools_apart(self) -> bool:

@@ -99,6 +99,7 @@ from nginx_tune.audit.rules import (
     lim_workers_none,
     lim_workers_one,
     lim_workers_throttled,
+    lim_zone_full_seen,
     lim_zone_too_small,
     log_debug_prod,
     log_json_unescaped,
@@ -157,6 +158,7 @@ from nginx_tune.audit.rules import (
     up_stream_static_dns,
     up_tls_no_reuse,
     up_zone_missing,
+    vr_known_vulnerability,
 )
 
 ALL: tuple[Rule, ...] = (
@@ -229,6 +231,7 @@ ALL: tuple[Rule, ...] = (
     lim_affinity_isolated.RULE,
     lim_conntrack_full.RULE,
     lim_zone_too_small.RULE,
+    lim_zone_full_seen.RULE,
     lim_workers_none.RULE,
     lim_conn_h2.RULE,
     lim_req_no_burst.RULE,
@@ -313,4 +316,5 @@ ALL: tuple[Rule, ...] = (
     cn_add_header_lost.RULE,
     cn_location_unreachable.RULE,
     ob_no_status.RULE,
+    vr_known_vulnerability.RULE,
 )

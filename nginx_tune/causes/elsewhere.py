@@ -1,4 +1,4 @@
-"""Causes outside of the loops: upstreams, name servers, disks behind pools, uneven workers."""
+"""Causes outside of the loops: slow upstreams, name servers, disks behind pools, uneven workers."""
 
 from __future__ import annotations
 
@@ -19,60 +19,8 @@ _OFTEN = 0.5
 _AT_WORK = 0.25
 _STANDING = 8
 """Connections at a median look: a loop that is free takes them at once, but a few always come."""
-_FAILING = 0.01
-"""Of requests; a kept connection that an upstream had just closed fails now and then."""
-_FEWEST_FAILURES = 5
-"""Where the number of requests is not known."""
 _MUCH = 0.5
 """Of a CPU: an arrival in two finds such a loop at work, for a moment or for seconds."""
-
-
-def failing_upstream(window: CauseWindow) -> Cause | None:
-    """Upstreams that refuse, reset, time out or close too early, as the error logs say."""
-    server = window.server
-    failures, status = server.upstream_failures or 0, server.stub_status
-    fewest = _FEWEST_FAILURES if status is None else _FAILING * status.requests
-    if not failures or failures < fewest:
-        return None
-    return Cause(
-        id="failing-upstream",
-        summary=f"{failures:,} attempts at upstreams failed (refused, reset, timed "
-        "out, closed too early, or none left alive): each is a 502 or 504, unless another "
-        "upstream took the request",
-        confidence="medium" if status is None else "high",
-        evidence=figures(
-            ("server.stub_status.requests", status.requests if status else None, "requests"),
-            ("server.upstream_failures", server.upstream_failures, "lines"),
-            ("server.upstream_timeouts", server.upstream_timeouts, "lines"),
-        ),
-        not_known=["which upstream: the lines of the error log name it"],
-    )
-
-
-def refused_by_limit(window: CauseWindow) -> Cause | None:
-    """Requests or connections that limits of the configuration refuse, as the error logs say."""
-    server = window.server
-    refused, status = server.refused_by_limit or 0, server.stub_status
-    fewest = _FEWEST_FAILURES if status is None else _FAILING * status.requests
-    if not refused or refused < fewest:
-        return None
-    return Cause(
-        id="refused-by-limit",
-        summary=f"limit_req or limit_conn refused {refused:,} requests or connections: each is "
-        "a 503 (limit_req_status, limit_conn_status) that no loop, upstream or disk is the reason "
-        "for",
-        confidence="medium" if status is None else "high",
-        evidence=figures(
-            ("server.stub_status.requests", status.requests if status else None, "requests"),
-            ("server.refused_by_limit", refused, "lines"),
-        ),
-        not_known=[
-            (
-                "whether the limit is meant to: the lines of the error log name its zone, the "
-                "client and the request"
-            )
-        ],
-    )
 
 
 def slow_upstream(window: CauseWindow) -> Cause | None:

@@ -13,22 +13,6 @@ _FULL = 15 / 16
 """Source: ngx_drain_connections: with a sixteenth left, idle connections are closed."""
 
 
-def read_errors(window: CauseWindow) -> Cause | None:
-    """A disk gave an error."""
-    server = window.server
-    if not server.read_errors:
-        return None
-    return Cause(
-        id="disk-read-errors",
-        summary=f"{server.read_errors:,} calls failed with an input/output error (EIO): a disk "
-        "does not give what it holds, and clients get bodies cut short or no reply",
-        confidence="high",
-        evidence=figures(("server.read_errors", server.read_errors, "lines")),
-        not_known=["which disk: the error log names files, the kernel's log the device"],
-        next_command="dmesg --level=err",
-    )
-
-
 def pool_overflow(window: CauseWindow) -> Cause | None:
     """A pool's queue was full."""
     server = window.server
@@ -85,28 +69,6 @@ def exhausted(window: CauseWindow) -> Cause | None:
         ),
         next_command="nginx-tune recommend --observation FILE",
     )
-
-
-def no_descriptors(window: CauseWindow) -> Cause | None:
-    """No descriptor left for a connection, a file or an upstream."""
-    server = window.server
-    if not server.descriptors_exhausted:
-        return None
-    return Cause(
-        id="descriptors-exhausted",
-        summary=f"{server.descriptors_exhausted:,} calls got no file descriptor (Too many open "
-        "files): clients stay in the accept queue, or get an error for a file or an upstream "
-        "that could not be opened; raise worker_rlimit_nofile",
-        confidence="high",
-        evidence=figures(
-            ("server.descriptors_exhausted", server.descriptors_exhausted, "lines"),
-            ("worker_connections", server.worker_connections, ""),
-            *((f"longest queue at {one.port}", one.accept_queue_max, "")
-              for one in server.listeners if one.accept_queue_max),
-        ),
-        not_known=["how many clients it was: a worker tries to accept again twice a second"],
-        next_command="nginx-tune recommend --observation FILE",
-    )  # fmt: skip
 
 
 def accept_overflow(window: CauseWindow) -> Cause | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from nginx_tune.causes import cpu, elsewhere, loop, lost
+from nginx_tune.causes import cpu, elsewhere, logged, loop, lost
 from nginx_tune.causes.parts import (
     ALLOWED_SECONDS,
     CauseWindow,
@@ -27,28 +27,24 @@ from nginx_tune.prove.blocked import measure_blocked
 
 _LEAST_SECONDS = 1.0
 
-_LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
-    lost.read_errors,
-    lost.pool_overflow,
-    lost.exhausted,
-    lost.no_descriptors,
+_MEASURED_FIRST: tuple[Callable[[CauseWindow], Cause | None], ...] = (
     loop.stopped,
     lost.accept_overflow,
     loop.blocked_on_disk,
+)
+_LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
     cpu.throttled,
     cpu.held_by_cpu,
     loop.asleep_in_call,
     lost.queue_wait,
     cpu.saturated,
     cpu.contention,
-    elsewhere.failing_upstream,
-    elsewhere.refused_by_limit,
     elsewhere.slow_upstream,
     elsewhere.slow_resolver,
     elsewhere.uneven,
     cpu.stolen,
 )
-"""Lost requests first, then what holds all of a loop, then what holds some requests."""
+"""After what error logs name: what holds all of a loop, then what holds some requests."""
 
 
 def find_causes(
@@ -71,7 +67,12 @@ def find_causes(
         short = f"{number_text(duration_seconds)} s" if server.workers else "no worker was seen"
         return [_not_enough([f"the window: {short}"])]
     window = CauseWindow(server, duration_seconds, allowed_seconds)
-    causes = [cause for look in _LOOKS if (cause := look(window)) is not None]
+    causes = [
+        *logged.find_lost(window),
+        *_found(_MEASURED_FIRST, window),
+        *logged.find_by_design(window),
+        *_found(_LOOKS, window),
+    ]
     if causes:
         return causes
     if has_ended:
@@ -117,6 +118,12 @@ def find_causes(
             ],
         )
     ]
+
+
+def _found(
+    looks: Sequence[Callable[[CauseWindow], Cause | None]], window: CauseWindow
+) -> list[Cause]:
+    return [cause for look in looks if (cause := look(window)) is not None]
 
 
 def _uncounted(unknown: Sequence[Unknown]) -> list[str]:

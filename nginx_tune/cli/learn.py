@@ -101,7 +101,7 @@ def command(
         most_places=_PLACES if tree is not None else 0,
         keeps_paths=keep_paths,
     )
-    files = LogFiles(logs, form)
+    files = LogFiles(logs, form, tell=say)
     tally, broken = read_logs(files, plan, on_progress=progress_printer(ctx))
     locations, notes = locations_of(tally, tree) if tree is not None else ([], [])
     workload = learnt_workload(tally, plan, kind=kind, locations=locations)

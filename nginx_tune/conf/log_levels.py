@@ -2,12 +2,8 @@
 
 Source: ngx_log.c (levels, ngx_log_set_log: ``error`` without a level), ngx_http_core_module.c
 (ngx_http_core_merge_loc_conf: a context without a log of its own has that of the one around it);
-the levels of the lines: ngx_http_upstream_next, ngx_http_upstream_process_header,
-ngx_http_upstream_resolve_handler (error), ngx_thread_task_post (error, in the main context's log),
-ngx_get_connection (alert), ngx_drain_connections (warn), ngx_event_accept (crit),
-ngx_http_copy_thread_event_handler (alert), ngx_linux_sendfile_chain (alert), ngx_read_file (crit),
-ngx_http_limit_req_handler and ngx_http_limit_conn_handler (limit_req_log_level,
-limit_conn_log_level).
+the levels of the lines stand in ``documents/log_messages.py``, but those of limits are settings
+(limit_req_log_level, limit_conn_log_level).
 """
 
 from __future__ import annotations
@@ -16,20 +12,17 @@ from collections.abc import Iterator, Sequence
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.log_messages import LOG_MESSAGES, Where
 
 _LEVELS = ("emerg", "alert", "crit", "error", "warn", "notice", "info", "debug")
 _NO_FILE = ("syslog:", "memory:")
 _DEFAULT = "error"
 _WHERE = frozenset({"http", "stream", "mail", "server", "location", "if", "limit_except"})
-_OF_POOLS = {"pool_overflow": "error"}
-_OF_MAIN = {
-    "connections_exhausted": "alert",
-    "connections_reused": "warn",
-}
-_OF_REQUESTS = {"descriptors_exhausted": "crit", "read_errors": "crit",
-                "operations_too_slow": "alert"}  # fmt: skip
-_OF_UPSTREAMS = {"upstream_failures": "error", "upstream_timeouts": "error",
-                 "resolver_failures": "error"}  # fmt: skip
+_POOLS = frozenset({"aio", "thread_pool"})
+_ZONES = frozenset(
+    {"proxy_cache_path", "fastcgi_cache_path", "uwsgi_cache_path", "scgi_cache_path",
+     "limit_req_zone", "limit_conn_zone", "ssl_session_cache", "ssl_ocsp_cache", "zone"}
+)  # fmt: skip
 _PASSES = frozenset(
     {"proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass"}
 )
@@ -48,20 +41,35 @@ def hidden_counts(tree: ConfTree) -> dict[str, str]:
     chains = list(_chains((tree.main,)))
     answering = [chain for chain in chains if _is_answering(chain)]
     passing = [chain for chain in chains if any(chain[-1].all(name) for name in _PASSES)]
-    for names, places in (
-        (_OF_POOLS, [(tree.main,)] if tree.names & {"aio", "thread_pool"} else []),
-        (_OF_MAIN, [(tree.main,)]),
-        (_OF_REQUESTS, answering),
-        (_OF_UPSTREAMS, passing),
-    ):
-        for name, level in names.items():
-            _look(found, name, level, places)
+    places: dict[Where, list[Chain]] = {
+        "main": [(tree.main,)],
+        "pools": [(tree.main,)] if tree.names & _POOLS else [],
+        "zones": [(tree.main,)] if tree.names & _ZONES else [],
+        "requests": answering,
+        "upstreams": passing,
+    }
+    for (where, name), level in _levels().items():
+        _look(found, name, level, places[where])
     for limit in _LIMITS:
         for chain in answering:
             if _nearest(chain, limit):
                 lines = _nearest(chain, f"{limit}_log_level")
                 _look(found, "refused_by_limit", lines[-1].value if lines else _DEFAULT, [chain])
     return found
+
+
+def _levels() -> dict[tuple[Where, str], str]:
+    """By place and counter the level that all of its lines of error or worse come with.
+
+    A warning counts where a counter has nothing else: no default log has one.
+    """
+    levels: dict[tuple[Where, str], str] = {}
+    for row in LOG_MESSAGES:
+        for name in row.counts if row.where != "limits" else ():
+            known = levels.get((row.where, name), row.level)
+            both = sorted((known, row.level), key=_LEVELS.index)
+            levels[row.where, name] = both[0] if both[1] == "warn" else both[1]
+    return levels
 
 
 def _look(found: dict[str, str], name: str, level: str, places: Sequence[Chain]) -> None:

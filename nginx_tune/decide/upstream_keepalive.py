@@ -32,8 +32,9 @@ from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, Setting, Verdict
+from nginx_tune.documents.decisions import Decision, Evidence, Setting, Verdict
 from nginx_tune.documents.units import plural
+from nginx_tune.model.local_ports import FACT, SYSCTL, uses_up_ports
 from nginx_tune.model.pool import peak_per_worker
 
 ID: Final = "upstream-keepalive"
@@ -90,6 +91,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     evidence = [
         *known(s.concurrency, Quantity("workers", s.workers)),
         version_evidence(s.build),
+        *_ports(s),
     ]
     reason = f"idle connections a worker keeps; peak of {wanted} requests at once a worker"
     if idle == slots < wanted:
@@ -129,6 +131,14 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         risks=[_CLOSED_BY_THE_ORIGIN + (_BOUNDED if is_bounded else _UNBOUNDED), risk],
         next_command="" if is_known else LEARN_COMMAND,
     )
+
+
+def _ports(s: Situation) -> list[Evidence]:
+    """The local ports, where a new connection for each request uses them up."""
+    rate = 0.0 if s.rate.provenance == "assumed" else s.rate.value or 0.0
+    if not uses_up_ports(s.facts, new_per_second=rate):
+        return []
+    return [Evidence(fact=FACT, value=s.facts.kernel.sysctls[SYSCTL])]
 
 
 def _summary(idle: int, *, is_known: bool, is_default: bool) -> str:

@@ -70,6 +70,8 @@ class Tcp(Part, frozen=True, kw_only=True):
 
     segments_sent: int | None = None
     segments_retransmitted: int | None = None
+    time_wait: int | None = None
+    """Connections that ended in the last minute and still hold their addresses and ports."""
     memory_pages: int | None = None
     """Pages that the buffers of all sockets of the kernel hold."""
     memory_pressure_pages: int | None = None

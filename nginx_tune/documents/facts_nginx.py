@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Part
+from nginx_tune.documents.log_messages import LoggedMessage
 
 
 class Worker(Part, frozen=True, kw_only=True):
@@ -145,6 +146,8 @@ class ErrorLog(Part, frozen=True, kw_only=True):
     """Lines ``N worker_connections are not enough`` by N: each is a refused connection."""
     operations_too_slow: int = 0
     """Lines ``thread operation took too long`` (a minute; nginx 1.25.4 and later)."""
+    messages: list[LoggedMessage] = []
+    """Lines with any message that names a cause (``documents/log_messages.py``)."""
     bytes_read: int | None = None
     complete: bool = True
     """False when only the last part of a large file was read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Part
+from nginx_tune.documents.log_messages import LoggedMessage
 from nginx_tune.documents.measured_class import Latency
 
 
@@ -248,6 +249,22 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New lines on an upstream that refused, reset, timed out or closed too early."""
     refused_by_limit: int | None = None
     """New lines on requests and connections that ``limit_req`` or ``limit_conn`` refused."""
+    zones_exhausted: int | None = None
+    """New lines on a shared memory zone that had no room: of a cache's keys, limits, TLS sessions,
+    an upstream."""
+    ports_exhausted: int | None = None
+    """New lines on a connection to an upstream that got no local port (EADDRNOTAVAIL)."""
+    space_exhausted: int | None = None
+    """New lines on a write that found no space, or met a quota (ENOSPC, EDQUOT)."""
+    memory_exhausted: int | None = None
+    """New lines on a call that got no memory (ENOMEM, ENOBUFS)."""
+    workers_crashed: int | None = None
+    """New lines on a process that ended on a signal or for good."""
+    spilled_to_disk: int | None = None
+    """New lines on answers and request bodies that went to a temporary file; none below
+    ``error_log … warn``."""
+    log_messages: list[LoggedMessage] = []
+    """The messages that name a cause, by what they are about; the most frequent first."""
     error_lines: dict[str, int] = {}
     """New error-log lines by level."""
     read_errors: int | None = None

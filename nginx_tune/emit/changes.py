@@ -13,7 +13,7 @@ from dataclasses import replace as changed
 from typing import NamedTuple
 
 from nginx_tune.adopt.naming import needed_line
-from nginx_tune.adopt.own_connections import closes_by_default
+from nginx_tune.adopt.own_connections import closes_by_default, lacks_ports
 from nginx_tune.adopt.placing import SettingPlace, UnplacedError, find_places
 from nginx_tune.adopt.standing import Standing, own_blocks
 from nginx_tune.adopt.together import left_alone
@@ -61,7 +61,9 @@ def plan_changes(
     decisions: Decisions, tree: ConfTree, leaves: Leaves, *, annotates: bool = False
 ) -> Changes:
     """The settings of decisions that were held against the tree (``hold_against``), as edits."""
-    standing = Standing(tree, closes_by_default=closes_by_default(decisions))
+    standing = Standing(
+        tree, closes_by_default=closes_by_default(decisions), lacks_ports=lacks_ports(decisions)
+    )
     refusals: list[Refusal] = []
     planned: dict[str, list[_Written]] = {}
     taken = EditSet()

@@ -37,7 +37,7 @@ from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.place import Door
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
-from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
+from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages, parse_error_log
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
 from nginx_tune.prove.interference import with_interference, with_late_watch
 from nginx_tune.report.probe_steps import block_step
@@ -179,7 +179,7 @@ def _run_block(
             server = _with_log(server, parse_error_log(lines))
     except _NothingKeptError:
         reason = f"the error log {log} is a device, which keeps nothing"
-        gaps = [Unknown(path=f"/server{one}", reason=reason) for one in _FROM_THE_LOG]
+        gaps = [Unknown(path=f"/server/{one}", reason=reason) for one in _FROM_THE_LOG]
         measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *gaps])
     server = msgspec.structs.replace(
         server,
@@ -199,12 +199,10 @@ def _run_block(
 def _with_log(server: ServerMeasurement, counts: ErrorLogCounts) -> ServerMeasurement:
     return msgspec.structs.replace(
         server,
-        pool_overflow=counts.overflow_total,
-        pool_overflow_by_pool=counts.pool_overflow,
-        operations_too_slow=counts.operations_too_slow,
-        connections_exhausted=sum(counts.connections_exhausted.values()),
-        error_lines=counts.levels,
-        read_errors=counts.read_errors,
+        pool_overflow_by_pool=counts.by_name("pool_overflow"),
+        error_lines=dict(counts.levels),
+        log_messages=logged_messages(counts),
+        **{name: counts.count(name) for name in _FROM_THE_LOG},
     )
 
 
@@ -315,7 +313,7 @@ def _run_load(
     unknown = [
         Unknown(path=f"/server{pointer}", reason=reason)
         for pointer, reason in gaps.items()
-        if pointer not in _FROM_THE_LOG
+        if pointer.removeprefix("/") not in _FROM_THE_LOG
     ]
     measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
     measurement = with_interference(measurement, server.cpu_seconds)
@@ -358,7 +356,7 @@ def _with_doors(request: BlockRequest, pid: int) -> Iterator[BlockRequest]:
         yield msgspec.structs.replace(request, plan=plan)
 
 
-_FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted", "/read_errors")
+_FROM_THE_LOG = ("pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors")
 """Counted over the whole block, not by the watch."""
 
 

@@ -202,7 +202,7 @@ class _Turn:
                 for name in _COUNTED
                 if name in now and name in counted
             },
-            log_lines=parse_error_log(lines).levels,
+            log_lines=dict(parse_error_log(lines).levels),
             log_examples=[
                 *notable_lines(lines),
                 *(f"the sandbox refused nginx {one}" for one in server.refused_calls()),

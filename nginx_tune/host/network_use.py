@@ -7,7 +7,12 @@ from msgspec.structs import replace
 from nginx_tune.documents.facts import Network, Tcp
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_netstat import parse_netstat
-from nginx_tune.host.parse_network_use import parse_softnet, parse_tcp_mem, parse_tcp_pages
+from nginx_tune.host.parse_network_use import (
+    parse_softnet,
+    parse_tcp_mem,
+    parse_tcp_pages,
+    parse_time_wait,
+)
 from nginx_tune.host.parse_values import parse_integer
 
 _CONNTRACK = "/proc/sys/net/netfilter/nf_conntrack_"
@@ -38,6 +43,7 @@ def _read_tcp(host: Host, process: str, gaps: Gaps) -> Tcp:
     absent = text if isinstance(text, Missing) else Missing("the kernel does not count it")
     stat = attempt(host.read_text, f"/proc/{process}/net/sockstat")
     held = stat if isinstance(stat, Missing) else parse_tcp_pages(stat)
+    waiting = stat if isinstance(stat, Missing) else parse_time_wait(stat)
     sysctl = attempt(host.read_text, "/proc/sys/net/ipv4/tcp_mem")
     levels = sysctl if isinstance(sysctl, Missing) else parse_tcp_mem(sysctl)
     pressure, most = (levels, levels) if isinstance(levels, Missing) else (levels[1], levels[2])
@@ -46,6 +52,7 @@ def _read_tcp(host: Host, process: str, gaps: Gaps) -> Tcp:
         segments_retransmitted=known(
             counters.get("RetransSegs", absent), gaps, "/tcp/segments_retransmitted"
         ),
+        time_wait=known(waiting, gaps, "/tcp/time_wait"),
         memory_pages=known(held, gaps, "/tcp/memory_pages"),
         memory_pressure_pages=known(pressure, gaps, "/tcp/memory_pressure_pages"),
         memory_limit_pages=known(most, gaps, "/tcp/memory_limit_pages"),

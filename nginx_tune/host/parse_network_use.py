@@ -40,6 +40,12 @@ def parse_tcp_pages(text: str) -> int | Missing:
     return int(match[1]) if match else Missing("sockstat does not tell the memory of TCP")
 
 
+def parse_time_wait(text: str) -> int | Missing:
+    """Connections in TIME_WAIT; of the same line."""
+    match = re.search(r"^TCP: .*\btw ([0-9]{1,18})\b", text, re.MULTILINE)
+    return int(match[1]) if match else Missing("sockstat does not tell connections in TIME_WAIT")
+
+
 def parse_tcp_mem(text: str) -> tuple[int, int, int] | Missing:
     """Pages at which TCP is content, sparing and at its end.
 

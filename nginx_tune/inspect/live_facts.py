@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.storage import outermost
 from nginx_tune.audit.written_paths import written_paths
-from nginx_tune.conf.error_log import main_error_logs
+from nginx_tune.conf.error_log import error_logs, main_error_logs
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Dataset, ErrorLog, Facts
@@ -29,12 +29,14 @@ lower bounds, which is what a large one is needed for."""
 
 MOST_DATASETS = 32
 MOST_PATHS = 256
+MOST_LOGS = 8
+"""Those of the main context first; of each the end is read."""
 
 
 def gather_live_facts(
     host: Host, tree: ConfTree, *, nginx_binary: str | None = None, pid: int | None = None
 ) -> Facts:
-    """The host's facts with the directories of a configuration and its error log.
+    """The host's facts with the directories of a configuration and its error logs.
 
     Errors: UsageError for a named binary that is no nginx.
     """
@@ -54,6 +56,7 @@ def gather_live_facts(
         dataset_budget_seconds=SCAN_SECONDS / max(1, len(datasets)),
     )
     logs = main_error_logs(tree, facts.nginx.error_log_path)
+    logs = list(dict.fromkeys([*logs, *error_logs(tree, facts.nginx.error_log_path)]))[:MOST_LOGS]
     refuse_results(logs, ())
     return replace(
         facts,

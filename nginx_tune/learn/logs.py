@@ -6,6 +6,8 @@ import contextlib
 import errno
 import gzip
 import os
+import select
+import stat
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -38,6 +41,8 @@ _PEEK_LINES = 200
 _COPIES = 4
 """Logs in which what is read now is looked for."""
 _TOLD_EVERY_SECONDS = 0.2
+_PATIENCE_SECONDS = 0.3
+"""Until a pipe to which nothing was written is told of."""
 
 
 def _check_readable(log: str) -> None:
@@ -47,6 +52,25 @@ def _check_readable(log: str) -> None:
         raise UsageError(f"{log}: cannot read: {error.strerror}") from None
     if not os.access(log, os.R_OK):
         raise UsageError(f"{log}: cannot read: {os.strerror(errno.EACCES)}")
+
+
+def _check_foreign(log: str) -> None:
+    """No stream that this command itself writes to: nobody else would ever end it.
+
+    Images of nginx have their logs as links to /dev/stdout, which is another for each who opens it.
+    """
+    given = os.stat(log)  # noqa: PTH116
+    for number, name in ((1, "standard output"), (2, "standard error")):
+        try:
+            own = os.fstat(number)
+        except OSError:
+            continue
+        is_stream = stat.S_ISFIFO(own.st_mode) or stat.S_ISCHR(own.st_mode)
+        if is_stream and (own.st_dev, own.st_ino) == (given.st_dev, given.st_ino):
+            raise UsageError(
+                f"{log}: is the {name} of this command, and no log",
+                hint="a container's log: docker logs NAME | nginx-tune learn -",
+            )
 
 
 def _check_once(logs: Sequence[str]) -> None:
@@ -70,10 +94,15 @@ class LogFiles:
     in any order.
     """
 
-    def __init__(self, logs: Sequence[str], form: LineFormat) -> None:
+    def __init__(
+        self, logs: Sequence[str], form: LineFormat, *, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """``tell`` is told of a pipe to which nobody writes yet."""
+        self._tell = tell
         for log in logs:
             if log != "-":
                 _check_readable(log)
+                _check_foreign(log)
             if os.path.isdir(log):  # noqa: PTH112
                 raise UsageError(f"{log}: a directory", hint=f"name its files, {log}/*.log*")
         if list(logs).count("-") > 1:
@@ -96,7 +125,7 @@ class LogFiles:
             before = self.read_bytes
             repeats = self._repeats(index)
             try:
-                with _opened(log) as (file, raw):
+                with _opened(log, self._tell) as (file, raw):
                     while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
                         last = block[-1:]
                         for one in repeats:
@@ -150,7 +179,9 @@ def _first_moment(log: str, form: LineFormat) -> int:
 
 
 @contextlib.contextmanager
-def _opened(log: str) -> Iterator[tuple[BufferedIOBase, BufferedReader]]:
+def _opened(
+    log: str, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[BufferedIOBase, BufferedReader]]:
     """A log's plain bytes, whatever packs them (told by its first bytes, not by its name).
 
     And the file that they come from, whose place tells how much of it was read.
@@ -161,8 +192,26 @@ def _opened(log: str) -> Iterator[tuple[BufferedIOBase, BufferedReader]]:
         given = cast("BufferedReader", sys.stdin.buffer)
         yield _unpacked(given), given
         return
-    with open(log, "rb") as file:  # noqa: PTH123
+    with open(log, "rb", opener=partial(_opener, tell=tell)) as file:
         yield _unpacked(file), file
+
+
+def _opener(log: str, flags: int, *, tell: Callable[[str], None]) -> int:
+    """A descriptor of a log; of a named pipe once somebody has written to it, or has gone."""
+    if not Path(log).is_fifo():
+        return os.open(log, flags)
+    descriptor = os.open(log, flags | os.O_NONBLOCK)  # open() would wait without a word
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    try:
+        if not waiting.poll(_PATIENCE_SECONDS * 1000):
+            tell(f"{log} is a pipe: waiting for a writer")
+            waiting.poll()
+    except BaseException:  # Ctrl-C too
+        os.close(descriptor)
+        raise
+    os.set_blocking(descriptor, True)  # named so by the system
+    return descriptor
 
 
 def _unpacked(file: BufferedReader) -> BufferedIOBase:

@@ -7,7 +7,7 @@ import stat
 
 from nginx_tune.documents.facts import ErrorLog
 from nginx_tune.host.door import HostReadError
-from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.observe.parse_error_log import logged_messages, parse_error_log
 
 TAIL_BYTES = 4 << 20
 """About 30 000 lines: hours of a troubled server, days of a healthy one."""
@@ -40,9 +40,10 @@ def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:
     counts = parse_error_log(data.splitlines())
     return ErrorLog(
         path=path,
-        pool_overflow=counts.pool_overflow,
-        connections_exhausted=counts.connections_exhausted,
-        operations_too_slow=counts.operations_too_slow,
+        pool_overflow=counts.by_name("pool_overflow"),
+        connections_exhausted=counts.by_name("connections_exhausted"),
+        operations_too_slow=counts.count("operations_too_slow"),
+        messages=logged_messages(counts),
         bytes_read=len(data),
         complete=start == 0,
     )

@@ -86,22 +86,8 @@ def _read_from(descriptor: int, start: int) -> list[bytes]:
 def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
     """Several logs together."""
     levels: Counter[str] = Counter()
-    pools: Counter[str] = Counter()
-    exhausted: Counter[str] = Counter()
+    messages: Counter[tuple[str, str]] = Counter()
     for one in counts:
         levels.update(one.levels)
-        pools.update(one.pool_overflow)
-        exhausted.update(one.connections_exhausted)
-    return ErrorLogCounts(
-        dict(levels),
-        dict(pools),
-        dict(exhausted),
-        operations_too_slow=sum(one.operations_too_slow for one in counts),
-        read_errors=sum(one.read_errors for one in counts),
-        connections_reused=sum(one.connections_reused for one in counts),
-        upstream_timeouts=sum(one.upstream_timeouts for one in counts),
-        resolver_failures=sum(one.resolver_failures for one in counts),
-        descriptors_exhausted=sum(one.descriptors_exhausted for one in counts),
-        upstream_failures=sum(one.upstream_failures for one in counts),
-        refused_by_limit=sum(one.refused_by_limit for one in counts),
-    )
+        messages.update(one.messages)
+    return ErrorLogCounts(dict(levels), dict(messages))

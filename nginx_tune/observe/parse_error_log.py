@@ -1,127 +1,90 @@
-"""What an nginx error log says; pure, bytes in, counts out."""
+"""What an nginx error log says; pure, bytes in, counts out.
+
+Source: ngx_log_error_core (time, level, process and connection before the message),
+ngx_http_log_error (what it adds on the request); the messages stand in
+``documents/log_messages.py``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-_LEVEL = re.compile(rb"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] ")
-_OVERFLOW = re.compile(rb'thread pool "([^"]{1,200})" queue overflow: -?\d+ tasks waiting')
-_EXHAUSTED = re.compile(rb"\[alert\] \S+ (?:\*\d+ )?(\d{1,10}) worker_connections are not enough$")
-_REUSED = b" worker_connections are not enough, reusing connections"
-_UPSTREAM_TIMEOUT = b"upstream timed out ("
-_UNRESOLVED = b" could not be resolved ("
-_OTHERS = (_REUSED, _UPSTREAM_TIMEOUT, _UNRESOLVED)
-_SLOW = b" operation took too long"
-_READ_ERROR = re.compile(rb"\bfailed \(5: ")
-"""EIO, in whatever language the C library says it: a disk gave an error for bytes."""
-"""Of threads, and of ``aio on``."""
-_REFUSED = re.compile(
-    rb"^\S+ \S+ \[\w+\] \S+ (?:\*\d+ )?limiting "
-    rb"(?:requests, excess: \d+\.\d+ by zone|connections by zone) "
+from nginx_tune.documents.log_messages import LOG_MESSAGES, MESSAGES_BY_ID, LoggedMessage
+
+_LINE = re.compile(
+    rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] (?:\d+#\d+: )?(?:\*\d+ )?(.*)", re.DOTALL
 )
-"""Not delayed, and not in a dry run."""
-_FAILED = re.compile(rb"\bfailed \((\d{1,3}): ")
-_NO_DESCRIPTOR = (b"23", b"24")
-"""ENFILE and EMFILE, of accept4(), open(), socket() and what else takes a descriptor."""
-_UPSTREAM_FAILED = re.compile(
-    rb"(?:\bfailed \(|\bupstream timed out \(|\bupstream prematurely closed |\bno live upstreams )"
-    rb".*\b(?:to|from|reading) upstream$"
-)
-"""Not of upgraded connections, which close and time out by design."""
+_FAILED = re.compile(r"\bfailed \((\d{1,3}): ")
+_BY_ERROR = {error: one.id for one in LOG_MESSAGES for error in one.errors}
+_PATTERNS = [(one.id, re.compile(one.pattern)) for one in LOG_MESSAGES if one.pattern]
+_MOST_KNOWN = 1 << 14
+"""Messages whose meaning is kept: those that come often are few."""
+MOST_MESSAGES = 64
+"""Of those that are kept in a document: each address of an upstream is one."""
+_NONE = MappingProxyType[tuple[str, str], int]({})
 
 
 class ErrorLogCounts(NamedTuple):
     """Lines by level and by what they tell."""
 
-    levels: dict[str, int]
-    pool_overflow: dict[str, int]
-    connections_exhausted: dict[str, int]
-    """By the ``worker_connections`` they name."""
-    operations_too_slow: int
-    read_errors: int = 0
-    """Lines on a call that failed with EIO: a disk did not give what it holds."""
-    connections_reused: int = 0
-    """Lines on idle connections that were closed to make room."""
-    upstream_timeouts: int = 0
-    resolver_failures: int = 0
-    descriptors_exhausted: int = 0
-    """Lines on a call that failed with EMFILE or ENFILE."""
-    upstream_failures: int = 0
-    """Lines on an upstream that did not answer a request whole, with its timeouts."""
-    refused_by_limit: int = 0
-    """Lines on what ``limit_req`` or ``limit_conn`` refused."""
+    levels: Mapping[str, int] = MappingProxyType({})
+    messages: Mapping[tuple[str, str], int] = _NONE
+    """By the id of a message of the table and what it is about, such as a zone's name."""
 
-    @property
-    def overflow_total(self) -> int:
-        """Overflow lines of all pools: each is a refused task, that is a broken response."""
-        return sum(self.pool_overflow.values())
+    def count(self, field: str) -> int:
+        """Lines that add to a counter of ``ServerMeasurement``."""
+        return sum(
+            n for (id_, _), n in self.messages.items() if field in MESSAGES_BY_ID[id_].counts
+        )
+
+    def by_name(self, field: str) -> dict[str, int]:
+        """The same by what the lines are about: the pool, or the limit they name."""
+        found: Counter[str] = Counter()
+        for (id_, name), n in self.messages.items():
+            if field in MESSAGES_BY_ID[id_].counts:
+                found[name] += n
+        return dict(sorted(found.items()))
+
+
+def logged_messages(counts: ErrorLogCounts) -> list[LoggedMessage]:
+    """The messages of the table that were seen, the most frequent first."""
+    found = sorted(counts.messages.items(), key=lambda item: (-item[1], item[0]))
+    return [LoggedMessage(id=id_, name=name, lines=n) for (id_, name), n in found[:MOST_MESSAGES]]
 
 
 def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
-    """Counts over the lines of an error log; what is no log line is passed over.
-
-    Source: ngx_log_error_core (time and level), ngx_thread_task_post (the overflow line, which
-            only the main context's error_log gets), ngx_get_connection, ngx_drain_connections
-            (since 1.19.10), ngx_http_copy_thread_event_handler, ngx_http_upstream_next,
-            ngx_http_upstream_resolve_handler, ngx_event_accept, ngx_http_upstream_process_header,
-            ngx_http_limit_req_handler, ngx_http_limit_conn_handler.
-    """
+    """Counts over the lines of an error log; what is no log line is passed over."""
     levels: Counter[str] = Counter()
-    pools: Counter[str] = Counter()
-    exhausted: Counter[str] = Counter()
-    slow = 0
-    failed = 0
-    descriptors = 0
-    upstreams = 0
-    refused = 0
-    others: Counter[bytes] = Counter()
+    messages: Counter[tuple[str, str]] = Counter()
+    known: dict[bytes, tuple[str, str] | None] = {}
     for line in lines:
-        level = _LEVEL.match(line)
-        if level is None:
+        found = _LINE.match(line)
+        if found is None:
             continue
-        levels[level[1].decode("ascii", "replace")] += 1
-        overflow = _OVERFLOW.search(line)
-        if overflow is not None:
-            pools[overflow[1].decode("utf-8", "replace")] += 1
-            continue
-        connections = _EXHAUSTED.search(line)
-        if connections is not None:
-            exhausted[connections[1].decode("ascii")] += 1
-        elif _SLOW in line:
-            slow += 1
-        elif _READ_ERROR.search(line) is not None:
-            failed += 1
-        elif _REFUSED.match(line) is not None:
-            refused += 1
-        elif _error_number(line) in _NO_DESCRIPTOR:
-            descriptors += 1
-        else:
-            upstreams += _UPSTREAM_FAILED.search(_message(line)) is not None
-            others.update(word for word in _OTHERS if word in line)
-    return ErrorLogCounts(
-        dict(sorted(levels.items())),
-        dict(sorted(pools.items())),
-        dict(sorted(exhausted.items())),
-        slow,
-        failed,
-        connections_reused=others[_REUSED],
-        upstream_timeouts=others[_UPSTREAM_TIMEOUT],
-        resolver_failures=others[_UNRESOLVED],
-        descriptors_exhausted=descriptors,
-        upstream_failures=upstreams,
-        refused_by_limit=refused,
-    )
+        levels[found[1].decode("ascii", "replace")] += 1
+        # What nginx adds on the request is the client's text.
+        message = found[2].partition(b", client: ")[0].rstrip()
+        if message not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[message] = _meaning(message.decode("utf-8", "replace"))
+        meaning = known[message]
+        if meaning is not None:
+            messages[meaning] += 1
+    return ErrorLogCounts(dict(sorted(levels.items())), dict(sorted(messages.items())))
 
 
-def _message(line: bytes) -> bytes:
-    """Without what nginx adds on the request: that is the client's text."""
-    return line.partition(b", client: ")[0].rstrip()
-
-
-def _error_number(line: bytes) -> bytes | None:
-    """Of the failed call; the last one, as a file's name stands before it."""
-    numbers = _FAILED.findall(_message(line))
-    return numbers[-1] if numbers else None
+def _meaning(message: str) -> tuple[str, str] | None:
+    errors = _FAILED.findall(message)
+    # The last one: a file's name stands before the reason, and may look like one.
+    if errors and int(errors[-1]) in _BY_ERROR:
+        return _BY_ERROR[int(errors[-1])], ""
+    for id_, pattern in _PATTERNS:
+        found = pattern.match(message)
+        if found is not None:
+            return id_, found.groupdict().get("name") or ""
+    return None

@@ -6,6 +6,7 @@ from functools import cache
 
 import msgspec
 
+from nginx_tune.documents.log_messages import LOG_MESSAGES
 from nginx_tune.report.package_pages import item, read_pages, section
 from nginx_tune.report.text import align
 
@@ -30,6 +31,16 @@ def cause_pages() -> dict[str, CausePage]:
     return read_pages("causes", CausePage)
 
 
+def _messages(name: str) -> list[str]:
+    """What the error log has of a cause: level, what a line tells, what to change, and where."""
+    return [
+        f"{row.id} ({row.level}{f', {row.older}' if row.older else ''}; {row.source}; nginx "
+        f"{row.since} and later): {row.tells}; to change: {row.change}"
+        for row in LOG_MESSAGES
+        if row.cause == name
+    ]
+
+
 def render_cause_text(name: str, page: CausePage) -> str:
     """The page for a terminal."""
     parts = [
@@ -38,6 +49,7 @@ def render_cause_text(name: str, page: CausePage) -> str:
         section("What it is told by", page.shown_by),
         "What to do\n" + "".join(map(item, page.steps)),
         "Traps\n" + "".join(map(item, page.beside)),
+        *(["Messages\n" + "".join(map(item, messages))] if (messages := _messages(name)) else []),
         "Sources\n" + "".join(f"  - {source}\n" for source in page.sources),
     ]
     return "\n".join(parts)
@@ -54,6 +66,10 @@ def render_cause_markdown(name: str, page: CausePage) -> str:
         "\n".join(f"- {step}" for step in page.steps),
         "## Traps",
         "\n".join(f"- {one}" for one in page.beside),
+        *(
+            ["## Messages", "\n".join(f"- {one}" for one in _messages(name))]
+            * bool(_messages(name))
+        ),
         "## Sources",
         "\n".join(f"- {source}" for source in page.sources),
     ]

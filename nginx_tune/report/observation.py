@@ -232,11 +232,13 @@ def _counts(server: ServerMeasurement) -> Block:
             f"{status.accepts:,} connections accepted, {status.dropped:,} dropped"
         )
     logged = [(harm.words, harm.counted(server)) for harm in HARMS if harm.is_kind]
-    known = [f"{count:,} {words}" for words, count in logged if count is not None]
+    known = [f"{count:,} {words}" for words, count in logged if count]
+    unseen = sum(count == 0 for _, count in logged)
     worse = error_line_count(server) or 0
     others = worse - sum(count or 0 for _, count in logged)
-    if known and others > 0:
+    if (known or unseen) and others > 0:
         known.append(f"{others:,} other lines of level error or worse")
+    known += [f"no line of {unseen} {'other ' if known else ''}kinds of harm"] if unseen else []
     lines += [f"error logs: {', '.join(known)}"] if known else []
     wait = server.pool_queue_wait_seconds
     if wait is not None:

@@ -57,6 +57,8 @@ class Subjects(NamedTuple):
     """Paths, as they are named outside of nginx's mounts."""
     worker_connections: int | None = None
     has_resolver: bool | None = None
+    has_ipv6: bool = True
+    """Whether nginx's network has an IPv6 address."""
     hidden_counts: Mapping[str, str] = MappingProxyType({})
     """By count of log lines why a log does not let them through."""
 

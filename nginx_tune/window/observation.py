@@ -192,6 +192,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
         has_resolver=any(line.name == "resolver" for line in tree.main.walk())
         if tree.files
         else None,
+        has_ipv6=attempt(host.read_text, f"/proc/{running.pid}/net/if_inet6") != "",
         hidden_counts=hidden_counts(tree) if tree.files else {},
         status_page=_status_page(tree, wanted=request.stub_status),
         ports=frozenset(one.port for one in listening if one.of_nginx),

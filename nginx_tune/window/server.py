@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from nginx_tune.documents.measured_server import (
 )
 from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.observe.block_delay import delay_between
-from nginx_tune.observe.parse_error_log import ErrorLogCounts
+from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages
 from nginx_tune.observe.queue_wait import QueueWaits
 from nginx_tune.prove.tally import latency_of
 from nginx_tune.window.cpu import (
@@ -50,7 +50,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
     counts = _log_counts(window, gaps)
-    logs = None if isinstance(window.logs, Missing) else window.logs
+    logs = ErrorLogCounts() if isinstance(window.logs, Missing) else _logs(window.logs, window)
     status = _status(window, gaps)
     refaults = difference(first.refaults, last.refaults)
     if refaults is None:
@@ -65,8 +65,9 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         )
     server = ServerMeasurement(
         **counts,
-        pool_overflow_by_pool={} if logs is None else logs.pool_overflow,
-        error_lines={} if logs is None else logs.levels,
+        pool_overflow_by_pool=logs.by_name("pool_overflow"),
+        error_lines=dict(logs.levels),
+        log_messages=logged_messages(logs),
         worker_connections=window.subjects.worker_connections,
         has_resolver=window.subjects.has_resolver,
         listen_overflows=difference(first.listen_overflows, last.listen_overflows),
@@ -115,10 +116,10 @@ def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
     if isinstance(window.logs, Missing):
         gaps.update({f"/{name}": window.logs.reason for name in LOGGED})
         return dict.fromkeys(LOGGED)
-    logs = window.logs
+    logs = _logs(window.logs, window)
     found: dict[str, Any] = {}
     for name in LOGGED:
-        counted = _OF_LOGS[name](logs) if name in _OF_LOGS else getattr(logs, name)
+        counted = logs.count(name)
         hidden = None if counted else window.subjects.hidden_counts.get(name)
         if hidden is not None:
             gaps[f"/{name}"] = hidden
@@ -126,10 +127,16 @@ def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
     return found
 
 
-_OF_LOGS: dict[str, Callable[[ErrorLogCounts], int]] = {
-    "pool_overflow": lambda logs: logs.overflow_total,
-    "connections_exhausted": lambda logs: sum(logs.connections_exhausted.values()),
-}
+def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
+    """The lines of error logs; without an IPv6 address no port is what a connection lacked."""
+    if window.subjects.has_ipv6:
+        return logs
+    return logs._replace(
+        messages={
+            ("no-ipv6-address" if id_ == "ports-used-up-ipv6" else id_, name): n
+            for (id_, name), n in logs.messages.items()
+        }
+    )
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:

@@ -13,12 +13,16 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import (
     Dataset,
+    ErrorLog,
     Facts,
     Kernel,
+    Network,
     Nginx,
     PathStorage,
     Storage,
+    Tcp,
 )
+from nginx_tune.documents.log_messages import LoggedMessage
 
 NEW = linux(version="1.30.6", cpus=8)
 HDD = linux(disks={"/spool": ("sda", "hdd")})
@@ -78,6 +82,19 @@ HEALTH = (
     "location %s { proxy_pass http://u; %s } } }"
 )
 
+HERE = "server 127.0.0.1:8080; server localhost:8081;"
+
+
+def short(waiting: int = 0, name: str = "", ports: str = "32768\t60999") -> Facts:
+    """A host with connections in TIME_WAIT, or lines on ports that ran out."""
+    lines = [LoggedMessage(id="ports-used-up", name=name, lines=9)] if name else []
+    return replace(
+        linux(sysctls={"net.ipv4.ip_local_port_range": ports}),
+        network=Network(tcp=Tcp(time_wait=waiting)),
+        error_logs=[ErrorLog(path="/var/log/nginx/error.log", messages=lines)],
+    )
+
+
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "no pool in a version that is not known": (
         "up-keepalive-missing", proxy(""), Facts(), "nginx.nginx_version",
@@ -87,6 +104,28 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     ),
     "no pool for unix sockets": (
         "up-keepalive-missing", proxy("", "server unix:/a;"), linux(), 0,
+    ),
+    "no pool on this host": ("up-keepalive-missing", proxy("", HERE), short(50_000), 0),
+    "no pool on this host and a port for each": (
+        "up-keepalive-missing", proxy("", HERE), short(50_900), 1,
+    ),
+    "no pool on this host and fewer ports": (
+        "up-keepalive-missing", proxy("", HERE), short(560, ports="40000 40299"), 1,
+    ),
+    "no pool on this host whose ports ran out": (
+        "up-keepalive-missing", proxy("", HERE), short(name="127.0.0.1:8081"), 1,
+    ),
+    "no pool here, and ports ran out to another": (
+        "up-keepalive-missing", proxy("", HERE), short(name="127.0.0.1:9000"), 0,
+    ),
+    "a pool on this host whose ports ran out": (
+        "up-keepalive-missing", proxy("", f"{HERE} keepalive 9;"), short(50_900), 0,
+    ),
+    "a server of this host named in the line": (
+        "up-literal-no-keepalive", proxy("").replace("//app", "//127.0.0.1:81"), short(25_000), 0,
+    ),
+    "a server of this host named in the line and a port for each": (
+        "up-literal-no-keepalive", proxy("").replace("//app", "//127.0.0.1:81"), short(26_000), 1,
     ),
     "no pool for WebSockets alone": ("up-keepalive-missing", proxy(LIVES), linux(), 0),
     "no pool where a script balances": (

@@ -62,7 +62,7 @@ def test_without_facts_a_rule_is_silent_or_says_what_it_needs(rule: Rule) -> Non
 
 @RULES
 def test_a_rule_is_written_out(rule: Rule) -> None:
-    assert re.fullmatch(r"(cf|io|lim|ls|up|px|ca|tls|log|gz|cn|ob)(-[a-z0-9]+)+", rule.id)
+    assert re.fullmatch(r"(cf|io|lim|ls|up|px|ca|tls|log|gz|cn|ob|vr)(-[a-z0-9]+)+", rule.id)
     for text in (rule.title, rule.why, rule.fix, *rule.sources):
         assert text == " ".join(text.split())
     assert rule.sources

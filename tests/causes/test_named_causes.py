@@ -15,6 +15,7 @@ from nginx_tune.causes.parts import (
     what_ran,
 )
 from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.log_messages import MESSAGES_BY_ID, LoggedMessage
 from nginx_tune.documents.measured_server import (
     DiskUse,
     HeldCall,
@@ -429,6 +430,52 @@ def test_what_error_logs_say_is_never_nothing() -> None:
     assert ids(replace(QUIET, upstream_failures=4, stub_status=status)) == ["nothing-found"]
     assert ids(replace(QUIET, upstream_failures=5, stub_status=status)) == ["failing-upstream"]
     assert ids(replace(QUIET, descriptors_exhausted=0, upstream_failures=0)) == ["nothing-found"]
+
+
+def logged(*seen: tuple[str, str, int], **changes: Any) -> ServerMeasurement:
+    """A window whose logs hold these lines, on a server that computes all the time."""
+    messages = [LoggedMessage(id=id_, name=name, lines=lines) for id_, name, lines in seen]
+    counts: Counter[str] = Counter()
+    for one in messages:
+        counts.update(dict.fromkeys(MESSAGES_BY_ID[one.id].counts, one.lines))
+    busy = replace(IDLE, main_thread_cpu_seconds=9.9)
+    return replace(QUIET, workers=[busy], log_messages=messages, **counts, **changes)
+
+
+@each_row(
+    ("seen", "named", "words"),
+    [
+        ([("cache-keys-zone", "x", 450_201)], ["shared-zone-full", "cpu-saturated"],
+         ("450,201", 'cache keys zone "x"', "keys_zone")),
+        ([("ssl-session-cache", "S", 3)], ["shared-zone-full", "cpu-saturated"],
+         ('SSL session shared cache "S"', "ssl_session_cache")),
+        ([("ports-used-up", "127.0.0.1:18201", 146_041), ("upstream-reset", "", 9)],
+         ["local-ports-exhausted", "failing-upstream", "cpu-saturated"],
+         ("146,041", "127.0.0.1:18201", "keepalive")),
+        ([("upstream-backlog", "unix:/run/php.sock", 900)], ["failing-upstream", "cpu-saturated"],
+         ("listen queue", "unix:/run/php.sock", "pm.max_children")),
+        # The one with the most lines first, whatever the kind.
+        ([("no-live-upstreams", "", 700), ("no-space", "", 2)],
+         ["failing-upstream", "no-space-left", "cpu-saturated"], ("700", "max_fails")),
+        ([("worker-killed", "9", 1)], ["worker-crashed", "cpu-saturated"], ("OOM",)),
+        ([("response-spilled", "", 80)], ["spilled-to-disk", "cpu-saturated"], ("proxy_buffers",)),
+        ([("not-resolved", "a.example", 80)], ["cpu-saturated"], ()),
+    ],
+)  # fmt: skip
+def test_what_logs_name_comes_before_the_cpu(
+    seen: list[tuple[str, str, int]], named: list[str], words: tuple[str, ...]
+) -> None:
+    found = find_causes(logged(*seen), duration_seconds=10.0)
+    assert [cause.id for cause in found] == named
+    assert all(word in found[0].summary for word in words), found[0].summary
+
+
+def test_what_is_done_by_design_comes_after_a_loop_that_a_disk_blocks() -> None:
+    server = replace(
+        logged(("limit-req", "z", 900)), workers=[blocked(0.6), blocked(0.6)],
+        loop_turn_seconds=turns({500_000_000: 12}, 6.0), block_io_delay_seconds=12.0,
+    )  # fmt: skip
+    assert ids(server)[:2] == ["loop-blocked-on-disk", "refused-by-limit"]
 
 
 def test_what_limits_refuse_is_named() -> None:

@@ -8,12 +8,13 @@ from nginx_tune.conf.log_levels import hidden_counts
 from nginx_tune.conf.tree import parse_text
 
 UPSTREAMS = {"upstream_failures", "upstream_timeouts", "resolver_failures"}
+CRITICAL = {"descriptors_exhausted", "read_errors", "space_exhausted", "memory_exhausted"}
 APP = "location /app { proxy_pass http://app; }"
 
 
 def hidden(main: str, server: str, http: str = "") -> set[str]:
     tree = parse_text(f"{main} events {{ }} http {{ {http} server {{ {server} }} }}")
-    return set(hidden_counts(tree)) - {"connections_reused"}
+    return set(hidden_counts(tree)) - {"connections_reused", "spilled_to_disk"}
 
 
 @each_row(
@@ -29,11 +30,15 @@ def hidden(main: str, server: str, http: str = "") -> set[str]:
         ("error_log e.log crit;", APP, "error_log f.log;", set()),
         ("error_log e.log crit; error_log f.log;", APP, "", set()),
         ("", "location /app { error_log f.log alert; proxy_pass http://a; }", "",
-         UPSTREAMS | {"descriptors_exhausted", "read_errors"}),
+         UPSTREAMS | {"ports_exhausted"} | CRITICAL),
         ("", f"location /a {{ error_log f.log crit; }} {APP}", "", set()),
         ("error_log syslog:server=unix:/dev/log;", "root /a;", "",
-         {"connections_exhausted", "descriptors_exhausted", "read_errors", "operations_too_slow"}),
+         {"connections_exhausted", "operations_too_slow", "workers_crashed"} | CRITICAL),
         ("error_log syslog:server=unix:/dev/log; error_log e.log;", APP, "", set()),
+        ("error_log e.log alert;", "root /a;", "", CRITICAL),
+        ("error_log e.log alert;", "root /a;", "limit_req_zone $uri zone=a:1m rate=1r/s;",
+         {"zones_exhausted"} | CRITICAL),
+        ("error_log e.log crit;", "root /a;", "limit_req_zone $uri zone=a:1m rate=1r/s;", set()),
         ("error_log e.log crit;", "aio threads; root /a;", "", {"pool_overflow"}),
         ("error_log e.log crit;", "limit_req zone=a; root /a;", "", {"refused_by_limit"}),
         ("error_log e.log crit;", "root /a;", "limit_conn a 3;", {"refused_by_limit"}),
@@ -59,5 +64,5 @@ def test_the_reason_says_where_and_what_to_write() -> None:
         "error there to have them counted"
     )
     bare = hidden_counts(parse_text("http { server { } }"))
-    assert list(bare) == ["connections_reused"]
+    assert set(bare) == {"connections_reused", "spilled_to_disk"}
     assert bare["connections_reused"].startswith("without error_log the level is error")

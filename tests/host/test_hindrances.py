@@ -313,7 +313,7 @@ def test_connections_are_followed_in_the_namespace_of_the_reader() -> None:
     assert gaps["/conntrack_limit"] == "nginx lives in another network namespace"
     network, gaps = add_network_use(Machine(), Network(), None)
     assert network == Network()
-    assert len(gaps) == 8
+    assert len(gaps) == 9
 
 
 # Parsers.

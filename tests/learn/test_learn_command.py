@@ -6,6 +6,10 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+import select
+import signal
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -74,6 +78,51 @@ def test_packed_piped_and_rotated_logs_are_one(run_cli, tmp_path: Path, log: Pat
     for pack in (pack_zstd, bz2.compress, lzma.compress):
         packed.write_bytes(pack("".join(logged()).encode()))
         assert learn(run_cli, packed) == whole, pack
+
+
+def test_a_pipe_is_waited_for_with_a_word_and_left_on_ctrl_c(tmp_path: Path) -> None:
+    pipe = tmp_path / "f"
+    os.mkfifo(pipe)
+
+    def start() -> subprocess.Popen[str]:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "nginx_tune", "learn", str(pipe), "-f", "json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert run.stderr is not None
+        if not select.select([run.stderr], [], [], 60)[0]:
+            run.kill()
+        assert run.stderr.readline() == f"nginx-tune: {pipe} is a pipe: waiting for a writer\n"
+        return run
+
+    run = start()
+    pipe.write_text("".join(logged()))
+    out, errors = run.communicate(timeout=60)
+    assert (run.returncode, errors) == (0, "")
+    assert json.loads(out)["log"]["lines"] == len(logged())
+    run = start()
+    run.send_signal(signal.SIGINT)
+    out, errors = run.communicate(timeout=60)
+    assert (out, errors.strip()) == ("", "nginx-tune: interrupted")
+    assert run.returncode == 130
+
+
+def test_a_log_that_is_this_command_s_own_output_is_refused(run_cli, tmp_path: Path) -> None:
+    """As /var/log/nginx/access.log is in images of nginx."""
+    log = tmp_path / "access.log"
+    log.symlink_to("/dev/stdout")
+    reading, writing = os.pipe()
+    kept = os.dup(1)
+    os.dup2(writing, 1)
+    try:
+        run = run_cli("learn", log)
+    finally:
+        os.dup2(kept, 1)
+        for one in (kept, reading, writing):
+            os.close(one)
+    assert run.returncode == 2
+    assert f"{log}: is the standard output of this command" in run.stderr
+    assert "docker logs NAME | nginx-tune learn -" in run.stderr
 
 
 def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: Path) -> None:

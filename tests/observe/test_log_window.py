@@ -23,7 +23,7 @@ def test_only_what_was_written_meanwhile_counts(tmp_path: Path) -> None:
     window = LogWindow(str(log))
     with log.open("a") as file:
         file.write(LINE.format("new") * 2)
-    assert counts(window).pool_overflow == {"new": 2}
+    assert counts(window).by_name("pool_overflow") == {"new": 2}
 
 
 def test_a_log_that_is_rotated_and_goes_on_in_both_files(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_log_that_is_rotated_and_goes_on_in_both_files(tmp_path: Path) -> None
     with moved.open("a") as file:  # old workers still write there
         file.write(LINE.format("a"))
     log.write_text(LINE.format("b") * 2)
-    assert counts(window).pool_overflow == {"a": 1, "b": 2}
+    assert counts(window).by_name("pool_overflow") == {"a": 1, "b": 2}
 
 
 def test_a_log_that_is_cut_short(tmp_path: Path) -> None:
@@ -42,14 +42,14 @@ def test_a_log_that_is_cut_short(tmp_path: Path) -> None:
     log.write_text(LINE.format("old") * 5)
     window = LogWindow(str(log))
     log.write_text(LINE.format("new"))  # copytruncate
-    assert counts(window).pool_overflow == {"new": 1}
+    assert counts(window).by_name("pool_overflow") == {"new": 1}
 
 
 def test_a_log_that_comes_up_meanwhile(tmp_path: Path) -> None:
     log = tmp_path / "error.log"
     window = LogWindow(str(log))
     log.write_text(LINE.format("new"))
-    assert counts(window).pool_overflow == {"new": 1}
+    assert counts(window).by_name("pool_overflow") == {"new": 1}
 
 
 def test_a_log_that_is_removed_has_told_what_it_had(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_log_that_is_removed_has_told_what_it_had(tmp_path: Path) -> None:
     window = LogWindow(str(log))
     log.write_text(LINE.format("last"))
     log.unlink()
-    assert counts(window).pool_overflow == {"last": 1}
+    assert counts(window).by_name("pool_overflow") == {"last": 1}
 
 
 def test_what_is_no_file_is_not_known(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_what_is_no_file_is_not_known(tmp_path: Path) -> None:
 
 
 def test_logs_add_up() -> None:
-    one = ErrorLogCounts(
-        {"error": 1}, {"a": 1}, {"512": 2}, 1, descriptors_exhausted=3, upstream_failures=4
+    one = ErrorLogCounts({"error": 1}, {("pool-overflow", "a"): 1, ("upstream-closed", ""): 4})
+    other = ErrorLogCounts({"crit": 1}, {("pool-overflow", "b"): 2, ("upstream-closed", ""): 1})
+    both = add_counts([one, other])
+    assert (both.levels, both.by_name("pool_overflow")) == (
+        {"error": 1, "crit": 1},
+        {"a": 1, "b": 2},
     )
-    both = add_counts([one, one])
-    assert (both.overflow_total, both.connections_exhausted, both.operations_too_slow) == (
-        2, {"512": 4}, 2,
-    )  # fmt: skip
-    assert (both.descriptors_exhausted, both.upstream_failures) == (6, 8)
+    assert both.count("upstream_failures") == 5

@@ -54,11 +54,12 @@ def observe(run_cli: RunCli, running: RunningNginx, directory: Path, *options: s
 
 @contextlib.contextmanager
 def serving(
-    scratch: Path, port: int, location: str, http: str = "", main: str = ""
+    scratch: Path, port: int, location: str, http: str = "", main: str = "", connections: int = 256
 ) -> Iterator[RunningNginx]:
     """A worker with one more location."""
     conf = scratch / "nginx.conf"
     text = CONF.format(scratch=scratch, data=scratch, port=port, aio="")
+    text = text.replace("worker_connections 256", f"worker_connections {connections}")
     text = text.replace("location = /status", f"{location}\n        location = /status")
     conf.write_text(main + text.replace("access_log off;", f"access_log off; {http}"))
     instance = start_instance(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -161,3 +162,69 @@ def test_descriptors_that_are_used_up_are_named(
         finally:
             for one in idle:
                 one.close()
+
+
+@pytest.mark.needs("root", "nginx")
+def test_a_full_zone_of_cache_keys_is_named(
+    run_cli: RunCli, tmp_path: Path, free_port: int
+) -> None:
+    """Requests under way hold their keys: a full zone finds none that it may throw out."""
+    upstream = SlowUpstream(30)
+    location = f"location /app {{ proxy_cache x; proxy_pass http://127.0.0.1:{upstream.port}; }}"
+    cache = f"proxy_cache_path {tmp_path}/cache keys_zone=x:32k;"
+    clients: list[socket.socket] = []
+    with (
+        contextlib.closing(upstream),
+        serving(tmp_path, free_port, location, http=cache, connections=1024) as running,
+        contextlib.ExitStack() as open_ones,
+    ):
+        for n in range(250):
+            clients.append(socket.create_connection(("127.0.0.1", free_port)))
+            open_ones.enter_context(clients[-1])
+            clients[-1].sendall(b"GET /app/%d HTTP/1.1\r\nHost: a\r\n\r\n" % n)
+        with asking(free_port, "/app/more", 2):
+            found = named(run_cli, running, tmp_path, "shared-zone-full")
+            audited = run_cli("audit", "--pid", str(running.pid), "--select", "lim-zone-full-seen")
+    assert (audited.returncode, 'the zone "x" was full' in audited.stdout) == (1, True)
+    assert 'cache keys zone "x"' in found.causes[0].summary
+    assert "keys_zone" in found.causes[0].summary
+
+
+@pytest.mark.needs("root", "nginx")
+@pytest.mark.alone  # where tests have no network of their own, it is the host's
+def test_local_ports_that_are_used_up_are_named(
+    run_cli: RunCli, tmp_path: Path, free_port: int
+) -> None:
+    settings = {"ip_local_port_range": "40000 40019", "tcp_tw_reuse": "0"}
+    before = {name: Path(f"/proc/sys/net/ipv4/{name}").read_text() for name in settings}
+    location = (
+        f"location /app {{ proxy_http_version 1.1; proxy_set_header Connection ''; "
+        f"proxy_pass http://127.0.0.1:{free_port}/memory; }}"
+    )
+    ended = threading.Event()
+
+    def ask() -> None:  # on one connection: it is nginx that opens another for each request
+        client = http.client.HTTPConnection("127.0.0.1", free_port, timeout=20)
+        while not ended.wait(0.005):
+            client.request("GET", "/app")
+            client.getresponse().read()
+        client.close()
+
+    asker = threading.Thread(target=ask)
+    with serving(tmp_path, free_port, location) as running:
+        try:
+            for name, value in settings.items():
+                Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
+            asker.start()
+            found = named(run_cli, running, tmp_path, "local-ports-exhausted")
+            audited = run_cli(
+                "audit", "--pid", str(running.pid), "--select", "up-literal-no-keepalive"
+            )
+        finally:
+            ended.set()
+            asker.join()
+            for name, value in before.items():
+                Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
+    assert "Cannot assign requested address" in audited.stdout
+    assert "keepalive" in found.causes[0].summary
+    assert found.server.upstream_failures == 0

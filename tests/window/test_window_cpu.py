@@ -1,4 +1,4 @@
-"""What a host's counters say over a window: its load, its iowait."""
+"""What a host's counters and its logs say over a window: its load, its iowait, its ports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.host.door import Missing
 from nginx_tune.host.parse_cpu_time import HostCpu
 from nginx_tune.observe.block_delay import DelayReading
+from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.window.cpu import plan_host_load, plan_iowait
 from nginx_tune.window.moment import Moment, Subjects
+from nginx_tune.window.server import plan_server
 from nginx_tune.window.window import Window
 
 _FIXED = 1 << 11
@@ -82,3 +84,15 @@ def test_iowait_is_a_share_of_all_cpus() -> None:
     less = after._replace(total=1300, iowait=200)
     assert plan_iowait(window(moment(0, cpu=after), moment(1, cpu=less))) == 0.0
     assert plan_iowait(window(moment(0), moment(1, cpu=less))) is None
+
+
+def test_a_host_without_ipv6_lacks_an_address_and_no_port() -> None:
+    """The kernel has one error for both (99): as for localhost in a container."""
+    line = b"2026/11/20 14:23:40 [crit] 7#7: *4 connect() to [::1]:80 failed (99: Cannot assign "
+    logs = parse_error_log([line + b"requested address) while connecting to upstream"] * 9)
+    for has_ipv6, counted in ((True, (9, 0)), (False, (0, 9))):
+        subjects = Subjects(1, [2], has_ipv6=has_ipv6)
+        server, _ = plan_server(Window(subjects, [moment(0.0), moment(9.0)], logs))
+        assert (server.ports_exhausted, server.upstream_failures) == counted
+        (seen,) = server.log_messages
+        assert (seen.id == "no-ipv6-address", seen.name) == (not has_ipv6, "[::1]:80")

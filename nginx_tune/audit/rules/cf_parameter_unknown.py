@@ -105,6 +105,6 @@ RULE = Rule(
     "like, and of enumerations such as proxy_next_upstream, by the release that brought or dropped "
     "each. Of those that only the commercial nginx and forks have nothing is said.",
     bad=Example(_CONF, linux(version="1.22.1")),
-    good=Example(_CONF, linux(version="1.26.3", flags=("--with-threads", _QUIC_FLAG))),
+    good=Example(_CONF, linux(version="1.30.6", flags=("--with-threads", _QUIC_FLAG))),
     check=check,
 )

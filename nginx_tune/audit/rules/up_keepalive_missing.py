@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
+from nginx_tune.audit.local_ports import lacking_ports
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.compressed_answers import is_better_left
 from nginx_tune.conf.upstream_identity import identity_that_differs
-from nginx_tune.conf.upstreams import Pass, UpstreamBlock, sent_header
+from nginx_tune.conf.upstreams import Pass, UpstreamBlock, is_unix, sent_header
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -21,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         (upstream, users)
         for name, upstream in context.upstreams.items()
         if _has_no_pool(upstream)
-        and not (upstream.is_loopback and context.profile != "strict")
+        and not (_is_cheap(context, upstream) and context.profile != "strict")
         and (users := _reusing(context.passes_by_upstream[name]))
         and identity_that_differs(users, context.variables, name) is None
         and not all(map(is_better_left, users))
@@ -30,15 +31,26 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield MissingFacts(("nginx.nginx_version",))
         return
     for upstream, users in bare:
+        lacking = lacking_ports(context, _servers(upstream)) if upstream.is_loopback else []
         yield Hit(
             upstream.directive,
             f'every request to upstream "{upstream.name}" opens a connection of its own',
             [
                 default("keepalive", "none"),
                 counted("places that pass requests to it", len(users)),
+                *lacking,
             ],
-            severity="advice" if upstream.is_loopback else None,
+            severity="advice" if upstream.is_loopback and not lacking else None,
         )
+
+
+def _is_cheap(context: Context, upstream: UpstreamBlock) -> bool:
+    """Whether it is on this host, which has ports enough for a connection for each request."""
+    return upstream.is_loopback and not lacking_ports(context, _servers(upstream))
+
+
+def _servers(upstream: UpstreamBlock) -> list[str]:
+    return [server.value for server in upstream.servers if not is_unix(server.value)]
 
 
 def _has_no_pool(upstream: UpstreamBlock) -> bool:
@@ -85,7 +97,9 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26"),
     until="1.29.7",
     about="How many requests are passed on is not known to the audit. On the loopback a "
-    "connection costs little: there the finding is an advice of the strict profile. Upstreams of "
+    "connection costs little while there are local ports for a minute of them: there the finding "
+    "is an advice of the strict profile, unless connections in TIME_WAIT come near the ports of "
+    "net.ipv4.ip_local_port_range, or the error log says that they ran out. Upstreams of "
     "unix sockets, locations that only open WebSockets, and upstreams that are asked as one client "
     "or another (a source address, client certificate or TLS name by a variable), with and "
     "without a verified certificate, or by different protocols are passed over.",

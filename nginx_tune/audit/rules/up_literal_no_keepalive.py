@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.local_ports import lacking_ports
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.compressed_answers import is_better_left
@@ -40,11 +41,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     }
     for address, users in shareable.items():
         host = host_of(address)
-        is_cheap = is_loopback(host) or not users[0].is_tls
+        lacking = lacking_ports(context, [address]) if is_loopback(host) else []
+        is_cheap = not lacking and (is_loopback(host) or not users[0].is_tls)
         is_unnamed = users[0].is_to_be_named or is_to_be_named(host)
         if is_unnamed or (is_cheap and context.profile != "strict"):
             continue
-        if is_loopback(host) and not users[0].is_tls:
+        if is_loopback(host) and not users[0].is_tls and not lacking:
             continue
         if "." not in host and host == address and not context.tree.is_whole:
             yield MissingFacts((WHOLE_TREE,))  # an upstream of that name may stand elsewhere
@@ -54,7 +56,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             place,
             f"every request to {address} opens a connection of its own"
             + (" and a TLS session" if users[0].is_tls else ""),
-            [written(place), counted("places that pass requests to it", len(users))],
+            [written(place), counted("places that pass requests to it", len(users)), *lacking],
         )
 
 
@@ -87,8 +89,9 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Plain connections cost little, and so does TLS on the loopback: they are spoken of in "
-    "the strict profile, plain ones on the loopback never. Locations that pass Upgrade on, "
-    "health checks, and servers that are asked as one client or another are passed over.",
+    "the strict profile, plain ones on the loopback only where local ports run out. Locations that "
+    "pass Upgrade on, health checks, and servers that are asked as one client or another are "
+    "passed over.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,

@@ -16,9 +16,8 @@ from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.upstreams import Pass, is_unix
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
+from nginx_tune.model.local_ports import FACT, SYSCTL, local_ports
 
-SYSCTL = "net.ipv4.ip_local_port_range"
-FACT = f"kernel.sysctls[{SYSCTL}]"
 CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
 
@@ -28,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     places = _destinations(context)
     if not places or context.is_linux is False:
         return
-    workers, ports = worker_count(context), _ports(context)
+    workers, ports = worker_count(context), local_ports(context.facts)
     needed = {"kernel.system": context.is_linux, FACT: ports}
     missing = tuple(name for name, value in needed.items() if value is None)
     if isinstance(workers, MissingFacts) or missing or ports is None:
@@ -75,15 +74,6 @@ def _is_spread(one: Pass) -> bool:
     """Whether connections may leave from several addresses."""
     bind = one.effective("bind")
     return bind is not None and "$" in bind.value
-
-
-def _ports(context: Context) -> int | None:
-    """How many local ports there are to one address and port."""
-    numbers = [parse_count(part) for part in context.facts.kernel.sysctls.get(SYSCTL, "").split()]
-    match numbers:
-        case [int() as low, int() as high] if low <= high:
-            return high - low + 1
-    return None
 
 
 def _connections(context: Context) -> int:

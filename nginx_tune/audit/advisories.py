@@ -1,0 +1,193 @@
+"""Security advisories of nginx: which concern a version, and a configuration.
+
+The table is ``conf/advisories.tsv``. The last column of a row has alternatives, divided by ``|``;
+each has terms that must all hold, divided by ``+``:
+
+``mp4``                     the directive, with other than ``off``
+``listen quic``             with that word among its arguments, in whatever case
+``proxy_pass https:*``      with a word that begins so
+``mail/resolver``           within that block
+``server*2``                so often
+``32-bit``                  on a machine of that kind
+``always``, ``never``       whatever the configuration says; not judged (Windows)
+``capture-before-map`` …    a function below
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context, Version, parse_version
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.known_directives import read_table
+
+_CAPTURE = re.compile(r"\$\{?[1-9]")
+_NUMBERED = re.compile(r"\$[0-9]")
+_NAMED_GROUP = re.compile(r"\(\?P?<(\w+)>")
+_NESTED_GROUPS = re.compile(r"\((?!\?)(?:[^()\\]|\\.)*\((?!\?)")
+_RANGE = re.compile(r"([0-9.]+)(?:-([0-9.]+))?")
+_NARROW = re.compile(r"i[3-6]86|armv[5-7].*|mips|ppc|s390")
+
+
+class Advisory(NamedTuple):
+    """One row of the table."""
+
+    cve: str
+    severity: str
+    """``major``, ``medium``, ``low``, ``minor`` or ``none``."""
+    vulnerable: str
+    good: str
+    title: str
+    source: str
+    triggers: str
+
+    def concerns(self, version: Version) -> bool:
+        """Whether a release of nginx has the fault.
+
+        The first release of each branch without it stands under ``good`` (``1.31.3+, 1.30.4+``).
+        """
+        ranges = [_RANGE.fullmatch(part.strip()) for part in self.vulnerable.split(",")]
+        is_within = any(
+            _parsed(one[1]) <= version <= _parsed(one[2] or one[1]) for one in ranges if one
+        )
+        return is_within and not any(
+            version[:2] == fixed[:2] and version >= fixed for fixed in self.fixed
+        )
+
+    @property
+    def fixed(self) -> list[Version]:
+        """The first releases without the fault, of each branch."""
+        words = [part.strip().removesuffix("+") for part in self.good.split(",")]
+        return [found for word in words if (found := parse_version(word)) is not None]
+
+
+@lru_cache(maxsize=1)
+def advisories() -> tuple[Advisory, ...]:
+    """Every row, the newest first."""
+    lines = read_table("advisories.tsv").splitlines()
+    return tuple(Advisory(*line.split("\t")) for line in lines if not line.startswith("#"))
+
+
+def places(context: Context, advisory: Advisory) -> list[Directive]:
+    """The lines by which an advisory concerns a configuration, one of each term; none for none."""
+    for alternative in advisory.triggers.split("|"):
+        found = [_place(context, term.strip()) for term in alternative.split("+")]
+        if all(found):
+            return [one for one in found if isinstance(one, Directive)] or _first(context)
+    return []
+
+
+def _place(context: Context, term: str) -> Directive | bool:
+    """The line by which a term holds, or whether it does."""
+    if term in _SHAPES:
+        return next(_SHAPES[term](context), False)
+    if term in {"always", "never", "?"}:
+        return term == "always"
+    if term == "32-bit":
+        return _NARROW.fullmatch(context.facts.kernel.machine or "") is not None
+    name, _, word = term.partition(" ")
+    name, _, times = name.partition("*")
+    block, _, name = name.rpartition("/")
+    lines = context.lines_by_name.get(name, [])
+    if block:
+        around = [one.block for one in context.tree.main.all(block) if one.block is not None]
+        lines = [line for one in around for line in one.walk() if line.name == name]
+    found = [line for line in lines if _says(line, word)]
+    return found[0] if len(found) >= int(times or 1) else False
+
+
+def _says(line: Directive, word: str) -> bool:
+    if not word:
+        return [one.lower() for one in line.args] != ["off"]
+    wanted = word.removesuffix("*").lower()
+    is_beginning = word.endswith("*")
+    return any(
+        one.startswith(wanted) if is_beginning else one == wanted
+        for one in (arg.lower() for arg in line.args)
+    )
+
+
+def _capture_before_map(context: Context) -> Iterator[Directive]:
+    """A text with a capture, and after it a map whose patterns set the captures anew.
+
+    Source: src/http/ngx_http_script.c, ngx_http_script_copy_capture_code.
+    """
+    for line in context.lines_by_name.get("map", []):
+        keys = [one.name for one in line.block or []]
+        patterns = [key for key in keys if key.startswith("~")]
+        if not patterns or len(line.args) < 2:  # noqa: PLR2004
+            continue
+        own = [name for key in patterns for name in _NAMED_GROUP.findall(key)]
+        captures = "|".join([r"[1-9]", *map(re.escape, own)])
+        text = re.compile(rf"\$\{{?(?:{captures})\b.*\$\{{?{re.escape(line.args[1][1:])}\b")
+        yield from (
+            one for one in context.tree.main.walk() if any(text.search(arg) for arg in one.args)
+        )
+
+
+def _capture_in_proxied(context: Context) -> Iterator[Directive]:
+    """A numbered capture in what is sent to an upstream."""
+    for scope in context.scopes:
+        for line in scope.own.block or []:
+            is_sent = line.name.partition("_")[0] in _SENT
+            if is_sent and any(_CAPTURE.search(arg) for arg in line.args):
+                yield line
+                if any(_CAPTURE.search(arg) for arg in line.args):
+                    yield line
+
+
+def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
+    """A rewrite that writes a capture and another inside of it, and no variable.
+
+    Source: ngx_http_script_regex_start_code; it is a redirect, or has arguments.
+    """
+    for line in context.lines_by_name.get("rewrite", []):
+        pattern, text, *flags = [*line.args, "", ""][:3]
+        escapes = "?" in text or text.startswith("http") or flags[0] in {"redirect", "permanent"}
+        is_all_captures = len(_NUMBERED.findall(text)) > 1 and "$" not in _NUMBERED.sub("", text)
+        if is_all_captures and escapes and _NESTED_GROUPS.search(pattern):
+            yield line
+
+
+def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
+    """A rewrite with arguments, then a capture in the rewrite lines that follow it.
+
+    Source: ngx_http_script_regex_end_code, which left e->is_args set.
+    """
+    for around in [
+        context.tree.main,
+        *(one.block for one in context.tree.main.walk() if one.block),
+    ]:
+        before: Directive | None = None
+        for line in around:
+            later = [line, *(line.block.walk() if line.block is not None else [])]
+            if before is not None and any(
+                one.name in {"set", "if"} and any(map(_CAPTURE.search, one.args)) for one in later
+            ):
+                yield before
+                break
+            if line.name == "rewrite" and len(line.args) == 2 and "?" in line.args[1]:  # noqa: PLR2004
+                before = line
+
+
+_SENT = frozenset({"proxy", "fastcgi", "uwsgi", "scgi", "grpc"})
+_SHAPES: dict[str, Callable[[Context], Iterator[Directive]]] = {
+    "capture-before-map": _capture_before_map,
+    "capture-in-proxied": _capture_in_proxied,
+    "rewrite-nested-captures": _rewrite_nested_captures,
+    "rewrite-arguments-before-capture": _rewrite_arguments_before_capture,
+}
+
+
+def _first(context: Context) -> list[Directive]:
+    """The line that stands for all of a configuration."""
+    blocks = ("http", "stream", "mail", "server", "events")
+    found = (line for name in blocks for line in context.lines_by_name.get(name, []))
+    return [one for one in [next(found, None)] if one is not None]
+
+
+def _parsed(text: str) -> Version:
+    return parse_version(text) or ()

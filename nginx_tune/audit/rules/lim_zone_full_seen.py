@@ -1,0 +1,91 @@
+"""``lim-zone-full-seen``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.error_logs import lines_seen, main_logs
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.documents.facts import ErrorLog
+from nginx_tune.documents.log_messages import MESSAGES_BY_ID, LoggedMessage
+
+_DECLARING = re.compile(
+    r"(?:proxy|fastcgi|uwsgi|scgi)_cache_path|limit_(?:req|conn)_zone|ssl_session_cache|"
+    r"ssl_ocsp_cache|zone|sticky|\w+_zone"
+)
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Zones of the configuration that the error logs name as full."""
+    if not context.has_facts and not context.tree.is_part:
+        logs = main_logs(context)
+        if isinstance(logs, MissingFacts) and any(map(_declares, context.tree.main.walk())):
+            yield logs
+        return
+    for log in context.facts.error_logs:
+        for one in log.messages:
+            row = MESSAGES_BY_ID.get(one.id)
+            if row is None or row.cause != "shared-zone-full":
+                continue
+            place = _declared(context, one)
+            if place is not None:
+                yield Hit(
+                    place,
+                    f'the zone "{one.name}" was full: {one.lines:,} {row.tells}',
+                    [lines_seen(log, f'"{one.name}" full', one.lines)],
+                    fix=f"{row.change}.",
+                )
+
+
+def _declares(line: Directive) -> bool:
+    return bool(line.args) and _DECLARING.fullmatch(line.name) is not None
+
+
+def _declared(context: Context, message: LoggedMessage) -> Directive | None:
+    """The line that gives the zone its size."""
+    named = re.compile(rf"(?:keys_zone=|zone=|shared:){re.escape(message.name)}:.*")
+    for line in context.tree.main.walk():
+        if not message.name or not _declares(line):
+            continue
+        if any(named.fullmatch(arg) for arg in line.args):
+            return line
+        if line.name == "zone" and line.args[0] == message.name and len(line.args) > 1:
+            return line
+    return None
+
+
+_CONF = (
+    "error_log /var/log/nginx/error.log; events {} http { proxy_cache_path /c keys_zone=x:32k; }"
+)
+
+
+def _log(name: str) -> ErrorLog:
+    message = LoggedMessage(id="cache-keys-zone", name=name, lines=1731)
+    return ErrorLog(path="/var/log/nginx/error.log", messages=[message])
+
+
+RULE = Rule(
+    id="lim-zone-full-seen",
+    severity="error",
+    title="a shared memory zone has been full",
+    why="An entry that finds no room, once nginx has thrown out what it may, fails what needs it: "
+    "500 for a cache's key, 503 for limit_req and limit_conn, a full handshake for a TLS session.",
+    fix="A larger size where the zone is declared.",
+    sources=(
+        "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_exists",
+        "nginx: src/core/ngx_slab.c, ngx_slab_alloc_pages",
+    ),
+    proof="source-only",
+    about="The end of each error log is read, so that lines of before a zone was enlarged count "
+    "until the log is rotated. Facts without error logs (those of inspect) leave the rule silent; "
+    "--facts live and --pid read them. nginx-tune explain shared-zone-full has the messages.",
+    bad=Example(_CONF, replace(linux(), error_logs=[_log("x")])),
+    good=Example(_CONF, replace(linux(), error_logs=[_log("y")])),
+    check=check,
+)
