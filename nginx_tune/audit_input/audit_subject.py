@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.subject.elsewhere import FilesElsewhere, with_own_directory
 from nginx_tune.subject.subject import (
     ConfigurationFiles,
     Subject,
@@ -56,16 +58,26 @@ class AuditSubject(NamedTuple):
         """
         from nginx_tune.audit_input.revision import RevisionReader  # noqa: PLC0415  # rarely asked for
 
-        with RevisionReader(self.reader, self.subject.path, revision) as reader:
+        maps = self.subject.maps
+        with RevisionReader(self.reader, self.subject.path, revision, maps=maps) as reader:
             return read_subject(reader, self.subject, may_be_absent=True)
 
     def why_not_testable(self) -> str:
         """Why ``nginx -t`` cannot judge the tree, by what is known without it; empty if it can."""
         if isinstance(self.reader, Dump):
             return "a dump has no files here"
-        if self.subject.maps:
-            return "its files are elsewhere (--map)"
+        if why := self.why_other_files():
+            return why
         return "" if self.tree.complete else "it is not a whole configuration"
+
+    def why_other_files(self) -> str:
+        """Why an nginx that is started here would read other files than the tree has."""
+        if isinstance(self.reader, FilesElsewhere):
+            own = posixpath.dirname(absolute_path(self.tree.path))
+            for name in self.tree.absolute_includes:
+                if not name.startswith(f"{own}/"):
+                    return f"nginx would read {name} of this machine"
+        return ""
 
     def test(
         self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
@@ -160,18 +172,23 @@ def read_audit_subject(
     ``wants_live_facts`` is null where they are wanted for this host's own configuration only.
     Errors: UsageError for files and binaries that are not there.
     """
-    if named is not None and (facts is not None or wants_live_facts is False):
+    is_by_text = named is not None and (facts is not None or wants_live_facts is False)
+    if named is not None and is_by_text:
         subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
     else:
         subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary, pid=pid)
-    subject = subject._replace(maps=maps)
     is_live = wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts)
     if is_live and subject.prefix is not None:
         # Facts name paths in full; by its text alone a tree's paths stay as they were given.
         subject = subject._replace(prefix=absolute_path(subject.prefix))
-    reader = ConfigurationFiles(host)
-    overlaid = Overlaid(reader, replaced)
-    tree = read_subject(overlaid, subject)
+    if maps or not subject.is_here:
+        subject = subject._replace(maps=with_own_directory(subject.path, maps))
+    overlaid, tree = _read(host, subject, replaced)
+    if tree.missing and not maps and is_by_text:
+        found = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
+        if found.is_here:
+            subject = subject._replace(maps=None)
+            overlaid, tree = _read(host, subject, replaced)
     overlaid.check_all_read()
     if is_live:
         from nginx_tune.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
@@ -180,8 +197,16 @@ def read_audit_subject(
     given = "" if facts is None else given_to(facts.nginx, subject.path)
     if given:
         subject = subject._replace(given=given)
-        tree = read_subject(overlaid, subject)
-    return AuditSubject(host, reader, subject, tree, facts, replaced)
+        overlaid, tree = _read(host, subject, replaced)
+    return AuditSubject(host, overlaid.reader, subject, tree, facts, replaced)
+
+
+def _read(host: Host, subject: Subject, replaced: dict[str, bytes]) -> tuple[Overlaid, ConfTree]:
+    reader: Reader = ConfigurationFiles(host)
+    if subject.maps is not None:
+        reader = FilesElsewhere(host, subject.maps)
+    overlaid = Overlaid(reader, replaced)
+    return overlaid, read_subject(overlaid, subject)
 
 
 def _prefix(facts: Facts | None) -> str | None:

@@ -42,6 +42,7 @@ from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.text import plain
+from nginx_tune.subject.elsewhere import accept_missing, likely_maps
 from nginx_tune.subject.subject import ConfigurationFiles
 from nginx_tune.terminal.output import output_options, refuse_results, write_file, write_result
 from nginx_tune.terminal.saying import say
@@ -110,7 +111,9 @@ def _judged(
         findings = _upgraded(findings, subject, rules, asked)
     if asked.write_baseline is not None:
         write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
-    return _compared(findings, asked, subject, run, notes)
+    findings = _compared(findings, asked, subject, run, notes)
+    likely = likely_maps(subject.tree.path, subject.tree.missing, subject.host)
+    return accept_missing(replace(findings, likely_maps=likely), asked.accept_missing)
 
 
 def _tried(
@@ -118,6 +121,11 @@ def _tried(
 ) -> Findings:
     """The findings with nginx's own word where it is asked for, and with which nginx is meant."""
     if options["runs_test"]:
+        if why := subject.why_other_files():
+            raise UndecidedError(
+                f"--test: {why}, which are not this tree's",
+                hint="leave --test out, or test where the tree lies as its host has it",
+            )
         test, nginx = subject.test(options["nginx_binary"])
         findings = replace(findings, nginx_test=test, nginx_choice=nginx.choice)
         tell_choice(ctx, nginx)
@@ -141,6 +149,7 @@ class _Asked(NamedTuple):
     today: str
     nginx_version: str | None
     upgrade_to: str | None
+    accept_missing: Sequence[str]
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
@@ -298,5 +307,6 @@ def _status(findings: Findings, asked: _Asked) -> ExitStatus:
     return worst(
         ExitStatus.CONFIGURATION if is_refused else ExitStatus.OK,
         ExitStatus.UNDECIDED if asked.require_facts and findings.needs_facts else ExitStatus.OK,
+        ExitStatus.UNDECIDED if findings.unread else ExitStatus.OK,
         ExitStatus.FOUND if fails else ExitStatus.OK,
     )
