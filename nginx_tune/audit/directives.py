@@ -94,7 +94,7 @@ def not_in_version(context: Context) -> Iterator[tuple[tuple[DirectiveRow, ...],
             yield rows, directives
 
 
-class Unknown(NamedTuple):
+class UnknownNames(NamedTuple):
     """Directives whose name nobody knows."""
 
     directives: list[Directive]
@@ -104,7 +104,7 @@ class Unknown(NamedTuple):
     """Why some nginx may know it all the same; empty where it is surely refused."""
 
 
-def unknown(context: Context) -> Iterator[Unknown]:
+def unknown(context: Context) -> Iterator[UnknownNames]:
     """Directives whose name nobody knows, and how sure it is that nginx refuses them.
 
     Only what looks misspelt of a part of a configuration, which does not say which modules are
@@ -120,13 +120,13 @@ def unknown(context: Context) -> Iterator[Unknown]:
         meant = slip or nearest(kind.name)
         if foreign is not None:
             if slip is not None:
-                yield Unknown(directives, meant, f"{foreign}, which is not known here, has it")
+                yield UnknownNames(directives, meant, f"{foreign}, which is not known here, has it")
         elif slip is not None:
-            yield Unknown(directives, meant, "")
+            yield UnknownNames(directives, meant, "")
         elif meant is not None or not context.tree.is_part:
             is_listed = bool(context.flags) and context.tree.is_whole
             doubt = "" if is_listed else "a module that nginx is built with or loads has it"
-            yield Unknown(directives, meant, doubt)
+            yield UnknownNames(directives, meant, doubt)
 
 
 def judges_names(context: Context) -> bool:
