@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.subject.elsewhere import FilesElsewhere, with_own_directory
+from nginx_tune.subject.elsewhere import files_of, includes_away, with_own_directory
 from nginx_tune.subject.subject import (
     ConfigurationFiles,
     Subject,
@@ -72,11 +71,9 @@ class AuditSubject(NamedTuple):
 
     def why_other_files(self) -> str:
         """Why an nginx that is started here would read other files than the tree has."""
-        if isinstance(self.reader, FilesElsewhere):
-            own = posixpath.dirname(absolute_path(self.tree.path))
-            for name in self.tree.absolute_includes:
-                if not name.startswith(f"{own}/"):
-                    return f"nginx would read {name} of this machine"
+        if self.subject.maps is not None:
+            for name in includes_away(self.tree):
+                return f"nginx would read {name} of this machine"
         return ""
 
     def test(
@@ -202,10 +199,7 @@ def read_audit_subject(
 
 
 def _read(host: Host, subject: Subject, replaced: dict[str, bytes]) -> tuple[Overlaid, ConfTree]:
-    reader: Reader = ConfigurationFiles(host)
-    if subject.maps is not None:
-        reader = FilesElsewhere(host, subject.maps)
-    overlaid = Overlaid(reader, replaced)
+    overlaid = Overlaid(files_of(host, subject.maps), replaced)
     return overlaid, read_subject(overlaid, subject)
 
 

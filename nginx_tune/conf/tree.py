@@ -48,6 +48,10 @@ _ABSENT = ("No such file", "Not a directory")
 """The system's words for a file that is not there."""
 
 
+Maps = Sequence[tuple[str, str]]
+"""Prefixes of absolute paths, and the directories that stand for them here."""
+
+
 class ParsedFile(NamedTuple):
     """One file of a tree, its includes standing for themselves."""
 
@@ -84,6 +88,8 @@ class ConfTree:
     """The includes of which something was not read, but for nginx's own stock files, and lines
     that a template has still to fill in."""
 
+    maps: Maps | None = None
+    """Where its absolute names were looked up; null where they are what they say."""
     given: str = ""
     """What ``-g`` gives; its lines come first in ``main``, and are in none of the files."""
     asked: tuple[str, ...] = ()
@@ -146,10 +152,6 @@ class ConfTree:
         return name if self.prefix is None else posixpath.join(self.prefix, name)
 
 
-Maps = Sequence[tuple[str, str]]
-"""Prefixes of absolute paths, and the directories that stand for them here."""
-
-
 def read_tree(
     path: str,
     reader: Reader,
@@ -181,6 +183,7 @@ def read_tree(
         parsed=tuple(ParsedFile(*item) for item in walk.sources.items()),
         missing=tuple(walk.missing),
         lost=tuple(dict.fromkeys(walk.lost)),
+        maps=maps,
         given=given,
         asked=tuple(walk.asked),
         climb=getattr(reader, "climb", posixpath.normpath),

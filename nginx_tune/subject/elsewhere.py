@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.conf.globs import TooWideError, expand, is_pattern
-from nginx_tune.conf.tree import STOCK_FILES, Maps, mapped
+from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, mapped
 from nginx_tune.documents.findings import Findings, MissingInclude
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host, HostReadError
@@ -90,6 +90,11 @@ class FilesElsewhere(NamedTuple):
         return here
 
 
+def files_of(host: Host, maps: Maps | None) -> Reader:
+    """What the files of a tree are read through; ``maps`` is null for one of this host."""
+    return ConfigurationFiles(host) if maps is None else FilesElsewhere(host, maps)
+
+
 def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
     """The maps, by which files below the main file's directory are where they are named, too."""
     directory = posixpath.dirname(path)
@@ -97,6 +102,16 @@ def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
     own = dict.fromkeys((full, os.path.realpath(full)))
     given = dict(maps)
     return (*maps, *((name, directory) for name in own if name not in given and name != "/"))
+
+
+def includes_away(tree: ConfTree) -> list[str]:
+    """The absolute includes of a tree that lead out of the main file's directory.
+
+    Without nginx's own files, which hold types and parameters alone.
+    """
+    own = posixpath.dirname(absolute_path(tree.path)).rstrip("/")
+    names = (one for one in tree.absolute_includes if not one.startswith(f"{own}/"))
+    return [one for one in names if posixpath.basename(one) not in STOCK_FILES]
 
 
 def _is_below(path: str, directory: str) -> bool:
