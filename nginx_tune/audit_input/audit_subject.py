@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,10 +11,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.audit_input.overlaid import Overlaid
+from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.dump import Dump, is_dump, parse_dump
+from nginx_tune.conf.edits import apply_edits, set_arguments
 from nginx_tune.conf.payload import is_payload, read_payload
 from nginx_tune.conf.quoted import redact_message
-from nginx_tune.conf.tree import ConfTree, Reader
+from nginx_tune.conf.tree import ConfTree, Maps, Reader, lines_in, mapped
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.experiment.view import module_files, opened_files, plan_view
@@ -22,7 +25,7 @@ from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.subject.elsewhere import files_of, includes_away, with_own_directory
+from nginx_tune.subject.elsewhere import files_of, with_own_directory
 from nginx_tune.subject.subject import (
     ConfigurationFiles,
     Subject,
@@ -65,16 +68,7 @@ class AuditSubject(NamedTuple):
         """Why ``nginx -t`` cannot judge the tree, by what is known without it; empty if it can."""
         if isinstance(self.reader, Dump):
             return "a dump has no files here"
-        if why := self.why_other_files():
-            return why
         return "" if self.tree.complete else "it is not a whole configuration"
-
-    def why_other_files(self) -> str:
-        """Why an nginx that is started here would read other files than the tree has."""
-        if self.subject.maps is not None:
-            for name in includes_away(self.tree):
-                return f"nginx would read {name} of this machine"
-        return ""
 
     def test(
         self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
@@ -84,9 +78,38 @@ class AuditSubject(NamedTuple):
         ``files`` are further ones with other contents.
         """
         replaced = {**self.replaced, **(files or {})}
+        if self.subject.maps is not None:
+            replaced |= _by_names_here(self.tree_with(files or {}), self.subject.maps)
         return test_tree(
             self.host, self.tree, nginx_binary, prefix=self.subject.prefix, replaced=replaced
         )
+
+
+def _by_names_here(tree: ConfTree, maps: Maps) -> dict[str, bytes]:
+    """The files of a tree that lies elsewhere, as an nginx that is started here can read them.
+
+    Each include names what stands for it here, and nothing where that is missing. A file keeps its
+    name, so that one behind a link is read in the place of the link's target.
+    """
+    missing = {one.path for one in tree.missing}
+    files: dict[str, bytes] = {}
+    for source, block in tree.parsed:
+        edits = []
+        for line in lines_in(block):
+            if line.name != "include" or len(line.args) != 1:
+                continue
+            here = mapped(line.value, maps) if posixpath.isabs(line.value) else line.value
+            if as_utf8(line.value) in missing or here is None:
+                edits.append(set_arguments(line, _NOTHING))
+            elif posixpath.isabs(line.value):
+                name = absolute_path(here).replace("\\", r"\\").replace('"', r"\"")
+                edits.append(set_arguments(line, f'"{name}"'))
+        files[source.file] = apply_edits(source, edits)
+    return files
+
+
+_NOTHING = "/dev/null/*"
+"""A pattern that nothing matches: an include of it is empty."""
 
 
 def test_tree(

@@ -81,7 +81,7 @@ def command(
     run = partial(_audit, subject.facts, rules, asked)
     notes: list[str] = []
     findings = _judged(subject, rules, asked, run, notes)
-    findings = _tried(ctx, findings, subject, options)
+    findings = _tried(ctx, findings, subject, options, notes)
     if options["fix_diff"]:
         tests = options["runs_test"] is not False
         notes += write_fix_diff(
@@ -117,15 +117,16 @@ def _judged(
 
 
 def _tried(
-    ctx: click.Context, findings: Findings, subject: AuditSubject, options: dict[str, Any]
+    ctx: click.Context,
+    findings: Findings,
+    subject: AuditSubject,
+    options: dict[str, Any],
+    notes: list[str],
 ) -> Findings:
     """The findings with nginx's own word where it is asked for, and with which nginx is meant."""
-    if options["runs_test"]:
-        if why := subject.why_other_files():
-            raise UndecidedError(
-                f"--test: {why}, which are not this tree's",
-                hint="leave --test out, or test where the tree lies as its host has it",
-            )
+    if options["runs_test"] and findings.unread:
+        notes.append("nginx -t was not run: not all that nginx would read is here")
+    elif options["runs_test"]:
         test, nginx = subject.test(options["nginx_binary"])
         findings = replace(findings, nginx_test=test, nginx_choice=nginx.choice)
         tell_choice(ctx, nginx)

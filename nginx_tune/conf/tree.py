@@ -106,7 +106,7 @@ class ConfTree:
     @cached_property
     def absolute_includes(self) -> tuple[str, ...]:
         """The absolute names of its includes as they are written, each once."""
-        lines = (line for file in self.parsed for line in _as_written(file.block))
+        lines = (line for file in self.parsed for line in lines_in(file.block))
         names = (line.value for line in lines if line.name == "include" and len(line.args) == 1)
         return tuple(dict.fromkeys(name for name in names if posixpath.isabs(name)))
 
@@ -273,7 +273,7 @@ class _Reading:
         """Attach the included files, depth first."""
         self.chain.append(path)
         size = 0
-        for directive in _as_written(block):
+        for directive in lines_in(block):
             size += 1
             if is_template_line(directive.name):
                 self.lost.append(directive)
@@ -380,9 +380,9 @@ def mapped(path: str, maps: Maps) -> str | None:
     return posixpath.join(new, full[len(old) :].lstrip("/")) or "."
 
 
-def _as_written(block: Block) -> Iterator[Directive]:
+def lines_in(block: Block) -> Iterator[Directive]:
     """Every directive of a file, outer before inner, includes for themselves."""
     for directive in block.directives:
         yield directive
         if directive.block is not None:
-            yield from _as_written(directive.block)
+            yield from lines_in(directive.block)

@@ -282,12 +282,32 @@ def test_a_map_is_proposed_from_the_tree(
         assert json.loads(run.stdout)["likely_maps"] == likely, names
 
 
-def test_nginx_does_not_judge_a_tree_by_files_of_this_machine(tmp_path: Path, run_cli: Run) -> None:
-    conf = tmp_path / "nginx.conf"
-    conf.write_text("events {} http { include /etc/nt/a.conf; }")
-    run = run_cli("audit", conf, "--test", "--accept-missing", "*")
-    assert run.returncode == 4
-    assert "nginx would read /etc/nt/a.conf of this machine" in run.stderr
+@pytest.mark.needs("nginx", "userns")
+def test_nginx_judges_the_files_that_the_map_names(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("sites", "enabled", "c d"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "enabled/shop").symlink_to("/etc/nt/sites/shop")
+    (tmp_path / "nginx.conf").write_text(
+        "events {}\nhttp {\n include mime.types;\n include /etc/nt/gone/*.conf;\n"
+        " include '/etc/nt/c d/*';\n include\n /etc/nt/enabled/*;\n}\n"
+    )
+    options = ("--facts", "none", "--map", "/etc/nt=.", "--accept-missing", "*gone*", "--test")
+    for sites, inside, told in (
+        ("server { location ~ (? { } }", "", "enabled/shop:1"),
+        ("server { }", "location ~ (? { }", "c d/shop:1"),
+        ("server { }", "resolver_timeout 3s;", ""),
+    ):
+        (tmp_path / "sites/shop").write_text(sites)
+        (tmp_path / "c d/shop").write_text(f"server {{ {inside} }}")
+        run = run_cli("audit", "nginx.conf", *options)
+        assert run.returncode == (3 if told else 0), run.stdout
+        assert (f"{tmp_path}/{told}" if told else "nginx -t accepts it") in run.stdout
+    unread = run_cli("audit", "nginx.conf", *options[:-3], "--test")
+    assert unread.returncode == 4
+    assert "nginx -t was not run" in unread.stderr
 
 
 @each_row("form", ["console", "json", "sarif", "markdown", "junit", "checkstyle", "github",

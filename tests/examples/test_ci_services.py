@@ -274,6 +274,7 @@ def test_a_pull_request_to_a_tree_of_debians_layout_is_read_whole_or_fails(
     action["runs"]["steps"] = action["runs"]["steps"][1:]
     runner = Runner(tree, tool)
     inputs = {"map": given.get("map", ""), "accept-missing": given.get("accept", "")}
+    inputs["test"] = "false"
     assert runner.run(action, conf="etc/nginx/nginx.conf", **inputs) == status, runner.said
     assert named in runner.said[0]
     script = "\n".join(yaml.safe_load(GITLAB.read_text())["nginx-audit"]["script"])
@@ -286,6 +287,7 @@ def test_a_pull_request_to_a_tree_of_debians_layout_is_read_whole_or_fails(
         env={
             "PATH": f"{tool}/nginx-tune/bin:{os.environ['PATH']}",
             "NGINX_CONF": "etc/nginx/nginx.conf",
+            "TEST": "",
             "NGINX_MAP": given.get("map", ""),
             "NGINX_ACCEPT_MISSING": given.get("accept", ""),
         },

@@ -26,9 +26,8 @@ resource "terraform_data" "audit" {
     command     = <<-EOT
       mkdir -p "$REPORTS"
       set --
-      # nginx itself has the last word where there is one, and would not read this machine's own files.
-      if [ "$TEST" = true ] || { [ "$TEST" = auto ] && command -v "$NGINX" > /dev/null &&
-        ! grep -rqE --exclude-dir=.git "include[[:space:]]+[\"']?/" "$TREE"; }; then
+      # nginx itself has the last word where there is one.
+      if [ "$TEST" = true ] || { [ "$TEST" = auto ] && command -v "$NGINX" > /dev/null; }; then
         set -- --test --nginx "$NGINX"
       fi
       "$NGINX_TUNE" audit -c "$CONF" --facts "$FACTS" --fail-on "$FAIL_ON" "$@" -f console -f json="$REPORTS/audit.json"
@@ -38,7 +37,6 @@ resource "terraform_data" "audit" {
       NGINX_TUNE = var.command
       REPORTS    = local.reports
       CONF       = local.conf
-      TREE       = local.tree
       # One to a line: they may hold spaces.
       NGINX_TUNE_AUDIT_MAP            = join("\n", local.maps)
       NGINX_TUNE_AUDIT_ACCEPT_MISSING = join("\n", var.accept_missing)
