@@ -14,9 +14,10 @@ from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.dump import Dump, is_dump, parse_dump
 from nginx_tune.conf.edits import apply_edits, set_arguments
+from nginx_tune.conf.globs import is_pattern
 from nginx_tune.conf.payload import is_payload, read_payload
 from nginx_tune.conf.quoted import redact_message
-from nginx_tune.conf.tree import ConfTree, Maps, Reader, lines_in, mapped
+from nginx_tune.conf.tree import ConfTree, Reader, lines_in, mapped
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.experiment.view import module_files, opened_files, plan_view
@@ -25,7 +26,7 @@ from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.subject.elsewhere import files_of, with_own_directory
+from nginx_tune.subject.elsewhere import FilesElsewhere, files_of, with_own_directory
 from nginx_tune.subject.subject import (
     ConfigurationFiles,
     Subject,
@@ -78,38 +79,46 @@ class AuditSubject(NamedTuple):
         ``files`` are further ones with other contents.
         """
         replaced = {**self.replaced, **(files or {})}
-        if self.subject.maps is not None:
-            replaced |= _by_names_here(self.tree_with(files or {}), self.subject.maps)
+        if isinstance(self.reader, FilesElsewhere):
+            replaced |= _by_names_here(self.tree_with(files or {}), self.reader)
         return test_tree(
             self.host, self.tree, nginx_binary, prefix=self.subject.prefix, replaced=replaced
         )
 
 
-def _by_names_here(tree: ConfTree, maps: Maps) -> dict[str, bytes]:
+def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
     """The files of a tree that lies elsewhere, as an nginx that is started here can read them.
 
-    Each include names what stands for it here, and nothing where that is missing. A file keeps its
-    name, so that one behind a link is read in the place of the link's target.
+    Only those that differ: an include by an absolute name, or through a link of the other host,
+    names the files that stand for it here, in the same line. Nothing of this machine is read.
     """
     missing = {one.path for one in tree.missing}
+    names = {id(block): source.file for source, block in tree.parsed}
     files: dict[str, bytes] = {}
     for source, block in tree.parsed:
         edits = []
         for line in lines_in(block):
             if line.name != "include" or len(line.args) != 1:
                 continue
-            here = mapped(line.value, maps) if posixpath.isabs(line.value) else line.value
-            if as_utf8(line.value) in missing or here is None:
-                edits.append(set_arguments(line, _NOTHING))
-            elif posixpath.isabs(line.value):
-                name = absolute_path(here).replace("\\", r"\\").replace('"', r"\"")
-                edits.append(set_arguments(line, f'"{name}"'))
-        files[source.file] = apply_edits(source, edits)
+            found = [names[id(one)] for one in line.included or ()]
+            here = [reader.followed(one) for one in found]
+            is_lost = as_utf8(line.value) in missing and not is_pattern(line.value)
+            is_named = line.value == mapped(line.value, reader.maps)
+            if is_lost or here != found or (posixpath.isabs(line.value) and not is_named):
+                words = "; include ".join(_quoted(absolute_path(one)) for one in here)
+                edits.append(set_arguments(line, words or _NOTHING))
+        if edits:
+            files[reader.followed(source.file)] = apply_edits(source, edits)
     return files
 
 
 _NOTHING = "/dev/null/*"
 """A pattern that nothing matches: an include of it is empty."""
+
+
+def _quoted(path: str) -> str:
+    escaped = path.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def test_tree(

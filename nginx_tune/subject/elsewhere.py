@@ -50,17 +50,17 @@ class FilesElsewhere(NamedTuple):
 
     def read_bytes(self, path: str) -> bytes:
         """Contents of a file."""
-        return ConfigurationFiles(self.host).read_bytes(self._followed(path))
+        return ConfigurationFiles(self.host).read_bytes(self.followed(path))
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory."""
-        return self.host.list_dir(self._followed(path))
+        return self.host.list_dir(self.followed(path))
 
     def climb(self, path: str) -> str:
         """An absolute path without ``..``."""
         return ConfigurationFiles(self.host).climb(path)
 
-    def _followed(self, path: str) -> str:
+    def followed(self, path: str) -> str:
         """The path without links below the directories that stand for those of the host."""
         for _ in range(_MOST_LINKS):
             bases = [here for _, here in self.maps if _is_below(path, here)]

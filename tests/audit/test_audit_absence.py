@@ -296,7 +296,7 @@ def test_nginx_judges_the_files_that_the_map_names(
     )
     options = ("--facts", "none", "--map", "/etc/nt=.", "--accept-missing", "*gone*", "--test")
     for sites, inside, told in (
-        ("server { location ~ (? { } }", "", "enabled/shop:1"),
+        ("server { location ~ (? { } }", "", "sites/shop:1"),
         ("server { }", "location ~ (? { }", "c d/shop:1"),
         ("server { }", "resolver_timeout 3s;", ""),
     ):
