@@ -42,7 +42,7 @@ PURE_FILES = (
     "apply/parse_*.py",
 )  # fmt: skip
 EDGES = {
-    "subject": {"configuration", "overwriting", "subject"},
+    "subject": {"configuration", "elsewhere", "overwriting", "subject"},
     "turnover": {"asking", "generation", "host_refusals", "logs", "process", "workers"},
     "window": {"moment", "observation", "watch"},
     "load": {"asked_paths", "listening", "probe", "process", "target", "watched"},

@@ -15,6 +15,16 @@ variable "facts" {
   default = null
 }
 
+variable "map" {
+  type    = list(string)
+  default = null
+}
+
+variable "accept_missing" {
+  type    = list(string)
+  default = []
+}
+
 variable "require" {
   type    = list(string)
   default = []
@@ -45,6 +55,8 @@ module "gate" {
   conf             = var.conf
   against          = var.against
   facts            = var.facts
+  map              = var.map
+  accept_missing   = var.accept_missing
   require          = var.require
   validate_options = var.validate_options
   command          = var.command

@@ -21,6 +21,7 @@ from nginx_tune.conf.known_directives import (
     lacks_a_version,
     nearest,
     rows_of,
+    slip_of,
 )
 from nginx_tune.conf.placement import placed
 from nginx_tune.conf.templates import is_cut, is_template_line
@@ -93,29 +94,60 @@ def not_in_version(context: Context) -> Iterator[tuple[tuple[DirectiveRow, ...],
             yield rows, directives
 
 
-def unknown(context: Context) -> Iterator[tuple[list[Directive], str | None]]:
-    """Directives whose name nobody knows, with the name that was probably meant.
+class UnknownNames(NamedTuple):
+    """Directives whose name nobody knows."""
 
-    A part of a configuration does not say which modules are loaded: only what looks misspelt.
+    directives: list[Directive]
+    meant: str | None
+    """The known name that it is probably a slip of."""
+    doubt: str
+    """Why some nginx may know it all the same; empty where it is surely refused."""
+
+
+def unknown(context: Context) -> Iterator[UnknownNames]:
+    """Directives whose name nobody knows, and how sure it is that nginx refuses them.
+
+    Only what looks misspelt of a part of a configuration, which does not say which modules are
+    loaded, and beside a module that is not known here.
     """
-    for kind, directives in _judged(context).items():
-        if not is_known(kind.name):
-            meant = nearest(kind.name)
-            if meant is not None or not context.tree.is_part:
-                yield directives, meant
+    foreign = _foreign_module(context)
+    if _is_fork(context):
+        return
+    for kind, directives in context.kinds.items():
+        if is_known(kind.name):
+            continue
+        slip = slip_of(kind.name)
+        meant = slip or nearest(kind.name)
+        if foreign is not None:
+            if slip is not None:
+                yield UnknownNames(directives, meant, f"{foreign}, which is not known here, has it")
+        elif slip is not None:
+            yield UnknownNames(directives, meant, "")
+        elif meant is not None or not context.tree.is_part:
+            is_listed = bool(context.flags) and context.tree.is_whole
+            doubt = "" if is_listed else "a module that nginx is built with or loads has it"
+            yield UnknownNames(directives, meant, doubt)
 
 
 def judges_names(context: Context) -> bool:
     """Whether all names of this nginx are known: it is no fork and loads no foreign module."""
-    if context.facts.nginx.product not in {None, "nginx"}:
-        return False
+    return not _is_fork(context) and _foreign_module(context) is None
+
+
+def _is_fork(context: Context) -> bool:
+    return context.facts.nginx.product not in {None, "nginx"}
+
+
+def _foreign_module(context: Context) -> str | None:
+    """A module that this nginx has and whose directives are not known here, in words."""
     if context.flags is not None and "--add-module" in context.flags:
-        return False
+        return "a module built into it"
     known = known_modules()
-    return all(
-        posixpath.basename(line.value).removesuffix(".so") in known
-        for line in context.tree.main.all("load_module")
-    )
+    for line in context.tree.main.all("load_module"):
+        name = posixpath.basename(line.value)
+        if name.removesuffix(".so") not in known:
+            return name
+    return None
 
 
 def _judged(context: Context) -> dict[Kind, list[Directive]]:

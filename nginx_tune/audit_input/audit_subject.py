@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,10 +11,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.audit_input.overlaid import Overlaid
+from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.dump import Dump, is_dump, parse_dump
+from nginx_tune.conf.edits import apply_edits, set_arguments
+from nginx_tune.conf.globs import is_pattern
 from nginx_tune.conf.payload import is_payload, read_payload
 from nginx_tune.conf.quoted import redact_message
-from nginx_tune.conf.tree import ConfTree, Reader
+from nginx_tune.conf.tree import ConfTree, Reader, lines_in, mapped
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.experiment.view import module_files, opened_files, plan_view
@@ -22,6 +26,7 @@ from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.subject.elsewhere import FilesElsewhere, files_of, with_own_directory
 from nginx_tune.subject.subject import (
     ConfigurationFiles,
     Subject,
@@ -56,15 +61,14 @@ class AuditSubject(NamedTuple):
         """
         from nginx_tune.audit_input.revision import RevisionReader  # noqa: PLC0415  # rarely asked for
 
-        with RevisionReader(self.reader, self.subject.path, revision) as reader:
+        maps = self.subject.maps
+        with RevisionReader(self.reader, self.subject.path, revision, maps=maps) as reader:
             return read_subject(reader, self.subject, may_be_absent=True)
 
     def why_not_testable(self) -> str:
         """Why ``nginx -t`` cannot judge the tree, by what is known without it; empty if it can."""
         if isinstance(self.reader, Dump):
             return "a dump has no files here"
-        if self.subject.maps:
-            return "its files are elsewhere (--map)"
         return "" if self.tree.complete else "it is not a whole configuration"
 
     def test(
@@ -75,9 +79,46 @@ class AuditSubject(NamedTuple):
         ``files`` are further ones with other contents.
         """
         replaced = {**self.replaced, **(files or {})}
+        if isinstance(self.reader, FilesElsewhere):
+            replaced |= _by_names_here(self.tree_with(files or {}), self.reader)
         return test_tree(
             self.host, self.tree, nginx_binary, prefix=self.subject.prefix, replaced=replaced
         )
+
+
+def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
+    """The files of a tree that lies elsewhere, as an nginx that is started here can read them.
+
+    Only those that differ: an include by an absolute name, or through a link of the other host,
+    names the files that stand for it here, in the same line. Nothing of this machine is read.
+    """
+    missing = {one.path for one in tree.missing}
+    names = {id(block): source.file for source, block in tree.parsed}
+    files: dict[str, bytes] = {}
+    for source, block in tree.parsed:
+        edits = []
+        for line in lines_in(block):
+            if line.name != "include" or len(line.args) != 1:
+                continue
+            found = [names[id(one)] for one in line.included or ()]
+            here = [reader.followed(one) for one in found]
+            is_lost = as_utf8(line.value) in missing and not is_pattern(line.value)
+            is_named = line.value == mapped(line.value, reader.maps)
+            if is_lost or here != found or (posixpath.isabs(line.value) and not is_named):
+                words = "; include ".join(_quoted(absolute_path(one)) for one in here)
+                edits.append(set_arguments(line, words or _NOTHING))
+        if edits:
+            files[reader.followed(source.file)] = apply_edits(source, edits)
+    return files
+
+
+_NOTHING = "/dev/null/*"
+"""A pattern that nothing matches: an include of it is empty."""
+
+
+def _quoted(path: str) -> str:
+    escaped = path.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def test_tree(
@@ -160,18 +201,23 @@ def read_audit_subject(
     ``wants_live_facts`` is null where they are wanted for this host's own configuration only.
     Errors: UsageError for files and binaries that are not there.
     """
-    if named is not None and (facts is not None or wants_live_facts is False):
+    is_by_text = named is not None and (facts is not None or wants_live_facts is False)
+    if named is not None and is_by_text:
         subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
     else:
         subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary, pid=pid)
-    subject = subject._replace(maps=maps)
     is_live = wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts)
     if is_live and subject.prefix is not None:
         # Facts name paths in full; by its text alone a tree's paths stay as they were given.
         subject = subject._replace(prefix=absolute_path(subject.prefix))
-    reader = ConfigurationFiles(host)
-    overlaid = Overlaid(reader, replaced)
-    tree = read_subject(overlaid, subject)
+    if maps or not subject.is_here:
+        subject = subject._replace(maps=with_own_directory(subject.path, maps))
+    overlaid, tree = _read(host, subject, replaced)
+    if tree.missing and not maps and is_by_text:
+        found = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
+        if found.is_here:
+            subject = subject._replace(maps=None)
+            overlaid, tree = _read(host, subject, replaced)
     overlaid.check_all_read()
     if is_live:
         from nginx_tune.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
@@ -180,8 +226,13 @@ def read_audit_subject(
     given = "" if facts is None else given_to(facts.nginx, subject.path)
     if given:
         subject = subject._replace(given=given)
-        tree = read_subject(overlaid, subject)
-    return AuditSubject(host, reader, subject, tree, facts, replaced)
+        overlaid, tree = _read(host, subject, replaced)
+    return AuditSubject(host, overlaid.reader, subject, tree, facts, replaced)
+
+
+def _read(host: Host, subject: Subject, replaced: dict[str, bytes]) -> tuple[Overlaid, ConfTree]:
+    overlaid = Overlaid(files_of(host, subject.maps), replaced)
+    return overlaid, read_subject(overlaid, subject)
 
 
 def _prefix(facts: Facts | None) -> str | None:

@@ -15,7 +15,7 @@ class Overlaid:
     """A reader that gives other bytes for some files; symbolic links to them are followed."""
 
     def __init__(self, reader: Reader, files: Mapping[str, bytes]) -> None:
-        self._reader = reader
+        self.reader = reader
         self.climb = getattr(reader, "climb", posixpath.normpath)
         self._files = {_real(path): data for path, data in files.items()}
         self._unread = {_real(path): path for path in files}  # one file may have several names
@@ -30,14 +30,14 @@ class Overlaid:
         if real in self._files:
             self._unread.pop(real, None)
             return self._files[real]
-        return self._reader.read_bytes(path)
+        return self.reader.read_bytes(path)
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, with those of files that are only here."""
         new = self._new_names.get(_absolute(path), set())
         if not new:
-            return self._reader.list_dir(path)
-        old = self._reader.list_dir(path) if os.path.isdir(path) else []  # noqa: PTH112
+            return self.reader.list_dir(path)
+        old = self.reader.list_dir(path) if os.path.isdir(path) else []  # noqa: PTH112
         return sorted({*old, *new})
 
     def check_all_read(self) -> None:

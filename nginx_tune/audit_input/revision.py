@@ -9,7 +9,7 @@ import subprocess
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from nginx_tune.conf.tree import Reader
+from nginx_tune.conf.tree import Maps, Reader, mapped
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.programs import ProgramError, run_program, start_program
@@ -40,8 +40,11 @@ class RevisionReader:
     Use as a context manager: a ``git cat-file`` answers for its time.
     """
 
-    def __init__(self, reader: Reader, path: str, revision: str) -> None:
+    def __init__(
+        self, reader: Reader, path: str, revision: str, *, maps: Maps | None = None
+    ) -> None:
         self._reader = reader
+        self._maps = maps
         directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120  # links stay
         self._top = _git(directory, "rev-parse", "--show-toplevel").decode().rstrip("\n")
         commit = _git(
@@ -90,6 +93,11 @@ class RevisionReader:
             if entry.mode != _LINK:
                 return data
             target = data.decode("utf-8", "surrogateescape")
+            if self._maps is not None and posixpath.isabs(target):
+                here = mapped(target, self._maps)
+                if here is None:
+                    raise HostReadError(f"read {path}", "No such file in the revision")
+                target = os.path.abspath(here)  # noqa: PTH100  # links are followed in the revision
             full = posixpath.normpath(posixpath.join(self._top, posixpath.dirname(name), target))
             inside = self._name(full)
             if inside is None:

@@ -42,6 +42,7 @@ from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.text import plain
+from nginx_tune.subject.elsewhere import accept_missing, likely_maps
 from nginx_tune.subject.subject import ConfigurationFiles
 from nginx_tune.terminal.output import output_options, refuse_results, write_file, write_result
 from nginx_tune.terminal.saying import say
@@ -80,7 +81,7 @@ def command(
     run = partial(_audit, subject.facts, rules, asked)
     notes: list[str] = []
     findings = _judged(subject, rules, asked, run, notes)
-    findings = _tried(ctx, findings, subject, options)
+    findings = _tried(ctx, findings, subject, options, notes)
     if options["fix_diff"]:
         tests = options["runs_test"] is not False
         notes += write_fix_diff(
@@ -110,14 +111,22 @@ def _judged(
         findings = _upgraded(findings, subject, rules, asked)
     if asked.write_baseline is not None:
         write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
-    return _compared(findings, asked, subject, run, notes)
+    findings = _compared(findings, asked, subject, run, notes)
+    likely = likely_maps(subject.tree.path, subject.tree.missing, subject.host)
+    return accept_missing(replace(findings, likely_maps=likely), asked.accept_missing)
 
 
 def _tried(
-    ctx: click.Context, findings: Findings, subject: AuditSubject, options: dict[str, Any]
+    ctx: click.Context,
+    findings: Findings,
+    subject: AuditSubject,
+    options: dict[str, Any],
+    notes: list[str],
 ) -> Findings:
     """The findings with nginx's own word where it is asked for, and with which nginx is meant."""
-    if options["runs_test"]:
+    if options["runs_test"] and findings.unread:
+        notes.append("nginx -t was not run: not all that nginx would read is here")
+    elif options["runs_test"]:
         test, nginx = subject.test(options["nginx_binary"])
         findings = replace(findings, nginx_test=test, nginx_choice=nginx.choice)
         tell_choice(ctx, nginx)
@@ -141,6 +150,7 @@ class _Asked(NamedTuple):
     today: str
     nginx_version: str | None
     upgrade_to: str | None
+    accept_missing: Sequence[str]
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
@@ -298,5 +308,6 @@ def _status(findings: Findings, asked: _Asked) -> ExitStatus:
     return worst(
         ExitStatus.CONFIGURATION if is_refused else ExitStatus.OK,
         ExitStatus.UNDECIDED if asked.require_facts and findings.needs_facts else ExitStatus.OK,
+        ExitStatus.UNDECIDED if findings.unread else ExitStatus.OK,
         ExitStatus.FOUND if fails else ExitStatus.OK,
     )

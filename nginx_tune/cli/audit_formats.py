@@ -16,7 +16,14 @@ from nginx_tune.conf.directive import Source, as_utf8
 from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.findings import FileEdit, Finding, Findings, Suppressed, Unparsed
+from nginx_tune.documents.findings import (
+    FileEdit,
+    Finding,
+    Findings,
+    MissingInclude,
+    Suppressed,
+    Unparsed,
+)
 from nginx_tune.errors import ConfigurationError, UndecidedError
 from nginx_tune.report.text import plain
 from nginx_tune.terminal.output import is_screen, write_result
@@ -173,12 +180,16 @@ def _seen_from_here(findings: Findings) -> Findings:
     def unparsed(one: Unparsed) -> Unparsed:
         return replace(one, file=_shorter(one.file))
 
+    def missing(one: MissingInclude) -> MissingInclude:
+        return replace(one, file=_shorter(one.file))
+
     return replace(
         findings,
         findings=list(map(finding, findings.findings)),
         suppressed=list(map(suppressed, findings.suppressed)),
         files_parsed=list(map(_shorter, findings.files_parsed)),
         files_unparsed=list(map(unparsed, findings.files_unparsed)),
+        files_missing=list(map(missing, findings.files_missing)),
     )
 
 

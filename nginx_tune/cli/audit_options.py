@@ -65,8 +65,15 @@ _OPTIONS = (
         "maps",
         multiple=True,
         metavar="PREFIX=DIR",
-        help="Files that the configuration names below PREFIX are below DIR here; may repeat. An "
-        "include of a file that is not here is then a note.",
+        help="Files that the configuration names below PREFIX are below DIR here; may repeat. "
+        "For a tree that is not this host's own: its absolute names are looked up by this alone.",
+    ),
+    click.option(
+        "--accept-missing",
+        multiple=True,
+        metavar="GLOB",
+        help="Includes that need not be here, by the name that nginx would look for; may repeat. "
+        "Any other that is not here: exit 4.",
     ),
     click.option(
         "--select", multiple=True, metavar="RULES", help="Only these: ids, groups (io), patterns."
@@ -146,7 +153,8 @@ def read_maps(maps: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             raise click.UsageError(f"--map {one}: give PREFIX=DIR with an absolute prefix")
         if not Path(directory).is_dir():
             raise click.UsageError(f"--map {one}: {directory} is no directory")
-        pairs.append((prefix.rstrip("/"), directory.rstrip("/") or "/"))
+        here = directory.rstrip("/") or "/"
+        pairs.append((prefix.rstrip("/"), "" if here == "." else here.removeprefix("./")))
     return tuple(pairs)
 
 

@@ -152,7 +152,7 @@ def tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
     from nginx_tune.audit_input.overlaid import Overlaid  # noqa: PLC0415  # not for an empty plan
     from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
+    from nginx_tune.subject.elsewhere import files_of  # noqa: PLC0415
 
-    reader = Overlaid(ConfigurationFiles(LiveHost()), files)
-    return read_tree(tree.path, reader, prefix=tree.prefix, given=tree.given)
+    reader = Overlaid(files_of(LiveHost(), tree.maps), files)
+    return read_tree(tree.path, reader, prefix=tree.prefix, maps=tree.maps, given=tree.given)

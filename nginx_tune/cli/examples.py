@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "nginx-tune audit",
         "nginx-tune audit /etc/nginx/nginx.conf --facts facts.json --fail-on warning",
         "nginx-tune audit nginx.conf -f sarif=audit.sarif",
+        "nginx-tune audit etc/nginx/nginx.conf --map /etc/nginx=etc/nginx",
     ),
     "explain": ("nginx-tune explain thread-pools", "nginx-tune explain hot.p99"),
     "probe": (

@@ -109,6 +109,7 @@ ALLOWED: Mapping[str, Mapping[str, Rule]] = {
     "audit": {
         "facts": facts_below,
         "map": map_below,
+        "accept_missing": preference,
         "baseline": input_below,
         "nginx_version": preference,
         "upgrade_to": preference,

@@ -53,7 +53,7 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
 
     def standing(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> Standing:
         nonlocal tree
-        tree = _configuration(conf_path, prefix, nginx)
+        tree = _configuration(conf_path, prefix, nginx, is_recorded=recorded is not None)
         site = site_in(tree, site)
         site = replace(site, access_log=site.access_log or log_of_build(nginx))
         site = with_seen_logs(site, nginx, recorded, tree.opened_name)
@@ -70,14 +70,22 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     return Held(inputs, tree, settled.held, settled.stays)
 
 
-def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:
+def _configuration(
+    path: str | None, prefix: str | None, nginx: Nginx, *, is_recorded: bool
+) -> ConfTree:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.subject.subject import given_to, own_prefix  # noqa: PLC0415
 
     name = path or host_configuration(nginx)
     own = own_prefix(nginx, full_path(name, prefix))
     given = given_to(nginx, full_path(name, prefix))
-    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own, given=given)
+    tree = read_configuration(
+        *(LiveHost(), name, prefix),
+        default_prefix=own,
+        given=given,
+        nginx=nginx,
+        is_recorded=is_recorded,
+    )
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)

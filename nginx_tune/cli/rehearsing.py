@@ -107,9 +107,10 @@ def _sides(
         prefix = plan.prefix or prefix
         old, after, change = read_planned(plan, named.plan_path or "", reader, prefix=prefix or own)
     else:
-        old = read_configuration(host, named.old or "", prefix, default_prefix=own)
+        old = read_configuration(host, named.old or "", prefix, default_prefix=own, nginx=nginx)
         if named.new is not None:
-            new = _whole(read_configuration(host, named.new, prefix, default_prefix=own))
+            new = read_configuration(host, named.new, prefix, default_prefix=own, nginx=nginx)
+            new = _whole(new)
             change = change_between(_whole(old), new)
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
     refuse_results((*old.files, *after.files), (*old.asked, *after.asked))

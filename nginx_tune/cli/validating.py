@@ -66,7 +66,9 @@ def read_sides(
         # A candidate beside the running nginx's own is meant to be started as that one is.
         names = tuple(full_path(name, prefix) for name in sides)
         before, after = (
-            read_configuration(host, name, prefix, default_prefix=own_prefix(build, *names))
+            read_configuration(
+                host, name, prefix, default_prefix=own_prefix(build, *names), nginx=build
+            )
             for name, build in zip(sides, builds, strict=True)
         )
         if builds[0] is builds[1] and _is_one_file(*names) and after.complete:

@@ -23,6 +23,14 @@ class TooWideError(Exception):
 
 _MAGIC = frozenset("*?[")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_BRACKET = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]")
+_CLASS = re.compile(r"\[:(\w+):\]")
+_CLASSES = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "digit": "0-9", "lower": "a-z", "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f", "punct": ":-@!-/[-`{-~", "space": "\t-\r ", "blank": "\t ",
+    "graph": '#-~!"', "print": " -~", "cntrl": "\x01-\x1f\x7f",
+}  # fmt: skip
+"""As in the C locale, which nginx never leaves. Source: POSIX, "RE Bracket Expression"."""
 
 
 def is_pattern(name: str) -> bool:
@@ -37,15 +45,16 @@ def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
     Errors: TooWideError past the bounds above.
     """
     listed = _bounded(list_dir)
-    anchor = "/" if pattern.startswith("/") else ""
-    found = [anchor]
+    found = ["/" if pattern.startswith("/") else ""]
+    is_matched = False
     for part in (part for part in pattern.split("/") if part):
         if is_pattern(part) or "\\" in part:
+            is_matched = True
             matches = _component(part)
             found = [
                 _join(base, name) for base in found for name in listed(base or ".") if matches(name)
             ]
-        elif found == [anchor] or len(found) == 1:
+        elif not is_matched:
             found = [_join(found[0], part)]
         else:
             found = [_join(base, part) for base in found if part in listed(base)]
@@ -79,7 +88,10 @@ def _join(base: str, name: str) -> str:
 @lru_cache(maxsize=256)
 def _component(pattern: str) -> Callable[[str], object]:
     """A test for names against one component of a pattern."""
-    # fnmatch is linear where a plain ".*" would backtrack; it lacks [^…] and backslash.
+    # fnmatch is linear where a plain ".*" would backtrack; it lacks [[:…:]], [^…] and backslash.
+    pattern = _BRACKET.sub(
+        lambda found: _CLASS.sub(lambda name: _CLASSES.get(name[1], ""), found[0]), pattern
+    )
     spelled = _ESCAPED.sub(
         lambda match: f"[{match[1]}]" if match[1] in _MAGIC else match[1], pattern
     ).replace("[^", "[!")

@@ -188,6 +188,32 @@ def nearest(name: str, cutoff: float = 0.8) -> str | None:
     return found[0] if found else None
 
 
+def slip_of(name: str) -> str | None:
+    """The known name from which this one is a keystroke away, or two of a long name."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
+
+    most = 1 if len(name) < _LONG else 2
+    found = get_close_matches(name, _table().lines, n=3, cutoff=0.8)
+    return next((one for one in found if _keystrokes(name, one) <= most), None)
+
+
+_LONG = 12
+
+
+def _keystrokes(one: str, other: str) -> int:
+    """Letters put in, left out, changed or swapped (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        older, before, row = before, row, [i]
+        for j, wanted in enumerate(other, 1):
+            least = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                least = min(least, older[j - 2] + 1)
+            row.append(least)
+    return row[-1]
+
+
 def read_table(name: str) -> str:
     """The text of one of the package's own tables beside this file."""
     return Path(__file__).with_name(name).read_text(encoding="ascii")

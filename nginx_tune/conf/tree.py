@@ -18,7 +18,7 @@ from nginx_tune.conf.globs import TooWideError, expand, is_pattern
 from nginx_tune.conf.lexer import ParseFault
 from nginx_tune.conf.parser import MOST_DIRECTIVES, parse_block
 from nginx_tune.conf.templates import is_template_line
-from nginx_tune.documents.findings import Unparsed
+from nginx_tune.documents.findings import MissingInclude, Unparsed
 from nginx_tune.errors import NginxTuneError
 
 DEEPEST_INCLUDE = 100
@@ -42,6 +42,14 @@ STOCK_FILES = frozenset(
 
 COMMAND_LINE = "-g of the running master"
 """In place of the file of lines that stand in none. Source: ngx_conf_param."""
+
+
+_ABSENT = ("No such file", "Not a directory")
+"""The system's words for a file that is not there."""
+
+
+Maps = Sequence[tuple[str, str]]
+"""Prefixes of absolute paths, and the directories that stand for them here."""
 
 
 class ParsedFile(NamedTuple):
@@ -74,12 +82,14 @@ class ConfTree:
     unparsed: tuple[Unparsed, ...] = ()
     parsed: tuple[ParsedFile, ...] = ()
     """The same files with what stands in them."""
-    missing: tuple[Unparsed, ...] = ()
-    """Includes of files that are not here, where the caller takes that for no fault."""
+    missing: tuple[MissingInclude, ...] = ()
+    """Includes of which nothing is here, of a tree that lies elsewhere than on its host."""
     lost: tuple[Directive, ...] = ()
     """The includes of which something was not read, but for nginx's own stock files, and lines
     that a template has still to fill in."""
 
+    maps: Maps | None = None
+    """Where its absolute names were looked up; null where they are what they say."""
     given: str = ""
     """What ``-g`` gives; its lines come first in ``main``, and are in none of the files."""
     asked: tuple[str, ...] = ()
@@ -92,6 +102,13 @@ class ConfTree:
     def names(self) -> frozenset[str]:
         """The names of all directives: what is looked for is mostly not there."""
         return frozenset(directive.name for directive in self.main.walk())
+
+    @cached_property
+    def absolute_includes(self) -> tuple[str, ...]:
+        """The absolute names of its includes as they are written, each once."""
+        lines = (line for file in self.parsed for line in lines_in(file.block))
+        names = (line.value for line in lines if line.name == "include" and len(line.args) == 1)
+        return tuple(dict.fromkeys(name for name in names if posixpath.isabs(name)))
 
     @property
     def complete(self) -> bool:
@@ -135,17 +152,20 @@ class ConfTree:
         return name if self.prefix is None else posixpath.join(self.prefix, name)
 
 
-Maps = Sequence[tuple[str, str]]
-"""Prefixes of paths, and what they stand for here."""
-
-
 def read_tree(
-    path: str, reader: Reader, *, prefix: str | None = None, maps: Maps = (), given: str = ""
+    path: str,
+    reader: Reader,
+    *,
+    prefix: str | None = None,
+    maps: Maps | None = None,
+    given: str = "",
 ) -> ConfTree:
     """The configuration whose main file is ``path``, behind the lines that ``-g`` gives.
 
-    ``maps`` says where files are that the configuration names by other paths; with it an include
-    of a file that is not here is no fault and stands in ``missing``.
+    ``maps`` is null on the host whose tree it is: files are where they are named, and a pattern
+    without a match is empty, as nginx reads it. A tree that lies elsewhere (a checkout) has its
+    absolute names looked up through ``maps`` alone; an include of which nothing is here is no
+    fault of it and stands in ``missing``, a pattern without a match too.
     Errors: none; what could not be read or parsed stands in ``unparsed``, the main file too.
     Source: ngx_conf_include; a relative include stands on the directory of the main file.
     """
@@ -163,6 +183,7 @@ def read_tree(
         parsed=tuple(ParsedFile(*item) for item in walk.sources.items()),
         missing=tuple(walk.missing),
         lost=tuple(dict.fromkeys(walk.lost)),
+        maps=maps,
         given=given,
         asked=tuple(walk.asked),
         climb=getattr(reader, "climb", posixpath.normpath),
@@ -202,11 +223,11 @@ class _Reading:
 
     reader: Reader
     directory: str
-    maps: Maps = ()
+    maps: Maps | None = None
     parsed: dict[str, Block] = field(default_factory=dict)
     sources: dict[Source, Block] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
-    missing: list[Unparsed] = field(default_factory=list)
+    missing: list[MissingInclude] = field(default_factory=list)
     lost: list[Directive] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     """Directives of a finished file with its includes."""
@@ -232,14 +253,8 @@ class _Reading:
             reason = getattr(error, "reason", error.message)
             if place is None:
                 self._fault(path, None, f"cannot read: {reason}")
-            elif self.maps and reason.startswith("No such file"):
-                self.missing.append(
-                    Unparsed(
-                        file=as_utf8(place.file),
-                        line=place.line,
-                        reason=as_utf8(f"include {path}: not here"),
-                    )
-                )
+            elif self.maps is not None and reason.startswith(_ABSENT):
+                self._miss(place, path, getattr(error, "target", place.value))
             else:
                 self._fault(place.file, place.line, f"include {path}: cannot read: {reason}")
             self.failed.add(path)
@@ -258,7 +273,7 @@ class _Reading:
         """Attach the included files, depth first."""
         self.chain.append(path)
         size = 0
-        for directive in _as_written(block):
+        for directive in lines_in(block):
             size += 1
             if is_template_line(directive.name):
                 self.lost.append(directive)
@@ -300,8 +315,14 @@ class _Reading:
     def _paths(self, place: Directive) -> list[str]:
         """The files that an include names; what hides some of them is a fault of its line."""
         name = place.value
-        pattern = name if name.startswith("/") else posixpath.join(self.directory, name)
-        pattern = _mapped(pattern, self.maps)
+        pattern: str | None = posixpath.join(self.directory, name)
+        if self.maps is not None and posixpath.isabs(name):
+            pattern = mapped(name, self.maps)
+        if pattern is None:
+            self._miss(place, name, name)
+            if posixpath.basename(name) not in STOCK_FILES:
+                self.lost.append(place)
+            return []
         self.asked[pattern] = None
         if not is_pattern(pattern):
             return [pattern]
@@ -316,6 +337,9 @@ class _Reading:
             reason = f"cannot list {min(closed)}: {self.closed[min(closed)]}"
         if reason:
             self._fault(place.file, place.line, f"include {pattern}: {reason}")
+            self.lost.append(place)
+        elif not paths and self.maps is not None:
+            self._miss(place, pattern, name)
             self.lost.append(place)
         return paths
 
@@ -332,22 +356,33 @@ class _Reading:
             closed.add(directory)
         return self.listings[directory]
 
+    def _miss(self, place: Directive, path: str, target: str) -> None:
+        self.missing.append(
+            MissingInclude(
+                file=as_utf8(place.file),
+                line=place.line,
+                reason=as_utf8(f"include {path}: not here"),
+                path=as_utf8(target),
+            )
+        )
+
     def _fault(self, file: str, line: int | None, reason: str) -> None:
         self.unparsed.append(Unparsed(file=as_utf8(file), line=line, reason=as_utf8(reason)))
 
 
-def _mapped(path: str, maps: Maps) -> str:
-    """Where a path is here: by the longest prefix that it has."""
-    known = [(old, new) for old, new in maps if path == old or path.startswith(f"{old}/")]
+def mapped(path: str, maps: Maps) -> str | None:
+    """Where an absolute path is here, by the longest prefix that it has; null by none."""
+    full = "/" + posixpath.normpath(path).lstrip("/")
+    known = [(old, new) for old, new in maps if full == old or full.startswith(f"{old}/")]
     if not known:
-        return path
+        return None
     old, new = max(known, key=lambda one: len(one[0]))
-    return posixpath.join(new, path[len(old) :].lstrip("/"))
+    return posixpath.join(new, full[len(old) :].lstrip("/")) or "."
 
 
-def _as_written(block: Block) -> Iterator[Directive]:
+def lines_in(block: Block) -> Iterator[Directive]:
     """Every directive of a file, outer before inner, includes for themselves."""
     for directive in block.directives:
         yield directive
         if directive.block is not None:
-            yield from _as_written(directive.block)
+            yield from lines_in(directive.block)

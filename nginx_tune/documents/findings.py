@@ -74,6 +74,19 @@ class Unparsed(Part, frozen=True, kw_only=True):
     reason: str
 
 
+class MissingInclude(Part, frozen=True, kw_only=True):
+    """An include of which nothing is here, in a tree that lies elsewhere than on its host."""
+
+    file: str
+    line: int
+    reason: str
+    path: str = ""
+    """As nginx would look for it: the include's own words, or where a link leads to."""
+    accepted: str = ""
+    """Why it fails nothing: the pattern of ``--accept-missing`` that takes it, or that it comes
+    with nginx; empty where nothing takes it."""
+
+
 class NginxTest(Part, frozen=True, kw_only=True):
     """What the target's ``nginx -t`` said, run inside walls."""
 
@@ -93,10 +106,17 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     suppressed: list[Suppressed] = []
     files_parsed: list[str] = []
     files_unparsed: list[Unparsed] = []
-    files_missing: list[Unparsed] = []
-    """Includes of files that are not here, where ``--map`` says that this is no fault."""
+    files_missing: list[MissingInclude] = []
+    """What was not read, and so not judged, since it is not here: absent is never empty."""
+    likely_maps: list[str] = []
+    """``--map`` values by which some of it would be read."""
     profile: str = "default"
     nginx_choice: str = ""
     """Which nginx of this host was taken, and why; empty where none was asked."""
     nginx_test: NginxTest | None = None
     """Null when it was not asked for."""
+
+    @property
+    def unread(self) -> list[MissingInclude]:
+        """The includes that were not read, and that nothing takes."""
+        return [one for one in self.files_missing if not one.accepted]

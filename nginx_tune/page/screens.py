@@ -13,7 +13,7 @@ from nginx_tune.emit.host_parts import told_host_parts
 from nginx_tune.emit.hunks import HunkError, old_content
 from nginx_tune.errors import UsageError
 from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.report.findings import summary_text
+from nginx_tune.report.findings import summary_text, unread_hint
 from nginx_tune.report.plan import count_changes, hunk_text, hunks_with_risks
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.same_block import grouped, others_text
@@ -97,6 +97,7 @@ def findings_screen(findings: Findings) -> Screen:
             Line(f"not parsed: {_place(one.file, one.line)}: {one_line(one.reason)}", "warning")
             for one in findings.files_unparsed
         ],
+        _unread(findings),
         _found(findings),
         [
             Line(f"not checked: {one_line(one.rule)}: {one_line(one.how)}", "note")
@@ -104,6 +105,19 @@ def findings_screen(findings: Findings) -> Screen:
         ],
         _tested(findings),
     ]
+
+
+def _unread(findings: Findings) -> Block:
+    """The includes that are not here; those that nothing takes as a warning."""
+    lines = [
+        Line(
+            f"not read: {_place(one.file, one.line)}: {one_line(one.reason)}"
+            + (f" ({one_line(one.accepted)})" if one.accepted else ""),
+            "note" if one.accepted else "warning",
+        )
+        for one in findings.files_missing
+    ]
+    return [*lines, Line(unread_hint(findings), "note")] if findings.unread else lines
 
 
 def _found(findings: Findings) -> Block:

@@ -7,6 +7,7 @@ source)``; severities are error, warning and info.
 from __future__ import annotations
 
 from nginx_tune.documents.findings import Finding, Findings, Severity
+from nginx_tune.report.findings import unread_hint
 from nginx_tune.report.markup import one_line, xml_text
 
 _SEVERITIES: dict[Severity, str] = {
@@ -18,11 +19,17 @@ _SEVERITIES: dict[Severity, str] = {
 
 
 def render_checkstyle(findings: Findings) -> bytes:
-    """The findings by file; a file that could not be parsed has one error."""
+    """The findings by file; what could not be parsed, or was not read, is an error."""
     by_file: dict[str, list[str]] = {file: [] for file in findings.files_parsed}
     for one in findings.files_unparsed:
         by_file.setdefault(one.file, []).append(
             _error(one.line or 1, 1, "error", f"not parsed: {one.reason}", "unparsed")
+        )
+    for missing in findings.files_missing:
+        text = f"not read: {missing.reason} ({missing.accepted or unread_hint(findings)})"
+        severity = "info" if missing.accepted else "error"
+        by_file.setdefault(missing.file, []).append(
+            _error(missing.line, 1, severity, text, "not-read")
         )
     for finding in findings.findings:
         by_file.setdefault(finding.file, []).append(_finding(finding))

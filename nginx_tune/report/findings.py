@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
 
-from nginx_tune.documents.findings import Finding, Findings, Severity
+from nginx_tune.documents.findings import Finding, Findings, MissingInclude, Severity
 from nginx_tune.documents.units import plural
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.excerpt import Sources, excerpt
@@ -80,12 +82,27 @@ def _unparsed(findings: Findings) -> str:
 
 
 def _missing(findings: Findings, width: int | None) -> str:
-    files = dict.fromkeys(one.reason.removesuffix(": not here") for one in findings.files_missing)
-    if not files:
+    taken = [one for one in findings.files_missing if one.accepted]
+    lines = [_named("not here, and so not judged", findings.unread, width)]
+    if findings.unread:
+        lines.append(_wrapped(f"  {unread_hint(findings)}", width))
+    lines.append(_named("not here, as is accepted", taken, width))
+    return "".join(lines)
+
+
+def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> str:
+    names = list(dict.fromkeys(one.reason.removesuffix(": not here") for one in includes))
+    if not names:
         return ""
-    names = ", ".join(map(_line, list(files)[:PLACES_SHOWN]))
-    more = f" and {len(files) - PLACES_SHOWN} more" if len(files) > PLACES_SHOWN else ""
-    return _wrapped(f"not here, and so not judged: {names}{more}", width)
+    more = f" and {len(names) - PLACES_SHOWN} more" if len(names) > PLACES_SHOWN else ""
+    return _wrapped(f"{head}: {', '.join(map(_line, names[:PLACES_SHOWN]))}{more}", width)
+
+
+def unread_hint(findings: Findings) -> str:
+    """The way to have includes read that were not, as one line."""
+    likely = " ".join(f"--map {shlex.quote(one)}" for one in findings.likely_maps)
+    found = f"likely: {likely}" if likely else "--map PREFIX=DIR says where they are here"
+    return _line(f"{found}; --accept-missing GLOB takes what need not be here")
 
 
 def summary_text(findings: Findings) -> str:
@@ -100,6 +117,7 @@ def summary_text(findings: Findings) -> str:
     return (
         f"{found or 'no findings'} in {files} {'file' if files == 1 else 'files'}"
         + (f", {lost} not parsed" if lost else "")
+        + (f", {plural(len(findings.unread), 'include')} not read" if findings.unread else "")
         + _silenced(findings)
     )
 

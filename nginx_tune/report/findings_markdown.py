@@ -7,7 +7,7 @@ from itertools import groupby
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.units import plural
 from nginx_tune.report.evidence import evidence_text
-from nginx_tune.report.findings import summary_text
+from nginx_tune.report.findings import summary_text, unread_hint
 from nginx_tune.report.markup import markdown_code, markdown_text
 from nginx_tune.report.same_block import grouped, others_text
 
@@ -26,6 +26,17 @@ def render_findings_markdown(findings: Findings) -> bytes:
                 for one in findings.files_unparsed
             )
         )
+    if findings.files_missing:
+        parts.append("## Not here, and so not judged\n")
+        parts.append(
+            "".join(
+                f"- {_place(one.file, one.line)}: {markdown_text(one.reason)}"
+                f"{f' (accepted: {markdown_text(one.accepted)})' if one.accepted else ''}\n"
+                for one in findings.files_missing
+            )
+        )
+    if findings.unread:
+        parts.append(markdown_text(unread_hint(findings)) + "\n")
     for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
         parts.append(_rule(list(group)))
     if findings.needs_facts:

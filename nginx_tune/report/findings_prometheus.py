@@ -39,6 +39,11 @@ def render_findings_prometheus(findings: Findings) -> bytes:
                 findings.files_unparsed,
             ),
             _count(
+                "includes_unread",
+                "Includes that were not read, since they are not here.",
+                findings.unread,
+            ),
+            _count(
                 "rules_without_facts",
                 "Rules that could not judge for want of facts.",
                 findings.needs_facts,

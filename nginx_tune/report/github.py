@@ -7,6 +7,7 @@ properties too; a column counts only where the line is also the end line.
 from __future__ import annotations
 
 from nginx_tune.documents.findings import Finding, Findings, Severity
+from nginx_tune.report.findings import unread_hint
 from nginx_tune.report.markup import one_line
 
 _COMMANDS: dict[Severity, str] = {
@@ -23,6 +24,11 @@ def render_github(findings: Findings) -> bytes:
         f"::error file={_property(one.file)},line={one.line or 1},title=not parsed::"
         f"{_data(one.reason)}\n"
         for one in findings.files_unparsed
+    ]
+    lines += [
+        f"::{'notice' if one.accepted else 'error'} file={_property(one.file)},line={one.line},"
+        f"title=not read::{_data(one.reason)} ({_data(one.accepted or unread_hint(findings))})\n"
+        for one in findings.files_missing
     ]
     lines += map(_finding, findings.findings)
     return "".join(lines).encode()

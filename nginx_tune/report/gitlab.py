@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from nginx_tune.documents.findings import Findings, Severity
+from nginx_tune.report.findings import unread_hint
 from nginx_tune.report.markup import one_line
 
 _SEVERITIES: dict[Severity, str] = {
@@ -21,7 +22,7 @@ _SEVERITIES: dict[Severity, str] = {
 
 
 def render_gitlab(findings: Findings) -> bytes:
-    """The findings as issues; a file that could not be parsed blocks."""
+    """The findings as issues; a file that could not be parsed, and an include not read, blocks."""
     issues = [
         {
             "description": f"unparsed: {one_line(one.reason)}",
@@ -31,6 +32,17 @@ def render_gitlab(findings: Findings) -> bytes:
             "location": {"path": _path(one.file), "lines": {"begin": max(1, one.line or 1)}},
         }
         for number, one in enumerate(findings.files_unparsed, 1)
+    ]
+    issues += [
+        {
+            "description": f"not read: {one_line(one.reason)} "
+            f"({one_line(one.accepted or unread_hint(findings))})",
+            "check_name": "not-read",
+            "fingerprint": f"not-read-{number}",
+            "severity": "info" if one.accepted else "blocker",
+            "location": {"path": _path(one.file), "lines": {"begin": max(1, one.line)}},
+        }
+        for number, one in enumerate(findings.files_missing, 1)
     ]
     issues += [
         {

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.findings import unread_hint
 from nginx_tune.report.markup import one_line, xml_text
 
 _FAILS = frozenset({"error", "warning"})
@@ -17,7 +18,9 @@ _FAILS = frozenset({"error", "warning"})
 
 def render_junit(findings: Findings) -> bytes:
     """The findings as test suites."""
-    suites = "".join([*_file_suites(findings), *_unparsed(findings), *_needs(findings)])
+    suites = "".join(
+        [*_file_suites(findings), *_unparsed(findings), *_unread(findings), *_needs(findings)]
+    )
     head = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="nginx-tune">\n'
     return f"{head}{suites}</testsuites>\n".encode()
 
@@ -68,6 +71,19 @@ def _unparsed(findings: Findings) -> Iterator[str]:
             f'{xml_text(one_line(one.reason))}"/>\n    </testcase>\n'
         )
         yield _suite(one.file, [case], errors=1)
+
+
+def _unread(findings: Findings) -> Iterator[str]:
+    for one in findings.files_missing:
+        text = f"line {one.line}: {one_line(one.reason)} "
+        text = xml_text(text + f"({one_line(one.accepted or unread_hint(findings))})")
+        said = "skipped" if one.accepted else 'error type="not-read"'
+        case = (
+            f'    <testcase classname="{xml_text(one.file)}" name="read">\n'
+            f'      <{said} message="{text}"/>\n    </testcase>\n'
+        )
+        is_taken = bool(one.accepted)
+        yield _suite(one.file, [case], errors=int(not is_taken), skipped=int(is_taken))
 
 
 def _needs(findings: Findings) -> Iterator[str]:

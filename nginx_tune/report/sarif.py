@@ -14,6 +14,7 @@ import msgspec
 from nginx_tune import __version__
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Severity, Suppressed
 from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.findings import unread_hint
 from nginx_tune.report.markup import one_line, uri
 from nginx_tune.report.rule_index import rules_by_id
 from nginx_tune.report.rule_page import render_markdown_page
@@ -147,8 +148,9 @@ def _replacement(edit: FileEdit) -> dict[str, Any]:
 
 def _invocation(findings: Findings) -> dict[str, Any]:
     test = findings.nginx_test
+    is_read = not findings.files_unparsed and not findings.unread
     return {
-        "executionSuccessful": not findings.files_unparsed and (test is None or test.accepted),
+        "executionSuccessful": is_read and (test is None or test.accepted),
         "toolExecutionNotifications": [*_notifications(findings)],
     }
 
@@ -159,6 +161,13 @@ def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
             "level": "error",
             "message": {"text": f"not parsed: {one_line(one.reason)}"},
             "locations": [_location(one.file, {"startLine": max(1, one.line or 1)})],
+        }
+    for missing in findings.files_missing:
+        text = missing.accepted or unread_hint(findings)
+        yield {
+            "level": "note" if missing.accepted else "error",
+            "message": {"text": f"not read: {one_line(missing.reason)} ({one_line(text)})"},
+            "locations": [_location(missing.file, {"startLine": max(1, missing.line)})],
         }
     if findings.nginx_test is not None:
         for line in findings.nginx_test.messages:

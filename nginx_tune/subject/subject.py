@@ -29,10 +29,13 @@ class Subject(NamedTuple):
     """What its relative paths stand on; null when not known."""
     is_hosts: bool
     """Whether this host's nginx runs on it or would start with it."""
-    maps: tuple[tuple[str, str], ...] = ()
-    """Where files are that the configuration names by other paths."""
+    maps: tuple[tuple[str, str], ...] | None = None
+    """Where the files are that an absolute name means, of a tree that lies elsewhere than on its
+    host; null for the tree of this one."""
     given: str = ""
     """Lines that the command line of the nginx that reads it gives before it (``-g``)."""
+    is_here: bool = False
+    """Whether it is of a tree that an nginx of this host reads."""
 
 
 class ConfigurationFiles(NamedTuple):
@@ -88,10 +91,11 @@ def find_subject(
             )
         if own is None:
             raise UsageError("no nginx found on this host", hint=_NAME_ONE)
-        return Subject(own, own_prefix(nginx), True)
+        return Subject(own, own_prefix(nginx), True, is_here=True)
     path = place_of(conf, prefix)
     is_hosts = own is not None and _real(host, path) == _real(host, own)
-    return Subject(path, prefix or (own_prefix(nginx) if is_hosts else None), is_hosts)
+    base = prefix or (own_prefix(nginx) if is_hosts else None)
+    return Subject(path, base, is_hosts, is_here=is_hosts or is_of_host(host, path, nginx))
 
 
 def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = False) -> ConfTree:
@@ -155,6 +159,25 @@ def built_conf(nginx: Nginx) -> str:
 
 def _own_path(nginx: Nginx) -> str | None:
     return (nginx.running.conf_path if nginx.running else None) or nginx.conf_path
+
+
+def is_of_host(host: Host, path: str, nginx: Nginx) -> bool:
+    """Whether a file is of a tree that an nginx of this host reads: what it names is here.
+
+    One that a master here runs on, or what the installed nginx reads by itself: its own file, and
+    all in the directory of that.
+    """
+    running = (
+        [(nginx.running.conf_path, nginx.running.other_mount_namespace)] if nginx.running else []
+    )
+    running += [(one.conf_path, one.other_mount_namespace) for one in nginx.instances]
+    real = _real(host, path)
+    if any(own is not None and not away and real == _real(host, own) for own, away in running):
+        return True
+    if nginx.conf_path is None:
+        return False
+    directory = posixpath.dirname(_real(host, nginx.conf_path))
+    return directory != "/" and real.startswith(f"{directory}/")
 
 
 def _real(host: Host, path: str) -> str:

@@ -17,6 +17,8 @@ from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.globs import MOST_DIRECTORIES
 from nginx_tune.conf.tree import read_tree
+from nginx_tune.documents.facts_nginx import Instance, Nginx, Running
+from nginx_tune.subject import subject
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -87,19 +89,26 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_map_says_where_files_are_and_a_missing_include_is_a_note(
+def test_map_says_where_files_are_and_what_is_not_here_is_said(
     run_cli: Run, checkout: Path
 ) -> None:
     plain = run_cli("audit", "nginx/nginx.conf")
-    assert plain.returncode == 3
+    assert plain.returncode == 4
+    assert "likely: --map /etc/nt=nginx;" in plain.stdout
     run = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx")
-    assert run.returncode == 1
+    assert run.returncode == 4
     assert "nginx/conf.d/site.conf:1: error[cf-value-invalid]" in run.stdout
-    assert "not here, and so not judged: include nginx/mime.types" in run.stdout
+    assert "not here, and so not judged: include nginx/gone.conf\n" in run.stdout
+    assert "not here, as is accepted: include nginx/mime.types" in run.stdout
+    accepted = ("--accept-missing", "/etc/nt/gone*")
+    taken = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx", *accepted)
+    assert taken.returncode == 1
     document = json.loads(run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt/=nginx/",
                                   "-f", "json").stdout)  # fmt: skip
     assert document["files_unparsed"] == []
-    assert [one["line"] for one in document["files_missing"]] == [3, 4]
+    assert [(one["line"], one["path"], one["accepted"]) for one in document["files_missing"]] == [
+        (3, "/etc/nt/mime.types", "it comes with nginx"), (4, "/etc/nt/gone.conf", "")
+    ]  # fmt: skip
     (checkout / "nginx/conf.d/site.conf").write_text("server { listen 80; }}\n")
     broken = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx")
     assert broken.returncode == 3, "what is here and cannot be parsed is a fault all the same"
@@ -139,3 +148,182 @@ def test_a_dump_has_no_map(run_cli: Run, checkout: Path) -> None:
     run = run_cli("audit", "-", "--map", "/etc/nt=nginx")
     assert run.returncode == 2
     assert "no --map" in run.stderr
+
+
+SITE = "server { listen 80; location / { proxy_pass http://127.0.0.1:1; } }"
+KINDS: dict[str, tuple[str, tuple[str, ...], int, list[str]]] = {
+    "in main": ("include /etc/nt/m*.conf; events {}", (), 4, ["/etc/nt/m*.conf"]),
+    "in events": ("events { include /etc/nt/e/*; }", (), 4, ["/etc/nt/e/*"]),
+    "in http": ("events {} http { include /etc/nt/h/*; }", (), 4, ["/etc/nt/h/*"]),
+    "in a server": ("events {} http { server { include /etc/nt/s/*; } }", (), 4, ["/etc/nt/s/*"]),
+    "in stream": ("events {} stream { include /etc/nt/t/*; }", (), 4, ["/etc/nt/t/*"]),
+    "below the main file": ("events {} http { include gone.d/*.conf; }", (), 4, ["gone.d/*.conf"]),
+    "one file below the main file": ("events {} http { include gone; }", (), 4, ["gone"]),
+    "a name that nginx does not fill in": ("events {} http { include $x.conf; }", (), 4,
+                                           ["$x.conf"]),
+    "in a file that was read": ("events {} http { include nested; }", (), 4, ["/etc/nt/in/*.conf"]),
+    "what another one matches": ("events {} http { include sites/*.conf; }", (), 0, []),
+    "a class of letters": ("events {} http { include sites/[[:alpha:]].con[!0-9]; }", (), 0, []),
+    "a class that matches none": (
+        "events {} http { include sites/[[:digit:]]*; }", (), 4, ["sites/[[:digit:]]*"],
+    ),
+    "a file in the one directory that matches": (
+        "events {} http { include si*/a.conf; include si*/gone.conf; }", (), 4, ["si*/gone.conf"],
+    ),
+    "a directory": ("events {} http { include sites; }", (), 3, []),
+    "a directory that is not here": ("events {} http { include /etc/nt/d/; }", (), 4,
+                                     ["/etc/nt/d/"]),
+    "of the longest prefix": (
+        "events {} http { include /etc/nt/deep/*.conf; include /etc//nt/./a.conf; }",
+        ("--map", "/etc/nt=.", "--map", "/etc/nt/deep=sites"), 4, ["/etc//nt/./a.conf"],
+    ),
+    "outside of the prefix": (
+        "events {} http { include /etc/ntx/sites/*.conf; }", ("--map", "/etc/nt=."), 4,
+        ["/etc/ntx/sites/*.conf"],
+    ),
+    "a link of the host": (
+        "events {} http { include enabled/*; }", (), 4, ["/etc/nt/sites/a.conf"],
+    ),
+    "a link of the host by the map": (
+        "events {} http { include enabled/*; }", ("--map", "/etc/nt=."), 0, [],
+    ),
+    "taken by the words of the include": (
+        "events {} http { include gone.d/*.conf; include gone; }",
+        ("--accept-missing", "gone.d/*.conf", "--accept-missing", "g?ne"), 0, [],
+    ),
+    "nginx's own": (
+        "events {} http { include mime.types; include /etc/nt/fastcgi_params; }", (), 0, [],
+    ),
+}  # fmt: skip
+"""A tree, options, the exit status and what was not read."""
+
+
+@each_row("kind", KINDS)
+def test_absent_is_never_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Run, kind: str
+) -> None:
+    conf, options, status, unread = KINDS[kind]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites/a.conf").write_text(SITE)
+    (tmp_path / "nested").write_text("include /etc/nt/in/*.conf;")
+    (tmp_path / "enabled").mkdir()
+    (tmp_path / "enabled/a").symlink_to("/etc/nt/sites/a.conf")
+    (tmp_path / "nginx.conf").write_text(conf)
+    run = run_cli("audit", "nginx.conf", "--facts", "none", *options, "-f", "json")
+    assert run.returncode == status, run.stdout + run.stderr
+    missing = json.loads(run.stdout)["files_missing"]
+    assert [one["path"] for one in missing if not one["accepted"]] == unread
+
+
+def test_a_checkout_is_never_completed_by_files_of_this_machine(
+    tmp_path: Path, run_cli: Run
+) -> None:
+    machine, checkout = tmp_path / "machine", tmp_path / "checkout"
+    for folder in (machine, checkout):
+        folder.mkdir()
+    (machine / "a.conf").write_text("server { listen 80; sendfile yes; }")
+    (checkout / "link.conf").symlink_to(machine / "a.conf")
+    conf = checkout / "nginx.conf"
+    lines = f"include {machine}/a.conf; include {machine}/*.conf; include {checkout}/*k.conf;"
+    conf.write_text(f"events {{}} http {{ {lines} }}")
+    run = run_cli("audit", conf, "--facts", "none", "-f", "json")
+    assert run.returncode == 4
+    document = json.loads(run.stdout)
+    assert document["files_parsed"] == [str(conf)]
+    assert [one["path"] for one in document["files_missing"]] == [
+        f"{machine}/a.conf", f"{machine}/*.conf", f"{machine}/a.conf"
+    ]  # fmt: skip
+    meant = run_cli("audit", conf, "--facts", "none", "--map", "/=/")
+    assert meant.returncode == 1, "--map says that they are meant"
+
+
+def test_on_its_own_host_a_pattern_without_a_match_is_what_nginx_reads(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "etc/nginx.conf", tmp_path / "nginx.conf"
+    own.parent.mkdir()
+    for conf in (own, own.with_name("new.conf"), other):
+        conf.write_text(f"events {{}} http {{ include {tmp_path}/none/*.conf; include n/*; }}")
+    for nginx in (
+        Nginx(conf_path=str(own)),
+        Nginx(running=Running(pid=9, conf_path=str(own))),
+        Nginx(conf_path="/none", instances=[Instance(pid=9, conf_path=str(own))]),
+    ):
+        monkeypatch.setattr(subject, "read_nginx", lambda *_, nginx=nginx, **__: (nginx, []))
+        assert run_cli("audit", own, "--facts", "none").returncode == 0
+        assert run_cli("audit", other, "--facts", "none").returncode == 4
+        is_beside = nginx.conf_path == str(own)
+        beside = run_cli("audit", own.with_name("new.conf"), "--facts", "none")
+        assert beside.returncode == (0 if is_beside else 4)
+    own.write_text("events {} http { include none.conf; }")
+    assert run_cli("audit", own, "--facts", "none").returncode == 3, "nginx does not start"
+
+
+def test_a_map_is_proposed_from_the_tree(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("root/etc/nginx/conf.d/a.conf", "root/usr/share/nt/b.conf", "deploy/c/d.conf"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(SITE)
+    monkeypatch.chdir(tmp_path)
+    conf = Path("root/etc/nginx/nginx.conf")
+    for names, likely in {
+        ("/etc/nginx/conf.d/*.conf",): ["/etc/nginx=root/etc/nginx"],
+        ("/etc/nginx/conf.d/*.conf", "/usr/share/nt/b.conf"): ["/=root"],
+        ("/etc/nginx/conf.d/*.conf", "/opt/c/d.conf"): [
+            "/etc/nginx=root/etc/nginx", "/opt=deploy"
+        ],
+        ("/opt/none/*.conf", "none/*"): [],
+    }.items():  # fmt: skip
+        lines = " ".join(f"include {name};" for name in names)
+        conf.write_text(f"events {{}} http {{ {lines} }}")
+        run = run_cli("audit", conf, "--facts", "none", "-f", "json")
+        assert json.loads(run.stdout)["likely_maps"] == likely, names
+
+
+@pytest.mark.needs("nginx", "userns")
+def test_nginx_judges_the_files_that_the_map_names(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("sites", "enabled", "c d"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "enabled/shop").symlink_to("/etc/nt/sites/shop")
+    (tmp_path / "nginx.conf").write_text(
+        "events {}\nhttp {\n include mime.types;\n include /etc/nt/gone/*.conf;\n"
+        " include '/etc/nt/c d/*';\n include\n /etc/nt/enabled/*;\n}\n"
+    )
+    options = ("--facts", "none", "--map", "/etc/nt=.", "--accept-missing", "*gone*", "--test")
+    for sites, inside, told in (
+        ("server { location ~ (? { } }", "", "sites/shop:1"),
+        ("server { }", "location ~ (? { }", "c d/shop:1"),
+        ("server { }", "resolver_timeout 3s;", ""),
+    ):
+        (tmp_path / "sites/shop").write_text(sites)
+        (tmp_path / "c d/shop").write_text(f"server {{ {inside} }}")
+        run = run_cli("audit", "nginx.conf", *options)
+        assert run.returncode == (3 if told else 0), run.stdout
+        assert (f"{tmp_path}/{told}" if told else "nginx -t accepts it") in run.stdout
+    unread = run_cli("audit", "nginx.conf", *options[:-3], "--test")
+    assert unread.returncode == 4
+    assert "nginx -t was not run" in unread.stderr
+
+
+@each_row("form", ["console", "json", "sarif", "markdown", "junit", "checkstyle", "github",
+                   "gitlab", "prometheus"])  # fmt: skip
+def test_each_form_says_what_was_not_read(tmp_path: Path, run_cli: Run, form: str) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text("events {} http { include /etc/nt/x/*; include /etc/nt/y/*; }")
+    run = run_cli("audit", conf, "--facts", "none", "--accept-missing", "*/y/*", "-f", form)
+    assert run.returncode == 4
+    if form == "prometheus":
+        assert "nginx_tune_audit_includes_unread 1" in run.stdout
+        return
+    assert "/etc/nt/x/" in run.stdout
+    assert "/etc/nt/y/" in run.stdout
+    faults = {
+        "sarif": '"executionSuccessful": false', "junit": "<error ", "checkstyle": '"error"',
+        "github": "::error ", "gitlab": '"blocker"',
+    }  # fmt: skip
+    assert form not in faults or run.stdout.count(faults[form]) == 1

@@ -133,6 +133,28 @@ def test_a_revision_has_links_and_files_that_are_gone(
 
 
 @pytest.mark.needs("root")
+def test_a_revision_has_the_links_of_the_host_by_the_map(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("nt/enabled", "nt/available"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "nt/nginx.conf").write_text("events {} http { include /etc/nt/enabled/*; }")
+    shop = tmp_path / "nt/available/shop"
+    shop.write_text("server { sendfil on; }\n")
+    (tmp_path / "nt/enabled/shop").symlink_to("/etc/nt/available/shop")
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "first")
+    shop.write_text("server { sendfil on; tcp_nodlay on; }\n")
+    options = ("--facts", "none", "--map", "/etc/nt=nt", "--diff-base", "HEAD", "-f", "json")
+    run = run_cli("audit", "nt/nginx.conf", *options)
+    assert run.returncode == 1
+    found = json.loads(run.stdout)
+    assert ["tcp_nodlay" in one["message"] for one in found["findings"]] == [True]
+    assert ["sendfil" in one["message"] for one in found["suppressed"]] == [True]
+
+
 def test_roots_git_obeys_no_one_else_s_repository(run_cli: Run, site: Path, tmp_path: Path) -> None:
     site.write_text(SITE % BAD)
     _git(tmp_path, "init", "-q")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.documents.facts import Facts
 
 SITE = """server {
     listen 80;
@@ -53,3 +55,35 @@ def test_a_site_is_judged_as_where_it_is_included() -> None:
 )
 def test_what_cannot_be_told_of_a_part_is_not_told(text: str, rules: list[str]) -> None:
     assert told(text) == rules
+
+
+BUILT, FOREIGN = linux(), linux(flags=("--add-module=/m",))
+HTTP = "events {{}} http {{ {} on; }}"
+MODULE = "load_module modules/ngx_http_of_others_module.so; " + HTTP
+
+
+@each_row(
+    ("text", "facts", "severity"),
+    [
+        (HTTP.format("sendfil"), None, "error"),
+        (HTTP.format("sendfiel"), None, "error"),
+        (HTTP.format("proxy_request_buferin"), None, "error"),
+        (HTTP.format("sendfil") + " include x;", None, "error"),
+        ("location / { sendfil on; }", None, "error"),
+        ("load_module modules/ngx_stream_module.so; " + HTTP.format("sendfil"), None, "error"),
+        (MODULE.format("sendfil"), None, "warning"),
+        (HTTP.format("sendfil"), FOREIGN, "warning"),
+        (HTTP.format("frobnicate"), None, "warning"),
+        (HTTP.format("server_tolkings"), None, "warning"),
+        (HTTP.format("frobnicate"), BUILT, "error"),
+        (HTTP.format("frobnicate") + " include x;", BUILT, "warning"),
+        (MODULE.format("frobnicate"), BUILT, None),
+    ],
+)
+def test_a_name_that_nginx_surely_refuses_is_an_error(
+    text: str, facts: Facts | None, severity: str | None
+) -> None:
+    found = audit(parse_text(text), facts).findings
+    unknown = [one for one in found if one.rule == "cf-directive-unknown"]
+    assert [one.severity for one in unknown] == ([severity] if severity else [])
+    assert all(("unless" in one.message) == (severity == "warning") for one in unknown)

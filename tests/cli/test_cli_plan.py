@@ -45,6 +45,29 @@ def test_the_diff_says_what_why_and_where(run_cli: RunCli, conf: Path) -> None:
     assert conf.read_text() == CONF
 
 
+def test_a_checkout_is_not_completed_by_files_of_this_machine(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    """With facts of another host its main file stands for that host's; else it is said."""
+    machine, conf = tmp_path / "machine", tmp_path / "tree/nginx.conf"
+    for folder, line in ((tmp_path / "tree/conf.d", "multi_accept off;"), (machine, "nonsense;")):
+        folder.mkdir(parents=True)
+        (folder / "a.conf").write_text(line)
+    away = f"include {machine}/*.conf;"
+    included = f"events {{ include /etc/nginx/conf.d/*.conf; {away} }}"
+    conf.write_text(CONF.replace(CONF.partition("http")[0], included))
+    recorded = run_cli("plan", conf, "--facts", FACTS)
+    assert recorded.returncode == 0
+    assert "multi_accept" not in recorded.stdout, "it stands in the file that /etc/nginx means"
+    assert f"includes not here, and so not considered: {machine}/*.conf (" in recorded.stderr
+    (machine / "a.conf").unlink()
+    live = run_cli("plan", conf)
+    named = "includes read on this machine, and none where nothing matches: /etc/nginx/conf.d/"
+    assert named in live.stderr
+    assert f"{machine}/*.conf (" in live.stderr
+    assert "includes" not in run_cli("-q", "plan", conf).stderr
+
+
 def test_it_is_about_the_files_that_the_configuration_serves(
     run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:

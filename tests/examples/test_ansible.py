@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkouts import MODULES, debian_tree
 from fleet import Fleet, fleet_of
 from hdrh.histogram import HdrHistogram
 from markdown_it import MarkdownIt
+from rows import each_row
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ansible"
 COLLECTION = EXAMPLE / "collections/ansible_collections/nginx_tune/nginx"
@@ -67,6 +69,27 @@ def test_each_module_has_its_documentation(playbooks: Path, module: str) -> None
     assert set(found["doc"]["options"]) - common == accepted
     assert found["examples"]
     assert found["return"]
+
+
+@each_row(("line", "given", "said"), [
+    ("return 204;", {"accept_missing": [MODULES]}, ""),
+    ("return 204;", {}, "modules-enabled/*.conf: not here, 1 not read in all"),
+    ("proxy_passs http://127.0.0.1:1;", {"accept_missing": [MODULES]}, "proxy_passs"),
+    ("proxy_passs http://127.0.0.1:1;", {"accept_missing": [MODULES], "map": {}},
+     "likely --map /etc/nginx="),
+])  # fmt: skip
+def test_a_checkout_of_debians_layout_is_read_whole_or_fails(
+    tmp_path: Path, playbooks: Path, line: str, given: dict[str, Any], said: str
+) -> None:
+    conf = debian_tree(tmp_path, line)
+    given = {"map": {"/etc/nginx": str(conf.parent)}, "conf": str(conf), "facts": "none", **given}
+    run = ansible(
+        "ansible", "localhost", "-c", "local", "-m", "nginx_tune.nginx.audit",
+        "-e", f"ansible_python_interpreter={sys.executable}",
+        "-a", json.dumps({"executable": str(BIN / "nginx-tune"), **given}), cwd=playbooks,
+    )  # fmt: skip
+    assert (run.returncode == 0) is (said == ""), run.stdout
+    assert said in run.stdout
 
 
 @pytest.fixture(scope="module")

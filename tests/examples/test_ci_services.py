@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from checkouts import commit_all
+from checkouts import MODULES, commit_all, debian_tree
 from rows import each_row
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -235,6 +235,65 @@ def test_what_was_there_before_fails_nobody(tmp_path: Path, installed: Path) -> 
     (tmp_path / "nginx.conf").write_text(BAD + "# a remark\n")
     assert audited(tmp_path, installed)[0] == 1
     assert audited(tmp_path, installed, base="main")[0] == 0
+
+
+ROOT = EXAMPLES.parent
+TYPO, FINE = "proxy_passs http://127.0.0.1:8080;", "return 204;"
+TREES: dict[str, tuple[str, dict[str, str], int, str]] = {
+    "a typo behind absolute includes": (TYPO, {"accept": MODULES}, 1, "proxy_passs"),
+    "a sound tree": (FINE, {"accept": MODULES}, 0, ""),
+    "what nobody accepted": (FINE, {}, 4, "modules-enabled"),
+    "a map that leads past the typo": (
+        TYPO, {"accept": MODULES, "map": "/etc/nginx=empty\n/x=etc"}, 4, "sites-enabled",
+    ),
+    "a map of two lines": (TYPO, {"accept": MODULES, "map": "/x=etc\n/etc/nginx=etc/nginx"}, 1,
+                           "proxy_passs"),
+}  # fmt: skip
+"""A line of the site, what the pipeline is given, its exit status and what it names."""
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    """A runner's directory whose nginx-tune is this checkout's."""
+    program = tmp_path / "runner/nginx-tune/bin/nginx-tune"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m nginx_tune "$@"\n')
+    program.chmod(0o755)
+    return tmp_path / "runner"
+
+
+@each_row("name", TREES)
+def test_a_pull_request_to_a_tree_of_debians_layout_is_read_whole_or_fails(
+    tmp_path: Path, tool: Path, name: str
+) -> None:
+    line, given, status, named = TREES[name]
+    tree = tmp_path / name
+    debian_tree(tree, line)
+    (tree / "empty").mkdir()
+    action = yaml.safe_load(ACTION.read_text())
+    action["runs"]["steps"] = action["runs"]["steps"][1:]
+    runner = Runner(tree, tool)
+    inputs = {"map": given.get("map", ""), "accept-missing": given.get("accept", "")}
+    inputs["test"] = "false"
+    assert runner.run(action, conf="etc/nginx/nginx.conf", **inputs) == status, runner.said
+    assert named in runner.said[0]
+    script = "\n".join(yaml.safe_load(GITLAB.read_text())["nginx-audit"]["script"])
+    run = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            "PATH": f"{tool}/nginx-tune/bin:{os.environ['PATH']}",
+            "NGINX_CONF": "etc/nginx/nginx.conf",
+            "TEST": "",
+            "NGINX_MAP": given.get("map", ""),
+            "NGINX_ACCEPT_MISSING": given.get("accept", ""),
+        },
+    )
+    assert run.returncode == status, run.stdout + run.stderr
+    assert named in run.stdout
 
 
 @with_package

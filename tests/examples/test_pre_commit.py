@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkouts import commit_all
+from checkouts import MODULES, commit_all, debian_tree
+from rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
@@ -67,6 +68,20 @@ def test_audit_judges_the_whole_tree(
     if not passes:
         assert "io-pool-literal-unknown" in said
         assert "etc/site.conf:2" in said
+
+
+@each_row(("options", "passes"), [("", False), (f", --accept-missing, '{MODULES}'", True)])
+def test_a_tree_of_debians_layout_is_read_whole_or_fails(
+    tmp_path: Path, checkout: Path, cache: Path, options: str, *, passes: bool
+) -> None:
+    for line, is_sound in (("return 204;", True), ("proxy_passs http://127.0.0.1:8080;", False)):
+        tree = tmp_path / f"{is_sound}"
+        debian_tree(tree, line)
+        names = f"etc/nginx/nginx.conf, --map, /etc/nginx=etc/nginx{options}"
+        config = f"      - id: nginx-tune-audit\n        args: [{names}]\n"
+        status, said = run_hooks(tree, checkout, cache, config)
+        assert (status == 0) is (passes and is_sound), said
+        assert ("proxy_passs" in said) is not is_sound
 
 
 def test_an_edited_generated_file_fails_with_a_diff(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checkouts import MODULES, debian_tree
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "terraform"
 GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
@@ -91,6 +92,25 @@ def test_a_fault_stops_before_the_deploy_step(tmp_path: Path) -> None:
     assert "io-pool-literal-unknown" in run.stdout + run.stderr
     assert not stack.deployed.exists()
     assert stack.apply().returncode == 1, "a gate that failed is tried again"
+
+
+def test_a_typo_behind_absolute_includes_stops_before_the_deploy_step(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, GOOD)
+    conf = debian_tree(stack.folder, "proxy_passs http://127.0.0.1:8080;")
+    given = {"conf": "etc/nginx/nginx.conf", "accept_missing": json.dumps([MODULES])}
+    run = stack.apply(**given)
+    assert run.returncode == 1
+    assert "proxy_passs" in run.stdout + run.stderr
+    away = stack.apply(**given, map=json.dumps(["/etc/nginx=gate"]))
+    assert away.returncode == 1
+    assert "sites-enabled/*" in away.stdout + away.stderr, "a map past the typo: it was not read"
+    site = conf.parent / "sites-available/shop"
+    site.write_text(site.read_text().replace("proxy_passs http://127.0.0.1:8080", "return 204"))
+    unread = stack.apply(conf=given["conf"])
+    assert unread.returncode == 1
+    assert not stack.deployed.exists()
+    assert stack.apply(**given).returncode == 0
+    assert stack.deployed.exists()
 
 
 def test_an_empty_candidate_stops_before_the_deploy_step(tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ locals {
   reports    = abspath(var.reports)
   audit_file = "${local.reports}/audit.json"
   # Of every file of the tree: a change in an included one is a change.
-  sha256  = sha256(join("", [for name in sort(fileset(local.tree, "**")) : "${name}${filesha256("${local.tree}/${name}")}"]))
+  sha256 = sha256(join("", [for name in sort(fileset(local.tree, "**")) : "${name}${filesha256("${local.tree}/${name}")}"]))
+  # Where files are that the candidate names by absolute paths; nothing else of this machine is read for them.
+  maps    = var.map == null ? ["/etc/nginx=${local.tree}"] : var.map
   compare = var.against != null || length(var.require) > 0
 }
 
 resource "terraform_data" "audit" {
   input            = local.audit_file
-  triggers_replace = [local.sha256, var.facts == null ? "" : filesha256(var.facts), var.fail_on, var.test, var.nginx]
+  triggers_replace = [local.sha256, var.facts == null ? "" : filesha256(var.facts), var.fail_on, var.test, var.nginx, local.maps, var.accept_missing]
 
   provisioner "local-exec" {
     interpreter = ["/bin/sh", "-euc"]
@@ -35,10 +37,13 @@ resource "terraform_data" "audit" {
       NGINX_TUNE = var.command
       REPORTS    = local.reports
       CONF       = local.conf
-      FACTS      = var.facts == null ? "none" : abspath(var.facts)
-      FAIL_ON    = var.fail_on
-      TEST       = var.test
-      NGINX      = var.nginx
+      # One to a line: they may hold spaces.
+      NGINX_TUNE_AUDIT_MAP            = join("\n", local.maps)
+      NGINX_TUNE_AUDIT_ACCEPT_MISSING = join("\n", var.accept_missing)
+      FACTS                           = var.facts == null ? "none" : abspath(var.facts)
+      FAIL_ON                         = var.fail_on
+      TEST                            = var.test
+      NGINX                           = var.nginx
     }
   }
 }

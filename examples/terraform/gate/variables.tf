@@ -15,6 +15,18 @@ variable "facts" {
   default     = null
 }
 
+variable "map" {
+  description = "Where files are that the candidate names by absolute paths, each \"PREFIX=DIR\"; null: /etc/nginx is the candidate's directory."
+  type        = list(string)
+  default     = null
+}
+
+variable "accept_missing" {
+  description = "Patterns of includes that need not be there, such as \"/etc/nginx/modules-enabled/*.conf\"; any other that is missing stops."
+  type        = list(string)
+  default     = []
+}
+
 variable "fail_on" {
   description = "Stop on findings at least this bad."
   type        = string

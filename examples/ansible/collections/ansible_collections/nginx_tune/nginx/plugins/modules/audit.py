@@ -31,6 +31,17 @@ options:
     description: Audit the tree with other files in the place of some, path to replacement.
     type: dict
     default: {}
+  map:
+    description:
+      - Where files are that the configuration names by absolute paths, prefix to directory.
+      - For a tree that lies elsewhere than on its host, such as a checkout; nothing else of the managed host is read for them.
+    type: dict
+    default: {}
+  accept_missing:
+    description: Patterns of includes that need not be there; any other that is missing fails the task.
+    type: list
+    elements: str
+    default: []
   select:
     description: Only these rules; ids, groups or patterns.
     type: list
@@ -80,6 +91,15 @@ EXAMPLES = r"""
     overlay:
       /etc/nginx/conf.d/site.conf: /tmp/site.conf
     test: true
+
+- name: Audit a checkout on the controller, whose absolute includes are read from it alone
+  nginx_tune.nginx.audit:
+    conf: "{{ playbook_dir }}/etc/nginx/nginx.conf"
+    map:
+      /etc/nginx: "{{ playbook_dir }}/etc/nginx"
+    accept_missing: ["/etc/nginx/modules-enabled/*.conf"]
+    facts: none
+  delegate_to: localhost
 """
 
 RETURN = r"""
@@ -122,6 +142,8 @@ def main():
             prefix=dict(type="path"),
             facts=dict(type="str"),
             overlay=dict(type="dict", default={}),
+            map=dict(type="dict", default={}),
+            accept_missing=dict(type="list", elements="str", default=[]),
             select=dict(type="list", elements="str", default=[]),
             ignore=dict(type="list", elements="str", default=[]),
             profile=dict(type="str", choices=["default", "strict", "cis"]),
@@ -137,9 +159,10 @@ def main():
     arguments += ["-p", params["prefix"]] if params["prefix"] else []
     for path, new in sorted(params["overlay"].items()):
         arguments += ["--overlay", "%s=%s" % (path, new)]
-    arguments += options(
-        params, ["facts", "select", "ignore", "profile", "fail_on", "require_facts", "test"]
-    )
+    for prefix, directory in sorted(params["map"].items()):
+        arguments += ["--map", "%s=%s" % (prefix, directory)]
+    named = ["facts", "accept_missing", "select", "ignore", "profile", "fail_on", "require_facts"]
+    arguments += options(params, named + ["test"])
     status, output, errors = run_tool(module, arguments, (FINE, FOUND, UNPARSED, UNDECIDED))
     if not output.strip():  # nothing could be audited at all
         module.fail_json(msg=errors.strip(), rc=status)
@@ -159,6 +182,12 @@ def why(document, found, errors):
         return "nginx -t rejects it: %s" % "; ".join(tested["messages"])
     for one in document.get("files_unparsed", []):
         return "%s cannot be parsed: %s" % (one["file"], one["reason"])
+    unread = [one for one in document.get("files_missing", []) if not one.get("accepted")]
+    for one in unread:
+        likely = "".join(", likely --map %s" % pair for pair in document.get("likely_maps", []))
+        return "%s:%s: %s, %d not read in all%s" % (
+            one["file"], one["line"], one["reason"], len(unread), likely
+        )  # fmt: skip
     for severity in SEVERITIES:
         for one in found:
             if one["severity"] == severity:
