@@ -36,6 +36,9 @@ def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
         own = d.slots_per_client - of_quic
         each = f"a client of HTTP/3 takes {of_quic} slots when idle, and {own} for each request"
     reason = f"{each}; {d.bound_by}" if d.bound_by else each
+    if d.needed > d.connections:
+        carried = d.connections // d.slots_per_client * s.workers
+        reason += f"; this host carries about {carried:,} of {s.concurrency.value:,.0f} clients"
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     return Decision(
         id=ID,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from nginx_tune.decide.http3 import slots_of_a_client
@@ -17,7 +18,10 @@ DEFAULT_CONNECTIONS = 512
 _USUAL_QUIC = 4
 """So many times as many where clients of HTTP/3 take several each."""
 SMALLEST_CONNECTIONS = 64
-MOST_CONNECTIONS = 65536
+USUAL_MOST = 65536
+"""Of a worker whose clients in use do not need more."""
+_ROOM = 1.25
+"""Of slots above those in use at the peak, where that is many."""
 CONNECTION_BYTES = 432
 """ngx_connection_t and two ngx_event_t, allocated at start (RULES lim-conn-memory)."""
 MEMORY_SHARE = 0.1
@@ -57,6 +61,8 @@ class DescriptorPlan:
     """What nginx is started with; null where only those of who read the facts are known."""
     bound_by: str
     """Why ``connections`` is not larger, for a comment."""
+    needed: int
+    """Slots that the busiest worker has in use at the peak."""
 
     @property
     def spare(self) -> int:
@@ -98,6 +104,7 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
         ceiling_fact=fact,
         soft=None if limits.nofile_of == "reader" else limits.nofile_soft,
         bound_by=bound,
+        needed=_needed(s, slots),
     )
 
 
@@ -119,20 +126,22 @@ def _count(declared: int) -> int:
     return min(max(0, declared), _MOST_DECLARED)
 
 
+def _needed(s: Situation, slots: int) -> int:
+    return math.ceil(peak_per_worker(s.concurrency.value or 0.0, s.workers) * slots)
+
+
 def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     if s.stays.connections is not None:
         return s.stays.connections, ""
-    peak = peak_per_worker(s.concurrency.value or 0.0, s.workers)
-    # Idle keepalive connections hold slots too: four for each that is busy.
+    needed = _needed(s, slots)
+    # Idle keepalive connections hold slots too: four for each that is busy, up to the usual most.
     usual = USUAL_CONNECTIONS * (_USUAL_QUIC if slots_of_a_client(s) else 1)
-    wanted = max(usual, _power_of_two(peak * slots * 4))
+    with_idle = min(USUAL_MOST, _power_of_two(needed * 4))
+    wanted = max(usual, with_idle, _power_of_two(needed * _ROOM))
     if s.seen.connections_refused.value:
         # Doubled until none is refused; the next observation says whether that was enough.
-        wanted = min(MOST_CONNECTIONS, 2 * wanted)
-    bounds = [
-        (MOST_CONNECTIONS, "more would only hide an overload"),
-        (int(room / PER_CONNECTION), BOUND_BY_LIMIT),
-    ]
+        wanted = max(wanted, min(USUAL_MOST, 2 * wanted))
+    bounds = [(int(room / PER_CONNECTION), BOUND_BY_LIMIT)]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     if memory:
         room = int(MEMORY_SHARE * memory / CONNECTION_BYTES / s.workers)
@@ -148,7 +157,4 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
 
 
 def _power_of_two(value: float) -> int:
-    power = 1
-    while power < value and power < MOST_CONNECTIONS:
-        power *= 2
-    return power
+    return 1 << max(0, math.ceil(value) - 1).bit_length()

@@ -526,6 +526,16 @@ def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:
     assert 64 <= int(few.settings[0].args[0]) < 4096
 
 
+def test_so_many_clients_have_slots_or_are_said_not_to_fit() -> None:
+    wide = host(limits=Limits(nofile_soft=1024, nofile_hard=1 << 20, nr_open=1 << 20))
+    half_a_million = one(decide(wide, load("proxy", peak=500_000), site=site()), "connections")
+    assert int(half_a_million.settings[0].args[0]) * 8 >= 2 * 500_000
+    assert "this host carries" not in half_a_million.summary
+    too_many = one(decide(wide, load("proxy", peak=20e6), site=site()), "connections")
+    assert "this host carries about 2,09" in too_many.summary
+    assert "of 20,000,000 clients" in too_many.summary
+
+
 def test_limits_that_suffice_are_kept() -> None:
     facts = host(limits=Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1048576))
     assert one(decide(facts, load(), site=site()), "file-limits").verdict == "keep"
