@@ -191,6 +191,9 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``upload``,
     ``timeout``, ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
     statuses: dict[str, int] = {}
+    limited: int = 0
+    """Refusals by a limit of the configuration (``limit_req``, ``limit_conn``), where they are
+    known: no failures, and no requests."""
     response_seconds: Latency = Latency()
     """From the intended start to the last body byte."""
     ttfb_seconds: Latency = Latency()

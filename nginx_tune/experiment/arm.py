@@ -56,4 +56,6 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     """nginx's ``-p``; null for the build's own."""
     prime: list[str] = []
     """URLs fetched once before each load: what must be in the page cache."""
+    limited: dict[str, list[int]] = {}
+    """By class, what limits of the configuration answer where they refuse a request."""
     conduct: Conduct = Conduct()

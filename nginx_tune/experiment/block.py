@@ -38,6 +38,7 @@ from nginx_tune.nginx.place import Door
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages, parse_error_log
+from nginx_tune.prove.failing import with_limits
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
 from nginx_tune.prove.interference import with_interference, with_late_watch
 from nginx_tune.report.probe_steps import block_step
@@ -303,7 +304,8 @@ def _run_load(
         server, gaps = watch.finish()
     ids |= instance.inner_ids()  # of those that a reload started
     measurement = with_worker_ids(measurement, ids)
-    requests = sum(item.requests for item in measurement.classes.values())
+    measurement = with_limits(measurement, request.arm.limited)
+    requests = sum(item.requests + item.limited for item in measurement.classes.values())
     used = server.cpu_seconds
     server = msgspec.structs.replace(
         server,

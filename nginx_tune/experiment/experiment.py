@@ -55,6 +55,7 @@ def run_pairs(
     progress: Callable[[str], None],
     goes_on: GoesOn | None = None,
     into: list[Measurement] | None = None,
+    heeds: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
     """One measurement a block, in the order they ran.
 
@@ -64,6 +65,7 @@ def run_pairs(
     most as many times as there are pairs: the flags know nothing of the result, so running on
     does not choose it. With ``goes_on`` it decides after each round instead. A list that is given
     (``into``) takes the measurements as they come, so that an interruption leaves those so far.
+    ``heeds`` sees each, and ends the run with an error where nothing would come of it.
     """
     by_name = {arm.name: arm for arm in experiment.arms}
     names = list(by_name)
@@ -78,6 +80,8 @@ def run_pairs(
             break
         plan = msgspec.structs.replace(experiment.plans[name], seed=seed + number // len(names))
         measurement = with_steadiness(session.block(by_name[name], number, plan))
+        if heeds is not None:
+            heeds(measurement)
         measurements.append(measurement)
         if whole is not None and (number + 1) % len(names) == 0:
             missing = max(0, pairs - count_valid(measurements, names))
@@ -93,6 +97,7 @@ def find_warmup(
     duration: float,
     seed: int,
     progress: Callable[[str], None],
+    heeds: Callable[[Measurement], None] | None = None,
 ) -> float:
     """The seconds after which no arm shows a trend any more, from one block of each.
 
@@ -101,7 +106,7 @@ def find_warmup(
     duration = max(duration, _LEAST_TRIAL_SECONDS)
     trial = experiment.for_seconds(warmup=0.0, duration=duration)
     longest = 0.0
-    for block in run_pairs(session, trial, pairs=1, seed=seed, progress=progress):
+    for block in run_pairs(session, trial, pairs=1, seed=seed, progress=progress, heeds=heeds):
         cut = warmup_seconds(block)
         longest = max(longest, duration / 2 if cut is None else cut)
     # The first second is never steady: connections are made and workers woken.

@@ -109,7 +109,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int | None = None
     length_bytes: int | None = None
-    """Of the body, as its header says."""
+    """Of the body: as its header says, else as it was counted."""
     digest: str = ""
     """Of the body's beginning."""
     fault: str = ""
@@ -192,8 +192,6 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float
     join_files: list[str] = []
     nginx_cpus: list[int] = []
-    limited: dict[str, list[int]] = {}
-    """By class the statuses that are counted as a limit's."""
 
     @property
     def turn_seconds(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.load.probe import run_probe
 from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.prove.failing import count_refusals
 from nginx_tune.prove.histogram_log import LogFile
 from nginx_tune.prove.phases import split_phases
 from nginx_tune.turnover.generation import ask_before
@@ -87,16 +88,6 @@ def rehearse(
             server.close()
 
 
-def _limited(measurement: Measurement, statuses: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """By class, how many answers had one of its statuses; without classes that had none."""
-    found = {
-        name: sum(measurement.classes[name].statuses.get(str(status), 0) for status in expected)
-        for name, expected in statuses.items()
-        if name in measurement.classes
-    }
-    return {name: count for name, count in found.items() if count}
-
-
 class _Turn:
     """One change of the server, to one of its sides."""
 
@@ -139,7 +130,12 @@ class _Turn:
             turned,
             requests=sum(item.requests for item in classes),
             failed={kind: count for kind, count in failed.items() if count},
-            limited=_limited(measurement, request.limited),
+            limited={
+                name: count
+                for name, expected in request.arm.limited.items()
+                if name in measurement.classes
+                and (count := count_refusals(measurement.classes[name], expected))
+            },
             unanswered=sum(item.censored for item in classes),
             retried=sum(item.retried for item in classes),
             phases=phases,

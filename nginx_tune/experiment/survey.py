@@ -22,6 +22,7 @@ from nginx_tune.nginx.place import Door
 _SECONDS = 5.0
 _COMPARED_BYTES = 2048
 """Of a body: with its length that tells two answers apart, and a slow one takes no minutes."""
+_PIECE_BYTES = 1 << 20
 _MOST_SILENT = 20
 """Places without an answer, after which no more are asked: each takes seconds."""
 
@@ -79,9 +80,25 @@ def _asked(target: Target, url: str) -> Response:
     try:
         response = connection.get(url)
         length = response.length
-        digest = hashlib.sha256(response.read(_COMPARED_BYTES)).hexdigest()
+        begin = response.read(_COMPARED_BYTES)
+        if length is None and response.status == http.client.OK:
+            length = _counted(response, len(begin))
+        digest = hashlib.sha256(begin).hexdigest()
         return Response(status=response.status, length_bytes=length, digest=digest)
     except (OSError, http.client.HTTPException) as error:
         return Response(fault=str(error) or type(error).__name__)
     finally:
         connection.finish()
+
+
+def _counted(response: http.client.HTTPResponse, count: int) -> int | None:
+    """The length of a body whose header does not say it, of which so much is read.
+
+    None for one that does not end in time.
+    """
+    try:
+        while piece := response.read(_PIECE_BYTES):
+            count += len(piece)
+    except (OSError, http.client.HTTPException):
+        return None
+    return count

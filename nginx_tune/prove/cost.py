@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.blocks import Pair
 from nginx_tune.prove.comparison import MetricPairs
@@ -94,8 +95,8 @@ def _extremes(pairs: Sequence[Pair]) -> tuple[tuple[float, str], tuple[float, st
 
 def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
     blocks = [(pair.baseline.classes[name], pair.candidate.classes.get(name)) for pair in pairs]
-    before = sum(one.requests for one, _ in blocks)
-    after = sum(other.requests for _, other in blocks if other is not None)
+    before = sum(_answered(one) for one, _ in blocks)
+    after = sum(_answered(other) for _, other in blocks if other is not None)
     if before and after:
         return math.log(after / before)
     return math.inf if after else -math.inf
@@ -113,10 +114,10 @@ def _class_ratios(pair: Pair) -> dict[str, float]:
             continue
         if max(_share(pair.baseline, name), _share(pair.candidate, name)) < _LEAST_SHARE:
             continue
-        if before.requests and after.requests:
-            found[name] = math.log(after.requests / before.requests)
+        if _answered(before) and _answered(after):
+            found[name] = math.log(_answered(after) / _answered(before))
         else:
-            found[name] = math.inf if after.requests else -math.inf
+            found[name] = math.inf if _answered(after) else -math.inf
     return found
 
 
@@ -124,8 +125,13 @@ def _share(block: Measurement, name: str) -> float:
     """Of the block's requests or of its bytes, whichever is more."""
     part = block.classes[name]
     sent = sum(one.bytes for one in block.classes.values())
-    return max(part.requests / _requests(block), part.bytes / sent if sent else 0.0)
+    return max(_answered(part) / _requests(block), part.bytes / sent if sent else 0.0)
 
 
 def _requests(block: Measurement) -> int:
-    return max(sum(part.requests for part in block.classes.values()), 1)
+    return max(sum(map(_answered, block.classes.values())), 1)
+
+
+def _answered(part: ClassMeasurement) -> int:
+    """Good answers, and refusals by a limit: those cost CPU time too."""
+    return part.requests + part.limited

@@ -1,7 +1,16 @@
-"""Requests that fail in whole arms: more with the candidate, or most of them with both; pure."""
+"""Requests that fail in whole arms: more with the candidate, or most of them with both; pure.
+
+A limit of the configuration that refuses a request does what it is there for. Such refusals are
+counted apart: a faster server meets a fixed limit more often, and is not worse for that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import percent_text
 from nginx_tune.prove.blocks import Blocks
@@ -45,6 +54,73 @@ def failing_both(blocks: Blocks, metric: str) -> str:
             "with the candidate, or more, in every block), so nothing can be said of it"
         )
     return "; ".join(said)
+
+
+_WRONG_CONTENT = {
+    "length": "had another length than the file",
+    "range": "were another part than the one asked for",
+    "hash": "differ from the file",
+}
+"""Failures of complete answers that are something else than what is there."""
+
+
+def unjudged_classes(block: Measurement) -> dict[str, str]:
+    """The classes of which a block tells nothing: what came is not what was asked for.
+
+    Of the candidate failed requests are a result; of the baseline most of them are none.
+    """
+    found = {}
+    for name, part in block.classes.items():
+        said = [f"{part.errors[kind]:,} responses {what}"
+                for kind, what in _WRONG_CONTENT.items() if part.errors.get(kind)]  # fmt: skip
+        if not said and block.arm == "baseline" and _failed(block, name) > _MOST:
+            failed = sum(part.errors.values())
+            said = [f"{failed:,} of {failed + part.requests:,} requests failed"]
+        if said:
+            found[name] = ", ".join(said)
+    return found
+
+
+def count_refusals(part: ClassMeasurement, statuses: Collection[int]) -> int:
+    """The answers by which a limit may have refused; ``statuses`` are what it answers."""
+    return sum(part.statuses.get(str(status), 0) for status in set(statuses))
+
+
+def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]) -> Measurement:
+    """The measurement with refusals by limits apart from failures.
+
+    ``limited`` are by class what its limits answer, which the class does not expect.
+    """
+    classes = dict(measurement.classes)
+    for name, statuses in limited.items():
+        part = classes.get(name)
+        count = count_refusals(part, statuses) if part is not None else 0
+        if part is None or not count:
+            continue
+        left = part.errors.get("status", 0) - count
+        errors = {kind: number for kind, number in part.errors.items() if kind != "status"}
+        if left > 0:
+            errors["status"] = left
+        classes[name] = msgspec.structs.replace(part, errors=errors, limited=count)
+    return msgspec.structs.replace(measurement, classes=classes)
+
+
+def limit_warnings(blocks: Blocks) -> list[str]:
+    """What limits of the configuration refused, of either arm: one line for each class."""
+    found = []
+    for name in blocks.classes:
+        said = []
+        for arm, halves in (("baseline", blocks.baseline), ("candidate", blocks.candidate)):
+            parts = [half.classes[name] for half in halves if name in half.classes]
+            refused = sum(part.limited for part in parts)
+            asked = refused + sum(p.requests + sum(p.errors.values()) for p in parts)
+            said.append((refused, f"{refused:,} of {asked:,} ({arm})"))
+        if any(refused for refused, _ in said):
+            found.append(
+                f"{name}: {' and '.join(text for _, text in said)} requests were refused by a "
+                f"limit of the configuration: no failures, judged where a gate names {name}.limited"
+            )
+    return found
 
 
 def _failed(block: Measurement, name: str) -> float:

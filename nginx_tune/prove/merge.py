@@ -188,8 +188,8 @@ def _rates(
 
 
 _ADDED = (
-    "requests", "bytes", "intended", "truncated", "censored", "connections_opened", "retried",
-    "stray", "at_cap", "ack_stall_suspects", "tls_resumed", "syn_retries", "retransmits",
+    "requests", "bytes", "intended", "truncated", "censored", "limited", "connections_opened",
+    "retried", "stray", "at_cap", "ack_stall_suspects", "tls_resumed", "syn_retries", "retransmits",
 )  # fmt: skip
 _LATENCIES = (
     "response_seconds", "ttfb_seconds", "service_seconds", "failed_seconds", "lateness_seconds",

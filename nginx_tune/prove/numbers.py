@@ -36,6 +36,7 @@ CLASS_NUMBERS = {
         PlainNumber("count", "higher", math.fsum, "intended"),
         PlainNumber("count", "lower", math.fsum, "truncated"),
         PlainNumber("count", "lower", math.fsum, "censored"),
+        PlainNumber("count", "lower", math.fsum, "limited"),
         PlainNumber("count", "lower", math.fsum, "connections_opened"),
         PlainNumber("count", "lower", math.fsum, "retried"),
         PlainNumber("count", "lower", math.fsum, "stray"),
@@ -48,7 +49,7 @@ CLASS_NUMBERS = {
 
 TOTALS = (
     "requests_per_second", "bytes_per_second", "requests", "bytes", "intended", "truncated",
-    "censored", "connections_opened", "at_cap",
+    "censored", "limited", "connections_opened", "at_cap",
 )  # fmt: skip
 
 PART_NUMBERS = {

@@ -184,8 +184,9 @@ def _failures(run: Measurement) -> str:
     failed = {
         name: f"{name}: {sum(part.errors.values()):,} failed{_kinds(part)}, "
         f"{part.censored:,} unanswered"
+        + (f", {part.limited:,} refused by a limit of the configuration" if part.limited else "")
         for name, part in run.classes.items()
-        if part.errors or part.censored
+        if part.errors or part.censored or part.limited
     }
     return "; ".join(failed.values())
 

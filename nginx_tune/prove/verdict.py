@@ -35,7 +35,7 @@ from nginx_tune.prove.comparison import (
     p_value_of,
 )
 from nginx_tune.prove.cost import COST, CostComparison
-from nginx_tune.prove.failing import failing_both, failing_class
+from nginx_tune.prove.failing import failing_both, failing_class, limit_warnings
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
 from nginx_tune.prove.statistics import (
@@ -130,7 +130,11 @@ def judge(
         reason=reason,
         metrics=with_seconds_checks(judged, blocks, bar, seed=environment.seed),
         gates=judge_gates(requires, blocks, decisions, classes),
-        warnings=[*failure_warnings(blocks), *flag_warnings(blocks)],
+        warnings=[
+            *failure_warnings(blocks),
+            *limit_warnings(blocks),
+            *flag_warnings(blocks),
+        ],
         accept_worse=list(accept_worse),
         lost=list(lost),
         environment=msgspec.structs.replace(

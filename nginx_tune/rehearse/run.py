@@ -137,6 +137,7 @@ def run_rehearsal(
         arm = msgspec.structs.replace(
             first,
             prime=[],
+            limited=limited,
             conduct=msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls)),
         )
         old = Side(arm=_OLD, binary=binary, addresses=_addresses(sides.old))
@@ -152,7 +153,6 @@ def run_rehearsal(
                     new=to,
                     goes_back=wish.goes_back,
                     plan=answered_by_either(plan, limited),
-                    limited=limited,
                     held=held.clients,
                     error_logs=_logs(sides),
                     before_seconds=wish.before_seconds,

@@ -1,4 +1,4 @@
-"""Limits for each client, which a load from one address meets as one client would; pure.
+"""Limits that refuse requests, which a load from one address meets as one client would; pure.
 
 Source: ngx_http_limit_req_handler, ngx_http_limit_conn_handler: a key that is empty is not counted.
 """
@@ -6,44 +6,83 @@ Source: ngx_http_limit_req_handler, ngx_http_limit_conn_handler: a key that is e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import Scope, http_directives, scopes
 from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.virtual_servers import names_of, virtual_servers
-from nginx_tune.documents.loadplan import LoadPlan, Target
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Target
 from nginx_tune.validate.lost import is_reached
 
 _MODULES = ("limit_req", "limit_conn")
 _STATUS = "503"
 _ADDRESS = re.compile(r"\$\{?(?:binary_)?(?:remote|realip_remote|proxy_protocol)_addr\b")
+_OF_ALL = re.compile(
+    r"\$\{?(?:server_(?:name|addr|port|protocol)|(?:http_)?host|(?:request_|document_)?uri|scheme|"
+    r"request(?:_method)?|(?:document|realpath)_root|http_user_agent|hostname|limit_rate)\b"
+)
+"""What each request of a load has, so that such a key is never empty."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
+_RATE = re.compile(r"([0-9]+)r/([sm])")
 _DEEPEST = 8
+_SHARE = 0.8
+"""Of a limit's rate, that a load below it asks."""
+_LEAST_PER_SECOND = 1.0
+"""A class that may ask less often has too few answers in a block to say anything."""
 
 
 class ClientLimit(NamedTuple):
-    """A limit that holds for each client by itself."""
+    """A limit that holds for each client by itself, or for all of them together."""
 
     text: str
     """With its zone, its rate and its key."""
     status: int
     """What it answers who passes it."""
+    zone: str
+    """With its module: limits of one zone count together."""
+    per_second: float | None
+    """Of ``limit_req``."""
+    at_once: int | None
+    """Of ``limit_conn``."""
+
+
+class Paced(NamedTuple):
+    """A load that stays below the limits that it would meet."""
+
+    plans: dict[str, LoadPlan]
+    """By the arm's name."""
+    paced: list[str]
+    """Classes that ask at a fixed rate therefore."""
+    refused: dict[str, str]
+    """Why others are not loaded, by their URL."""
 
 
 class ClientLimits:
     """Those of both configurations, by the server that is asked."""
 
-    def __init__(self, trees: Iterable[ConfTree]) -> None:
-        self._servers = [one for tree in trees for one in virtual_servers(tree)]
+    def __init__(self, trees: Sequence[ConfTree], *, of_all: bool = False) -> None:
+        """``of_all`` takes those of all clients together too."""
+        matchers = [LocationMatcher(tree) for tree in trees]
+        self._servers = [
+            (one, matcher)
+            for tree, matcher in zip(trees, matchers, strict=True)
+            for one in virtual_servers(tree)
+        ]
         self._limits: dict[Directive, dict[ClientLimit, None]] = {}
+        self._by_place: dict[Directive, list[ClientLimit]] = {}
         for tree in trees:
-            keys = _client_zones(tree)
+            keys = _zones(tree, of_all=of_all)
             for scope in scopes(tree) if keys else ():
-                own = self._limits.setdefault(scope.server, {})
-                own.update(dict.fromkeys(_limits(scope, keys)))
+                found = list(_limits(scope, keys))
+                self._by_place[scope.own] = found
+                self._limits.setdefault(scope.server, {}).update(dict.fromkeys(found))
 
     def at(self, target: Target) -> dict[ClientLimit, str]:
         """Those of the server that answers there, each with the name of the server.
@@ -52,14 +91,62 @@ class ClientLimits:
         """
         if not any(self._limits.values()):
             return {}
-        name = _socket(target)
         found: dict[ClientLimit, str] = {}
-        for one in self._servers:
-            if one.socket == name or is_reached(name, one.socket, takes_ipv4=one.takes_ipv4):
-                server = one.choose(target.host).server
-                for limit in self._limits.get(server, ()):
-                    found.setdefault(limit, names_of(server)[0] or "the server")
+        for server, _ in self._asked(target):
+            for limit in self._limits.get(server, ()):
+                found.setdefault(limit, names_of(server)[0] or "the server")
         return found
+
+    def of_urls(self, target: Target, urls: Iterable[str]) -> set[ClientLimit]:
+        """Those of the locations that take the URLs there, in either configuration."""
+        if not any(self._limits.values()):
+            return set()
+        servers = list(self._asked(target))
+        places = {
+            matcher.location_of(server, url.partition("?")[0]) or server
+            for server, matcher in servers
+            for url in urls
+        }
+        return {limit for place in places for limit in self._by_place.get(place, ())}
+
+    def _asked(self, target: Target) -> Iterator[tuple[Directive, LocationMatcher]]:
+        """The servers that answer there."""
+        name = _socket(target)
+        for one, matcher in self._servers:
+            if one.socket == name or is_reached(name, one.socket, takes_ipv4=one.takes_ipv4):
+                yield one.choose(target.host).server, matcher
+
+    def below(self, plans: Mapping[str, LoadPlan]) -> Paced:
+        """The same load, where it would pass a limit at a rate below it.
+
+        Of one zone all classes share the rate, and both arms ask alike. Recorded requests keep
+        their times. A class that would ask too seldom is left out.
+        """
+        met: dict[str, set[ClientLimit]] = {}
+        for plan in plans.values():
+            for one in plan.classes:
+                if one.paths.manifest is None:
+                    found = self.of_urls(one.target or plan.target, one.paths.paths)
+                    met.setdefault(one.name, set()).update(found)
+        bounds = _bounds(met)
+        refused: dict[str, str] = {}
+        paced: dict[str, None] = {}
+        made: dict[str, LoadPlan] = {}
+        for arm, plan in plans.items():
+            classes = []
+            for one in plan.classes:
+                bound = bounds.get(one.name, _NO_BOUND)
+                is_above = bound.per_second is not None and _asks_at_most(one) > bound.per_second
+                if is_above and (bound.per_second or 0.0) < _LEAST_PER_SECOND:
+                    refused[f"{one.name} ({one.paths.paths[0]})"] = (
+                        f"{bound.text}: a load below that asks too seldom to be judged"
+                    )
+                    continue
+                if is_above:
+                    paced[one.name] = None
+                classes.append(_within(one, bound, is_above=is_above))
+            made[arm] = msgspec.structs.replace(plan, classes=classes)
+        return Paced(made, list(paced), refused)
 
     def statuses(self, target: Target) -> set[int]:
         """What they answer there."""
@@ -70,15 +157,23 @@ class ClientLimits:
         found = {one.name: self.statuses(one.target or plan.target) for one in plan.classes}
         return {name: sorted(statuses) for name, statuses in found.items() if statuses}
 
-    def notes(self, plan: LoadPlan) -> list[str]:
-        """For people: those that a load may meet, before it is made."""
+    def notes(self, plan: LoadPlan, paced: Sequence[str] = ()) -> list[str]:
+        """For people: those that a load may meet, before it is made.
+
+        ``paced`` are classes that ask at a fixed rate for them.
+        """
         lines = dict.fromkeys(
             f"{limit.text} of {name}"
             for one in plan.classes
             for limit, name in self.at(one.target or plan.target).items()
         )
+        if not lines:
+            return []
         said = "all load comes from one address, which they meet as one client"
-        return [f"limits for each client ({', '.join(lines)}): {said}"] if lines else []
+        rates = {one.name: one.arrivals.rate_per_second for one in plan.classes}
+        below = ", ".join(f"{name} {rates[name]:.3g}/s" for name in paced if rates.get(name))
+        more = f"; asked below them: {below}" if below else ""
+        return [f"limits ({', '.join(lines)}): {said}{more}"]
 
     def met(self, plan: LoadPlan, limited: Mapping[str, int]) -> list[str]:
         """For people: the limits that the load met; ``limited`` are by class what they refused."""
@@ -100,6 +195,62 @@ def _words(found: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(found))
 
 
+class _Bound(NamedTuple):
+    """What a class may ask below its limits."""
+
+    per_second: float | None = None
+    at_once: int | None = None
+    text: str = ""
+    """The limit of the rate."""
+
+
+_NO_BOUND = _Bound()
+
+
+def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
+    """By class; what classes meet of one zone is shared out among them."""
+    sharing = Counter(zone for found in met.values() for zone in {one.zone for one in found})
+    bounds = {}
+    for name, found in met.items():
+        rates = [
+            (_SHARE * one.per_second / sharing[one.zone], one.text)
+            for one in found
+            if one.per_second is not None
+        ]
+        counts = [
+            max(1, one.at_once // sharing[one.zone]) for one in found if one.at_once is not None
+        ]
+        rate, text = min(rates, default=(None, ""))
+        bounds[name] = _Bound(rate, min(counts, default=None), text)
+    return bounds
+
+
+def _asks_at_most(one: LoadClass) -> float:
+    """Requests a second that a class can come to, whoever answers."""
+    arrivals = one.arrivals
+    if arrivals.kind != "closed":
+        return arrivals.rate_per_second or float("inf")
+    pause = arrivals.think_seconds
+    return (arrivals.users or 1) / pause if pause else float("inf")
+
+
+def _within(one: LoadClass, bound: _Bound, *, is_above: bool) -> LoadClass:
+    """The class below its limits: at a rate, and with so many requests at once."""
+    if is_above:
+        arrivals = Arrivals(kind="constant", rate_per_second=bound.per_second)
+        one = msgspec.structs.replace(one, arrivals=arrivals)
+    if bound.at_once is None:
+        return one
+    most, users = bound.at_once, one.arrivals.users
+    fewer = None if users is None else min(users, most)
+    return msgspec.structs.replace(
+        one,
+        arrivals=msgspec.structs.replace(one.arrivals, users=fewer),
+        connections=min(one.connections, most),
+        held_connections=None if one.held_connections is None else min(one.held_connections, most),
+    )
+
+
 def _limits(scope: Scope, keys: Mapping[str, tuple[str, str]]) -> Iterator[ClientLimit]:
     for module in _MODULES:
         if scope.value(f"{module}_dry_run") == "on":
@@ -111,17 +262,34 @@ def _limits(scope: Scope, keys: Mapping[str, tuple[str, str]]) -> Iterator[Clien
                 continue
             key, rate = keys[f"{module} {zone}"]
             most = rate or " ".join(line.args[1:])
-            yield ClientLimit(f"{module} {line.value} ({most} for each {key})", int(status))
+            count = next(filter(str.isdecimal, line.args[1:]), None)
+            yield ClientLimit(
+                f"{module} {line.value} ({most} for each {key})",
+                int(status),
+                f"{module} {zone}",
+                _per_second(rate) if rate else None,
+                int(count) if count and not rate else None,
+            )
 
 
-def _client_zones(tree: ConfTree) -> dict[str, tuple[str, str]]:
-    """By the module and the name of a zone whose key tells clients' addresses: it, and its rate."""
+def _per_second(rate: str) -> float | None:
+    """A rate as ``limit_req_zone`` has it. Source: ngx_http_limit_req_zone."""
+    found = _RATE.fullmatch(rate)
+    return None if found is None else int(found[1]) / (60 if found[2] == "m" else 1)
+
+
+def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
+    """By the module and the name of a zone: its key, which a load meets, and its rate."""
     maps = {line.args[1]: line for line in http_directives(tree)
             if line.name == "map" and len(line.args) > 1}  # fmt: skip
     found = {}
     for line in http_directives(tree):
         module = line.name.removesuffix("_zone")
-        if module not in _MODULES or module == line.name or not _is_by_client(line.value, maps):
+        if module not in _MODULES or module == line.name or not line.value:
+            continue
+        if not _holds(_ADDRESS, line.value, maps) and not (
+            of_all and ("$" not in line.value or _holds(_OF_ALL, line.value, maps))
+        ):
             continue
         words = dict(arg.split("=", 1) for arg in line.args[1:] if "=" in arg)
         zone = words.get("zone", "").partition(":")[0]
@@ -129,15 +297,17 @@ def _client_zones(tree: ConfTree) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _is_by_client(key: str, maps: Mapping[str, Directive], depth: int = 0) -> bool:
-    """Whether a key holds the client's address, itself or by a map that leaves some out."""
-    if _ADDRESS.search(key):
+def _holds(
+    variable: re.Pattern[str], key: str, maps: Mapping[str, Directive], depth: int = 0
+) -> bool:
+    """Whether a key holds such a variable, itself or by a map that leaves some out."""
+    if variable.search(key):
         return True
     if depth == _DEEPEST:
         return False
     lines = (maps.get(f"${name}") for name in _VARIABLE.findall(key))
     return any(
-        _is_by_client(arg, maps, depth + 1)
+        _holds(variable, arg, maps, depth + 1)
         for line in lines
         for row in ((line.block if line else None) or Block([]))
         for arg in row.args

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.entry import EntryPoint
 from nginx_tune.experiment.operations import Question, Response
-from nginx_tune.experiment.session import Session
-from nginx_tune.experiment.unserved import said_of
 from nginx_tune.load.classes import STATUSES_OF_MEMORY, ServedFile
 from nginx_tune.validate.lost import is_loaded, lost_answer
-from nginx_tune.validate.site import SitePair
 
 Own = Literal["files", "memory"]
 OwnAnswers = Mapping[Own, Response]
 
-_OK = 200
-_MOST_TRIED = 16
-"""Locations that are tried where the one of the first file refuses it."""
 
+class MemoryAnswers(NamedTuple):
+    """Whether the URL without a file is loaded."""
 
-class EntryAnswers(NamedTuple):
-    """What of the first server is loaded."""
-
-    files: Sequence[ServedFile]
-    """Those that are not refused to who asks."""
     has_memory: bool
-    """Whether the URL without a file is answered as it says, by all that are asked."""
+    """Whether it is answered as its line says, by all that are asked."""
     refused: dict[str, str]
-    """Why something is not loaded."""
+    """Why it is not."""
     lost: dict[str, str]
-    """Why the candidate serves something no longer."""
+    """Why the candidate serves it no longer."""
 
 
 def own_questions(entry: EntryPoint, files: Sequence[ServedFile]) -> dict[Own, Question]:
@@ -51,24 +39,11 @@ def label_of(question: Question) -> str:
     return f"{question.target.host} {question.url}"
 
 
-def judge_own(
-    questions: Mapping[Own, Question],
-    answered: tuple[OwnAnswers, OwnAnswers],
-    files: Sequence[ServedFile],
-    otherwise: Callable[[], Sequence[ServedFile]],
-) -> EntryAnswers:
-    """By what the baseline and the candidate answer.
-
-    Files that one of them alone refuses are loaded: what that does to clients is to be seen.
-    ``otherwise`` finds those that are served where both refuse the first.
-    """
-    found = EntryAnswers(files, False, {}, {})
-    if (asked := questions.get("files")) is not None:
-        statuses = [one["files"].status for one in answered]
-        if None not in statuses and _OK not in statuses:
-            found = found._replace(files=otherwise())
-            if found.files is not files:
-                found.refused[label_of(asked)] = said_of(statuses[0])
+def judge_memory(
+    questions: Mapping[Own, Question], answered: tuple[OwnAnswers, OwnAnswers]
+) -> MemoryAnswers:
+    """By what the baseline and the candidate answer for the URL without a file."""
+    found = MemoryAnswers(False, {}, {})
     asked = questions.get("memory")
     if asked is None or any("memory" not in one for one in answered):
         return found
@@ -82,36 +57,3 @@ def judge_own(
     status, why = is_loaded((baseline, candidate))
     found.refused[label_of(asked)] = why or f"answers {status}, and its line says 200 or 204"
     return found
-
-
-def served_elsewhere(
-    session: Session,
-    arms: Sequence[Arm],
-    site: SitePair,
-    files: Sequence[ServedFile],
-) -> list[ServedFile]:
-    """The files that other locations than that of the first serve, in either arm.
-
-    One of each location is asked for; what a location does is done to all of its files.
-    """
-    matchers = [LocationMatcher(tree) for tree in site.trees]
-    found: dict[tuple[Directive | None, ...], list[ServedFile]] = {}
-    for file in files:
-        places = (
-            matcher.location_of(entry.server, file.url)
-            for matcher, entry in zip(matchers, site.entries, strict=True)
-        )
-        found.setdefault(tuple(places), []).append(file)
-    groups = list(found.values())[1:][:_MOST_TRIED]
-    if not groups:
-        return []
-    surveyed = [
-        session.survey(arm, [Question(target=entry.target, url=group[0].url) for group in groups])
-        for arm, entry in zip(arms, site.entries, strict=True)
-    ]
-    return [
-        file
-        for group, *answers in zip(groups, *surveyed, strict=True)
-        if any(one.status == _OK for one in answers)
-        for file in group
-    ]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, TypedDict
 
-from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.conf.locations import LocationMatcher
+from nginx_tune.documents.loadplan import LoadClass, Target
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.operations import Question, Response
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, shown
 from nginx_tune.load.classes import ServedFile
 from nginx_tune.validate.apart import Kinds, places_apart
-from nginx_tune.validate.asks import Ask
-from nginx_tune.validate.entry_answers import (
-    judge_own,
-    label_of,
-    own_questions,
-    served_elsewhere,
-)
+from nginx_tune.validate.asks import Ask, location_text
+from nginx_tune.validate.entry_answers import judge_memory, label_of, own_questions
 from nginx_tune.validate.lost import Kind, is_loaded, lost_answer, lost_content, moved_content
+from nginx_tune.validate.sampled import Batch, batches_of, settle, with_typical_first
 from nginx_tune.validate.site import MOST_LOOKED_AT, SitePair
 from nginx_tune.validate.site_load import MOST_FILES, offered, plan_classes, share_of
 
@@ -41,7 +38,7 @@ class Further(NamedTuple):
     questions: dict[str, Question]
     """What the baseline is asked of each place, by its label."""
     files: Sequence[ServedFile]
-    """The first root's, but for those that are refused to who asks."""
+    """The first root's, but for those that are answered with something else."""
     has_memory: bool
     """Whether the URL without a file is answered as it says, by all that are asked."""
 
@@ -50,14 +47,35 @@ class _Asked(NamedTuple):
     """A place as each arm is asked for it."""
 
     asks: tuple[Ask, Ask]
-    files: list[ServedFile]
+    files: Sequence[ServedFile]
     """By their URLs; empty where its own URL is asked."""
     is_loaded: bool
     has_partner: bool
     """Whether the candidate has a place of that name."""
 
+    batches: Sequence[Batch] = ()
+    """Of the files, where it is learnt what answers them."""
+    served: Sequence[ServedFile] = ()
+    """Of the files, what is loaded then."""
+    refused: Mapping[str, str] = {}
+    """Why the others are not."""
+
     def url(self, ask: Ask) -> str:
         return self.files[0].url if self.files else ask.url
+
+
+class _Root(NamedTuple):
+    """Files of which it is learnt what answers them."""
+
+    targets: tuple[Target, Target]
+    batches: Sequence[Batch]
+
+
+class _Learnt(NamedTuple):
+    """What of them is loaded, and why others are not."""
+
+    files: list[ServedFile]
+    refused: dict[str, str]
 
 
 def find_further(
@@ -77,7 +95,12 @@ def find_further(
     a directory, ``is_there`` says whether they see one of a path.
     """
     files_of = cache(files_of)
-    places = _places(site, files_of, asks_both=asks_both)
+    matchers = [LocationMatcher(tree) for tree in site.trees]
+    own = _own_root(site, files, matchers) if asks_both else None
+    places = [
+        _with_batches(_at_a_file(one, site, own), matchers) if asks_both else one
+        for one in _places(site, files_of, asks_both=asks_both)
+    ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
     surveyed = [
         session.survey(
@@ -95,27 +118,37 @@ def find_further(
         dict(zip(asked, found, strict=False))
         for found, asked in zip(surveyed, asked_first, strict=True)
     )
-    at_entry = judge_own(
-        asked_first[1],
-        (baseline, candidate),
-        files,
-        # A configuration that is changed while it runs has its requests judged one by one.
-        lambda: served_elsewhere(session, arms, site, files) if asks_both else files,
-    )
+    at_entry = judge_memory(asked_first[1], (baseline, candidate))
+    first = own or _Root((site.entry.target, site.entry.target), ())
+    of_own, *of_places = _learn(session, arms, [
+        first,
+        *(_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places),
+    ])  # fmt: skip
+    of_own = of_own if own else _Learnt(list(files), {})
+    places = [
+        one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
+        for one, learnt in zip(places, of_places, strict=True)
+    ]
+    host = site.entries[0].target.host
+    at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
+    served = with_typical_first(of_own.files, files[0]) if files else []
+    from_disk = {file.url for file in served}
     kinds = [Kinds(tree) for tree in site.trees]
     questions = {
         one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
         for one in places
         if not one.asks[0].is_news
     }
-    found = Further({arm.name: [] for arm in arms}, [], questions=questions, **at_entry._asdict())
+    found = Further(
+        {arm.name: [] for arm in arms}, [], questions=questions, files=served, **at_entry._asdict()
+    )
     for place, *answered in zip(places, *answers, strict=True):
-        own = place.asks[0]
+        own_ask = place.asks[0]
         made_of = _made_of(place, site, kinds) if asks_both else None
-        if own.is_news and (made_of is None or made_of["after"] != "own"):
+        if own_ask.is_news and (made_of is None or made_of["after"] != "own"):
             continue  # of a new place for files, or for another server, its own URL tells nothing
         gone = lost_answer(*answered, has_silent=has_silent)
-        if not gone and made_of and not own.is_news:
+        if not gone and made_of and not own_ask.is_news:
             gone = lost_content(
                 *answered,
                 **made_of,
@@ -123,16 +156,90 @@ def find_further(
                 has_file=_has_file(place, site, kinds[1], is_there),
             )
         moved = (
-            moved_content(*answered, **made_of) if made_of and not gone and not own.is_news else ""
+            moved_content(*answered, **made_of)
+            if made_of and not gone and not own_ask.is_news
+            else ""
         )
         if gone:
-            where = f" ({shown(place.url(own))})" if place.files else ""
-            found.lost.setdefault(own.label, gone + where)
+            where = f" ({shown(place.url(own_ask))})" if place.files else ""
+            found.lost.setdefault(own_ask.label, gone + where)
         elif moved:
-            found.refused[own.label] = moved
+            found.refused[own_ask.label] = moved
+        elif place.is_loaded and not place.files and own_ask.url in from_disk:
+            found.refused[own_ask.label] = "its files are among those of the first root"
         elif place.is_loaded:
-            _load(found, place, answered, arms, site)
+            _load_served(found, place, answered, arms, site)
     return found
+
+
+def _own_root(
+    site: SitePair, files: Sequence[ServedFile], matchers: Sequence[LocationMatcher]
+) -> _Root | None:
+    """The files of the first root, where something of the load asks for them one by one."""
+    if not files or all(item.manifest or item.source == "memory" for item in site.classes):
+        return None
+    before, after = site.entries
+    return _Root(
+        (before.target, after.target), batches_of(files, (before.server, after.server), matchers)
+    )
+
+
+def _at_a_file(place: _Asked, site: SitePair, own: _Root | None) -> _Asked:
+    """A place that is known by a pattern, asked by a file of the first root that it takes."""
+    ask = place.asks[0]
+    if own is None or place.files or ask.block is not site.entries[0].server:
+        return place
+    url = next(
+        (
+            batch.files[0].url
+            for batch in own.batches
+            if batch.location is not None
+            and location_text(batch.location) == ask.location
+            and ask.location.startswith("~")
+        ),
+        None,
+    )
+    if url is None:
+        return place
+    before, after = (one._replace(url=url) for one in place.asks)
+    return place._replace(asks=(before, before if place.asks[0] is place.asks[1] else after))
+
+
+def _with_batches(place: _Asked, matchers: Sequence[LocationMatcher]) -> _Asked:
+    block = place.asks[0].block
+    if not place.is_loaded or not place.files or block is None:
+        return place
+    servers = (block, place.asks[1].block or block)
+    return place._replace(batches=batches_of(place.files, servers, matchers))
+
+
+def _learn(session: Session, arms: Sequence[Arm], roots: Sequence[_Root]) -> list[_Learnt]:
+    """Ask both arms for some files of each root, and for more where those differ."""
+    answers: list[dict[str, tuple[Response, Response]]] = [{} for _ in roots]
+    wanted = [[file for batch in root.batches for file in batch.sample] for root in roots]
+    while any(wanted):
+        surveyed = [
+            session.survey(arm, [
+                Question(target=root.targets[n], url=file.url)
+                for root, files in zip(roots, wanted, strict=True) for file in files
+            ])
+            for n, arm in enumerate(arms)
+        ]  # fmt: skip
+        came = iter(zip(*surveyed, strict=True))
+        for known, files in zip(answers, wanted, strict=True):
+            known.update({file.url: next(came) for file in files})
+        settled = [
+            [settle(batch, known) for batch in root.batches]
+            for root, known in zip(roots, answers, strict=True)
+        ]
+        wanted = [[file for one in found for file in one.asks_more] for found in settled]
+    return [
+        _Learnt(
+            [file for batch in root.batches for file in settle(batch, known).files],
+            {k: why for batch in root.batches for k, why in settle(batch, known).refused.items()},
+        )
+        for root, known in zip(roots, answers, strict=True)
+    ]
 
 
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
@@ -190,19 +297,31 @@ def _has_file(
     return path is None or is_there(path)
 
 
-def _load(
+def _load_served(
     found: Further,
     place: _Asked,
     answered: Sequence[Response],
     arms: Sequence[Arm],
     site: SitePair,
 ) -> None:
+    """Load a place, or say why it is not."""
     own = place.asks[0]
-    is_empty = own.root is not None and not place.files
-    status, why = is_loaded(answered, are_files=bool(place.files), is_empty=is_empty)
-    if status is None:
-        found.refused[own.label] = f"{why}{_of_no_files(own) if is_empty else ''}"
+    if place.batches:
+        why = {f"{own.label} ({label})": reason for label, reason in place.refused.items()}
+        found.refused.update(why)
+        if place.served:
+            _load(found, place._replace(files=place.served), 200, arms, site)
         return
+    is_empty = own.root is not None and not place.files
+    status, reason = is_loaded(answered, are_files=bool(place.files), is_empty=is_empty)
+    if status is None:
+        found.refused[own.label] = f"{reason}{_of_no_files(own) if is_empty else ''}"
+    else:
+        _load(found, place, status, arms, site)
+
+
+def _load(found: Further, place: _Asked, status: int, arms: Sequence[Arm], site: SitePair) -> None:
+    own = place.asks[0]
     found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
     share = share_of(site.load, own.server, own.location)
     rate = None if share is None else share * (site.load.rate_per_second or 0.0)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.manifest import Manifest, ManifestRequest, encode_manifest
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.validate.replayed_files import Placing, plan_files
+from nginx_tune.validate.replayed_files import Passes, Placing, plan_files
 
 _SAID = "--manifest"
 
@@ -36,10 +38,10 @@ def make_replay(
 
     Errors: UsageError for a manifest that cannot be read, UndecidedError when nothing is left.
     """
-    files = plan_files(_requests(manifest), placing, scale)
+    files = plan_files(requests_of(manifest), placing, scale)
     kept: list[ManifestRequest] = []
     count = 0
-    for request in _requests(manifest):
+    for request in requests_of(manifest):
         count += 1
         if placing.passes(request.path):
             kept.append(msgspec.structs.replace(request, bytes=None, range=None))
@@ -62,9 +64,7 @@ def make_replay(
             f"{_SAID}: none of its {count:,} requests is for a file of the site",
             hint=f"the site's files are at {placing.url_prefix or '/'}",
         )
-    path = directory / "manifest.jsonl"
-    path.write_bytes(encode_manifest(Manifest(requests=len(kept), paths="kept"), kept))
-    path.chmod(0o644)
+    path = _write(kept, directory)
     total = sum(files.sizes.values())
     notes = [
         f"{len(files.sizes):,} files of {total:,} bytes in all, as large as the manifest tells"
@@ -76,10 +76,45 @@ def make_replay(
         )
     elif len(kept) < count:
         notes.append(f"{count - len(kept):,} of {count:,} requests are for no file of the site")
-    return Replay(str(path), files.sizes, files.share, notes)
+    return Replay(path, files.sizes, files.share, notes)
 
 
-def _requests(manifest: Path) -> Iterator[ManifestRequest]:
+def without_foreign_lengths(manifest: Path, directory: Path, passes: Passes) -> str:
+    """The requests, without the lengths of what is passed on: a stub answers that.
+
+    Shape: the manifest's own path where nothing of it is passed on.
+    """
+    if not any(passes(one.path) for one in requests_of(manifest)):
+        return str(manifest)
+    kept = [
+        msgspec.structs.replace(one, bytes=None, range=None) if passes(one.path) else one
+        for one in requests_of(manifest)
+    ]
+    return _write(kept, directory)
+
+
+def _write(requests: list[ManifestRequest], directory: Path) -> str:
+    path = directory / "manifest.jsonl"
+    path.write_bytes(encode_manifest(Manifest(requests=len(requests), paths="kept"), requests))
+    path.chmod(0o644)
+    return str(path)
+
+
+def asked_of(item: LoadClass) -> Iterator[tuple[str, int | None]]:
+    """What a class asks for, with the length that it expects where it knows one."""
+    paths = item.paths
+    if paths.manifest is not None:
+        for one in requests_of(Path(paths.manifest)):
+            yield one.path, None if one.range else one.bytes
+    else:
+        yield from zip_longest(paths.paths, paths.bytes or [])
+
+
+def requests_of(manifest: Path) -> Iterator[ManifestRequest]:
+    """Each request of a manifest.
+
+    Errors: UsageError for one that cannot be read.
+    """
     decoder = msgspec.json.Decoder(ManifestRequest)
     number = 0
     try:

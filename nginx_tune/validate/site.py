@@ -153,12 +153,15 @@ def read_site(
     )
 
 
-def primary_of(site: SitePair, loaded: Sequence[str]) -> str:
+def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ()) -> str:
     """The metric that decides, of the classes that are loaded after all.
 
+    Of those that ask at a fixed rate (``paced``) the rate says nothing, and the mean does.
     Errors: UndecidedError where another was asked for.
     """
     head = site.primary_metric.partition(".")[0]
+    if head in paced and not site.is_primary_given:
+        return f"{head}.mean"
     if head in loaded or head in _NO_CLASSES:
         return site.primary_metric
     if site.is_primary_given:

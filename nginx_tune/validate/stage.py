@@ -43,7 +43,7 @@ from nginx_tune.validate.client_limits import ClientLimits
 from nginx_tune.validate.entries import NO_FILES_HINT
 from nginx_tune.validate.further import Further, entry_questions, find_further
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
-from nginx_tune.validate.replay_data import Replay, make_replay
+from nginx_tune.validate.replay_data import Replay, make_replay, without_foreign_lengths
 from nginx_tune.validate.replayed_files import Placing, passes_of
 from nginx_tune.validate.site import SitePair, primary_of, without_files
 from nginx_tune.validate.site_load import (
@@ -150,7 +150,7 @@ def open_stage(
         view=view,
     )
     files = _files(session, site, own)
-    classes = _replayed(site.classes, replay)
+    classes = _replayed(site, replay, walls.directory)
     arms = [
         Arm(
             name=name,
@@ -187,7 +187,7 @@ def open_stage(
         has_silent=has_silent,
         asks_both=changing is None,
     )
-    if further.files[:1] != files[:1]:
+    if list(further.files) != list(files):
         files = list(further.files)
         arms = [replace(arm, prime=hot_urls(classes, files)) for arm in arms]
     classes = [item for item in classes if _is_served(item, further)]
@@ -205,8 +205,14 @@ def open_stage(
         )
         for arm, entry in zip(arms, site.entries, strict=True)
     }
-    if not classes and not any(further.classes.values()):
-        raise _nothing_loaded(site, further)
+    paced: Sequence[str] = ()
+    above: Mapping[str, str] = {}
+    limits = ClientLimits(site.trees, of_all=True) if changing is None else None
+    if limits is not None:
+        plans, paced, above = limits.below(plans)
+        arms = [replace(arm, limited=limits.statuses_of(plans[arm.name])) for arm in arms]
+    if not plans["candidate"].classes:
+        raise _nothing_loaded(site, further, above)
     names = [item.name for item in plans["candidate"].classes]
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
@@ -221,10 +227,10 @@ def open_stage(
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
         *(_failing(session, arms[0], site, files) if changing is not None and classes else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
-        *asked_notes(further.asked, _unloaded(site, further)),
+        *asked_notes(further.asked, {**_unloaded(site, further), **above}),
         *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
-        *(ClientLimits(site.trees).notes(plans["candidate"]) if changing is None else []),
+        *(limits.notes(plans["candidate"], paced) if limits else []),
         *site.load.notes,
         *(replay.notes if replay else []),
         *planned.notes,
@@ -238,7 +244,7 @@ def open_stage(
         [*map(shown, gone)],
         {**entry_questions(site, files), **further.questions},
         has_silent,
-        primary_of(site, names),
+        primary_of(site, names, paced),
     )
 
 
@@ -309,8 +315,8 @@ def _failing(session: Session, arm: Arm, site: SitePair, files: Sequence[ServedF
     return [f"{question.url} {said_of(answer.status)}: requests for files fail before any change"]
 
 
-def _nothing_loaded(site: SitePair, further: Further) -> UndecidedError:
-    refused = {**site.left_out, **further.refused, **further.lost}
+def _nothing_loaded(site: SitePair, further: Further, above: Mapping[str, str]) -> UndecidedError:
+    refused = {**site.left_out, **further.refused, **further.lost, **above}
     empty = dict.fromkeys(map(shown, site.without_files), "no readable files to ask for")
     why = "; ".join(f"{label}: {reason}" for label, reason in {**empty, **refused}.items())
     return UndecidedError(
@@ -342,11 +348,19 @@ def _on_disk(
     return lab_files(session, directory) if session.lab.disks else own
 
 
-def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[ScenarioClass]:
-    return [
-        replace(item, manifest=replay.manifest) if replay and item.manifest else item
-        for item in classes
-    ]
+def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[ScenarioClass]:
+    """The classes with the requests that are left of a manifest."""
+    manifest = site.load.manifest
+    if replay:
+        manifest = replay.manifest
+    elif manifest:
+        passes = [
+            passes_of(tree, one.server) for tree, one in zip(site.trees, site.entries, strict=True)
+        ]
+        manifest = without_foreign_lengths(
+            Path(manifest), directory, lambda path: any(one(path) for one in passes)
+        )
+    return [replace(item, manifest=manifest) if item.manifest else item for item in site.classes]
 
 
 def _seen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -14,23 +15,29 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.lab import Start
+from nginx_tune.documents.loadplan import LoadClass, Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Environment, Stopped
+from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.experiment import find_warmup, run_pairs
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.objective import search_arms
+from nginx_tune.experiment.operations import Question
 from nginx_tune.experiment.sequential import Deadline, Looking
 from nginx_tune.experiment.site_files import has_files, shown
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.nginx.binary import LinkedBuild, build_differences
+from nginx_tune.prove.failing import unjudged_classes
 from nginx_tune.prove.interim import FIRST_ALPHA
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
 from nginx_tune.validate.entries import SiteFiles
+from nginx_tune.validate.replay_data import asked_of
+from nginx_tune.validate.sampled import unexpected
 from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.stage import Stage, open_stage
 from nginx_tune.validate.stage_notes import packet_warnings
@@ -259,6 +266,58 @@ def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides
     )
 
 
+_ASKED_AT_ONCE = 1000
+_MOST_ASKED = 20_000
+
+
+class _FirstBlocks:
+    """Ends a run where the first block of an arm shows that a class cannot be judged.
+
+    The URL that it fails at is found by asking for one after the other. What does not fail again
+    may be an accident of that block, and its pair is discarded as any other.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._seen: set[str] = set()
+
+    def __call__(self, block: Measurement) -> None:
+        """Look at a block.
+
+        Errors: UndecidedError.
+        """
+        arm = block.arm or ""
+        if arm in self._seen:
+            return
+        self._seen.add(arm)
+        plan = self._stage.experiment.plans[arm]
+        for name, why in unjudged_classes(block).items():
+            item = next(one for one in plan.classes if one.name == name)
+            if said := self._fault(arm, item, item.target or plan.target):
+                raise UndecidedError(
+                    f"{name}: {why} with the {arm}: {said}",
+                    hint="take that request out of the manifest, or record it anew"
+                    if item.paths.manifest
+                    else f"leave '{name}' out: --dry-run prints the load as a file to change, and "
+                    "'scenario run' takes it",
+                )
+
+    def _fault(self, arm: str, item: LoadClass, target: Target) -> str:
+        """The first URL of a class with what it is answered; empty where all are as they should."""
+        by_name = {one.name: one for one in self._stage.experiment.arms}
+        asked = dict(islice(asked_of(item), _MOST_ASKED))
+        whole = list(asked)
+        for start in range(0, len(whole), _ASKED_AT_ONCE):
+            urls = whole[start : start + _ASKED_AT_ONCE]
+            answers = self._stage.session.survey(
+                by_name[arm], [Question(target=target, url=url) for url in urls]
+            )
+            for url, answer in zip(urls, answers, strict=True):
+                if answer.was_asked and (said := unexpected(item, asked[url], answer)):
+                    return f"{target.host} {shown(url)} {said}"
+        return ""
+
+
 def _measure(
     stage: Stage,
     spec: ExperimentSpec,
@@ -267,6 +326,7 @@ def _measure(
     progress: Callable[[str], None],
 ) -> None:
     session, experiment = stage.session, stage.experiment
+    first = _FirstBlocks(stage)
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
     trial = 0 if warmup is not None else len(experiment.arms)
     checked = len(experiment.arms) * spec.pairs if spec.self_check else 0
@@ -280,6 +340,7 @@ def _measure(
             duration=duration,
             seed=spec.seed,
             progress=part_of(progress, 0, whole),
+            heeds=first,
         )
     experiment = experiment.for_seconds(warmup=warmup, duration=duration)
     if spec.self_check:
@@ -290,6 +351,7 @@ def _measure(
             pairs=spec.pairs,
             seed=spec.seed + 1000,
             progress=part_of(progress, trial, whole),
+            heeds=first,
         )
     run_pairs(
         session,
@@ -299,6 +361,7 @@ def _measure(
         progress=part_of(progress, trial + checked, whole),
         goes_on=measured.looking.wants_more if measured.looking else None,
         into=measured.blocks,
+        heeds=first,
     )
     if spec.objectives:
         measured.capacities = search_arms(

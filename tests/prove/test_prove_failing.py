@@ -10,6 +10,7 @@ from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import ExitStatus
+from nginx_tune.prove.failing import unjudged_classes, with_limits
 from nginx_tune.prove.verdict import judge, verdict_status
 from nginx_tune.report.verdict import verdict_sentence
 
@@ -73,3 +74,58 @@ def test_a_candidate_that_fails_is_called_so(
     sentence = verdict_sentence(judge(blocks, primary_metric=RATE))
     assert sentence.startswith(said)
     assert (", but it is worse: hot: at least 98 %" in sentence) is (pairs == 6)
+
+
+def limited(blocks: list[Measurement], *refused: int, **others: int) -> list[Measurement]:
+    """The blocks with so many requests refused beside a hundred good ones, by turns."""
+
+    def changed(block: Measurement, count: int) -> Measurement:
+        part: Any = msgspec.structs.replace(
+            block.classes["hot"],
+            requests=100,
+            errors={"status": count + others.get("status", 0), "reset": 1},
+            statuses={"200": 100, "429": count},
+        )
+        block = msgspec.structs.replace(block, classes={"hot": part})
+        return with_limits(block, {"hot": [429], "gone": [503]})
+
+    return [changed(block, refused[index % len(refused)]) for index, block in enumerate(blocks)]
+
+
+def test_a_faster_candidate_that_meets_a_limit_more_often_is_better(
+    make_blocks: MakeBlocks,
+) -> None:
+    blocks = limited(make_blocks([(100.0, 600.0)] * 6), 10, 800)
+    gates = ["hot.limited <= 100", "hot.errors <= 6"]
+    verdict = judge(blocks, primary_metric=RATE, requires=gates)
+    assert verdict.outcome == "better"
+    assert [gate.passed for gate in verdict.gates] == [False, True]
+    (said,) = [one for one in verdict.warnings if "limit" in one]
+    assert said.startswith("hot: 60 of 666 (baseline) and 4,800 of 5,406 (candidate) requests")
+    assert "hot.limited" not in [one.name for one in verdict.metrics]
+
+
+def test_what_no_limit_answers_stays_a_failure(make_blocks: MakeBlocks) -> None:
+    (block, _) = limited(make_blocks([(100.0, 100.0)]), 5, status=3)
+    assert block.classes["hot"].errors == {"reset": 1, "status": 3}
+    assert block.classes["hot"].limited == 5
+
+
+@each_row(
+    ("arm", "errors", "requests", "said"),
+    [
+        ("baseline", {"length": 3}, 900, "3 responses had another length than the file"),
+        ("candidate", {"range": 1}, 900, "1 responses were another part"),
+        ("baseline", {"status": 900}, 100, "900 of 1,000 requests failed"),
+        ("candidate", {"status": 900}, 100, ""),
+        ("baseline", {"status": 90}, 910, ""),
+    ],
+)
+def test_a_block_that_tells_nothing_of_a_class_is_known_at_once(
+    make_blocks: MakeBlocks, arm: str, errors: dict[str, int], requests: int, said: str
+) -> None:
+    (block, _) = make_blocks([(100.0, 100.0)])
+    part = msgspec.structs.replace(block.classes["hot"], errors=errors, requests=requests)
+    block = msgspec.structs.replace(block, arm=arm, classes={"hot": part})
+    found = unjudged_classes(block)
+    assert [text.startswith(said) for text in found.values()] == ([True] if said else [])

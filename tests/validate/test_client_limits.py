@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+from rows import each_row
+
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.validate.client_limits import ClientLimits
@@ -10,9 +15,10 @@ ZONE = "limit_req_zone $binary_remote_addr zone=r:1m rate=10r/s;"
 AT = Target(address="127.0.0.1", port=80, host="a.test")
 
 
-def limits(http: str) -> ClientLimits:
-    texts = ("events {} http { }", f"events {{}} http {{ {http} }}")
-    return ClientLimits([parse_text(text, file="/n/nginx.conf") for text in texts])
+def limits(http: str, before: str = "", *, of_all: bool = False) -> ClientLimits:
+    texts = (f"events {{}} http {{ {before} }}", f"events {{}} http {{ {http} }}")
+    trees = [parse_text(text, file="/n/nginx.conf") for text in texts]
+    return ClientLimits(trees, of_all=of_all)
 
 
 def server(body: str, listen: str = "80", name: str = "a.test") -> str:
@@ -90,7 +96,71 @@ def test_what_it_refused_is_told_with_its_rate_where_it_refused_something() -> N
     assert found.met(plan, {}) == []
     (note,) = found.notes(plan)
     assert note == (
-        "limits for each client (limit_req zone=r (10r/s for each $binary_remote_addr) of a.test): "
+        "limits (limit_req zone=r (10r/s for each $binary_remote_addr) of a.test): "
         "all load comes from one address, which they meet as one client"
     )
     assert limits(server("location / { }")).notes(plan) == []
+
+
+def plan(*classes: LoadClass) -> LoadPlan:
+    return LoadPlan(target=AT, classes=list(classes), duration_seconds=1.0)
+
+
+def load(name: str, url: str, **arrivals: Any) -> LoadClass:
+    arrivals = arrivals or {"kind": "closed", "users": 4, "think_seconds": 0.02}
+    return LoadClass(
+        name=name,
+        arrivals=Arrivals(**arrivals),
+        paths=Paths(kind="fixed", paths=[url]),
+        connections=4,
+    )
+
+
+ALL = "limit_req_zone $server_name zone=r:1m rate=%s; server { listen 80; %s }"
+
+
+@each_row(
+    ("http", "before", "asked"),
+    [
+        # Only the location that is asked, at four fifths of the rate; the lower of both arms.
+        (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"), "", {"hot": None, "v1": 16.0}),
+        (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"),
+         ALL % ("10r/s", "location /v1/ { limit_req zone=r; }"), {"hot": None, "v1": 8.0}),
+        # All classes of a zone share it.
+        (ALL % ("100r/s", "limit_req zone=r;"), "", {"hot": 40.0, "v1": 40.0}),
+        # A rate that the load cannot come to, and one that leaves too few answers.
+        (ALL % ("900r/s", "limit_req zone=r;"), "", {"hot": None, "v1": None}),
+        (ALL % ("30r/m", "location /v1/ { limit_req zone=r; }"), "", {"hot": None}),
+        # A key that nothing of the load has.
+        (ALL.replace("$server_name", "$cookie_a") % ("1r/s", "limit_req zone=r;"), "",
+         {"hot": None, "v1": None}),
+    ],
+)  # fmt: skip
+def test_the_load_stays_below_a_limit(
+    http: str, before: str, asked: dict[str, float | None]
+) -> None:
+    whole = plan(load("hot", "/a"), load("v1", "/v1/"))
+    found = limits(http, before, of_all=True).below({"baseline": whole, "candidate": whole})
+    for made in found.plans.values():
+        assert {one.name: one.arrivals.rate_per_second for one in made.classes} == asked
+    assert set(found.paced) == {name for name, rate in asked.items() if rate}
+    assert bool(found.refused) is ("v1" not in asked)
+    assert all("v1 (/v1/)" in label for label in found.refused)
+
+
+def test_no_more_are_asked_at_once_than_a_limit_lets_pass() -> None:
+    zone = "limit_conn_zone $binary_remote_addr zone=c:1m; server { listen 80; limit_conn c 3; }"
+    many = load("m", "/m", kind="poisson", rate_per_second=500.0)
+    found = limits(zone).below({"baseline": plan(load("hot", "/a"), many)})
+    hot, other = found.plans["baseline"].classes
+    assert (hot.connections, hot.arrivals.users, other.connections) == (1, 1, 1)
+    assert (found.paced, found.refused) == ([], {})
+
+
+def test_recorded_requests_keep_their_times() -> None:
+    recorded = msgspec.structs.replace(
+        load("site", "/v1/", kind="replay"), paths=Paths(kind="manifest", manifest="m")
+    )
+    http = ALL % ("20r/s", "limit_req zone=r;")
+    found = limits(http, of_all=True).below({"baseline": plan(recorded)})
+    assert found.plans["baseline"].classes == [recorded]

@@ -1,0 +1,97 @@
+"""``validate`` learns what answers before it measures, on a real nginx."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = pytest.mark.needs("root", "nginx", "probe")
+
+SHORT = ("--pairs", "1", "--warmup", "100ms", "--accept-inconclusive", "--no-store", "-f", "json")
+PHP = """
+root TOP/www; index index.php; location / { try_files $uri $uri/ /index.php?$args; }
+location ~ [.]php$ { fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+    try_files $uri =404; fastcgi_pass unix:TOP/php.sock; }
+location ~* [.](js|css|jpg)$ { expires max; }
+location = /setup.txt { deny all; }
+location ^~ /old/ { return 301 /; }
+location ~ [.]html$ { ssi on; sub_filter_once off; sub_filter x yy; }
+"""
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    for name in ("index.php", "a.php", "b.php", "i.jpg", "s.js", "t.css", "setup.txt", "old/o.js",
+                 "p.html", "q.html"):  # fmt: skip
+        file = tmp_path / "www" / name
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_bytes(b"x" * 3000)
+    return tmp_path
+
+
+def validated(
+    run_cli: RunCli, top: Path, body: str, *more: str, around: str = "", duration: str = "1s"
+) -> subprocess.CompletedProcess[str]:
+    for name, sendfile in (("old", "off"), ("new", "on")):
+        text = (
+            f"user root; error_log {top}/e.log; events {{}} http {{ access_log off; {around} "
+            f"server {{ listen 18195; server_name a.test; sendfile {sendfile}; {body} }} }}"
+        )
+        (top / f"{name}.conf").write_text(text.replace("TOP", str(top)))
+    files = (top / "new.conf", "--against", top / "old.conf")
+    return run_cli("-q", "validate", *files, *SHORT, "--duration", duration, *more)
+
+
+def test_a_php_site_is_measured_by_its_files_and_its_application(
+    run_cli: RunCli, top: Path
+) -> None:
+    gates = ("--require", "total.errors == 0", "--require", "cold.requests > 0")
+    run = validated(run_cli, top, PHP, *gates)
+    assert run.returncode == 0, run.stderr + run.stdout
+    verdict: dict[str, Any] = json.loads(run.stdout)
+    assert verdict["environment"]["discarded_pairs"] == 0
+    measured = {one["name"].partition(".")[0] for one in verdict["metrics"]}
+    assert {"hot", "cold", "a-test-php"} <= measured
+    said = "; ".join(verdict["environment"]["differences"])
+    assert "2 more: a stub answers in an application's place with 2048 bytes" in said
+    assert "not loaded: a.test /setup.txt: answers 403" in said
+    assert "not loaded: a.test /old/o.js: answers 301" in said
+
+
+def test_a_limit_s_refusals_are_no_failures_and_the_load_stays_below_it(
+    run_cli: RunCli, top: Path
+) -> None:
+    """Without a burst two requests of one moment are one too many, at whatever rate."""
+    limit = "limit_req zone=r; limit_req_status 429;"
+    zone = "limit_req_zone $binary_remote_addr zone=r:1m rate=100r/s;"
+    gates = ("--require", "total.errors == 0", "--require", "total.limited > 0")
+    run = validated(run_cli, top, f"root TOP/www; {limit}", *gates, around=zone)
+    assert run.returncode == 0, run.stderr + run.stdout
+    verdict: dict[str, Any] = json.loads(run.stdout)
+    assert verdict["primary_metric"] == "hot.mean"
+    (said,) = [one for one in verdict["environment"]["differences"] if one.startswith("limits")]
+    assert "rate" not in said
+    assert "asked below them: cold 40/s, hot 40/s" in said
+    assert [one for one in verdict["warnings"] if "refused by a limit" in one]
+
+
+def test_what_the_sample_missed_ends_the_run_with_its_url(run_cli: RunCli, top: Path) -> None:
+    """One file of many is another server's answer, which no location tells apart."""
+    for number in range(40):
+        (top / f"www/f{number}.css").write_bytes(b"x" * 3000)
+    around = "map $uri $other { default 0; ~f37.css 1; } upstream app { server 127.0.0.1:19193; }"
+    body = "root TOP/www; location / { if ($other) { proxy_pass http://app; } }"
+    run = validated(run_cli, top, body, around=around)
+    assert run.returncode == 4
+    assert run.stdout == ""
+    (line,) = run.stderr.splitlines()
+    assert "cold: " in line
+    assert "a.test /f37.css is answered with 2048 bytes by a stub in the place of 3000" in line
+    assert "--dry-run prints the load as a file to change" in line
