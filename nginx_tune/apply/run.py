@@ -423,6 +423,7 @@ class _Change:
                 seconds=self._wish.watch_seconds,
             )
         finally:
+            self._notes += [f"logged before the change too: {one}" for one in logs.seen_before]
             logs.close()
 
     def _check_still(self, found: Sequence[Examined]) -> None:

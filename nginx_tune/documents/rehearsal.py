@@ -78,6 +78,8 @@ class Turnover(Part, frozen=True, kw_only=True):
     """nginx's own line, or what was seen."""
     faults: list[str] = []
     """Emergencies and alerts beside, of a change that was taken."""
+    faults_before: list[str] = []
+    """Those that workers had logged before the change too: they are not its."""
     first_answers: list[FirstAnswer] = []
     workers_before: int = 0
     workers_after: int = 0

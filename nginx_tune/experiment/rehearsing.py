@@ -151,6 +151,7 @@ class _Turn:
         logs = Logs(
             [*request.error_logs, str(server.stderr_path), str(server.next_stderr_path())],
             opening=server.open_log,
+            begins=server.log_begins,
         )
         for one in (server.master, *before):
             logs.number_of(one)
@@ -185,6 +186,7 @@ class _Turn:
             outcome="down" if is_down else taken.outcome,
             reason=taken.reason or "; ".join(unanswered),
             faults=list(taken.faults),
+            faults_before=list(logs.seen_before),
             first_answers=found,
             workers_before=len(before),
             workers_after=len(taken.workers),

@@ -41,6 +41,8 @@ class ScratchServer:
         self._doors_lock = threading.Lock()
         self._over = threading.Event()
         self.master = Process(pid=0, start_ticks=0)
+        self.log_begins: dict[str, int] = {}
+        """Where the error logs begin to tell of the latest start."""
 
     @property
     def goes_to_the_background(self) -> bool:
@@ -61,6 +63,8 @@ class ScratchServer:
         self._lab.enclosure.make_room(filter(None, (one.unix for one in targets)))
         target = request.plan.target
         self._starts += 1
+        enclosure = self._lab.enclosure
+        self.log_begins = {path: enclosure.written_bytes(path) for path in request.error_logs}
         instance = start_instance(
             program,
             Path(request.arm.conf_path),

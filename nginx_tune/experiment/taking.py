@@ -105,7 +105,8 @@ class Taking:
             )
         except NginxTuneError as error:
             return Taken("down", error.message)
-        faults = bad_lines(logs.lines()[seen:], ours=None, old=frozenset())
+        found = bad_lines(logs.lines()[seen:], ours=None, old=frozenset())
+        faults = logs.new_faults(found, self._before)
         return Taken("taken", faults=tuple(faults), workers=workers)
 
     def _await_taken(self) -> Taken:

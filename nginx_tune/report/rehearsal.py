@@ -247,6 +247,7 @@ def _details_of(one: Turnover) -> list[str]:
     counted = [f"{name} {value}" for name, value in sorted(one.counters.items()) if value]
     lines += [f"the kernel counted {', '.join(counted)}"] if counted else []
     lines += [f"told beside: {plain(fault)}" for fault in one.faults[:_MOST_FAULTS]]
+    lines += [f"seen before the change too: {plain(line)}" for line in one.faults_before]
     lines += [f"log: {plain(line)}" for line in one.log_examples]
     flags = dict.fromkeys(plain(flag.partition(":")[0]) for flag in one.flags)
     lines += [f"the load's figures are worth less: {', '.join(flags)}"] if flags else []

@@ -43,7 +43,7 @@ class Readiness(NamedTuple):
 def logged_faults(
     logs: Logs, master: Process, before: frozenset[Process], now: frozenset[Process]
 ) -> list[str]:
-    """Emergencies and alerts of the master and of the new workers."""
+    """Emergencies and alerts of the master and of the new workers that are new."""
     return _faults(logs.lines(), logs, master, before, now)
 
 
@@ -55,7 +55,8 @@ def _faults(
     now: frozenset[Process],
 ) -> list[str]:
     ours = {logs.number_of(one) for one in (master, *now)}
-    return bad_lines(lines, ours=ours, old={logs.number_of(one) for one in before})
+    found = bad_lines(lines, ours=ours, old={logs.number_of(one) for one in before})
+    return logs.new_faults(found, before)
 
 
 def await_workers(

@@ -6,13 +6,15 @@ import mmap
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from nginx_tune.turnover.model_process import Process
-from nginx_tune.turnover.parse_reload import ClientText, is_fault
+from nginx_tune.turnover.parse_reload import ClientText, fault_kind, is_fault, known_faults
 
 _MOST_LOG_BYTES = 4 << 20
+_ROTATED = ".1"
+"""Behind the name of a log: the one before it. Source: logrotate(8)."""
 _MOST_DOUBTFUL = 100
 
 
@@ -37,8 +39,9 @@ def _own_number(pid: int) -> int:
 class _Log:
     """One log, followed by its name and by the file that it was."""
 
-    def __init__(self, path: str, opening: Opening, *, only_own: bool) -> None:
+    def __init__(self, path: str, opening: Opening, *, only_own: bool, begin: int | None) -> None:
         self.path = path
+        self._begin = begin
         self._opening = opening
         self._only_own = only_own
         self.doubtful: deque[bytes] = deque(maxlen=_MOST_DOUBTFUL)
@@ -51,15 +54,42 @@ class _Log:
         self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
 
-    def _open(self) -> int | None:
+    def _open(self, behind: str = "") -> int | None:
         try:
-            descriptor = self._opening(self.path)
+            descriptor = self._opening(self.path + behind)
         except OSError:
             return None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             return None
         return descriptor
+
+    def lines_before(self) -> list[bytes]:
+        """The emergencies and alerts that stood there already, in the log before it too.
+
+        The search is bounded, and by ``begin`` where that is given.
+        """
+        if self._file is None:
+            return []
+        found = self._faults_of(os.dup(self._file), self._at, self._begin or 0)
+        if self._begin is None and (older := self._open(_ROTATED)) is not None:
+            found = self._faults_of(older, os.fstat(older).st_size, 0) + found
+        return found
+
+    def _faults_of(self, descriptor: int, end: int, begin: int) -> list[bytes]:
+        """Those of a part of a file, which is closed."""
+        try:
+            at = max(begin, end - _MOST_LOG_BYTES)
+            clients = ClientText(at or None)
+            found = []
+            for line in os.pread(descriptor, end - at, at).split(b"\n")[:-1]:
+                is_ours = clients.is_free(at, line) or not self._only_own
+                if is_ours and (b" [alert] " in line or b" [emerg] " in line):
+                    found.append(line)
+                at += len(line) + 1
+            return found
+        finally:
+            os.close(descriptor)
 
     def new_lines(self) -> list[bytes]:
         """What was written since the last time, also to a file that has taken its place."""
@@ -99,20 +129,39 @@ class Logs:
     From the zones on an emergency of a reload stands in the new log, the end of the old one says
     only that it is tried. Source: ngx_init_cycle (the log is changed before the sockets are).
     With ``only_own`` the lines that a client may have written are left out (``ClientText``).
+    ``begins`` are by the log where it begins to tell of this nginx.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, opening: Opening = _open_plainly, only_own: bool = False
+        self,
+        paths: Sequence[str],
+        *,
+        opening: Opening = _open_plainly,
+        only_own: bool = False,
+        begins: Mapping[str, int] | None = None,
     ) -> None:
-        self._logs = [_Log(path, opening, only_own=only_own) for path in dict.fromkeys(paths)]
+        self._logs = [
+            _Log(path, opening, only_own=only_own, begin=(begins or {}).get(path))
+            for path in dict.fromkeys(paths)
+        ]
+        self._before = [line for log in self._logs for line in log.lines_before()]
         self._lines: list[bytes] = []
         self._numbers: dict[Process, int] = {}
+        self.seen_before: dict[str, None] = {}
+        """Emergencies and alerts that came again, and are not the change's."""
 
     def lines(self) -> list[bytes]:
         """Every line since the beginning."""
         for log in self._logs:
             self._lines += log.new_lines()
         return self._lines
+
+    def new_faults(self, faults: Sequence[str], old: Collection[Process]) -> list[str]:
+        """The faults that workers ``old`` had not logged before the change."""
+        known = known_faults(self._before, serving={self.number_of(one) for one in old})
+        again = [text for text in faults if fault_kind(text) in known]
+        self.seen_before |= dict.fromkeys(again)
+        return [text for text in faults if text not in again]
 
     def doubtful_lines(self) -> list[bytes]:
         """Emergencies and alerts left out: they may say why something is so, never that it is."""

@@ -23,6 +23,8 @@ _OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\
 _MOST_MESSAGE_BYTES = 4096
 """Source: NGX_MAX_ERROR_STR (ngx_log.h): 2,048, but some distributors build it with 4,096."""
 _NUMBER = re.compile(r"[0-9]+")
+_VARYING = re.compile(r"(\*|#|connection |RLIMIT_[A-Z]+, )[0-9]+")
+"""Connections, sockets, and the limit that may not be raised."""
 _MOST_LINES = 8
 _ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
 _MOST_TEXT = 300
@@ -81,6 +83,24 @@ def bad_lines(
         text = f"[{match['level'].decode()}] {match['text'].decode(errors='replace')}"
         found.append(text[:_MOST_TEXT])
     return list(dict.fromkeys(found))
+
+
+def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozenset[str]:
+    """The emergencies and alerts that workers ``serving`` before a change have logged, by kind.
+
+    Those of a master are of its reloads, and those of other workers may be of a change that was
+    taken back: neither stands for how things are. The end of a process is no state either.
+    """
+    return frozenset(
+        fault_kind(text)
+        for text in bad_lines(lines, ours=serving, old=())
+        if not _ENDED.search(text.encode())
+    )
+
+
+def fault_kind(text: str) -> str:
+    """A line of ``bad_lines`` without the numbers that differ where the cause is the same."""
+    return _VARYING.sub(r"\1", text.partition(", client: ")[0])
 
 
 def notable_lines(lines: Iterable[bytes]) -> list[str]:

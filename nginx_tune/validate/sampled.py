@@ -49,7 +49,7 @@ class Batch(NamedTuple):
         return [self.files[at] for at in sorted({0, last // 2, last})[:_EACH]]
 
 
-class Settled(NamedTuple):
+class LearntFiles(NamedTuple):
     """What is loaded of a batch."""
 
     files: list[ServedFile]
@@ -92,7 +92,7 @@ def _by_ending(files: Sequence[ServedFile]) -> list[list[ServedFile]]:
     return list(found.values())
 
 
-def settle(batch: Batch, answers: Answers) -> Settled:
+def settle(batch: Batch, answers: Answers) -> LearntFiles:
     """What is loaded, by the answers so far.
 
     Where all that were asked for come as they lie on the disk, so do the others. Where they come
@@ -107,17 +107,17 @@ def settle(batch: Batch, answers: Answers) -> Settled:
         else:
             served.append(ServedFile(file.url, length))
     if not reasons and served == [file for file, _ in known]:
-        return Settled(batch.files, {}, [])
+        return LearntFiles(batch.files, {}, [])
     if not served:
-        return Settled([], _told(reasons, len(batch.files) - len(known)), [])
+        return LearntFiles([], _told(reasons, len(batch.files) - len(known)), [])
     unasked = [file for file in batch.files if file.url not in answers]
     if unasked and len(known) <= _EACH:
-        return Settled([], {}, unasked[:_MOST_AGAIN])
+        return LearntFiles([], {}, unasked[:_MOST_AGAIN])
     refused = _told(reasons, 0)
     if unasked:
         label = f"{unasked[0].url} and {len(unasked) - 1} more"
         refused[label] = "not asked for: files beside them are answered otherwise"
-    return Settled(served, refused, [])
+    return LearntFiles(served, refused, [])
 
 
 def _told(reasons: Mapping[str, str], more: int) -> dict[str, str]:

@@ -317,3 +317,29 @@ def test_a_certificate_that_workers_cannot_load_is_taken_back(make_site: Make, r
     assert applied.outcome == "rolled_back"
     assert "TLS fails" in applied.reason
     assert snapshot(site.tree) == before
+
+
+LIMIT = "worker_rlimit_nofile {};"
+"""Above fs.nr_open nobody may raise it, root neither: nginx logs an alert and serves on."""
+
+
+def test_an_alert_that_was_there_before_is_not_the_change_s(make_site: Make) -> None:
+    limit = LIMIT.format(2_000_000_000)
+    site = make_site(top=limit)
+    applied = site.apply({"nginx.conf": site.text(limit, http="keepalive_timeout 33s;")})
+    assert applied.outcome == "kept", applied.reason
+    (said,) = applied.notes
+    assert "logged before the change too: [alert] setrlimit(RLIMIT_NOFILE, 2000000000)" in said
+    # Also where its log was rotated since, and it is another limit that may not be raised either.
+    (site.root / "error.log").rename(site.root / "error.log.1")
+    applied = site.apply({"nginx.conf": site.text(LIMIT.format(2_000_000_001))})
+    assert applied.outcome == "kept", applied.reason
+
+
+def test_an_alert_that_is_new_takes_the_change_back_each_time(make_site: Make) -> None:
+    """Also the second time: that of the workers that were taken back is not how things are."""
+    site = make_site()
+    for _ in range(2):
+        applied = site.apply({"nginx.conf": site.text(LIMIT.format(2_000_000_000))})
+        assert applied.outcome == "rolled_back"
+        assert "[alert] setrlimit(RLIMIT_NOFILE, 2000000000) failed" in applied.reason

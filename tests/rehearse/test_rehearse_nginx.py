@@ -337,3 +337,21 @@ def _processes_with(word: str) -> list[str]:
         if word in text:
             found.append(text)
     return found
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--restart",), marks=pytest.mark.thorough)])
+def test_an_alert_that_was_there_before_does_not_fail_a_change(
+    run_cli: RunCli, place: Path, more: tuple[str, ...]
+) -> None:
+    """Above fs.nr_open the limit may not be raised: nginx logs an alert and serves on."""
+    limit = "worker_rlimit_nofile 2000000000;"
+    old = site(place, "limited", top=limit)
+    new = site(place, "limited-too", top=limit, http="keepalive_timeout 33s;")
+    for turn in rehearsed(run_cli, old, new, *NO_LOAD, *more, "--no-back")["turnovers"]:
+        assert turn["faults"] == []
+        assert ["setrlimit" in one for one in turn["faults_before"]] == [True]
+    plain = site(place, "unlimited")
+    found = rehearsed(run_cli, plain, new, *NO_LOAD, *more, "--no-back", status=1)
+    for turn in found["turnovers"]:
+        assert "setrlimit(RLIMIT_NOFILE, 2000000000) failed" in turn["faults"][0]
+        assert turn["faults_before"] == []
