@@ -68,6 +68,10 @@ class Instance(Part, frozen=True, kw_only=True):
     other_mount_namespace: bool | None = None
 
 
+IN_CONTAINER = "in a container or a chroot"
+"""In the reason of a master that has another root than who looks."""
+
+
 class NginxCandidate(Part, frozen=True, kw_only=True):
     """An nginx that could have been meant."""
 

@@ -31,6 +31,7 @@ Slot = Literal[
     "server",
     "upstream",
     "round_trip",
+    "user_agent",
 ]
 """What a field of a line is for; ``time`` is any of the three forms, ``http3`` is set for HTTP/3
 alone, ``round_trip`` is in microseconds."""

@@ -279,6 +279,8 @@ def _refuse(files: LogFiles, plan: LearnPlan, tally: Tally) -> None:
         raise UsageError(f"{names}: empty")
     if tally.lines <= len(files.broken):  # the beginning of a line each
         raise UsageError(f"{'; '.join(files.broken)}, before the end of its first line")
+    if set(tally.refused) == {"own"}:
+        raise UsageError(f"{names}: all {tally.lines:,} requests are nginx-tune's own")
     reason, refusal = max(tally.refused.items(), key=lambda item: item[1].lines)
     raise UsageError(
         f"{names}: none of {tally.lines:,} lines is in the log format '{plan.format.name}' "
@@ -294,6 +296,7 @@ REASONS = {
     "time": "its time is none",
     "status": "its status is no number of three digits",
     "bytes": "its size is no number",
+    "own": "nginx-tune's own request",
 }
 
 

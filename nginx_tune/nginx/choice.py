@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from nginx_tune.documents.facts import Nginx, NginxCandidate
+from nginx_tune.documents.facts_nginx import IN_CONTAINER
 from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
 from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.nginx_names import NAMES
@@ -195,12 +196,12 @@ def _running(
 
 def _why(one: Eligibility, *, is_chosen: bool) -> str:
     if not is_chosen:
-        reason = "another one came first" if one.may_run else "it runs in a container or a chroot"
+        reason = "another one came first" if one.may_run else f"it runs {IN_CONTAINER}"
         return one.refused or reason
     if one.refused:
         return f"--pid names it, but its program is only read: {one.refused}"
     does = "it reads this configuration" if one.reads else "it runs"
-    return does if one.may_run else f"{does} in a container or a chroot: its program is only read"
+    return does if one.may_run else f"{does} {IN_CONTAINER}: its program is only read"
 
 
 def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:

@@ -174,11 +174,11 @@ def flag_warnings(blocks: Blocks) -> list[str]:
     for pair in blocks.pairs:
         for half in (pair.baseline, pair.candidate):
             for flag in half.flags:
-                seen.setdefault(f"{half.arm}, {_subject(flag)}", []).append(flag)
+                subject, said = _parted(half, flag)
+                seen.setdefault(f"{half.arm}, {subject}", []).append(said)
     return [
-        f"{subject} in {len(flags)} of {len(blocks.pairs)} blocks, first: "
-        + flags[0].rpartition(": ")[2]
-        for subject, flags in seen.items()
+        f"{subject} in {len(said)} of {len(blocks.pairs)} blocks, first: {said[0]}"
+        for subject, said in seen.items()
     ]
 
 
@@ -235,9 +235,11 @@ def _is_warning(flag: str) -> bool:
     return _word(flag) in _RESULT_FLAGS + _LOAD_FLAGS + _HOST_FLAGS
 
 
-def _subject(flag: str) -> str:
-    """The stable words in front of a flag's sentence: the flag and the class."""
-    return flag.rpartition(": ")[0].replace(": ", " of ") or flag
+def _parted(block: Measurement, flag: str) -> tuple[str, str]:
+    """The stable words in front of a flag's sentence, the flag and the class; and the sentence."""
+    word, _, rest = flag.partition(": ")
+    name, _, said = rest.partition(": ")
+    return (f"{word} of {name}", said) if name in block.classes else (word, rest or flag)
 
 
 _TWO = ("baseline", "candidate")

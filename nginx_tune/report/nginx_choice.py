@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.facts_nginx import IN_CONTAINER
 from nginx_tune.report.text import plain
 
 MOST_OTHERS = 8
@@ -25,9 +26,18 @@ def choice_lines(nginx: Nginx) -> list[str]:
 
 
 def is_doubtful(nginx: Nginx) -> bool:
-    """Whether another one could have been meant, where none was named."""
-    is_named = any(one.chosen and one.source == "named" for one in nginx.candidates)
-    return not is_named and any(not one.chosen for one in nginx.candidates)
+    """Whether another one could have been meant, where none was named.
+
+    Not one in a container where that of the host itself was taken.
+    """
+    chosen = next((one for one in nginx.candidates if one.chosen), None)
+    if chosen is not None and chosen.source == "named":
+        return False
+    is_of_host = chosen is not None and IN_CONTAINER not in chosen.reason
+    return any(
+        not one.chosen and not (is_of_host and IN_CONTAINER in one.reason)
+        for one in nginx.candidates
+    )
 
 
 def _processes(pids: list[int]) -> str:

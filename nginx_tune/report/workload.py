@@ -19,6 +19,7 @@ _REASONS = {
     "time": "without a readable time",
     "status": "without a status of three digits",
     "bytes": "without a readable size",
+    "own": "of nginx-tune's own requests",
 }
 
 

@@ -49,6 +49,7 @@ _SLOTS: dict[str, Slot] = {
     "upstream_status": "upstream",
     "upstream_response_time": "upstream",
     "tcpinfo_rtt": "round_trip",
+    "http_user_agent": "user_agent",
 }
 """Where several variables serve one purpose the earlier one is preferred."""
 
@@ -66,6 +67,8 @@ _COMMON_KEYS: tuple[tuple[str, Slot], ...] = (
     ("body_bytes", "bytes"),
     ("size", "bytes"),
     ("cache_status", "cache_status"),
+    ("user_agent", "user_agent"),
+    ("agent", "user_agent"),
 )
 """What log shippers call fields that do not bear the name of a variable."""
 

@@ -343,3 +343,19 @@ def test_an_alert_that_is_new_takes_the_change_back_each_time(make_site: Make) -
         applied = site.apply({"nginx.conf": site.text(LIMIT.format(2_000_000_000))})
         assert applied.outcome == "rolled_back"
         assert "[alert] setrlimit(RLIMIT_NOFILE, 2000000000) failed" in applied.reason
+
+
+def test_a_change_leaves_few_requests_in_the_access_log_and_all_by_its_name(
+    make_site: Make,
+) -> None:
+    """Each listener is asked before and after it; more workers are seen to accept in silence."""
+    site = make_site()
+    server = site.server(f'access_log {site.root}/access.log; return 200 "%s";')
+    site.apply({"nginx.conf": site.text(workers=8), "conf.d/site.conf": server % "a"})
+    (site.root / "access.log").write_text("")
+    applied = site.apply({"conf.d/site.conf": server % "b"})
+    assert applied.outcome == "kept"
+    roll_back(LiveHost(), site.state, applied.id)
+    lines = (site.root / "access.log").read_text().splitlines()
+    assert 0 < len(lines) <= 6, lines
+    assert all(line.endswith('"nginx-tune"') for line in lines)

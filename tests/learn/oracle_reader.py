@@ -158,6 +158,9 @@ class LogReader:
         return fields
 
     def _count(self, fields: dict[Slot, bytes]) -> None:
+        agent = fields.get("user_agent", b"")
+        if agent == b"nginx-tune" or agent.startswith(b"nginx-tune-probe/"):
+            raise _Refused("own")
         end = self._end_of(fields)
         status = self._status_of(fields)
         sent = _sent_of(fields)

@@ -331,3 +331,35 @@ def test_json_lines_behind_what_syslog_writes_are_read(run_cli, tmp_path: Path) 
     assert found[0]["log"]["requests"] == found[1]["log"]["requests"] == 30
     (tmp_path / "cut.log").write_text('"x":"y", "z": {"request_uri":"/a","status":"200"}\n' * 30)
     assert run_cli("learn", tmp_path / "cut.log", "--log-format", "json").returncode != 0
+
+
+COMBINED = '127.0.0.1 - - [01/Jan/2026:00:00:0%d +0000] "GET /%s HTTP/1.1" %d 9 "-" "%s"\n'
+
+
+@each_row("json_lines", [False, True])
+def test_the_product_s_own_requests_are_left_out_and_counted(
+    run_cli, tmp_path: Path, json_lines: bool
+) -> None:
+    """What apply and rollback ask to see who answers, canaries, and a load of the probe."""
+    own = ("nginx-tune", "nginx-tune-probe/1.2.3")
+    others = ("Mozilla/5.0", "nginx-tuner", "-", "curl nginx-tune")
+    log = tmp_path / "access.log"
+    lines = [COMBINED % (n % 10, n, 400 if agent in own else 200, agent)
+             for n, agent in enumerate(own + others)]  # fmt: skip
+    if json_lines:
+        lines = [
+            json.dumps({"time": "2026-01-01T00:00:00+00:00", "url": f"/{n}", "status": 200,
+                        "http_user_agent": agent}) + "\n"
+            for n, agent in enumerate(own + others)
+        ]  # fmt: skip
+    log.write_text("".join(lines))
+    form = ("--log-format", "json") if json_lines else ()
+    found = learn(run_cli, log, *form)["log"]
+    assert (found["requests"], found["lines"]) == (len(others), len(lines))
+    assert found["rejected"] == [{"reason": "own", "lines": len(own), "first_lines": [1, 2]}]
+    said = run_cli("learn", log, *form, "-f", "console").stdout
+    assert "left out: 2 lines of nginx-tune's own requests (lines 1, 2)" in said
+    log.write_text("".join(lines[:2]))
+    refused = run_cli("learn", log, *form)
+    assert refused.returncode == 2
+    assert "all 2 requests are nginx-tune's own" in refused.stderr

@@ -50,6 +50,8 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: M
         flags = [
             f"at_cap: hot: {index + 1} of 99 arrivals waited for a connection of the probe",
             "censored: hot: 5 of 99 arrivals were unanswered at the end",
+            "not_steady: hot: went to 0.5× from its first to its last third: a longer warm-up",
+            "foreign_cpu: others used 40 % of it: too much",
         ]
         blocks[index] = msgspec.structs.replace(blocks[index], arm="baseline", flags=flags)
     blocks[2] = msgspec.structs.replace(blocks[2], arm="candidate")
@@ -64,6 +66,11 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: M
             "baseline, censored of hot in 2 of 6 blocks, first: "
             "5 of 99 arrivals were unanswered at the end"
         ),
+        (
+            "baseline, not_steady of hot in 2 of 6 blocks, first: "
+            "went to 0.5× from its first to its last third: a longer warm-up"
+        ),
+        ("baseline, foreign_cpu in 2 of 6 blocks, first: others used 40 % of it: too much"),
     ]
 
 

@@ -35,10 +35,11 @@ pub(crate) enum Slot {
     Server,
     Upstream,
     RoundTrip,
+    UserAgent,
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = Slot::RoundTrip as usize + 1;
+pub(crate) const SLOTS: usize = Slot::UserAgent as usize + 1;
 
 impl Slot {
     fn named(name: &str) -> Option<Self> {
@@ -67,6 +68,7 @@ impl Slot {
             "server" => Self::Server,
             "upstream" => Self::Upstream,
             "round_trip" => Self::RoundTrip,
+            "user_agent" => Self::UserAgent,
             _ => return None,
         })
     }

@@ -146,6 +146,9 @@ impl<'p> Reader<'p> {
     }
 
     fn count(&mut self, fields: &Fields) -> Result<(), Refusal> {
+        if is_own(fields.or_empty(Slot::UserAgent)) {
+            return Err("own");
+        }
         let end = self.end_of(fields)?;
         let status = self.status_of(fields)?;
         let sent = sent_of(fields)?;
@@ -352,6 +355,11 @@ struct Seen {
     sent: i64,
     extent: Extent,
     is_data: bool,
+}
+
+/// Whether nginx-tune asked: `apply`, `rollback` and canaries, or the load probe.
+fn is_own(agent: &[u8]) -> bool {
+    agent == b"nginx-tune" || agent.starts_with(b"nginx-tune-probe/")
 }
 
 fn sent_of(fields: &Fields) -> Result<i64, Refusal> {
