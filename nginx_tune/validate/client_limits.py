@@ -116,11 +116,11 @@ class ClientLimits:
             if one.socket == name or is_reached(name, one.socket, takes_ipv4=one.takes_ipv4):
                 yield one.choose(target.host).server, matcher
 
-    def below(self, plans: Mapping[str, LoadPlan]) -> Paced:
+    def below(self, plans: Mapping[str, LoadPlan], *, first: str = "") -> Paced:
         """The same load, where it would pass a limit at a rate below it.
 
         Of one zone all classes share the rate, and both arms ask alike. Recorded requests keep
-        their times. A class that would ask too seldom is left out.
+        their times. A class that would ask too seldom is left out, the one named ``first`` last.
         """
         met: dict[str, set[ClientLimit]] = {}
         for plan in plans.values():
@@ -128,7 +128,7 @@ class ClientLimits:
                 if one.paths.manifest is None:
                     found = self.of_urls(one.target or plan.target, one.paths.paths)
                     met.setdefault(one.name, set()).update(found)
-        bounds = _bounds(met)
+        bounds = _bounds(dict(sorted(met.items(), key=lambda item: item[0] != first)))
         refused: dict[str, str] = {}
         paced: dict[str, None] = {}
         made: dict[str, LoadPlan] = {}
@@ -139,7 +139,7 @@ class ClientLimits:
                 is_above = bound.per_second is not None and _asks_at_most(one) > bound.per_second
                 if is_above and (bound.per_second or 0.0) < _LEAST_PER_SECOND:
                     refused[f"{one.name} ({one.paths.paths[0]})"] = (
-                        f"{bound.text}: a load below that asks too seldom to be judged"
+                        f"{bound.text}: below that it would ask too seldom to be judged"
                     )
                     continue
                 if is_above:
@@ -199,29 +199,34 @@ class _Bound(NamedTuple):
     """What a class may ask below its limits."""
 
     per_second: float | None = None
-    at_once: int | None = None
     text: str = ""
     """The limit of the rate."""
+    at_once: int | None = None
 
 
 _NO_BOUND = _Bound()
 
 
 def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
-    """By class; what classes meet of one zone is shared out among them."""
+    """By class; what classes meet of one zone is shared out among them.
+
+    Among as many, in their order, as can ask often enough then.
+    """
     sharing = Counter(zone for found in met.values() for zone in {one.zone for one in found})
+    taken: Counter[str] = Counter()
     bounds = {}
     for name, found in met.items():
-        rates = [
-            (_SHARE * one.per_second / sharing[one.zone], one.text)
-            for one in found
-            if one.per_second is not None
-        ]
+        rates = []
+        for zone in sorted({one.zone for one in found if one.per_second is not None}):
+            rate, text = min((one.per_second or 0.0, one.text) for one in found if one.zone == zone)
+            most = min(sharing[zone], max(1, int(_SHARE * rate / _LEAST_PER_SECOND)))
+            taken[zone] += 1
+            rates.append((_SHARE * rate / most if taken[zone] <= most else 0.0, text))
         counts = [
             max(1, one.at_once // sharing[one.zone]) for one in found if one.at_once is not None
         ]
-        rate, text = min(rates, default=(None, ""))
-        bounds[name] = _Bound(rate, min(counts, default=None), text)
+        at_once = min(counts, default=None)
+        bounds[name] = _Bound(*min(rates), at_once) if rates else _Bound(at_once=at_once)
     return bounds
 
 

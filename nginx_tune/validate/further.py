@@ -15,11 +15,17 @@ from nginx_tune.experiment.site_files import as_url, shown
 from nginx_tune.load.classes import ServedFile
 from nginx_tune.validate.apart import Kinds, places_apart
 from nginx_tune.validate.asks import Ask, location_text
+from nginx_tune.validate.client_limits import ClientLimits
 from nginx_tune.validate.entry_answers import judge_memory, label_of, own_questions
 from nginx_tune.validate.lost import Kind, is_loaded, lost_answer, lost_content, moved_content
 from nginx_tune.validate.sampled import Batch, batches_of, settle, with_typical_first
 from nginx_tune.validate.site import MOST_LOOKED_AT, SitePair
 from nginx_tune.validate.site_load import MOST_FILES, offered, plan_classes, share_of
+
+_MOST_AGAIN = 8
+"""Times that what a limit refused is asked again: each is a start of nginx."""
+_MOST_LOOKS = 2
+"""Some files of each batch, and all of those that differ."""
 
 ListFiles = Callable[[str], Sequence[ServedFile]]
 
@@ -88,6 +94,7 @@ def find_further(
     is_there: Callable[[str], bool],
     has_silent: bool,
     asks_both: bool,
+    limits: ClientLimits,
 ) -> Further:
     """Ask both arms once for each place, or the baseline alone for both.
 
@@ -103,12 +110,14 @@ def find_further(
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
     surveyed = [
-        session.survey(
+        _answers(
+            session,
             arm,
             [
                 *asked_first[n].values(),
                 *(Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places),
             ],
+            limits,
         )
         for n, arm in enumerate(arms[: 2 if asks_both else 1])
     ]
@@ -123,7 +132,7 @@ def find_further(
     of_own, *of_places = _learn(session, arms, [
         first,
         *(_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places),
-    ])  # fmt: skip
+    ], limits)  # fmt: skip
     of_own = of_own if own else _Learnt(list(files), {})
     places = [
         one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
@@ -213,21 +222,50 @@ def _with_batches(place: _Asked, matchers: Sequence[LocationMatcher]) -> _Asked:
     return place._replace(batches=batches_of(place.files, servers, matchers))
 
 
-def _learn(session: Session, arms: Sequence[Arm], roots: Sequence[_Root]) -> list[_Learnt]:
-    """Ask both arms for some files of each root, and for more where those differ."""
+def _answers(
+    session: Session, arm: Arm, questions: Sequence[Question], limits: ClientLimits
+) -> list[Response]:
+    """What an arm answers; what a limit refused is asked again, of a new nginx.
+
+    The questions come at once, as no client's do, and a new one has counted nothing.
+    """
+    answers = session.survey(arm, questions)
+    left = list(range(len(questions)))
+    for number in range(_MOST_AGAIN):
+        refused = [n for n in left if answers[n].status in limits.statuses(questions[n].target)]
+        if not refused or (number and len(refused) == len(left)):
+            break
+        left = refused
+        for n, one in zip(left, session.survey(arm, [questions[n] for n in left]), strict=True):
+            answers[n] = one
+    return answers
+
+
+def _learn(
+    session: Session, arms: Sequence[Arm], roots: Sequence[_Root], limits: ClientLimits
+) -> list[_Learnt]:
+    """Ask both arms for some files of each root, and for more where those differ.
+
+    What a limit refuses all the same tells nothing of a file.
+    """
     answers: list[dict[str, tuple[Response, Response]]] = [{} for _ in roots]
     wanted = [[file for batch in root.batches for file in batch.sample] for root in roots]
-    while any(wanted):
+    for _ in range(_MOST_LOOKS):
+        if not any(wanted):
+            break
         surveyed = [
-            session.survey(arm, [
+            _answers(session, arm, [
                 Question(target=root.targets[n], url=file.url)
                 for root, files in zip(roots, wanted, strict=True) for file in files
-            ])
+            ], limits)
             for n, arm in enumerate(arms)
         ]  # fmt: skip
         came = iter(zip(*surveyed, strict=True))
-        for known, files in zip(answers, wanted, strict=True):
-            known.update({file.url: next(came) for file in files})
+        for root, known, files in zip(roots, answers, wanted, strict=True):
+            told = {file.url: next(came) for file in files}
+            refusals = limits.statuses(root.targets[0]) | limits.statuses(root.targets[1])
+            known.update({url: both for url, both in told.items()
+                          if not any(one.status in refusals for one in both)})  # fmt: skip
         settled = [
             [settle(batch, known) for batch in root.batches]
             for root, known in zip(roots, answers, strict=True)

@@ -176,6 +176,7 @@ def open_stage(
         echoes=changing is not None,
     )
     has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
+    limits = ClientLimits(site.trees, of_all=True)
     further = find_further(
         session,
         arms,
@@ -186,6 +187,7 @@ def open_stage(
         is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
         has_silent=has_silent,
         asks_both=changing is None,
+        limits=limits,
     )
     if list(further.files) != list(files):
         files = list(further.files)
@@ -207,9 +209,8 @@ def open_stage(
     }
     paced: Sequence[str] = ()
     above: Mapping[str, str] = {}
-    limits = ClientLimits(site.trees, of_all=True) if changing is None else None
-    if limits is not None:
-        plans, paced, above = limits.below(plans)
+    if changing is None:
+        plans, paced, above = limits.below(plans, first=site.primary_metric.partition(".")[0])
         arms = [replace(arm, limited=limits.statuses_of(plans[arm.name])) for arm in arms]
     if not plans["candidate"].classes:
         raise _nothing_loaded(site, further, above)
@@ -230,7 +231,7 @@ def open_stage(
         *asked_notes(further.asked, {**_unloaded(site, further), **above}),
         *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
-        *(limits.notes(plans["candidate"], paced) if limits else []),
+        *(limits.notes(plans["candidate"], paced) if changing is None else []),
         *site.load.notes,
         *(replay.notes if replay else []),
         *planned.notes,

@@ -128,6 +128,8 @@ ALL = "limit_req_zone $server_name zone=r:1m rate=%s; server { listen 80; %s }"
          ALL % ("10r/s", "location /v1/ { limit_req zone=r; }"), {"hot": None, "v1": 8.0}),
         # All classes of a zone share it.
         (ALL % ("100r/s", "limit_req zone=r;"), "", {"hot": 40.0, "v1": 40.0}),
+        # Or as many as can ask once a second then.
+        (ALL % ("2r/s", "limit_req zone=r;"), "", {"hot": 1.6}),
         # A rate that the load cannot come to, and one that leaves too few answers.
         (ALL % ("900r/s", "limit_req zone=r;"), "", {"hot": None, "v1": None}),
         (ALL % ("30r/m", "location /v1/ { limit_req zone=r; }"), "", {"hot": None}),

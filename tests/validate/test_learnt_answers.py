@@ -95,3 +95,15 @@ def test_what_the_sample_missed_ends_the_run_with_its_url(run_cli: RunCli, top: 
     assert "cold: " in line
     assert "a.test /f37.css is answered with 2048 bytes by a stub in the place of 3000" in line
     assert "--dry-run prints the load as a file to change" in line
+
+
+def test_a_limit_that_refuses_the_questions_hides_no_file(run_cli: RunCli, top: Path) -> None:
+    """One request at a time passes: of each new nginx the first."""
+    zone = "limit_req_zone $server_name zone=r:1m rate=2r/s;"
+    run = validated(run_cli, top, "root TOP/www; limit_req zone=r;", "--dry-run", around=zone)
+    assert run.returncode == 0, run.stderr
+    found: list[str] = json.loads(run.stdout)["found"]
+    assert [one for one in found if "answers 503" in one] == []
+    (said,) = [one for one in found if one.startswith("not loaded: cold (/")]
+    assert "(2r/s for each $server_name): below that it would ask too seldom" in said
+    assert [one for one in found if "asked below them: hot 1.6/s" in one]
