@@ -147,8 +147,8 @@ def answered_with(
         return None, said_of(baseline.status)
     if is_stub(baseline):
         return None, (
-            f"a stub answers in an application's place with {BODY_BYTES} bytes, and no file of "
-            "that length"
+            "not answered from the file: passed on to an application, in whose place a stub "
+            f"answers {BODY_BYTES} bytes"
         )
     length = file.bytes if baseline.length_bytes is None else baseline.length_bytes
     if candidate.status == _OK and candidate.length_bytes not in (None, length):
