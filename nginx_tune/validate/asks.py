@@ -15,6 +15,7 @@ import msgspec
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.locations import LocationMatcher
+from nginx_tune.conf.sample_uris import sample_uris
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
@@ -272,7 +273,9 @@ def _url(scope: Scope, matcher: LocationMatcher) -> str | None:
 
 
 def _taken_by(scope: Scope, matcher: LocationMatcher) -> Iterator[str]:
-    for url in _TRIED:
+    kind, _, text = location_text(scope.own).partition(" ")
+    made = sample_uris(text, ignores_case=kind == "~*") if kind in {"~", "~*"} else []
+    for url in (*_TRIED, *(one for forms in made for one in forms)):
         if matcher.location_of(scope.server, url) is scope.own:
             yield url
 

@@ -74,6 +74,7 @@ def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
         " location = /ping { return 200; } location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }"
         " location @named { proxy_pass http://b; } location /in { internal; }"
         " location /api/ { proxy_pass http://b; } location ~ ^/v[0-9]+/ { proxy_pass http://b; }"
+        " location ~ ^/(?=x)y { proxy_pass http://b; }"
         " location /more { alias /srv/more/; } location /status { stub_status; } }"
         "server { listen 8080; server_name b.example; location / { root /srv/b; } }"
         "server { listen 80; server_name c; return 301 https://c$uri; location /x { root /x; } }"
@@ -81,12 +82,13 @@ def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
     assert [(one.name, one.url, one.root) for one in asks.asks] == [
         ("a-php", "/index.php", None),
         ("a-api", "/api/", None),
+        ("a-v-0-9", "/v0/", None),
         ("a-more", "/more", "/srv/more"),
         ("b-example", "/", "/srv/b"),
         ("c", "/", None),
     ]
-    assert asks.asks[3].target == at("127.0.0.1", 8080, "b.example")
-    assert asks.left_out == {"a ~ ^/v[0-9]+/": "no URL is known that its pattern takes"}
+    assert asks.asks[4].target == at("127.0.0.1", 8080, "b.example")
+    assert asks.left_out == {"a ~ ^/(?=x)y": "no URL is known that its pattern takes"}
 
 
 def test_names_of_classes_are_their_own() -> None:
