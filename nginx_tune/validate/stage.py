@@ -63,6 +63,8 @@ from nginx_tune.validate.stage_notes import (
     with_codings,
 )
 
+_OK = 200
+
 
 class Stage(NamedTuple):
     """All is there; nothing is measured yet."""
@@ -214,7 +216,9 @@ def open_stage(
         arms = [replace(arm, limited=limits.statuses_of(plans[arm.name])) for arm in arms]
     if not plans["candidate"].classes:
         raise _nothing_loaded(site, further, above)
-    names = [item.name for item in plans["candidate"].classes]
+    # A redirect decides where nothing else is served.
+    loaded = sorted(plans["candidate"].classes, key=lambda item: _OK not in item.status)
+    names = [item.name for item in loaded]
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
         *prefix_notes(prefixes),
