@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import mmap
 import os
+import re
 import stat
+import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nginx_tune.turnover.model_process import Process
 from nginx_tune.turnover.parse_reload import ClientText, fault_kind, is_fault, known_faults
 
 _MOST_LOG_BYTES = 4 << 20
-_ROTATED = ".1"
-"""Behind the name of a log: the one before it. Source: logrotate(8)."""
+_MOST_BEFORE_BYTES = 32 << 20
+"""Of a log and of those before it, unpacked, that are looked through for what is known."""
+_ROTATED = r"[.-][0-9]+(?:\.gz)?"
+"""Behind the name of a log: those before it. Source: logrotate(8), dateext and compress."""
+_MOST_ROTATED = 15
 _MOST_DOUBTFUL = 100
 
 
@@ -53,10 +61,12 @@ class _Log:
         is_amid = self._at > 0 and self._at % mmap.PAGESIZE == 0
         self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
+        self._first = None if self._file is None else os.dup(self._file)
+        self._end = self._at
 
-    def _open(self, behind: str = "") -> int | None:
+    def _open(self) -> int | None:
         try:
-            descriptor = self._opening(self.path + behind)
+            descriptor = self._opening(self.path)
         except OSError:
             return None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -64,32 +74,29 @@ class _Log:
             return None
         return descriptor
 
-    def lines_before(self) -> list[bytes]:
-        """The emergencies and alerts that stood there already, in the log before it too.
+    def lines_before(self, since_unix: float) -> list[bytes]:
+        """The emergencies and alerts that stood there already, and in logs before it since then.
 
         The search is bounded, and by ``begin`` where that is given.
         """
-        if self._file is None:
-            return []
-        found = self._faults_of(os.dup(self._file), self._at, self._begin or 0)
-        if self._begin is None and (older := self._open(_ROTATED)) is not None:
-            found = self._faults_of(older, os.fstat(older).st_size, 0) + found
+        begin = max(self._begin or 0, self._end - _MOST_BEFORE_BYTES)
+        data = b"" if self._first is None else os.pread(self._first, self._end - begin, begin)
+        found = self._faults_of(data, begin)
+        if self._begin is None:
+            for older in _rotated(self.path, since_unix, _MOST_BEFORE_BYTES - len(data)):
+                found += self._faults_of(older, 0)
         return found
 
-    def _faults_of(self, descriptor: int, end: int, begin: int) -> list[bytes]:
-        """Those of a part of a file, which is closed."""
-        try:
-            at = max(begin, end - _MOST_LOG_BYTES)
-            clients = ClientText(at or None)
-            found = []
-            for line in os.pread(descriptor, end - at, at).split(b"\n")[:-1]:
-                is_ours = clients.is_free(at, line) or not self._only_own
-                if is_ours and (b" [alert] " in line or b" [emerg] " in line):
-                    found.append(line)
-                at += len(line) + 1
-            return found
-        finally:
-            os.close(descriptor)
+    def _faults_of(self, data: bytes, at: int) -> list[bytes]:
+        """Those of a part of a log, which begins there."""
+        clients = ClientText(at or None)
+        found = []
+        for line in data.split(b"\n")[:-1]:
+            is_ours = clients.is_free(at, line) or not self._only_own
+            if is_ours and (b" [alert] " in line or b" [emerg] " in line):
+                found.append(line)
+            at += len(line) + 1
+        return found
 
     def new_lines(self) -> list[bytes]:
         """What was written since the last time, also to a file that has taken its place."""
@@ -99,7 +106,8 @@ class _Log:
             if now is not None:
                 os.close(now)
             return found
-        self.close()
+        if self._file is not None:
+            os.close(self._file)
         self._file, self._inode, self._at = now, os.fstat(now).st_ino, 0
         self._clients = ClientText()
         return found + self._rest()
@@ -119,8 +127,30 @@ class _Log:
 
     def close(self) -> None:
         """No more."""
-        if self._file is not None:
-            os.close(self._file)
+        for descriptor in (self._file, self._first):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _rotated(path: str, since_unix: float, most_bytes: int) -> Iterator[bytes]:
+    """The logs before one that were written to since then, the newest first."""
+    directory, name = os.path.split(path)
+    pattern = re.compile(re.escape(name) + _ROTATED)
+    with contextlib.suppress(OSError):
+        older = [
+            (entry.stat().st_mtime, entry.path)
+            for entry in os.scandir(directory or ".")
+            if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+        for changed, one in sorted(older, reverse=True)[:_MOST_ROTATED]:
+            if changed < since_unix or most_bytes <= 0:
+                return
+            with contextlib.suppress(OSError, EOFError, zlib.error):
+                with Path(one).open("rb") as file:
+                    is_packed = one.endswith(".gz")
+                    data = (gzip.GzipFile(fileobj=file) if is_packed else file).read(most_bytes)
+                most_bytes -= len(data)
+                yield data
 
 
 class Logs:
@@ -144,7 +174,7 @@ class Logs:
             _Log(path, opening, only_own=only_own, begin=(begins or {}).get(path))
             for path in dict.fromkeys(paths)
         ]
-        self._before = [line for log in self._logs for line in log.lines_before()]
+        self._before: list[bytes] | None = None
         self._lines: list[bytes] = []
         self._numbers: dict[Process, int] = {}
         self.seen_before: dict[str, None] = {}
@@ -158,6 +188,14 @@ class Logs:
 
     def new_faults(self, faults: Sequence[str], old: Collection[Process]) -> list[str]:
         """The faults that workers ``old`` had not logged before the change."""
+        if not faults or not old:
+            return list(faults)
+        if self._before is None:
+            age = time.clock_gettime(time.CLOCK_BOOTTIME) - min(
+                one.start_ticks for one in old
+            ) / os.sysconf("SC_CLK_TCK")
+            since = time.time() - age
+            self._before = [line for log in self._logs for line in log.lines_before(since)]
         known = known_faults(self._before, serving={self.number_of(one) for one in old})
         again = [text for text in faults if fault_kind(text) in known]
         self.seen_before |= dict.fromkeys(again)
