@@ -303,7 +303,12 @@ class _FirstBlocks:
                 )
 
     def _fault(self, arm: str, item: LoadClass, target: Target) -> str:
-        """The first URL of a class with what it is answered; empty where all are as they should."""
+        """The first URL of a class with what it is answered; empty where all are as they should.
+
+        So it is where the class speaks what no single request here does.
+        """
+        if item.http3 is not None or (item.http2 is not None and target.tls is None):
+            return ""
         by_name = {one.name: one for one in self._stage.experiment.arms}
         asked = dict(islice(asked_of(item), _MOST_ASKED))
         whole = list(asked)
@@ -351,7 +356,7 @@ def _measure(
             pairs=spec.pairs,
             seed=spec.seed + 1000,
             progress=part_of(progress, trial, whole),
-            heeds=first,
+            heeds=_FirstBlocks(stage),
         )
     run_pairs(
         session,
