@@ -15,7 +15,7 @@ from nginx_tune.decide.asked_places import (
     requests_by_disk,
 )
 from nginx_tune.decide.build import Build, build_of
-from nginx_tune.decide.cache_growth import CacheHost, CacheSize, cache_size
+from nginx_tune.decide.cache_growth import UNKNOWN_DISK, CacheHost, CacheSize, cache_size
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
@@ -231,6 +231,8 @@ class Situation:
     def _cache_growth(self) -> Quantity:
         sizes = [self.cache_size(place) for place in self.data_paths]
         value = math.fsum(size.object_bytes for size in sizes) or None
+        if any(size.why.startswith(UNKNOWN_DISK) for size in sizes):
+            value = None  # a bound that nobody but us chose says nothing of the data
         is_firm = bool(sizes) and all(size.is_firm for size in sizes)
         source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)
