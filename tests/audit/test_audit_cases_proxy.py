@@ -381,6 +381,34 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
             "slice 1m; set $part $slice_range; proxy_cache_key $uri$part;"
             " proxy_set_header Range $part;"
         ),
+        None, 1,
+    ),
+    "slices under a name that another one is made of": (
+        "ca-slice-incomplete",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; map $slice_range $part { default p$slice_range; }"
+            " server { set $k $uri$part; location / { proxy_pass http://b; proxy_cache c; slice 1m;"
+            " proxy_cache_key $k; proxy_set_header Range $slice_range; } }"
+        ),
+        None, 1,
+    ),
+    "slices under a name that is looked up anew": (
+        "ca-slice-incomplete",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; map $uri $part { volatile; default $slice_range; }"
+            " server { location / { proxy_pass http://b; proxy_cache c; slice 1m;"
+            " proxy_cache_key $uri$part; proxy_set_header Range $part; } }"
+        ),
+        None, 0,
+    ),
+    "slices under a name that another location keeps": (
+        "ca-slice-incomplete",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; map $uri $part { volatile; default $slice_range; }"
+            " server { location /x { set $part $slice_range; } location / { proxy_pass http://b;"
+            " proxy_cache c; slice 1m; proxy_cache_key $uri$part; proxy_set_header Range $part; }"
+            " }"
+        ),
         None, 0,
     ),
     "no TLS": ("tls-no-resumption", http("server { ssl_session_tickets off; }"), None, 0),
