@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parameter, parse_count
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.descriptors import PER_CONNECTION
-from nginx_tune.decide.file_limits import NEEDED, NO_FEWER
+from nginx_tune.decide.descriptors import PER_CONNECTION, limit_for, suffices
+from nginx_tune.decide.file_limits import NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 
 _DIRECTIVE = "worker_rlimit_nofile"
@@ -48,7 +47,11 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 risks.append(f"{_DIRECTIVE} is left out: what nginx is started with is not known")
                 continue
             what = _what(decided[0] + more, held)
-            wanted = _fitted(one, decision, int(more * PER_CONNECTION) + held, what, stands=limit)
+            needed = _needed(one, decision) + int(more * PER_CONNECTION) + held
+            if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
+                settings.append(replace(one, same=[*one.same, limit.value]))
+                continue
+            wanted = _fitted(one, needed, what) if more or held else one
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             if wanted is not one and ceiling is not None and int(wanted.args[0]) > ceiling:
                 risks.append(
@@ -67,20 +70,15 @@ def _known(decision: Decision) -> dict[str, float]:
     return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
 
 
-def _fitted(
-    one: Setting, decision: Decision, extra: int, what: str, *, stands: Directive | None
-) -> Setting:
-    """The limit with room for what stands; no more than that where workers have one already."""
-    decided = int(one.args[0])
-    needed = int(_known(decision).get(NEEDED, decided))
-    value = decided if stands is None else min(decided, needed)
-    if extra:
-        value = max(value, needed + extra)
-    if value == decided:
-        return one
-    reason = one.reason.partition(NO_FEWER)[0]
-    if extra:
-        reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
+def _needed(one: Setting, decision: Decision) -> int:
+    """What a worker of the decided connections needs."""
+    return int(_known(decision).get(NEEDED, int(one.args[0])))
+
+
+def _fitted(one: Setting, needed: int, what: str) -> Setting:
+    """The limit with room for what stands."""
+    value = max(int(one.args[0]), limit_for(needed))
+    reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
     return replace(one, args=[str(value)], reason=reason)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from nginx_tune.adopt.header_sizes import with_sizes
-from nginx_tune.adopt.more_workers import why_one_worker
+from nginx_tune.adopt.more_workers import workers_withheld
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.placing import include_edges
@@ -21,7 +21,6 @@ from nginx_tune.adopt.standing import (
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import newly_multiplexed
-from nginx_tune.conf.rtmp import streams_of_one_worker
 from nginx_tune.conf.running import single_process
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.decide.answer import setting
@@ -66,14 +65,7 @@ def _place(line: Directive) -> str:
 
 
 def _workers(decision: Decision, standing: Standing) -> Decision:
-    rtmp = streams_of_one_worker(standing.tree)
-    if rtmp is not None:
-        return _left(
-            decision,
-            f"{_place(rtmp)} is without rtmp_auto_push on, so that a player on another worker than "
-            "the stream's sees none",
-        )
-    reason = why_one_worker(decision, standing)
+    reason = workers_withheld(decision, standing)
     return _left(decision, reason) if reason else decision
 
 

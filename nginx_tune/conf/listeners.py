@@ -178,13 +178,15 @@ def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) 
 
     An ``http2`` of ``listen`` holds for every server of the address, the directive for its own.
     """
-    multiplexed = {
-        server
-        for listener in found
-        if listener.is_quic or listener.is_http2
-        for server in listener.servers
-    }
-    return multiplexed | switched_to_http2(every)
+    listed = list(found)
+    quic = {server for listener in listed if listener.is_quic for server in listener.servers}
+    return quic | http2_servers(every, listed)
+
+
+def http2_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
+    """The servers that speak HTTP/2."""
+    listed = {server for listener in found if listener.is_http2 for server in listener.servers}
+    return listed | switched_to_http2(every)
 
 
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:

@@ -411,6 +411,47 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ),
         None, 0,
     ),
+    "a compressed log without flush": (
+        "log-buffer-no-flush", http("access_log /a.log combined gzip; server { }"), None, 1,
+    ),
+    "a log that another line has written": (
+        "log-buffer-no-flush",
+        http(
+            "access_log /a.log combined buffer=8k flush=1s; server { access_log off;"
+            " location / { access_log /a.log combined buffer=8k; } }"
+        ),
+        None, 0,
+    ),
+    "a log to nowhere": (
+        "log-buffer-pipe", http("access_log /dev/null combined buffer=64k; server { }"), None, 0,
+    ),
+    "a compressed log into a pipe": (
+        "log-buffer-pipe", http("access_log /dev/stdout combined gzip; server { }"), None, 1,
+    ),
+    "uploads that HTTP/1.1 alone brings": (
+        "px-upload-window",
+        http(
+            "client_max_body_size 9g; server { listen 443 ssl http2; } server { listen 80;"
+            " location / { proxy_pass http://b; proxy_request_buffering off; } }"
+        ),
+        None, 0,
+    ),
+    "uploads that HTTP/2 of a directive brings": (
+        "px-upload-window",
+        http(
+            "client_max_body_size 9g; http2 on; server { listen 443 ssl;"
+            " location / { fastcgi_pass b; fastcgi_request_buffering off; } }"
+        ),
+        None, 1,
+    ),
+    "uploads with half a mebibyte at once": (
+        "px-upload-window",
+        http(
+            "client_max_body_size 9g; http2_body_preread_size 512k; server { listen 443 ssl http2;"
+            " location / { proxy_pass http://b; proxy_request_buffering off; } }"
+        ),
+        None, 0,
+    ),
     "no TLS": ("tls-no-resumption", http("server { ssl_session_tickets off; }"), None, 0),
     "tickets": ("tls-no-resumption", tls("ssl_session_cache off;"), None, 0),
     "no sessions, asked for at the top": (
@@ -513,6 +554,24 @@ def test_the_fix_beside_an_upgrade_header_keeps_websockets() -> None:
     (found,) = audit(parse_text(conf), linux(), [rule]).findings
     assert 'map $http_upgrade $connection_upgrade { default upgrade; "" ""; }' in found.fix
     assert outcome(rule.id, conf.replace("'' close", '"" ""'), linux()) == 0
+
+
+_UPGRADE = (
+    "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
+    " proxy_set_header Connection $connection;"
+)
+_MAP = "map $http_upgrade $connection { default upgrade; '' close; }"
+
+
+@each_row(
+    ("location", "said"),
+    [(_UPGRADE, 'default upgrade; "" ""; }'), ("", 'proxy_set_header Connection "";')],
+)
+def test_a_pool_ends_no_websockets(location: str, said: str) -> None:
+    (rule,) = (one for one in ALL if one.id == "up-keepalive-missing")
+    (found,) = audit(parse_text(proxy(location, outer=_MAP)), linux(), [rule]).findings
+    assert said in found.fix
+    assert ('Connection "";' in found.fix) is (location == "")
 
 
 @each_row(("seconds", "words"), [(90, "up to 90 s"), (300, "300 s never pass")])
