@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nginx_tune.conf.quantities import parameter, parse_count
-from nginx_tune.conf.scopes import scopes
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.running import open_file_caches
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.answer import setting
 from nginx_tune.decide.descriptors import PER_CONNECTION, limit_for, suffices
 from nginx_tune.decide.file_limits import NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
@@ -38,6 +39,8 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     def fitted(decision: Decision) -> Decision:
         if decision.id != "file-limits" or not decided:
             return decision
+        if not decision.settings and limit is not None:
+            decision = _for_a_low_line(decision, limit, int(more * PER_CONNECTION) + held)
         settings, risks = [], list(decision.risks)
         for one in decision.settings:
             if one.directive != _DIRECTIVE:
@@ -53,7 +56,10 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 continue
             wanted = _fitted(one, needed, what) if more or held else one
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
-            if wanted is not one and ceiling is not None and int(wanted.args[0]) > ceiling:
+            is_over = ceiling is not None and int(wanted.args[0]) > ceiling
+            if is_over and limit is not None and _is_below(limit, ceiling):
+                settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
+            elif wanted is not one and is_over:
                 risks.append(
                     f"{_DIRECTIVE} is left out: {what} could need {wanted.args[0]} "
                     f"descriptors, and there can be {ceiling:.0f}"
@@ -68,6 +74,21 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
 def _known(decision: Decision) -> dict[str, float]:
     """The numbers that a decision was made of."""
     return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
+
+
+def _is_below(limit: Directive, ceiling: float | None) -> bool:
+    """Whether a line gives workers less than they could have."""
+    return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
+
+
+def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
+    """The decision where a line takes descriptors away that nginx is started with."""
+    needed = int(_known(decision).get(NEEDED, 0)) + extra
+    if not limit.value.isdigit() or suffices(int(limit.value), needed):
+        return decision
+    reason = f"{needed} descriptors are needed, and the line allows fewer than nginx starts with"
+    wanted = setting("file-limits", "main", _DIRECTIVE, str(limit_for(needed)), reason=reason)
+    return replace(decision, verdict="raise", settings=[wanted])
 
 
 def _needed(one: Setting, decision: Decision) -> int:
@@ -95,5 +116,4 @@ def _decides_open_files(decision: Decision) -> bool:
 
 def open_files_in(tree: ConfTree) -> int:
     """The entries of all caches of open files of a worker: each holds a descriptor."""
-    lines = dict.fromkeys(scope.effective("open_file_cache") for scope in scopes(tree))
-    return sum(parse_count(parameter(line.args, "max") or "") or 0 for line in lines if line)
+    return sum(open_file_caches(tree).values())

@@ -217,8 +217,10 @@ class Standing:
 
     def _concerns(self, scope: Scope, wanted: Setting) -> bool:
         """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
-        if wanted.directive == "sendfile" and wanted.args == ["on"] and copies_by_choice(scope):
-            return False
+        if wanted.directive == "sendfile" and wanted.args == ["on"]:
+            is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
+            if is_idle or copies_by_choice(scope):
+                return False
         if wanted.directive in _OF_FILES and sends_no_files(scope):
             return False
         if wanted.directive in ("aio", "aio_write"):
@@ -282,6 +284,11 @@ class Standing:
         found = [one for one in listeners(self.tree) if not one.is_quic]
         lacking = {server for one in found if not one.is_http2 for server in one.servers}
         return tls_servers(found) & lacking
+
+    @cached_property
+    def _encrypting(self) -> set[Directive]:
+        """The servers whose every body is read and encrypted, by sendfile or not."""
+        return tls_servers(listeners(self.tree))
 
     @cached_property
     def _to_speak_http2(self) -> set[Directive]:

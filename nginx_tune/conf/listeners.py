@@ -189,6 +189,12 @@ def http2_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set
     return listed | switched_to_http2(every)
 
 
+def has_own_queues(found: Iterable[ListenAddress]) -> bool:
+    """Whether each worker has a queue of its own at every address, so that none takes another's."""
+    network = [one for one in found if not one.is_unix]
+    return bool(network) and all(one.reuseport is not None for one in network)
+
+
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:
     """The places of the servers with TLS that would speak HTTP/2 were it turned on, and do not."""
     every, found = scopes(tree), listeners(tree)

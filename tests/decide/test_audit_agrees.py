@@ -11,6 +11,7 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, 
 from test_law import drawn
 from tiers import REPEAT, dice, draws
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.configured import decide_configured
 from nginx_tune.audit.decided import REFUSED, Decided
 from nginx_tune.audit.engine import audit
@@ -69,6 +70,19 @@ def test_nothing_that_was_generated_is_found_fault_with() -> None:
             f"host {number}: {one.rule}: {one.message}"
             for one in findings
             if heeded(one) and one.rule != ABOUT_TESTING
+        ]
+    assert not found, "\n".join([REPEAT, *found[:20]])
+
+
+def test_a_plan_of_what_was_generated_is_empty() -> None:
+    found: list[str] = []
+    for number, facts, given, decisions in situations():
+        text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
+        held = hold_against(decisions, parse_text(text)).decisions
+        found += [
+            f"host {number}: {one.directive} {' '.join(one.args)}"
+            for decision in held
+            for one in decision.settings
         ]
     assert not found, "\n".join([REPEAT, *found[:20]])
 

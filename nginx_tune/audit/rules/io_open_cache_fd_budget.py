@@ -15,8 +15,7 @@ from nginx_tune.audit.processes import (
     worker_connections,
 )
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parameter, parse_count
+from nginx_tune.conf.running import open_file_caches
 from nginx_tune.decide.descriptors import suffices
 
 SMALL_PART = 4
@@ -27,11 +26,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches of open files that can take the descriptors of connections."""
     if "open_file_cache" not in context.names:
         return
-    caches: dict[Directive, int] = {}
-    for scope in context.scopes:
-        cache = scope.effective("open_file_cache")
-        if cache is not None and cache.value != "off":
-            caches[cache] = parse_count(parameter(cache.args, "max") or "") or 0
+    caches = open_file_caches(context.tree)
     held = sum(caches.values())
     if not held:
         return

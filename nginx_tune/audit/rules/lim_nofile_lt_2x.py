@@ -15,6 +15,8 @@ from nginx_tune.audit.processes import (
     worker_connections,
 )
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rules.io_open_cache_fd_budget import SMALL_PART
+from nginx_tune.conf.running import open_file_caches
 from nginx_tune.decide.descriptors import suffices
 
 
@@ -26,7 +28,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
-    wanted = descriptors_needed(context, connections.value)
+    files = sum(open_file_caches(context.tree).values())
+    if files * SMALL_PART > limit.value:  # io-open-cache-fd-budget
+        files = 0
+    wanted = descriptors_needed(context, connections.value, files)
     place = limit.place or connections.place or main_place(context, "events")
     # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
     if place is not None and connections.value <= limit.value and not suffices(limit.value, wanted):
@@ -35,7 +40,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             f"a worker may have {limit.value} descriptors open, and its {connections.value} "
             f"connections{and_at_start(context)} need about {wanted}",
             [connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, wanted) + " (More where an open_file_cache is used.)",
+            fix=raise_descriptors(context, wanted),
         )
 
 
