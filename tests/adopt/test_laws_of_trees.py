@@ -116,7 +116,8 @@ def _broken(made: Made, text: str, facts: Facts, path: str) -> Iterator[str]:
     before = audited(made.held.tree, made.held, ALL).findings
     for one in written:
         rules = SAID_BY.get(one.decision, set())
-        is_for_more = any(each.decision in ("connections", "workers") for each in written)
+        more = {"connections", "workers", "open-file-cache"}
+        is_for_more = any(each.decision in more for each in written)
         if rules and one.before.strip() and not is_for_more:
             said = rules & {each.rule for each in before}
             yield from () if said else (f"audit is silent of {one.before} -> {one.after}",)

@@ -411,6 +411,43 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ),
         None, 0,
     ),
+    "a purge that reads on the loop": (
+        "io-aio-cache-purge",
+        http(
+            "aio threads; proxy_cache_path /c keys_zone=c:1m; server { location /p {"
+            " aio off; proxy_cache_purge c $uri; } }"
+        ),
+        None, 0,
+    ),
+    "a purge of nginx Plus": (
+        "io-aio-cache-purge",
+        http(
+            "aio threads; proxy_cache_path /c keys_zone=c:1m; server { location / {"
+            " proxy_pass http://b; proxy_cache c; proxy_cache_purge $purge; } }"
+        ),
+        None, 0,
+    ),
+    "a purge by method": (
+        "io-aio-cache-purge",
+        http(
+            "aio threads; fastcgi_cache_path /c keys_zone=c:1m; server { location / {"
+            " fastcgi_pass b; fastcgi_cache c; fastcgi_cache_purge PURGE from 127.0.0.1; } }"
+        ),
+        None, 1,
+    ),
+    "sessions by tickets": (
+        "tls-cache-small",
+        http("server { listen 443 ssl; ssl_session_cache shared:S:1m; ssl_session_timeout 1d; }"),
+        None, 0,
+    ),
+    "code of Lua has no bound": (
+        "cf-parameter-long",
+        http("server { content_by_lua_block { " + "ngx.say(1) " * 500 + "} }"), None, 0,
+    ),
+    "buffers of files for all connections": (
+        "px-buffers-memory",
+        http("server { root /srv; output_buffers 32 2m; }"), linux(memory_limit_mib=1024), 1,
+    ),
     "a compressed log without flush": (
         "log-buffer-no-flush", http("access_log /a.log combined gzip; server { }"), None, 1,
     ),
