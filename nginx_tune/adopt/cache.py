@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.quantities import is_alike, parse_bytes
 from nginx_tune.decide.cache_growth import (
     BY_KEYS,
     FILE_BYTES,
@@ -92,6 +92,11 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
                     f"{held}; {need // _MEBIBYTE}m is the most of memory for keys: lower max_size "
                     f"to the {bytes_text(reached)} that there are keys for"
                 )
+    kept |= {
+        key: own[key]
+        for key, value in kept.items()
+        if key in own and key != "keys_zone" and is_alike(own[key], value)
+    }
     words = [f"{key}={value}" if value else key for key, value in kept.items()]
     return Own(replace(s, args=[s.args[0], *words]), enlarged, beyond)
 

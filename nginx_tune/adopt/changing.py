@@ -151,7 +151,7 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         if not stands:
             apart = own_blocks(decision, wanted.directive)
             places = standing.places(wanted, apart)
-            if not places and wanted.context in ("server", "location", "upstream"):
+            if not places and wanted.context not in ("main", "events"):
                 continue  # nothing in the configuration that it is for
             left.append(replace(wanted, places=places))
             if line is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.engine import decide
-from nginx_tune.decide.site_defaults import complete_site
+from nginx_tune.decide.site_defaults import complete_site, log_of_build
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
+from nginx_tune.workload.profiles import workload_for
 
 
 def roots_in(tree: ConfTree) -> list[str]:
@@ -18,10 +22,16 @@ def roots_in(tree: ConfTree) -> list[str]:
     return list(dict.fromkeys(one.root for one in served_paths(tree) if one.via != "cache"))
 
 
-def decide_configured(tree: ConfTree, facts: Facts) -> Decisions:
-    """What ``recommend`` decides for the directories and caches of a configuration."""
-    roots = roots_in(tree)
-    kind: Kind = "static" if roots else "cache" if served_paths(tree) else "proxy"
-    site = site_in(tree, Site(roots=roots))
-    workload = Workload(kind=kind)
-    return decide(facts, workload, site=complete_site(site, facts, kind))
+def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = None) -> Decisions:
+    """What ``recommend -c`` decides for a configuration, by a workload where one is given."""
+    found = kind_in(tree)
+    assumed: Kind = "static" if found is None else found.kind
+    kind = given.kind if given is not None and given.kind_provenance != "assumed" else assumed
+    site = site_in(tree, Site())
+    site = replace(
+        site,
+        roots=roots_in(tree) or site.roots,
+        access_log=site.access_log or log_of_build(facts.nginx),
+    )
+    site = complete_site(site, facts, kind)
+    return decide(facts, workload_for(kind, facts, given, site=site), site=site)

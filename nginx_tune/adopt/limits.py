@@ -7,11 +7,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parameter, parse_count
-from nginx_tune.conf.scopes import scopes
+from nginx_tune.conf.running import open_file_caches
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.descriptors import PER_CONNECTION
-from nginx_tune.decide.file_limits import NEEDED, NO_FEWER
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.descriptors import PER_CONNECTION, limit_for, suffices
+from nginx_tune.decide.file_limits import NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 
 _DIRECTIVE = "worker_rlimit_nofile"
@@ -39,6 +39,8 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     def fitted(decision: Decision) -> Decision:
         if decision.id != "file-limits" or not decided:
             return decision
+        if not decision.settings and limit is not None:
+            decision = _for_a_low_line(decision, limit, int(more * PER_CONNECTION) + held)
         settings, risks = [], list(decision.risks)
         for one in decision.settings:
             if one.directive != _DIRECTIVE:
@@ -48,9 +50,16 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 risks.append(f"{_DIRECTIVE} is left out: what nginx is started with is not known")
                 continue
             what = _what(decided[0] + more, held)
-            wanted = _fitted(one, decision, int(more * PER_CONNECTION) + held, what, stands=limit)
+            needed = _needed(one, decision) + int(more * PER_CONNECTION) + held
+            if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
+                settings.append(replace(one, same=[*one.same, limit.value]))
+                continue
+            wanted = _fitted(one, needed, what) if more or held else one
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
-            if wanted is not one and ceiling is not None and int(wanted.args[0]) > ceiling:
+            is_over = ceiling is not None and int(wanted.args[0]) > ceiling
+            if is_over and limit is not None and _is_below(limit, ceiling):
+                settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
+            elif wanted is not one and is_over:
                 risks.append(
                     f"{_DIRECTIVE} is left out: {what} could need {wanted.args[0]} "
                     f"descriptors, and there can be {ceiling:.0f}"
@@ -67,20 +76,30 @@ def _known(decision: Decision) -> dict[str, float]:
     return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
 
 
-def _fitted(
-    one: Setting, decision: Decision, extra: int, what: str, *, stands: Directive | None
-) -> Setting:
-    """The limit with room for what stands; no more than that where workers have one already."""
-    decided = int(one.args[0])
-    needed = int(_known(decision).get(NEEDED, decided))
-    value = decided if stands is None else min(decided, needed)
-    if extra:
-        value = max(value, needed + extra)
-    if value == decided:
-        return one
-    reason = one.reason.partition(NO_FEWER)[0]
-    if extra:
-        reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
+def _is_below(limit: Directive, ceiling: float | None) -> bool:
+    """Whether a line gives workers less than they could have."""
+    return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
+
+
+def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
+    """The decision where a line takes descriptors away that nginx is started with."""
+    needed = int(_known(decision).get(NEEDED, 0)) + extra
+    if not limit.value.isdigit() or suffices(int(limit.value), needed):
+        return decision
+    reason = f"{needed} descriptors are needed, and the line allows fewer than nginx starts with"
+    wanted = setting("file-limits", "main", _DIRECTIVE, str(limit_for(needed)), reason=reason)
+    return replace(decision, verdict="raise", settings=[wanted])
+
+
+def _needed(one: Setting, decision: Decision) -> int:
+    """What a worker of the decided connections needs."""
+    return int(_known(decision).get(NEEDED, int(one.args[0])))
+
+
+def _fitted(one: Setting, needed: int, what: str) -> Setting:
+    """The limit with room for what stands."""
+    value = max(int(one.args[0]), limit_for(needed))
+    reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
     return replace(one, args=[str(value)], reason=reason)
 
 
@@ -97,5 +116,4 @@ def _decides_open_files(decision: Decision) -> bool:
 
 def open_files_in(tree: ConfTree) -> int:
     """The entries of all caches of open files of a worker: each holds a descriptor."""
-    lines = dict.fromkeys(scope.effective("open_file_cache") for scope in scopes(tree))
-    return sum(parse_count(parameter(line.args, "max") or "") or 0 for line in lines if line)
+    return sum(open_file_caches(tree).values())

@@ -5,7 +5,6 @@ Each has its own count of limits, its own sessions of datagrams and its own Lua.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -13,13 +12,10 @@ from msgspec.structs import replace
 from nginx_tune.adopt.kept import max_conns
 from nginx_tune.adopt.standing import Standing, holds
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.one_worker import streams_of_one_worker, why_one_worker
 from nginx_tune.conf.running import single_process
-from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.udp_sessions import sessions_of_one_worker
 from nginx_tune.documents.decisions import Decision
 
-_LUA = re.compile(r"[a-z_]+_by_lua(?:_block|_file)?")
-_AT_START = re.compile(r"init_worker_by_lua(?:_block|_file)?")
 _ONE = ("0", "1")
 
 
@@ -59,40 +55,22 @@ def _bounds(standing: Standing, zoned: set[str]) -> Iterator[str]:
         )
 
 
-def why_one_worker(decision: Decision, standing: Standing) -> str:
-    """What a configuration of one worker has that more of them would break; empty for nothing.
+def workers_withheld(decision: Decision, standing: Standing) -> str:
+    """Why there are not to be more workers; empty for nothing.
 
-    More than one, or ``auto``, is its operator's own, and whatever that breaks is broken.
-
-    Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads modules of its
-            own and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
+    More than one, or ``auto``, is its operator's own, and whatever that breaks is broken, but for
+    live streams.
     """
     tree = standing.tree
+    found = why_one_worker(tree)
+    if found is not None and streams_of_one_worker(tree) is not None:
+        return found.why
     if (alone := single_process(tree)) is not None and _is_changed(decision, standing):
         return f"with {_place(alone)} one process serves, whatever worker_processes says"
     processes = tree.main.first("worker_processes")
     if (processes is not None and processes.value != "1") or not _is_changed(decision, standing):
         return ""
-    if (line := sessions_of_one_worker(tree)) is not None:
-        return (
-            f"{_place(line)} is without reuseport, so that of one client's datagrams each worker "
-            "would read some, as sessions of its own"
-        )
-    if (line := _first(tree, _AT_START)) is not None:
-        return (
-            f"{line.file}:{line.line} {line.name} runs in each worker: its timers would run as "
-            "often as there are workers"
-        )
-    if (line := _first(tree, _LUA)) is not None:
-        return (
-            f"{line.file}:{line.line} {line.name}: what Lua keeps in variables of a module, each "
-            "worker would have for itself; only a lua_shared_dict is of all"
-        )
-    return ""
-
-
-def _first(tree: ConfTree, name: re.Pattern[str]) -> Directive | None:
-    return next((one for one in tree.main.walk() if name.fullmatch(one.name)), None)
+    return "" if found is None else found.why
 
 
 def _place(line: Directive) -> str:

@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from nginx_tune.adopt.connection_headers import connection_header
 from nginx_tune.adopt.header_sizes import why_headers_refused
 from nginx_tune.adopt.own_connections import version_in
-from nginx_tune.adopt.upload_windows import ENOUGH_BYTES, held_upload
-from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
 from nginx_tune.conf.ciphers import Fault, http2_fault
-from nginx_tune.conf.connection_limits import counted_limits, zone_keys
+from nginx_tune.conf.connection_limits import PAGE_STREAMS, counted_limits, zone_keys
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import (
     ListenAddress,
@@ -28,6 +26,7 @@ from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.sockets import socket_name
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upload_windows import held_uploads
 from nginx_tune.conf.variables import variables_of
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.units import nginx_size
@@ -63,11 +62,11 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
         return f"{_place(line)} tells HTTP/2 from HTTP/1.1", []
     if (line := connection_header(new)) is not None:
         return f"{_place(line)} {OF_A_CONNECTION} (RFC 9113, 8.2.2)", []
-    if (held := held_upload(new)) is not None:
+    for held in held_uploads(new):
         return (
             f"{_place(held.line)}: of such an upload HTTP/2 lets {nginx_size(held.window_bytes)} "
-            "come in a round trip, and HTTP/1.1 as much as TCP does (client_body_buffer_size "
-            f"{nginx_size(ENOUGH_BYTES)} there opens the window)"
+            "come in a round trip, and HTTP/1.1 as much as TCP does (client_body_buffer_size 1m "
+            "there opens the window; audit: px-upload-window)"
         ), []
     if refused := why_headers_refused(new, version_in(decision.evidence)):
         return refused, []

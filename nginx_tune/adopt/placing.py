@@ -134,7 +134,7 @@ def _http_places(
     seen: set[int] = set()
     needs_line = False
     concerned = standing.concerned(wanted, apart)
-    if not concerned:  # no server yet: for those to come
+    if not standing.answering:  # no server yet: for those to come
         for http in standing.tree.main.all("http"):
             line = None if http.block is None else http.block.first(wanted.directive)
             if not holds(line, wanted):

@@ -18,9 +18,9 @@ from nginx_tune.conf.listeners import (
     newly_multiplexed,
     tls_servers,
 )
-from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.quantities import is_alike, parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
-from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.served import sends_no_files, served_paths
 from nginx_tune.conf.thread_pools import DEFAULT, aio_lines, asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import UpstreamBlock
@@ -42,6 +42,10 @@ KEPT = ("proxy_http_version", "proxy_set_header")
 """What kept connections need in a location; nothing may undo what stands there for a reason."""
 
 
+_OF_FILES = frozenset(
+    {"aio", "directio", "open_file_cache", "output_buffers", "sendfile", "sendfile_max_chunk"}
+)
+"""Directives that do nothing where no file is sent."""
 _ONCE = frozenset({"aio", "aio_write"})
 """Directives of which one line further out does for many places."""
 _NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
@@ -88,8 +92,14 @@ class Standing:
                 return [*self._logs(wanted)] or [None]
             found = [line for block in self.http for line in block.all(wanted.directive)]
             return [next((line for line in found if _same_name(line, wanted)), None)]
+        if self._is_for_later(wanted):
+            return [block.first(wanted.directive) for block in self.http] or [None]
         lines = [effective(scope, wanted) for scope in self.concerned(wanted, apart)]
         return list({id(line): line for line in lines}.values()) or [None]
+
+    def _is_for_later(self, wanted: Setting) -> bool:
+        """Whether it is for the servers to come: there is none yet."""
+        return wanted.context == "http" and not self.answering
 
     def _logs(self, wanted: Setting) -> Sequence[Directive]:
         """The lines of a log, in servers and locations too, that say how it is buffered.
@@ -111,7 +121,8 @@ class Standing:
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""
-        if wanted.context in ("main", "events", "upstream") or is_named(wanted):
+        outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
+        if outside or is_named(wanted):
             blocks = self.blocks(wanted)
             standing = [one for one in self.lines(wanted, apart) if one is not None]
             lines = [one for one in standing if not holds(one, wanted)] or standing
@@ -206,7 +217,11 @@ class Standing:
 
     def _concerns(self, scope: Scope, wanted: Setting) -> bool:
         """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
-        if wanted.directive == "sendfile" and wanted.args == ["on"] and copies_by_choice(scope):
+        if wanted.directive == "sendfile" and wanted.args == ["on"]:
+            is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
+            if is_idle or copies_by_choice(scope):
+                return False
+        if wanted.directive in _OF_FILES and sends_no_files(scope):
             return False
         if wanted.directive in ("aio", "aio_write"):
             return self._reads_by(scope, wanted)
@@ -269,6 +284,11 @@ class Standing:
         found = [one for one in listeners(self.tree) if not one.is_quic]
         lacking = {server for one in found if not one.is_http2 for server in one.servers}
         return tls_servers(found) & lacking
+
+    @cached_property
+    def _encrypting(self) -> set[Directive]:
+        """The servers whose every body is read and encrypted, by sendfile or not."""
+        return tls_servers(listeners(self.tree))
 
     @cached_property
     def _to_speak_http2(self) -> set[Directive]:
@@ -365,12 +385,10 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
         return [wanted.directive, *wanted.args] == _CONNECTIONS
     if line.value in wanted.same:
         return True
-    if wanted.directive in AT_LEAST:
-        have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
-        return have is not None and want is not None and have >= want
-    if wanted.directive == "output_buffers" and len(line.args) == len(wanted.args) == 2:  # noqa: PLR2004  # NUMBER SIZE
-        have, want = parse_bytes(line.args[1]), parse_bytes(wanted.args[1])
-        return have is not None and want is not None and have >= want
+    if wanted.directive in (*AT_LEAST, "output_buffers") and len(line.args) == len(wanted.args):
+        have, want = parse_bytes(line.args[-1]), parse_bytes(wanted.args[-1])
+        is_more = have is not None and want is not None and have >= want
+        return is_more or is_alike(line.args[-1], wanted.args[-1])
     if wanted.directive == "access_log" and wanted.args[0] != "off" and line.value != "off":
         names = {arg.partition("=")[0] for arg in line.args[1:]}
         return "gzip" in names or all(arg.partition("=")[0] in names for arg in wanted.args[2:])
@@ -381,4 +399,6 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.lines and line.block is not None:
         inner = [[one.name, *one.args] for one in line.block]
         return list(line.args) == wanted.args and inner == wanted.lines
-    return line.args[:1] == tuple(wanted.args[:1]) and sorted(line.args) == sorted(wanted.args)
+    if len(line.args) != len(wanted.args) or not all(map(is_alike, line.args[:1], wanted.args)):
+        return False
+    return all(map(is_alike, sorted(line.args), sorted(wanted.args)))

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from nginx_tune.adopt.standing import Standing
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import has_own_queues, listeners
+from nginx_tune.conf.served import sends_no_files
 from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.decide.accept import EPOLLEXCLUSIVE
 from nginx_tune.decide.answer import setting
 from nginx_tune.documents.decisions import Decision, Setting
 
@@ -24,7 +26,8 @@ def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, li
         for scope in standing.answering
         if scope.value("directio", "off") != "off"
     }
-    lines = {id(a): a for scope in standing.answering if (a := scope.effective("aio"))}
+    sending = (scope for scope in standing.answering if not sends_no_files(scope))
+    lines = {id(a): a for scope in sending if (a := scope.effective("aio"))}
     why = "all data fits in memory, or waiting costs less than offloading"
     return [
         (line, [setting("thread-pools", "location", "aio", "off", reason=why)])
@@ -34,10 +37,16 @@ def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, li
     ]
 
 
-def _accepting(_decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _accepting(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    """None for one worker, which takes all; each rule of the audit has its own condition."""
+    if decision.verdict == "not_applicable":
+        return []
     why = "one worker would take most connections"
     found = []
-    for name in ("multi_accept", "accept_mutex"):
+    names = [] if has_own_queues(listeners(standing.tree)) else ["multi_accept"]
+    if not any(one.fact == EPOLLEXCLUSIVE and one.value is False for one in decision.evidence):
+        names.append("accept_mutex")
+    for name in names:
         wanted = setting("accept", "events", name, "off", reason=why)
         line = standing.lines(wanted)[0]
         if line is not None and line.value.lower() == "on":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from nginx_tune.adopt.header_sizes import with_sizes
-from nginx_tune.adopt.more_workers import why_one_worker
+from nginx_tune.adopt.more_workers import workers_withheld
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.placing import include_edges
@@ -20,10 +20,10 @@ from nginx_tune.adopt.standing import (
 )
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import newly_multiplexed
-from nginx_tune.conf.rtmp import streams_of_one_worker
+from nginx_tune.conf.listeners import listeners, multiplexed_servers, newly_multiplexed
 from nginx_tune.conf.running import single_process
-from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.scopes import http_directives, scopes
+from nginx_tune.decide.aio_write import HTTP2_SINCE
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.sendfile import FILESYSTEM
 from nginx_tune.decide.storage import NETWORK
@@ -66,14 +66,7 @@ def _place(line: Directive) -> str:
 
 
 def _workers(decision: Decision, standing: Standing) -> Decision:
-    rtmp = streams_of_one_worker(standing.tree)
-    if rtmp is not None:
-        return _left(
-            decision,
-            f"{_place(rtmp)} is without rtmp_auto_push on, so that a player on another worker than "
-            "the stream's sees none",
-        )
-    reason = why_one_worker(decision, standing)
+    reason = workers_withheld(decision, standing)
     return _left(decision, reason) if reason else decision
 
 
@@ -184,6 +177,17 @@ def _pools(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, settings=[*decision.settings, *off.values()])
 
 
+def _aio_write(decision: Decision, standing: Standing) -> Decision:
+    """None beside HTTP/2 where the version can hang with it (io-aio-buggy-version)."""
+    version = version_in(decision.evidence)
+    tree = standing.tree
+    servers = multiplexed_servers(scopes(tree), listeners(tree))
+    is_multiplexed = bool(servers or newly_multiplexed(tree))
+    if version is None or version >= HTTP2_SINCE or not is_multiplexed:
+        return decision
+    return _left(decision, "this nginx can hang with HTTP/2 and aio_write (io-aio-buggy-version)")
+
+
 def _cache(decision: Decision, standing: Standing) -> Decision:
     """A cache that stands keeps its key and its ways.
 
@@ -236,6 +240,7 @@ _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "reuseport": _reuseport,
     "thread-pools": _pools,
     "per-disk-pools": _pools,
+    "aio-write": _aio_write,
     "cache-key": _cache,
     "cache-misses": _cache,
     "cache-updates": _cache,

@@ -160,6 +160,15 @@ class Context:
         return caches(self.tree)
 
     @cached_property
+    def used_caches(self) -> list[Cache]:
+        """Those that some location uses, or may use where that cannot be told."""
+        named = (self.variables.possible(one.place.value, one.passed.scope) for one in self.caching)
+        if not self.tree.is_whole or not all(values.complete for values in named):
+            return self.caches
+        used = {cache for one in self.caching for cache in one.caches}
+        return [cache for cache in self.caches if cache in used]
+
+    @cached_property
     def caching(self) -> list[Caching]:
         """Every scope that keeps upstream responses."""
         return caching(self.passes, self.caches, self.variables)

@@ -16,6 +16,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import (
     DirectiveRow,
     is_known,
+    is_listed,
     is_outside_history,
     known_modules,
     lacks_a_version,
@@ -110,7 +111,7 @@ def unknown(context: Context) -> Iterator[UnknownNames]:
     Only what looks misspelt of a part of a configuration, which does not say which modules are
     loaded, and beside a module that is not known here.
     """
-    foreign = _foreign_module(context)
+    foreign = _foreign_module(context) or _module_built(context)
     if _is_fork(context):
         return
     for kind, directives in context.kinds.items():
@@ -148,6 +149,13 @@ def _foreign_module(context: Context) -> str | None:
         if name.removesuffix(".so") not in known:
             return name
     return None
+
+
+def _module_built(context: Context) -> str | None:
+    """The module of a name that only the list of names has, in words: others may be built too."""
+    names = (kind.name for kind in context.kinds)
+    name = next((one for one in names if is_listed(one) and not rows_of(one)), None)
+    return None if name is None else f'a module beside that of "{name}"'
 
 
 def _judged(context: Context) -> dict[Kind, list[Directive]]:

@@ -16,13 +16,14 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.kept_open import kept_open
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.running import single_process
+from nginx_tune.decide.descriptors import (
+    DEFAULT_CONNECTIONS,
+    RESERVE,
+    descriptors_for,
+    held_at_start,
+    limit_for,
+)
 from nginx_tune.documents.decisions import Evidence
-
-DEFAULT_CONNECTIONS = 512
-"""Of one worker (ngx_event.c)."""
-
-FEW_AT_START = 64
-"""Logs and listeners that make no difference: not all connections have a file at once."""
 
 _THE_MAIN_FILE = MissingFacts((WHOLE_TREE,))
 
@@ -87,23 +88,25 @@ def descriptor_limit(context: Context) -> Number | MissingFacts:
     return Number(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 
 
-def held_at_start(context: Context) -> int:
-    """Descriptors of a worker's logs and listeners, where they are more than a few.
+def descriptors_needed(context: Context, connections: int, open_files: int = 0) -> int:
+    """What a worker needs, logs and listeners included.
 
     Those with ``reuseport`` count once: how many workers there are may not be known.
     """
+    at_start = held_at_start(*kept_open(context.tree), 1)
+    return descriptors_for(connections, at_start, open_files)
+
+
+def and_at_start(context: Context) -> str:
+    """Logs and listeners, where they are many, as the end of what descriptors are needed for."""
     held = sum(kept_open(context.tree))
-    return held if held > FEW_AT_START else 0
+    return f" and {held} logs and listeners" if held > RESERVE else ""
 
 
-def and_at_start(held: int) -> str:
-    """Those, as the end of what a worker needs descriptors for."""
-    return f" and {held} logs and listeners" if held else ""
-
-
-def raise_descriptors(context: Context, wanted: int) -> str:
+def raise_descriptors(context: Context, needed: int) -> str:
     """How workers come to have that many descriptors, with what the host's limits allow."""
     limits = context.facts.limits
+    wanted = limit_for(needed)
     line = f"worker_rlimit_nofile {wanted}; in the main context."
     if limits.nr_open is not None and wanted > limits.nr_open:
         return f"First a higher fs.nr_open (it is {limits.nr_open}), then {line}"

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nginx_tune.decide.storage import IN_MEMORY, NETWORK
 from nginx_tune.documents.facts import Dataset, Facts, PathStorage
 
 SLOW_CLASSES = frozenset({"hdd", "network"})
 """Classes of disks on which a small write can take milliseconds."""
-
-NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "fuse.glusterfs"})
-
-MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
 class Size(NamedTuple):
@@ -74,7 +71,7 @@ def leaf_disks_of(path: str, facts: Facts) -> frozenset[str] | None:
 def is_in_memory(path: str, facts: Facts) -> bool:
     """Whether a directory is known to lie on no disk at all."""
     entry = storage_of(path, facts)
-    return entry is not None and entry.filesystem in MEMORY_FILESYSTEMS
+    return entry is not None and entry.filesystem in IN_MEMORY
 
 
 def disk_classes_of(path: str, facts: Facts) -> set[str]:
@@ -89,7 +86,7 @@ def is_slow(path: str, facts: Facts) -> bool | None:
     if entry is None:
         return None
     classes = disk_classes_of(path, facts)
-    return entry.filesystem in NETWORK_FILESYSTEMS or bool(classes & SLOW_CLASSES)
+    return entry.filesystem in NETWORK or bool(classes & SLOW_CLASSES)
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

@@ -27,7 +27,7 @@ from nginx_tune.audit_input.audit_subject import (
 from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
 from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
-from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe
+from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe, read_workload
 from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.plans import read_plan
 from nginx_tune.conf.directive import as_utf8
@@ -38,6 +38,7 @@ from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings, Severity
+from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
@@ -69,6 +70,8 @@ def command(
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
         raise click.UsageError("--fix-diff takes standard output and -o: use -f FORMAT=FILE")
+    path = options["workload_path"]
+    options["workload"] = read_workload(path) if path else None
     asked = _Asked(**{name: options[name] for name in _Asked._fields})
     rules = select_rules(
         (*ALL, *NOTICES), select=asked.select, ignore=asked.ignore, profile=asked.profile
@@ -151,6 +154,8 @@ class _Asked(NamedTuple):
     nginx_version: str | None
     upgrade_to: str | None
     accept_missing: Sequence[str]
+    workload: Workload | None
+    """What is asked for, where it is known: decisions weigh it."""
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
@@ -235,14 +240,14 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
         rules,
         profile=asked.profile,
         today=asked.today,
-        decide=None if facts is None else partial(_decide, tree, facts),
+        decide=None if facts is None else partial(_decide, tree, facts, asked),
     )
 
 
-def _decide(tree: ConfTree, facts: Facts) -> Decisions:
+def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
     from nginx_tune.adopt.configured import decide_configured  # noqa: PLC0415  # seldom asked
 
-    return decide_configured(tree, facts)
+    return decide_configured(tree, facts, asked.workload)
 
 
 def _upgraded(
@@ -263,7 +268,7 @@ def _upgraded(
         profile=asked.profile,
         today=asked.today,
         upgrade_from=since,
-        decide=partial(_decide, subject.tree, facts),
+        decide=partial(_decide, subject.tree, facts, asked),
     )
     findings, _ = without_known(
         after,

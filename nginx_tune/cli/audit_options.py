@@ -31,6 +31,12 @@ _OPTIONS = (
         help="Facts of the host it is for; default: live for the configuration of this host's "
         "nginx, otherwise none.",
     ),
+    click.option(
+        "--workload",
+        "workload_path",
+        metavar="FILE",
+        help="What is served and asked for: advice then agrees with recommend --workload.",
+    ),
     nginx_options,
     weaker_walls_option,
     nginx_version_option,

@@ -108,6 +108,7 @@ ALLOWED: Mapping[str, Mapping[str, Rule]] = {
     },
     "audit": {
         "facts": facts_below,
+        "workload": input_below,
         "map": map_below,
         "accept_missing": preference,
         "baseline": input_below,

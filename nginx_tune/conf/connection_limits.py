@@ -10,6 +10,9 @@ from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.scopes import Scope, http_directives
 from nginx_tune.conf.tree import ConfTree
 
+PAGE_STREAMS = 32
+"""Requests that a browser has in flight at once for one ordinary page over HTTP/2."""
+
 
 class CountedLimit(NamedTuple):
     """A limit where it holds."""

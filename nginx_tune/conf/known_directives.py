@@ -25,7 +25,7 @@ MOST_ARGUMENTS = 7
 
 
 _FOREIGN = re.compile(
-    r"auth_pam|auth_spnego|brotli|cache_purge|dav_ext|echo|eval|fancyindex|geoip2|headers_more"
+    r"auth_jwt|auth_pam|auth_spnego|brotli|cache_purge|dav_ext|echo|eval|fancyindex|geoip2|headers_more"
     r"|hmac_secure|lua|memc_|modsecurity|push_stream|set_misc|srcache|subs_filter|uploadprogress"
     r"|upstream_fair|xss|zstd|nchan|ndk|rtmp|header_count"
 )

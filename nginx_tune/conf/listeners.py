@@ -178,13 +178,21 @@ def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) 
 
     An ``http2`` of ``listen`` holds for every server of the address, the directive for its own.
     """
-    multiplexed = {
-        server
-        for listener in found
-        if listener.is_quic or listener.is_http2
-        for server in listener.servers
-    }
-    return multiplexed | switched_to_http2(every)
+    listed = list(found)
+    quic = {server for listener in listed if listener.is_quic for server in listener.servers}
+    return quic | http2_servers(every, listed)
+
+
+def http2_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
+    """The servers that speak HTTP/2."""
+    listed = {server for listener in found if listener.is_http2 for server in listener.servers}
+    return listed | switched_to_http2(every)
+
+
+def has_own_queues(found: Iterable[ListenAddress]) -> bool:
+    """Whether each worker has a queue of its own at every address, so that none takes another's."""
+    network = [one for one in found if not one.is_unix]
+    return bool(network) and all(one.reuseport is not None for one in network)
 
 
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:

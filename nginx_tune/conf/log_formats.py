@@ -8,10 +8,14 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.conf.tree import ConfTree
 
 _ESCAPE = "escape="
+_GZIP_BYTES = 64 << 10
+"""What ``gzip`` buffers where no size is given."""
 
 
 class LogFormat(NamedTuple):
@@ -53,6 +57,14 @@ def format_of_log(tree: ConfTree, log: str) -> str | None:
             return form
     alike = [form for path, form in written.items() if name.startswith(posixpath.basename(path))]
     return alike[0] if len(set(alike)) == 1 else None
+
+
+def buffer_bytes(line: Directive) -> int | None:
+    """The buffer of an ``access_log``; null for none, or one of no size."""
+    words = dict(arg.partition("=")[::2] for arg in line.args[1:])
+    if "buffer" in words:
+        return parse_bytes(words["buffer"])
+    return _GZIP_BYTES if "gzip" in words else None
 
 
 def only_format(tree: ConfTree) -> str | None:

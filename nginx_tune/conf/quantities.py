@@ -22,6 +22,8 @@ _SECONDS = {
     "": 1.0,
     "ms": 0.001,
 }
+_FEW = 0.05
+"""A change of a number by less has no effect that anybody could see."""
 _COUNT = re.compile(r"[0-9]{1,12}")
 
 
@@ -46,6 +48,18 @@ def parse_seconds(text: str) -> float | None:
 def parse_count(text: str) -> int | None:
     """A plain number; null for anything else."""
     return int(text) if _COUNT.fullmatch(text) else None
+
+
+def is_alike(have: str, want: str) -> bool:
+    """Whether two words say the same, or numbers that are within a few per cent of each other."""
+    name, _, value = want.rpartition("=")
+    own, _, number = have.rpartition("=")
+    zone, _, size = value.rpartition(":")
+    own_zone, _, own_size = number.rpartition(":")
+    one, other = parse_bytes(own_size), parse_bytes(size)
+    if one is None or other is None or (own, own_zone) != (name, zone):
+        return have == want
+    return abs(one - other) <= _FEW * other
 
 
 def parameter(args: Sequence[str], name: str) -> str | None:

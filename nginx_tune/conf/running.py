@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.quantities import parameter, parse_count
+from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
 
 MOST_PROCESSES = 1024
@@ -46,6 +47,16 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
     blocks = [line.block for line in tree.main.all("events") if line.block is not None]
     lines = [one for block in blocks for one in block.all("worker_connections")]
     return parse_count(lines[-1].value) if lines else by_default
+
+
+def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
+    """The entries of each cache of open files that a worker has: each holds a descriptor."""
+    lines = dict.fromkeys(scope.effective("open_file_cache") for scope in scopes(tree))
+    return {
+        line: parse_count(parameter(line.args, "max") or "") or 0
+        for line in lines
+        if line is not None and line.value.lower() != "off"
+    }
 
 
 def descriptors_in(tree: ConfTree) -> int | None:

@@ -60,12 +60,6 @@ _WHOLE = re.compile(
     r"(?<!cache)_password$|_passphrase$|^secure_link_(?:secret|md5|hmac|hmac_secret)$|^auth_jwt_key$"
     r"|_secret$|^encrypted_session_key$"
 )
-_FOREIGN = re.compile(
-    r"nchan|lua|push_stream|set_misc|rtmp|srcache|zstd|echo|fancyindex|spnego|auth_jwt|memc_"
-    r"|cache_purge|uploadprogress|xss|brotli|subs_filter|modsecurity|eval|headers_more|hmac_secure"
-    r"|auth_pam|dav_ext|upstream_fair|header_count|ndk"
-)
-"""Modules in the table of directives that are not nginx's own."""
 _OPENED = frozenset({
     "js_import", "js_path", "js_set", "js_content", "js_access", "js_filter", "js_preread",
     "js_header_filter", "js_body_filter", "js_periodic", "js_preload_object", "js_include",
@@ -189,7 +183,7 @@ def _shower(name: str) -> _Show:
         if pattern.search(name):
             return show
     rows = rows_of(name)
-    if rows and any(not _FOREIGN.search(row.module) for row in rows):
+    if any(row.is_own or "geoip2" in row.module for row in rows):
         return _plain
     return _plain if name in _OPENED else _strict
 

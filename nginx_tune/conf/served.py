@@ -63,6 +63,12 @@ def has_handler(scope: Scope) -> bool:
     return any(_is_handler(directive.name) for block in _handlers_of(scope) for directive in block)
 
 
+def sends_no_files(scope: Scope) -> bool:
+    """Whether all that a scope answers is made up: no file, and nothing of another server."""
+    passes = any(line.name.endswith("_pass") for block in _handlers_of(scope) for line in block)
+    return _is_hidden(scope) or (not passes and _answers_without_files(scope))
+
+
 def _handlers_of(scope: Scope) -> list[Block]:
     """Where a handler of this scope can stand: its own block, and for an ``if`` the location."""
     levels = [scope.own] if scope.kind != "if" else list(scope.chain[-2:])

@@ -7,7 +7,7 @@ else (a request header, a capture) is open: the known values are then not all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, product
 from typing import NamedTuple
@@ -45,6 +45,15 @@ class Values:
     known: dict[str, Directive | None] = field(default_factory=dict)
     complete: bool = True
     """False when other values are possible too."""
+
+
+class Use(NamedTuple):
+    """How a text uses a variable that is another one in each subrequest."""
+
+    is_fresh: bool = False
+    """It is looked up anew for each."""
+    fixed: Directive | None = None
+    """The ``set`` or ``map`` that keeps the value of its first look-up."""
 
 
 OPEN = Values(complete=False)
@@ -91,6 +100,39 @@ class Variables:
         self._given = given
         return self._text(text, scope, ())
 
+    def use_of(self, name: str, text: str, scope: Scope, seen: frozenset[str] = frozenset()) -> Use:
+        """How ``text`` uses a variable of nginx's own, by itself or through ``set`` and ``map``.
+
+        Source: ngx_http_get_flushed_variable(): a map's value is kept for the request and its
+                subrequests unless it is ``volatile`` (1.11.7); ``set`` runs once, in the rewrite
+                phase, which a cloned subrequest leaves out.
+        """
+        uses = [
+            Use(is_fresh=True) if one == name else self._use_through(name, one, scope, seen)
+            for one in sorted(variables_of(text) - seen)
+        ]
+        fixed = next((use.fixed for use in uses if use.fixed is not None), None)
+        return Use(any(use.is_fresh for use in uses), fixed)
+
+    def _use_through(self, name: str, through: str, scope: Scope, seen: frozenset[str]) -> Use:
+        seen |= {through}
+        if len(seen) > DEEPEST:
+            return Use()
+        for line, _ in _set_lines(scope, through):
+            use = self.use_of(name, line.args[1], scope, seen)
+            if use.is_fresh or use.fixed:
+                return Use(fixed=use.fixed or line)
+        for table in self.tables(through):
+            entries = [entry for entry in table.block or () if entry.args]
+            text = " ".join([table.args[0], *(entry.value for entry in entries)])
+            use = self.use_of(name, text, scope, seen)
+            is_volatile = any(one.name == "volatile" and not one.args for one in table.block or ())
+            if use.fixed or (use.is_fresh and not is_volatile):
+                return Use(fixed=use.fixed or table)
+            if use.is_fresh:
+                return use
+        return Use()
+
     def _text(self, text: str, scope: Scope, seen: tuple[str, ...]) -> Values:
         parts: list[dict[str, Directive | None]] = []
         complete = True
@@ -125,20 +167,10 @@ class Variables:
         return self._after_set(start, name, scope, seen)
 
     def _after_set(self, values: Values, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
-        """``values`` after the ``set`` lines that a request to ``scope`` passes, in order.
-
-        Source: ngx_http_rewrite_module; the server's run first, then those of the location that
-        was found (an outer location's do not run for an inner one).
-        """
-        location = next((b for b in reversed(scope.chain) if b.name == "location"), None)
-        for level in (scope.server, location):
-            for directive in level.block if level is not None and level.block else ():
-                if directive.name == "set" and _sets(directive, name):
-                    values = self._constant(directive, scope, seen)
-                elif directive.name == "if" and directive.block is not None:
-                    for inner in directive.block.all("set"):
-                        if _sets(inner, name):
-                            values = _union((values, self._constant(inner, scope, seen)))
+        """``values`` after the ``set`` lines that a request to ``scope`` passes, in order."""
+        for line, is_conditional in _set_lines(scope, name):
+            value = self._constant(line, scope, seen)
+            values = _union((values, value)) if is_conditional else value
         return values
 
     def _constant(self, directive: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
@@ -201,6 +233,23 @@ def _union(several: Iterable[Values]) -> Values:
         if len(known) > MOST_VALUES:
             return Values(known, complete=False)
     return Values(known, complete)
+
+
+def _set_lines(scope: Scope, name: str) -> Iterator[tuple[Directive, bool]]:
+    """The ``set`` lines of a variable that a request to a scope passes, and whether in an ``if``.
+
+    Source: ngx_http_rewrite_module; the server's run first, then those of the location that was
+    found (an outer location's do not run for an inner one).
+    """
+    location = next((b for b in reversed(scope.chain) if b.name == "location"), None)
+    for level in (scope.server, location):
+        for directive in level.block if level is not None and level.block else ():
+            if directive.name == "set" and _sets(directive, name):
+                yield directive, False
+            elif directive.name == "if" and directive.block is not None:
+                for inner in directive.block.all("set"):
+                    if _sets(inner, name):
+                        yield inner, True
 
 
 def _sets(directive: Directive, name: str) -> bool:

@@ -22,6 +22,8 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence
 
 ID: Final = "accept"
+EPOLLEXCLUSIVE: Final = "EPOLLEXCLUSIVE"
+"""The name of the kernel's feature in the evidence."""
 
 
 def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
@@ -32,7 +34,7 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
         )
     evidence = [
         version_evidence(s.build),
-        Evidence(fact="EPOLLEXCLUSIVE", value=s.facts.kernel.features.get("epollexclusive")),
+        Evidence(fact=EPOLLEXCLUSIVE, value=s.facts.kernel.features.get("epollexclusive")),
         *known(s.seen.busiest_share),
     ]
     both = "with accept_mutex or multi_accept one worker takes most connections"

@@ -29,6 +29,8 @@ BUFFER = ("buffer=64k", "flush=1s")
 _IN_A_CONTAINER: Final = (
     "nginx runs in a container, in whose image it can be a link to a pipe, and was not looked at"
 )
+PIPE_BUFFER_BYTES = 4096
+"""What write(2) puts into a pipe in one piece. Source: pipe(7), PIPE_BUF; <linux/limits.h>."""
 MOST_BUFFERED = 64
 """Logs: 4 MiB of buffers in each worker."""
 
@@ -54,7 +56,7 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
             confidence="high",
         )
     logs = [path, *(log for log in s.site.other_access_logs if log not in (path, "off"))]
-    hindered = {log: why for log in logs if (why := _no_buffer(log, s.site.piped_logs))}
+    hindered = {log: why for log in logs if (why := why_no_buffer(log, s.site.piped_logs))}
     unseen = [one for one in logs if one not in hindered and one not in s.site.plain_logs]
     running = s.facts.nginx.running
     if running is not None and running.other_mount_namespace:
@@ -110,6 +112,11 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
+def is_a_device(path: str) -> bool:
+    """Whether a log goes to what is no file by its name, such as a pipe behind ``/dev/stdout``."""
+    return path.startswith(("/dev/", "/proc/"))
+
+
 def _must_be_files(logs: Sequence[str]) -> str:
     named = logs[0] if len(logs) == 1 else f"{logs[0]} and {len(logs) - 1} more"
     return (
@@ -122,7 +129,7 @@ def _as_it_is(log: str, reason: str) -> Setting:
     return setting(ID, "http", "access_log", log, FORMAT, reason=reason)
 
 
-def _no_buffer(path: str, piped: Collection[str]) -> str | None:
+def why_no_buffer(path: str, piped: Collection[str] = ()) -> str | None:
     """Why a log takes no buffer; null for a plain file.
 
     A buffer is one write(2), and one of more than PIPE_BUF (4096 bytes) goes into a pipe in parts,
@@ -136,7 +143,7 @@ def _no_buffer(path: str, piped: Collection[str]) -> str | None:
         return "syslog is sent a datagram for each line, and takes no buffer"
     if "$" in path:
         return "a log whose name has variables takes no buffer"
-    if path.startswith(("/dev/", "/proc/")):
+    if is_a_device(path):
         return f"whoever reads {path} wants each line when it is written"
     if path in piped:
         return f"{path} is no file but a pipe or the like, where workers' buffers tear lines"

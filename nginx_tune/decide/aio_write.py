@@ -18,6 +18,8 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
 
 ID: Final = "aio-write"
+HTTP2_SINCE = (1, 21, 4)
+"""The first version that does not hang with it over HTTP/2. Source: nginx change log."""
 
 
 def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
@@ -39,7 +41,7 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips="nginx is 1.11.13 or newer",
         )
-    if s.workload.http_version.value == "2" and not s.build.at_least(1, 21, 4):
+    if s.workload.http_version.value == "2" and not s.build.at_least(*HTTP2_SINCE):
         return not_applicable(
             ID,
             f"nginx {s.build.text} can hang with HTTP/2 and aio_write.",

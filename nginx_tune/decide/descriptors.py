@@ -34,6 +34,9 @@ PER_CONNECTION = 2.0
 """A client and its file, or its upstream."""
 RESERVE = 64
 """Kept for logs, listeners, channels and what is nginx's own, also where fewer are known of."""
+NEARLY = 0.9
+"""Of what is needed: so little less changes nothing, for not all connections are busy at once."""
+_STEP = 1024
 _OWN = 16
 """Standard streams, the first log, epoll, eventfds and the like."""
 _MOST_DECLARED = 1_000_000
@@ -99,7 +102,7 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
         slots_per_client=slots,
         descriptors_per_connection=PER_CONNECTION,
         at_start=at_start,
-        kept=int(connections * PER_CONNECTION) + at_start,
+        kept=descriptors_for(connections, at_start),
         ceiling=ceiling,
         ceiling_fact=fact,
         soft=None if limits.nofile_of == "reader" else limits.nofile_soft,
@@ -108,18 +111,37 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
     )
 
 
-def _at_start(s: Situation) -> int:
+def descriptors_for(connections: int, at_start: int, open_files: int = 0) -> int:
+    """The descriptors that a worker of so many connections needs."""
+    return int(connections * PER_CONNECTION) + at_start + open_files
+
+
+def limit_for(needed: int) -> int:
+    """The limit to write for a need."""
+    return -(-needed // _STEP) * _STEP
+
+
+def suffices(limit: int, needed: int) -> bool:
+    """Whether a limit that stands is enough, as a lower one would not be."""
+    return limit >= NEARLY * needed
+
+
+def held_at_start(logs: int, sockets: int, workers: int) -> int:
     """What a worker is forked with.
 
     Source: ngx_init_cycle (logs, listeners), ngx_clone_listening: with ``reuseport``, which may be
             decided or stand already, the sockets of all workers are open in each.
     """
+    return _OWN + logs + sockets * workers + _CHANNELS * workers
+
+
+def _at_start(s: Situation) -> int:
     site = s.site
     logs = 2 if site.log_files is None else _count(site.log_files)  # error and access log
     sockets = len(site.listen) * (2 if site.http3 else 1)
     if site.listening_sockets is not None:
         sockets = _count(site.listening_sockets)
-    return _OWN + logs + sockets * s.workers + _CHANNELS * s.workers
+    return held_at_start(logs, sockets, s.workers)
 
 
 def _count(declared: int) -> int:

@@ -8,11 +8,11 @@ at its start serves nobody (epoll_create() failed, 24: Too many open files). The
 nginx is started with is often 1024; nginx raises it up to the hard limit by itself, above that only
 with CAP_SYS_RESOURCE.
 
-``worker_rlimit_nofile`` sets the limit, whatever it was, so a number that is lower than what
-workers have takes descriptors away. Where the limits of nginx or of its unit are known, what they
-have already is kept. Those of who read the facts, a shell's, tell what an nginx would have that is
-started from there: then no number lower than their hard limit is written, and none where that
-would not be enough.
+``worker_rlimit_nofile`` sets the limit, whatever it was: what is written is the need, and nothing
+where the limit that nginx is started with is enough. More than the hard limit would be refused
+to a master without CAP_SYS_RESOURCE (setrlimit() fails with EPERM, and workers go on with the old
+limit). The limits of who read the facts, a shell's, are not nginx's: where theirs is below the need
+nothing is written, which might be lower than what workers have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from nginx_tune.decide.descriptors import (
     RESERVE,
     USUAL_SOFT_LIMIT,
     DescriptorPlan,
+    limit_for,
     plan_descriptors,
+    suffices,
 )
 from nginx_tune.decide.open_file_cache import open_files
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -37,13 +39,8 @@ from nginx_tune.documents.facts import Limits
 ID: Final = "file-limits"
 ENOUGH = 65_536
 """A hard limit that no decision here runs into."""
-_PLENTY = 1 << 20
-"""The kernel's own bound (fs.nr_open): where a hard limit is higher nobody has need of it."""
 NEEDED = "descriptors a worker needs"
 """The name of that number in the evidence."""
-NO_FEWER = "; no fewer than the "
-"""What follows in the reason speaks of an nginx without a line of its own."""
-_STEP = 1024
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
@@ -51,33 +48,29 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     d = plan_descriptors(s)
     held_open = open_files(s)
     needed = d.kept + held_open
-    wanted = -(-needed // _STEP) * _STEP
-    # Never fewer than workers have, by a line that was taken out or another file's.
-    nofile = max(min(max(wanted, _running(s)), d.ceiling), d.soft or 0)
+    wanted = limit_for(needed)
+    nofile = min(wanted, d.ceiling)
     limits = s.facts.limits
     evidence = known(
         Quantity("worker_connections", d.connections, "", "assumed"),
-        Quantity(NEEDED, wanted, "descriptors", "assumed"),
+        Quantity(NEEDED, needed, "descriptors", "assumed"),
         Quantity("limits.nofile_soft", d.soft, "descriptors"),
         Quantity("limits.nofile_hard", limits.nofile_hard, "descriptors"),
         Quantity("limits.nr_open", limits.nr_open, "descriptors"),
     )
-    if d.soft is not None and d.soft >= wanted:
+    if d.soft is not None and suffices(d.soft, needed):
         return Decision(
             id=ID,
             verdict="keep",
-            summary=f"The soft limit of {d.soft} descriptors already covers {wanted}.",
+            summary=f"The soft limit of {d.soft} descriptors already covers {needed}.",
             evidence=evidence,
             confidence="medium",
             flips_when=[f"nginx is started with a soft limit below {wanted}"],
         )
     reason = _reason(d, held_open)
-    short = wanted > d.ceiling or d.bound_by == BOUND_BY_LIMIT
-    if d.soft is None and limits.nofile_hard is not None:
-        if needed > d.ceiling or d.bound_by == BOUND_BY_LIMIT:
-            return _left(d, reason, wanted, evidence)
-        nofile, short = min(d.ceiling, max(wanted, _PLENTY)), False
-        reason += f"{NO_FEWER}{nofile} that it may have now"
+    short = needed > d.ceiling or d.bound_by == BOUND_BY_LIMIT
+    if short and d.soft is None and limits.nofile_hard is not None:
+        return _left(d, reason, wanted, evidence)
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
     return Decision(
         id=ID,
@@ -97,12 +90,6 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         next_command=f"systemctl edit nginx  # LimitNOFILE={max(wanted, ENOUGH)}" if short else "",
     )
-
-
-def _running(s: Situation) -> int:
-    """What the workers that run may open."""
-    running = s.facts.nginx.running
-    return max((one.nofile_soft or 0 for one in running.workers), default=0) if running else 0
 
 
 def _reason(d: DescriptorPlan, held_open: int) -> str:

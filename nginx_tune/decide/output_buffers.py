@@ -15,7 +15,6 @@ from nginx_tune.decide.output_sizes import BUFFERS, LARGE_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import nginx_size
 from nginx_tune.model.protocol import BUFFER_BYTES
@@ -25,7 +24,7 @@ ID: Final = "output-buffers"
 
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
-    folder = on_shared_folder(s.facts.storage)
+    folder = s.shared_folder
     copies = f"sendfile is off on {folder}" if folder else "sendfile is off"
     is_off = folder is not None or s.stays.no_sendfile
     if s.kind == "proxy" or not (s.tls or is_off or (s.cleartext_http2 and plan.on)):

@@ -22,7 +22,7 @@ from typing import Final
 from nginx_tune.decide.answer import not_applicable, setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import filesystems_under, on_shared_folder
+from nginx_tune.decide.storage import filesystems_under
 from nginx_tune.documents.decisions import Decision, Evidence
 
 ID: Final = "sendfile"
@@ -35,7 +35,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
-    shared = on_shared_folder(s.facts.storage)
+    shared = s.shared_folder
     if shared is not None:
         return Decision(
             id=ID,

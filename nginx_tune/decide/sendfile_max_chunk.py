@@ -29,7 +29,6 @@ from nginx_tune.decide.output_sizes import LARGE_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text, seconds_text
 from nginx_tune.model.blocking import BUSY_HOST_SECONDS
@@ -75,7 +74,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
-    is_off = s.stays.no_sendfile or on_shared_folder(s.facts.storage) is not None
+    is_off = s.stays.no_sendfile or s.shared_folder is not None
     if is_off or (s.cleartext_http2 and plan.on):
         return not_applicable(ID, "sendfile is off here.", flips="sendfile is enabled")
     chunk = chunk_bytes(s.disk)

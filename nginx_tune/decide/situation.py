@@ -322,8 +322,14 @@ class Situation:
             tls=self.tls,
             http_version=self.workload.http_version.value,
             gzip=self.workload.gzip.value,
-            sendfile=not (self.stays.no_sendfile or on_shared_folder(self.facts.storage)),
+            sendfile=not (self.stays.no_sendfile or self.shared_folder),
         )
+
+    @cached_property
+    def shared_folder(self) -> str | None:
+        """The file system of a shared folder that files are sent from; null for none."""
+        paths = [*self.site.roots, *self.site.cache_dirs]
+        return on_shared_folder(paths, self.facts.storage)
 
     @property
     def cleartext_http2(self) -> bool:

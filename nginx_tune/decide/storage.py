@@ -115,9 +115,14 @@ def filesystems_under(paths: Sequence[str], storage: Storage) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def on_shared_folder(storage: Storage) -> str | None:
-    """The file system of a virtual machine's shared folder among the recorded paths."""
-    return next((p.filesystem for p in storage.paths if is_shared_folder(p.filesystem)), None)
+def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
+    """The file system of a virtual machine's shared folder that directories lie on.
+
+    Where the facts tell of none of them, what was recorded counts.
+    """
+    found = [one for path in paths for one in filesystems_under([path], storage)]
+    known = found or [one.filesystem for one in storage.paths if one.filesystem is not None]
+    return next((one for one in known if is_shared_folder(one)), None)
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:

@@ -18,6 +18,7 @@ from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rules import ca_keys_zone_small
+from nginx_tune.conf.quantities import is_alike
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site
 from nginx_tune.documents.base import encode
@@ -389,3 +390,43 @@ def test_audit_and_decision_agree_on_keys() -> None:
             beyond += over
     assert told, REPEAT
     assert beyond, REPEAT
+
+
+@each_row(
+    ("line", "other", "is_told"),
+    [
+        ("972800m", "950g", False),
+        ("940g", "950g", False),
+        ("800g", "950g", True),
+        ("keys_zone=a:9m", "keys_zone=a:9216k", False),
+        ("keys_zone=a:9m", "keys_zone=b:9m", True),
+        ("on", "off", True),
+        ("0", "1", True),
+        ("text", "text", False),
+    ],
+)
+def test_a_number_that_changes_nothing_is_the_same(line: str, other: str, *, is_told: bool) -> None:
+    assert is_alike(line, other) is not is_told
+
+
+_EMPTY = "events { } http { %s access_log off; %s }"
+
+
+@each_row(
+    ("http", "servers", "written"),
+    [
+        ("sendfile on;", "", []),
+        ("", "", ["on"]),
+        ("sendfile off;", "", ["on"]),
+        ("", "server { listen 80; location / { return 200 ok; } }", []),
+        ("", "server { listen 80; return 301 https://$host; location /x { root /srv; } }", []),
+        ("", "server { listen 80; location / { stub_status; } location /f { root /f; } }", ["on"]),
+        ("", "server { listen 80; location / { return 200; } location /l { perl x; } }", []),
+    ],
+)
+def test_sendfile_goes_where_files_are_sent(http: str, servers: str, written: list[str]) -> None:
+    tree = parse_text(_EMPTY % (http, servers), file="/n.conf")
+    decisions = decide(host(), load(), site=site_in(tree, site()))
+    (found,) = [d for d in hold_against(decisions, tree).decisions if d.id == "sendfile"]
+    assert [one.args[0] for one in found.settings] == written
+    assert found.withheld == ""

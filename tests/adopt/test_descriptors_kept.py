@@ -126,14 +126,14 @@ def test_a_generated_file_counts_what_the_site_says() -> None:
 @each_row(
     ("soft", "hard", "vhosts", "expected"),
     [
-        (20000, 20000, 4700, 20000),
-        (1024, 524288, 1, 524288),
-        (20000, 20000, 1, 20000),
+        (20000, 20000, 4700, 18432),
+        (1024, 524288, 1, USUAL),
+        (20000, 20000, 1, 9216),
         (20000, 20000, 8000, None),
         (1024, 1024, 1, None),
     ],
 )
-def test_by_a_shells_limits_no_number_is_written_that_may_be_lower(
+def test_by_a_shells_limits_the_need_is_written_or_nothing(
     soft: int, hard: int, vhosts: int, expected: int | None
 ) -> None:
     found = limited(conf(vhosts), READER | {"nofile_soft": soft, "nofile_hard": hard})
@@ -149,15 +149,14 @@ def test_a_line_that_stands_says_what_workers_have() -> None:
     assert limited(conf(1, "worker_rlimit_nofile 30720;"), limits).verdict == "keep"
     assert number(limited(conf(1, "worker_rlimit_nofile 2048;"), limits)) == USUAL
     assert limited(conf(4700, "worker_rlimit_nofile 30720;"), limits).settings != []
-    [raised] = limited(conf(1, "worker_rlimit_nofile 2048;"), limits).settings
-    assert "may have now" not in raised.reason, "the line says what they have"
-    [new] = limited(conf(1), limits).settings
-    assert "no fewer than the 524288 that it may have now" in new.reason
+    nearly = f"worker_rlimit_nofile {USUAL - 2048};"
+    assert limited(conf(1, nearly), limits).settings == [], "that little changes nothing"
+    assert number(limited(conf(1), limits)) == USUAL, "the need, not all that it may have"
 
 
 def test_more_connections_that_stand_have_room_beside_a_shells_limit() -> None:
     limits = READER | {"nofile_soft": 1024, "nofile_hard": 40000}
-    assert number(limited(conf(1, events="worker_connections 8192;"), limits)) == 40000
+    assert number(limited(conf(1, events="worker_connections 8192;"), limits)) == 36864
     found = limited(conf(1, events="worker_connections 65535;"), limits)
     assert found.settings == []
     assert any("is left out" in risk for risk in found.risks)
@@ -171,14 +170,14 @@ def test_nothing_is_written_where_no_limit_is_known() -> None:
 
 
 @each_row("has", [512, 100_000])
-def test_workers_that_run_with_more_keep_it(has: int) -> None:
+def test_workers_that_run_get_what_they_need(has: int) -> None:
     running = Running(pid=1, workers=[Worker(pid=2, nofile_soft=has, nofile_hard=has)])
     found = limited(
         conf(1),
         NGINX | {"nofile_soft": 1024, "nofile_hard": 524288},
         nginx=replace(nginx(), running=running),
     )
-    assert number(found) == max(USUAL, has)
+    assert number(found) == USUAL
 
 
 @each_row(("vhosts", "fires"), [(4700, True), (10, False)])
@@ -188,5 +187,5 @@ def test_the_audit_counts_logs_too(vhosts: int, fires: bool) -> None:
     found = [f for f in audit(tree, linux(), ALL).findings if f.rule == "lim-nofile-lt-2x"]
     assert bool(found) is fires
     if fires:
-        assert "and 9401 logs and listeners need about 17593" in found[0].message
-        assert "worker_rlimit_nofile 17593" in found[0].fix
+        assert "and 9401 logs and listeners need about 17611" in found[0].message
+        assert "worker_rlimit_nofile 18432" in found[0].fix

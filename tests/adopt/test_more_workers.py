@@ -8,6 +8,8 @@ from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
 
@@ -78,6 +80,10 @@ def test_lua_of_one_worker_stays_in_one(main: str, http: str, location: str, lin
     assert bool(found.withheld) is bool(line)
     is_changed = not line and "auto" not in main
     assert [s.args for s in found.settings] == [["auto"]] * is_changed
+    told = audit(parse_text(LUA % (main, http, location), file="/n.conf"), linux(cpus=8)).findings
+    of_one = [one for one in told if one.rule == "lim-workers-one"]
+    assert [line in one.fix for one in of_one] == [True] * (not main or main.endswith(" 1;"))
+    assert [one.severity == "advice" for one in of_one] == [bool(line)] * len(of_one)
 
 
 UDP = """%s

@@ -174,8 +174,7 @@ def test_the_limit_is_for_the_connections_and_files_that_there_will_be() -> None
     assert less["file-limits"].after.strip() == "worker_rlimit_nofile 9216;"
     assert "open files" not in less["file-limits"].reason
     alone = {h.decision: h for h in hunks(settled_but(FILES % ("", ""), "file-limits", only=True))}
-    assert alone["file-limits"].after.strip() == "worker_rlimit_nofile 2048;"
-    assert alone["file-limits"].reason.startswith("512 connections")
+    assert "file-limits" not in alone, "512 connections have room in 1024 descriptors"
 
 
 def test_connections_bring_their_descriptors_or_stay_within_those_that_are() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from cases import outcome
 from rows import each_row
 
+from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
+from nginx_tune.conf.tree import parse_text
 
 CACHE = "proxy_cache_path /c keys_zone=c:10m max_size=1g;"
 PASSED = "location / { proxy_pass http://10.0.0.1; proxy_set_header Host $host; proxy_cache c; %s }"
@@ -49,6 +51,20 @@ FIRST = "server { listen 80 default_server; return 444; }"
 def test_hosts_in_cache_keys(text: str, found: int) -> None:
     conf = f"events {{}} http {{ {CACHE} {text} }}"
     assert outcome("ca-key-without-host", conf, None) == found
+
+
+@each_row(
+    ("text", "severity"),
+    [
+        (f"server {{ {ONE} {PASSED % ''} }}", "advice"),
+        (f"server {{ listen 80; server_name _; {PASSED % ''} }}", "advice"),
+        (f"server {{ {TWO} {PASSED % ''} }}", "error"),
+    ],
+)
+def test_one_site_is_poisoned_only_by_names_that_nobody_gave_it(text: str, severity: str) -> None:
+    tree = parse_text(f"events {{}} http {{ {CACHE} {text} }}")
+    found = [one for one in audit(tree, None).findings if one.rule == "ca-key-without-host"]
+    assert [one.severity for one in found] == [severity]
 
 
 def chain(count: int, aio: str = "") -> str:

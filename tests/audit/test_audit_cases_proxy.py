@@ -381,6 +381,112 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
             "slice 1m; set $part $slice_range; proxy_cache_key $uri$part;"
             " proxy_set_header Range $part;"
         ),
+        None, 1,
+    ),
+    "slices under a name that another one is made of": (
+        "ca-slice-incomplete",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; map $slice_range $part { default p$slice_range; }"
+            " server { set $k $uri$part; location / { proxy_pass http://b; proxy_cache c; slice 1m;"
+            " proxy_cache_key $k; proxy_set_header Range $slice_range; } }"
+        ),
+        None, 1,
+    ),
+    "slices under a name that is looked up anew": (
+        "ca-slice-incomplete",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; map $uri $part { volatile; default $slice_range; }"
+            " server { location / { proxy_pass http://b; proxy_cache c; slice 1m;"
+            " proxy_cache_key $uri$part; proxy_set_header Range $part; } }"
+        ),
+        None, 0,
+    ),
+    "slices under a name that another location keeps": (
+        "ca-slice-incomplete",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; map $uri $part { volatile; default $slice_range; }"
+            " server { location /x { set $part $slice_range; } location / { proxy_pass http://b;"
+            " proxy_cache c; slice 1m; proxy_cache_key $uri$part; proxy_set_header Range $part; }"
+            " }"
+        ),
+        None, 0,
+    ),
+    "a purge that reads on the loop": (
+        "io-aio-cache-purge",
+        http(
+            "aio threads; proxy_cache_path /c keys_zone=c:1m; server { location /p {"
+            " aio off; proxy_cache_purge c $uri; } }"
+        ),
+        None, 0,
+    ),
+    "a purge of nginx Plus": (
+        "io-aio-cache-purge",
+        http(
+            "aio threads; proxy_cache_path /c keys_zone=c:1m; server { location / {"
+            " proxy_pass http://b; proxy_cache c; proxy_cache_purge $purge; } }"
+        ),
+        None, 0,
+    ),
+    "a purge by method": (
+        "io-aio-cache-purge",
+        http(
+            "aio threads; fastcgi_cache_path /c keys_zone=c:1m; server { location / {"
+            " fastcgi_pass b; fastcgi_cache c; fastcgi_cache_purge PURGE from 127.0.0.1; } }"
+        ),
+        None, 1,
+    ),
+    "sessions by tickets": (
+        "tls-cache-small",
+        http("server { listen 443 ssl; ssl_session_cache shared:S:1m; ssl_session_timeout 1d; }"),
+        None, 0,
+    ),
+    "code of Lua has no bound": (
+        "cf-parameter-long",
+        http("server { content_by_lua_block { " + "ngx.say(1) " * 500 + "} }"), None, 0,
+    ),
+    "buffers of files for all connections": (
+        "px-buffers-memory",
+        http("server { root /srv; output_buffers 32 2m; }"), linux(memory_limit_mib=1024), 1,
+    ),
+    "a compressed log without flush": (
+        "log-buffer-no-flush", http("access_log /a.log combined gzip; server { }"), None, 1,
+    ),
+    "a log that another line has written": (
+        "log-buffer-no-flush",
+        http(
+            "access_log /a.log combined buffer=8k flush=1s; server { access_log off;"
+            " location / { access_log /a.log combined buffer=8k; } }"
+        ),
+        None, 0,
+    ),
+    "a log to nowhere": (
+        "log-buffer-pipe", http("access_log /dev/null combined buffer=64k; server { }"), None, 0,
+    ),
+    "a compressed log into a pipe": (
+        "log-buffer-pipe", http("access_log /dev/stdout combined gzip; server { }"), None, 1,
+    ),
+    "uploads that HTTP/1.1 alone brings": (
+        "px-upload-window",
+        http(
+            "client_max_body_size 9g; server { listen 443 ssl http2; } server { listen 80;"
+            " location / { proxy_pass http://b; proxy_request_buffering off; } }"
+        ),
+        None, 0,
+    ),
+    "uploads that HTTP/2 of a directive brings": (
+        "px-upload-window",
+        http(
+            "client_max_body_size 9g; http2 on; server { listen 443 ssl;"
+            " location / { fastcgi_pass b; fastcgi_request_buffering off; } }"
+        ),
+        None, 1,
+    ),
+    "uploads with half a mebibyte at once": (
+        "px-upload-window",
+        http(
+            "client_max_body_size 9g; http2_body_preread_size 512k; server { listen 443 ssl http2;"
+            " location / { proxy_pass http://b; proxy_request_buffering off; } }"
+        ),
         None, 0,
     ),
     "no TLS": ("tls-no-resumption", http("server { ssl_session_tickets off; }"), None, 0),
@@ -485,6 +591,24 @@ def test_the_fix_beside_an_upgrade_header_keeps_websockets() -> None:
     (found,) = audit(parse_text(conf), linux(), [rule]).findings
     assert 'map $http_upgrade $connection_upgrade { default upgrade; "" ""; }' in found.fix
     assert outcome(rule.id, conf.replace("'' close", '"" ""'), linux()) == 0
+
+
+_UPGRADE = (
+    "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
+    " proxy_set_header Connection $connection;"
+)
+_MAP = "map $http_upgrade $connection { default upgrade; '' close; }"
+
+
+@each_row(
+    ("location", "said"),
+    [(_UPGRADE, 'default upgrade; "" ""; }'), ("", 'proxy_set_header Connection "";')],
+)
+def test_a_pool_ends_no_websockets(location: str, said: str) -> None:
+    (rule,) = (one for one in ALL if one.id == "up-keepalive-missing")
+    (found,) = audit(parse_text(proxy(location, outer=_MAP)), linux(), [rule]).findings
+    assert said in found.fix
+    assert ('Connection "";' in found.fix) is (location == "")
 
 
 @each_row(("seconds", "words"), [(90, "up to 90 s"), (300, "300 s never pass")])

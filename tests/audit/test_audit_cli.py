@@ -38,7 +38,9 @@ def conf(tmp_path: Path) -> Path:
 @pytest.fixture
 def facts(tmp_path: Path) -> Path:
     ports = {"net.ipv4.ip_local_port_range": "32768\t60999"}
-    return _write_facts(tmp_path, linux(datasets={"/srv/media": (256, 0.1)}, sysctls=ports))
+    media = {"/srv/media": ("sda", "hdd")}
+    host = linux(datasets={"/srv/media": (256, 0.1)}, disks=media, sysctls=ports)
+    return _write_facts(tmp_path, host)
 
 
 def _write_facts(directory: Path, facts: Facts) -> Path:

@@ -301,6 +301,37 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "gz-dynamic-static-files",
         GZIP % "location @e { root /srv/errors; } location /s/ { root /srv; }", GZIP_HOST, 1,
     ),
+    "pictures alone": (
+        "gz-dynamic-static-files",
+        GZIP % r"location ~* \.(?:jpe?g|png|webp)$ { root /srv; }", GZIP_HOST, 0,
+    ),
+    "pictures with their stylesheets": (
+        "gz-dynamic-static-files",
+        GZIP % r"location ~* \.(jpg|css|js)$ { root /srv; }", GZIP_HOST, 1,
+    ),
+    "video by its types": (
+        "gz-dynamic-static-files",
+        GZIP % "location /hls/ { types { video/mp2t ts; } default_type video/mp4; root /srv; }",
+        GZIP_HOST, 0,
+    ),
+    "large files": (
+        "gz-dynamic-static-files", GZIP % "location / { root /srv; }",
+        replace(
+            GZIP_HOST,
+            datasets=linux(datasets={"/srv": (90, 0.1)}, mean_file_bytes=9 << 20).datasets,
+        ),
+        0,
+    ),
+    "a cache that no location uses": (
+        "ca-no-max-size", "events {} http { proxy_cache_path /c keys_zone=c:1m; server { } }",
+        None, 0,
+    ),
+    "a cache that an unknown name may use": (
+        "ca-no-max-size",
+        ("events {} http { proxy_cache_path /c keys_zone=c:1m; server { location / {"
+        " proxy_pass http://b; proxy_cache $arg_c; } } }"),
+        None, 1,
+    ),
     "one page of errors through a filter": (
         "io-threads-body-filter",
         "events {} http { aio threads; server { location = /e.html { root /srv; ssi on; } } }",

@@ -87,3 +87,24 @@ def test_a_name_that_nginx_surely_refuses_is_an_error(
     unknown = [one for one in found if one.rule == "cf-directive-unknown"]
     assert [one.severity for one in unknown] == ([severity] if severity else [])
     assert all(("unless" in one.message) == (severity == "warning") for one in unknown)
+
+
+_BUILT = "events {} http { server { listen 80; location / { %s } } }"
+
+
+@each_row(
+    ("lines", "rules"),
+    [
+        ("auth_jwt_key /k.pub file; auth_jwt_alg ES256;", []),
+        ("brotli on off; more_set_headers;", []),
+        ("vod hls; secure_token $args; secure_token_types text/plain;", []),
+        ("vod hls; secure_tokens_of_nobody $args;", []),
+        ("vod hls; sendfil on; proxy_redirct off;", ["cf-directive-unknown"] * 2),
+        ("brotli on; proxy_pass a b;", ["cf-directive-arguments"]),
+        ("secure_tokens_of_nobody $args;", ["cf-directive-unknown"]),
+    ],
+)
+def test_modules_of_others_are_not_judged_by_one_that_is_known(
+    lines: str, rules: list[str]
+) -> None:
+    assert told(_BUILT % lines) == rules

@@ -239,6 +239,7 @@ http {{
 }}
 """
 KEY = "proxy_cache_key $uri$slice_range;"
+KEY_OF_SET = "proxy_cache_key $uri$part;"
 RANGE = "proxy_set_header Range $slice_range;"
 VALID = "proxy_cache_valid 200 206 1h;"
 SLICES = 4
@@ -251,6 +252,7 @@ FILE = dice("a file in slices").randbytes((SLICES - 1) * (256 << 10) + 1000)
     [
         (KEY + RANGE + VALID, True, len(FILE), None),
         (RANGE + VALID, False, 256 << 10, "error"),
+        (f"set $part $slice_range; {KEY_OF_SET}" + RANGE + VALID, False, 3 * (256 << 10), "error"),
         (KEY + VALID, True, 3 * len(FILE), "warning"),
         (VALID, True, len(FILE), "advice"),
         (KEY + RANGE + "proxy_cache_valid 1h;", True, 0, "advice"),

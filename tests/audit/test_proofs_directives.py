@@ -16,7 +16,7 @@ from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
-RULES = [rule for rule in ALL if rule.id.startswith("cf-directive-")]
+RULES = [rule for rule in ALL if rule.id.startswith(("cf-directive-", "cf-parameter-long"))]
 HOST = linux(version="1.22.1")
 
 
@@ -67,6 +67,17 @@ def test_cf_directive_arguments_is_refused(tmp_path: Path, conf: str) -> None:
     fired, words = _judge(tmp_path, "events {} " + conf)
     assert fired == {"cf-directive-arguments"}
     assert any(said in words for said in ARGUMENTS_WORDS)
+
+
+@each_row(("length", "is_read"), [(4000, True), (4094, True), (4096, False), (9000, False)])
+@each_row("quote", ["", '"'])
+def test_cf_parameter_long_is_refused(
+    tmp_path: Path, length: int, quote: str, *, is_read: bool
+) -> None:
+    word = f"{quote}{'x' * length}{quote}"
+    fired, words = _judge(tmp_path, f"events {{}} http {{ server {{ return 200 {word}; }} }}")
+    assert fired == (set() if is_read else {"cf-parameter-long"})
+    assert ("too long parameter" in words) is not is_read
 
 
 @each_row("conf", VERSION)

@@ -17,7 +17,7 @@ FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.f
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
 user root;
-events {{
+worker_processes 2; events {{
     multi_accept on;
 }}
 http {{

@@ -104,12 +104,16 @@ def test_figures_are_told_in_units_that_are_easy_to_read(run_cli: RunCli, conf: 
 
 
 def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf: Path) -> None:
+    several = f"worker_processes auto; {CONF}"
+    alone = run_cli("plan", conf, "--facts", FACTS, "--only", "accept")
+    assert "multi_accept" not in alone.stdout, "one worker, which stays, takes all anyhow"
+    conf.write_text(several)
     only = run_cli("plan", conf, "--facts", FACTS, "--only", "accept", "-f", "json")
     plan = json.loads(only.stdout)
     [file] = plan["files"]
     assert [hunk["decision"] for hunk in file["hunks"]] == ["accept"]
     new = base64.b64decode(file["content"]).decode()
-    assert new == CONF.replace("multi_accept on;", "multi_accept off;")
+    assert new == several.replace("multi_accept on;", "multi_accept off;")
     but = run_cli("plan", conf, "--facts", FACTS, "--except", "accept")
     assert "multi_accept off" not in but.stdout
     wrong = run_cli("plan", conf, "--facts", FACTS, "--only", "acept")
@@ -118,7 +122,8 @@ def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf
 
 
 def test_safe_fixes_of_the_audit_are_in_it_and_chosen_by_rule(run_cli: RunCli, conf: Path) -> None:
-    conf.write_text(CONF.replace("access_log off;", "access_log off;\n    lingering_close off;"))
+    slow = CONF.replace("access_log off;", "access_log off;\n    lingering_close off;")
+    conf.write_text(f"worker_processes auto; {slow}")
     every = run_cli("plan", conf, "--facts", FACTS)
     assert (
         f"# {conf}:6: lingering_close off; → lingering_close on;  (cn-lingering-off, high: "

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,18 +15,22 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, 
 from test_law import drawn
 from tiers import REPEAT, dice, draws
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.configured import decide_configured
 from nginx_tune.audit.decided import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.build import build_of
+from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COUNT = draws(100, 1500)
 MOST_IN_A_CHAIN = 10
@@ -69,6 +77,19 @@ def test_nothing_that_was_generated_is_found_fault_with() -> None:
             f"host {number}: {one.rule}: {one.message}"
             for one in findings
             if heeded(one) and one.rule != ABOUT_TESTING
+        ]
+    assert not found, "\n".join([REPEAT, *found[:20]])
+
+
+def test_a_plan_of_what_was_generated_is_empty() -> None:
+    found: list[str] = []
+    for number, facts, given, decisions in situations():
+        text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
+        held = hold_against(decisions, parse_text(text)).decisions
+        found += [
+            f"host {number}: {one.directive} {' '.join(one.args)}"
+            for decision in held
+            for one in decision.settings
         ]
     assert not found, "\n".join([REPEAT, *found[:20]])
 
@@ -152,6 +173,24 @@ def test_a_configuration_is_decided_on_by_what_it_serves() -> None:
         ("events {} http { server { location / { proxy_pass http://127.0.0.1:1; } } }", "proxy"),
     ):
         assert decide_configured(parse_text(text), slow).kind == kind
+
+
+def test_a_workload_has_the_audit_agree_with_recommend(run_cli: Run, tmp_path: Path) -> None:
+    """By the facts alone reads would hold the loop; by what is asked for they hold nobody up."""
+    conf, facts, asked = (tmp_path / name for name in ("n.conf", "f.json", "w.json"))
+    conf.write_text(STOCK, encoding="utf-8")
+    facts.write_bytes(encode(cold("hdd")))
+    size = {"data_bytes": 64 * GIBIBYTE, "file_bytes": 16 * MEBIBYTE}
+    seldom = load("static", rate=0.1, peak=1, **size)
+    asked.write_bytes(encode(seldom))
+    inputs = ["--facts", facts, "--workload", asked]
+    decided = json.loads(run_cli("recommend", "-c", conf, *inputs, "-f", "json").stdout)
+    (pools,) = (one for one in decided["decisions"] if one["id"] == "thread-pools")
+    assert pools["verdict"] == "disable"
+    for given, is_found in ((inputs[:2], True), (inputs, False)):
+        found = json.loads(run_cli("audit", conf, *given, "-f", "json").stdout)
+        said = {one["rule"] for one in found["findings"]}
+        assert ("io-no-pool-cold-dataset" in said) is is_found
 
 
 def test_decisions_are_made_once_and_only_when_a_rule_asks() -> None:

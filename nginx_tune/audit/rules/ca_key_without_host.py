@@ -16,6 +16,12 @@ from nginx_tune.conf.variables import variables_of
 
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 """Of ``proxy_cache``; the other modules have none."""
+_ANY = "any name is served"
+_FIX_OF_ONE_SITE = (
+    "A server of its own for unknown names (listen 80 default_server; return 444;), or "
+    "proxy_cache_key $scheme$host$request_uri; (what is cached is fetched once more). Neither "
+    "where the application refuses hosts that it does not know."
+)
 _HOSTS = frozenset({
     "host", "http_host", "server_name", "ssl_server_name", "http_x_forwarded_host",
 })  # fmt: skip
@@ -32,6 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if host is None or not variables_of(host.args[1]) & _HOSTS or _is_in_key(one):
             continue
         several = _several_hosts(context, one)
+        is_of_one_site = several in (None, _ANY)
         own = context.default_address(one.passed.scope.server)
         if several is None and own is not None:
             if context.tree.is_part:  # of which another file may have the first server
@@ -53,6 +60,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 default("proxy_cache_key", _DEFAULT_KEY) if key is None else written(key),
                 written(host),
             ],
+            fix=_FIX_OF_ONE_SITE if is_of_one_site else "",
+            severity="advice" if is_of_one_site else None,
         )
 
 
@@ -84,7 +93,7 @@ def _several_hosts(context: Context, one: Caching) -> str | None:
     if len(names) > 1:
         return f"{len(names)} names are served"
     if not names or names[0] in {"_", ""} or names[0].startswith(("~", "*", ".")):
-        return "any name is served"
+        return _ANY
     used = {
         tuple(_names(other.passed.scope))
         for other in context.caching
@@ -135,9 +144,10 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A key with a variable that the configuration itself defines is taken to tell hosts "
-    "apart. A server that answers the same to every host loses nothing by a host in the key but "
-    "room: each host then has its own copies.",
+    about="Advice where one site is served, and only names that nobody gave it could be another "
+    "(many applications refuse these). A key with a variable that the configuration itself "
+    "defines is taken to tell hosts apart. A server that answers the same to every host loses "
+    "nothing by a host in the key but room: each host then has its own copies.",
     seen="With an origin that answers by Host, the second host got the first one's "
     "page (HIT), and so did a host that no server_name lists.",
     bad=Example(_CONF % ""),

@@ -24,7 +24,7 @@ ENOUGH_FILES = 1000
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches that run out of keys before they reach their size."""
-    for cache in context.caches:
+    for cache in context.used_caches:
         if not cache.keys_bytes or not cache.max_bytes:
             continue
         keys = cache.keys_bytes * KEYS_PER_MEBIBYTE // (1 << 20)
@@ -71,7 +71,13 @@ def _host(files: int) -> Facts:
     return replace(linux(), datasets=[cached])
 
 
-_CONF = "events {} http { proxy_cache_path /var/cache/nginx keys_zone=c:10m max_size=100g; }"
+_CONF = """
+events {}
+http {
+    proxy_cache_path /var/cache/nginx keys_zone=c:10m max_size=100g;
+    server { location / { proxy_pass http://10.0.0.1; proxy_cache c; } }
+}
+"""
 
 RULE = Rule(
     id="ca-keys-zone-small",

@@ -13,7 +13,7 @@ from nginx_tune.conf.quantities import parameter, parse_bytes
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches that only the disk bounds."""
-    for cache in context.caches:
+    for cache in context.used_caches:
         if not _is_bounded(cache):
             yield Hit(
                 cache.place,
@@ -28,7 +28,13 @@ def _is_bounded(cache: Cache) -> bool:
     return any(text and parse_bytes(text) != 0 for text in bounds)
 
 
-_CONF = "events {} http { proxy_cache_path /var/cache/nginx keys_zone=c:10m%s; }"
+_CONF = """
+events {}
+http {
+    proxy_cache_path /var/cache/nginx keys_zone=c:10m%s;
+    server { location / { proxy_pass http://10.0.0.1; proxy_cache c; } }
+}
+"""
 
 RULE = Rule(
     id="ca-no-max-size",

@@ -12,10 +12,14 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Known directives with too many or too few words, or with or without a block."""
+    """Known directives with too many or too few words, or with or without a block.
+
+    A module of others is not judged by one release of it, nor by one of those that share a name:
+    ``auth_jwt_key`` is one word to the module that Debian packages, two to another of its name.
+    """
     for kind, found, directives in known_here(context):
         rows = [row for row in found if row.may_stand(kind.context)]
-        if not rows or is_named(kind.name):
+        if not any(row.is_own for row in rows) or is_named(kind.name):
             continue
         if all(row.is_block != kind.is_block for row in rows):
             said = 'a block "{ … }"' if rows[0].is_block else 'no block and ends with ";"'

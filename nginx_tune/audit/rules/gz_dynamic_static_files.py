@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rules.io_sendfile_defeated import LARGE_FILE_BYTES
+from nginx_tune.audit.storage import covering
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.served import Served
 
+_ENDINGS = re.compile(r"\\\.\(?(?:\?:)?([\w|?()\[\]-]+)\)?\$$")
+r"""``\.(?:jpg|png)$`` at the end of a pattern."""
+_WORD = re.compile(r"\w+")
+_TEXTS = frozenset({
+    "css", "js", "mjs", "cjs", "json", "map", "svg", "svgz", "xml", "html", "htm", "xhtml", "txt",
+    "csv", "md", "rss", "atom", "wasm", "ttf", "otf", "eot", "ico", "ics", "vtt", "tsv", "ts",
+    "webmanifest", "geojson", "less", "scss",
+})  # fmt: skip
+"""Endings of names that gzip makes smaller."""
 _FLAG = "--with-http_gzip_static_module"
 _OF_FILES = ("css", "javascript", "svg", "font", "*")
 """Parts of media types that are files rather than answers of a program."""
@@ -23,7 +35,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     found: dict[Directive, Directive] = {}
     for served in context.served:
         is_deployed = served.via != "cache" and served.scope.server not in changing
-        types = _types(served.scope) if is_deployed and not _is_seldom(served) else None
+        is_media = _is_media(served.scope) or _holds_large_files(context, served)
+        types = None if not is_deployed or is_media or _is_seldom(served) else _types(served.scope)
         if types is not None:
             found.setdefault(types, served.place)
     if not found:
@@ -44,6 +57,29 @@ def _is_seldom(served: Served) -> bool:
     path = served.scope.own.args[-1] if served.scope.own.args else ""
     is_inner = path.startswith("@") or served.scope.sets("internal") is not None
     return not served.is_whole or is_inner or "well-known" in path
+
+
+def _is_media(scope: Scope) -> bool:
+    """Whether a place is for names, or of types, that gzip is not asked for."""
+    args = scope.own.args
+    named = _ENDINGS.search(args[-1]) if args and args[0] in {"~", "~*"} else None
+    if named is not None and _TEXTS.isdisjoint(_WORD.findall(named[1].lower())):
+        return True
+    around = scope.chain[-1].block
+    types = None if around is None else around.first("types")
+    if types is None or types.block is None:
+        return False
+    gzip = scope.effective("gzip_types")
+    asked = {"text/html", *(() if gzip is None else gzip.args)}
+    given = {line.name for line in types.block} | {scope.value("default_type", "text/plain")}
+    return "*" not in asked and asked.isdisjoint(given)
+
+
+def _holds_large_files(context: Context, served: Served) -> bool:
+    """Whether the files of a directory are known to be no stylesheets or scripts."""
+    dataset = covering(served.path, context.facts.datasets)
+    sizes = None if dataset is None else dataset.sizes
+    return sizes is not None and sizes.p50_bytes >= LARGE_FILE_BYTES
 
 
 def _types(scope: Scope) -> Directive | None:
@@ -83,7 +119,8 @@ RULE = Rule(
     about="Told where gzip_types names stylesheets, scripts, images or fonts, files are served "
     "from a directory, and the build has the module. gzip may stay on: it serves the files that "
     "have no .gz. Servers with PHP are passed over: such applications change their own files, and "
-    "a .gz that nobody makes anew is served in place of the new file.",
+    "a .gz that nobody makes anew is served in place of the new file. So are places for names or "
+    "types that gzip is not asked for (pictures, video), and directories of large files.",
     by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "gzip_static on;", _HOST),

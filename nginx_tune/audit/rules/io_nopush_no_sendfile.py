@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.storage import storage_of
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.served import Served
+from nginx_tune.documents.shared_folders import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -16,7 +19,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     lines: dict[Directive, Directive | None] = {}
     working: set[Directive] = set()
-    serving = {served.scope.chain for served in context.served}
+    serving = {served.scope.chain for served in context.served if not _is_shared(context, served)}
     for scope in context.scopes:
         line = scope.effective("tcp_nopush")
         if line is not None and line.value.lower() == "on":
@@ -34,6 +37,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     default("sendfile", "off") if sendfile is None else written(sendfile),
                 ],
             )
+
+
+def _is_shared(context: Context, served: Served) -> bool:
+    """Whether sendfile has to be off there (io-sendfile-shared-folder)."""
+    entry = storage_of(served.path, context.facts)
+    return entry is not None and is_shared_folder(entry.filesystem)
 
 
 _CONF = "events { } http { tcp_nopush on; %s server { location / { root /srv/www; } } }"

@@ -9,14 +9,14 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.processes import (
     and_at_start,
     descriptor_limit,
-    held_at_start,
+    descriptors_needed,
     lacking,
     raise_descriptors,
     worker_connections,
 )
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parameter, parse_count
+from nginx_tune.conf.running import open_file_caches
+from nginx_tune.decide.descriptors import suffices
 
 SMALL_PART = 4
 """A cache of less than this part of the limit is not what takes the descriptors."""
@@ -26,11 +26,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches of open files that can take the descriptors of connections."""
     if "open_file_cache" not in context.names:
         return
-    caches: dict[Directive, int] = {}
-    for scope in context.scopes:
-        cache = scope.effective("open_file_cache")
-        if cache is not None and cache.value != "off":
-            caches[cache] = parse_count(parameter(cache.args, "max") or "") or 0
+    caches = open_file_caches(context.tree)
     held = sum(caches.values())
     if not held:
         return
@@ -38,13 +34,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
-    others = held_at_start(context)
-    wanted = held + 2 * connections.value + others
-    if wanted > limit.value and held * SMALL_PART > limit.value:
+    wanted = descriptors_needed(context, connections.value, held)
+    if not suffices(limit.value, wanted) and held * SMALL_PART > limit.value:
         largest = max(caches, key=lambda cache: caches[cache])
         yield Hit(
             largest,
-            f"{held} cached files and {connections.value} connections{and_at_start(others)} need "
+            f"{held} cached files and {connections.value} connections{and_at_start(context)} need "
             f"about {wanted} "
             f"descriptors, and a worker may have {limit.value}",
             [written(largest), connections.evidence, limit.evidence],

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.processes import (
-    DEFAULT_CONNECTIONS,
     events_directive,
     main_place,
 )
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
 from nginx_tune.documents.decisions import Evidence
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.processes import (
     descriptor_limit,
-    held_at_start,
+    descriptors_needed,
     lacking,
     main_place,
     raise_descriptors,
@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             place,
             f"{connections.value} connections of a worker cannot have {limit.value} descriptors",
             [connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, 2 * connections.value + held_at_start(context))
+            fix=raise_descriptors(context, descriptors_needed(context, connections.value))
             + " Or fewer worker_connections.",
         )
 

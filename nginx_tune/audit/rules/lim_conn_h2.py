@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.connection_limits import counted_limits
+from nginx_tune.conf.connection_limits import PAGE_STREAMS, counted_limits
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import depth_of
 from nginx_tune.documents.decisions import Evidence
 
-PAGE_STREAMS = 32
-"""Requests that a browser has in flight at once for one ordinary page over HTTP/2."""
 BROWSER_CONNECTIONS = 6
 """That a browser opens to one server over HTTP/1."""
 

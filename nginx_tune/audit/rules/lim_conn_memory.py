@@ -8,14 +8,9 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, main_place, worker_connections, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.decide.descriptors import CONNECTION_BYTES, MEMORY_SHARE
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.units import percent_text
-
-CONNECTION_BYTES = 432
-"""An ngx_connection_t with its two ngx_event_t, all of which are written to at start."""
-
-SHARE = 0.1
-"""Of the memory that there is, from which it is worth a word."""
 
 FATAL_SHARE = 0.8
 """From which nothing is left for requests and the page cache."""
@@ -43,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     name, limit = min(limits.items(), key=lambda item: item[1])
     wanted = workers.value * connections.value * CONNECTION_BYTES
     place = connections.place or workers.place or main_place(context, "events")
-    if place is not None and wanted > SHARE * limit:
+    if place is not None and wanted > MEMORY_SHARE * limit:
         yield Hit(
             place,
             f"{workers.value} workers × {connections.value} connections take "

@@ -8,18 +8,16 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.processes import (
     and_at_start,
     descriptor_limit,
-    held_at_start,
+    descriptors_needed,
     lacking,
     main_place,
     raise_descriptors,
     worker_connections,
 )
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-
-_NEARLY = 0.9
-"""Of what is wanted: that little less changes nothing, for not all connections are busy at once."""
-PER_CONNECTION = 2
-"""A client and a file, or a client and an upstream; a temporary file may come on top."""
+from nginx_tune.audit.rules.io_open_cache_fd_budget import SMALL_PART
+from nginx_tune.conf.running import open_file_caches
+from nginx_tune.decide.descriptors import suffices
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -30,17 +28,19 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
-    held = held_at_start(context)
-    wanted = PER_CONNECTION * connections.value + held
+    files = sum(open_file_caches(context.tree).values())
+    if files * SMALL_PART > limit.value:  # io-open-cache-fd-budget
+        files = 0
+    wanted = descriptors_needed(context, connections.value, files)
     place = limit.place or connections.place or main_place(context, "events")
     # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
-    if place is not None and connections.value <= limit.value < _NEARLY * wanted:
+    if place is not None and connections.value <= limit.value and not suffices(limit.value, wanted):
         yield Hit(
             place,
             f"a worker may have {limit.value} descriptors open, and its {connections.value} "
-            f"connections{and_at_start(held)} need about {wanted}",
+            f"connections{and_at_start(context)} need about {wanted}",
             [connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, wanted) + " (More where an open_file_cache is used.)",
+            fix=raise_descriptors(context, wanted),
         )
 
 

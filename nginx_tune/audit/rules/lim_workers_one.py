@@ -8,17 +8,15 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.rtmp import streams_of_one_worker
-from nginx_tune.conf.udp_sessions import sessions_of_one_worker
+from nginx_tune.conf.one_worker import why_one_worker
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """One worker where several CPUs can be used."""
     if context.tree.is_part or not context.scopes or context.is_until_certified:
         return
-    if streams_of_one_worker(context.tree) is not None:
-        return
-    if sessions_of_one_worker(context.tree) is not None:
+    alone = why_one_worker(context.tree)
+    if alone is not None and alone.is_broken:
         return
     workers = worker_count(context)
     if isinstance(workers, MissingFacts) or workers.value != 1:
@@ -39,7 +37,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             f"one worker uses one of {fitting.value} CPUs",
             [workers.evidence, fitting.evidence],
             fix=f"{without}worker_processes {'auto' if automatic else fitting.value}; in the main "
-            "context.",
+            f"context{'' if alone is None else f', unless it is for this: {alone.why}'}.",
+            severity=None if alone is None else "advice",
         )
 
 
@@ -59,7 +58,8 @@ RULE = Rule(
     whole_tree=True,
     about="Silent beside rtmp without rtmp_auto_push on: a player on another worker than the "
     "stream's would see none. And beside datagrams that stream passes on without reuseport: of "
-    "a client's each worker would read some, as sessions of its own.",
+    "a client's each worker would read some, as sessions of its own. Where Lua keeps timers or "
+    "variables in its workers it is advice, with what more of them would change.",
     bad=Example(_CONF % "", linux(cpus=8)),
     good=Example(_CONF % "worker_processes auto;", linux(cpus=8)),
     check=check,

@@ -8,9 +8,10 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.storage import NETWORK_FILESYSTEMS, disk_classes_of, storage_of
+from nginx_tune.audit.storage import disk_classes_of, storage_of
 from nginx_tune.audit.written_paths import log_directory
 from nginx_tune.conf.directive import Directive
+from nginx_tune.decide.storage import NETWORK
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -45,9 +46,7 @@ def _is_remote(context: Context, directory: str) -> bool | None:
     entry = storage_of(directory, context.facts)
     if entry is None:
         return None
-    return entry.filesystem in NETWORK_FILESYSTEMS or "network" in disk_classes_of(
-        directory, context.facts
-    )
+    return entry.filesystem in NETWORK or "network" in disk_classes_of(directory, context.facts)
 
 
 _CONF = "events {} http { access_log /mnt/logs/access.log combined%s; server { return 204; } }"

@@ -6,28 +6,25 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.processes import events_directive
+from nginx_tune.audit.processes import Number, events_directive, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.listeners import has_own_queues
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``multi_accept on`` with more than one worker."""
     place = events_directive(context, "multi_accept")
-    if place is None or place.value.lower() != "on" or _has_own_queues(context):
+    if place is None or place.value.lower() != "on" or has_own_queues(context.listeners):
         return
-    workers = context.tree.main.first("worker_processes")
+    workers, known = context.tree.main.first("worker_processes"), worker_count(context)
+    if isinstance(known, Number) and known.value == 1:
+        return
     if workers is not None and workers.value != "1":
         yield Hit(
             place,
             "a worker that wakes takes all connections that wait",
             [written(place), written(workers)],
         )
-
-
-def _has_own_queues(context: Context) -> bool:
-    """Whether each worker has a queue of its own at every address, so that none takes another's."""
-    network = [one for one in context.listeners if not one.is_unix]
-    return bool(network) and all(one.reuseport is not None for one in network)
 
 
 _CONF = "worker_processes auto; events { %s } http { server { listen 80; return 204; } }"

@@ -22,12 +22,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     found: dict[Directive, int] = {}
     for one in context.passes:
         line = one.effective("buffers")
-        if line is None or len(line.args) != len(("number", "size")):
-            continue
-        number, size = parse_count(line.args[0]), parse_bytes(line.args[1])
-        if number and size and number * size >= LARGE_BYTES:
-            found[line] = number * size
-    if not found:
+        if line is not None and (each := _bytes_of(line)) >= LARGE_BYTES:
+            found[line] = each
+    sent: dict[Directive, int] = {}
+    for served in context.served:
+        line = served.scope.effective("output_buffers")
+        if line is not None and (each := _bytes_of(line)) >= LARGE_BYTES:
+            sent[line] = each
+    if not found and not sent:
         return
     workers, connections = worker_count(context), worker_connections(context)
     memory = context.facts.memory
@@ -39,8 +41,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             *([] if total is not None else [MissingFacts(("memory.total_bytes",))]),
         )
         return
-    requests = workers.value * connections.value // 2
-    for line, each in found.items():
+    clients = workers.value * connections.value
+    for line, each in (found | sent).items():
+        requests = clients // 2 if line in found else clients
         if each * requests > total:
             yield Hit(
                 line,
@@ -53,6 +56,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     Evidence(fact="memory", value=total, unit="bytes"),
                 ],
             )
+
+
+def _bytes_of(line: Directive) -> int:
+    """What the buffers of one answer may take."""
+    number, size = ([*line.args, "", ""])[:2]
+    return (parse_count(number) or 0) * (parse_bytes(size) or 0)
 
 
 _CONF = """
@@ -68,7 +77,7 @@ _HOST = linux(memory_limit_mib=2048)
 RULE = Rule(
     id="px-buffers-memory",
     severity="advice",
-    title="proxy buffers that the memory does not hold for all connections",
+    title="buffers that the memory does not hold for all connections",
     why="An answer takes as many buffers as it fills while its client reads slowly. When many do "
     "(a slow network is enough) the process grows until the kernel ends it.",
     fix="Fewer or smaller buffers (8 16k suits most), with what is over going to a file "
@@ -79,7 +88,8 @@ RULE = Rule(
     ),
     proof="source-only",
     about="The bound of what can be taken: half of the connections are clients, and each answer "
-    "fills its buffers. Buffers of less than 1 MiB an answer are passed over.",
+    "fills its buffers; of output_buffers, by which files are read where sendfile is not used, "
+    "every connection. Buffers of less than 1 MiB an answer are passed over.",
     bad=Example(_CONF % "256 64k", _HOST),
     good=Example(_CONF % "8 16k", _HOST),
     check=check,

@@ -18,7 +18,7 @@ from nginx_tune.documents.decisions import Evidence
 REUSES_SINCE = (1, 29, 7)
 """First version that asks for HTTP/1.1 and sends no ``Connection: close`` by itself."""
 
-_FIX_WITH_UPGRADE = (
+FIX_WITH_UPGRADE = (
     'map $http_upgrade $connection_upgrade { default upgrade; "" ""; } in http, and here '
     "proxy_http_version 1.1; and proxy_set_header Connection $connection_upgrade; (an empty "
     "header for ordinary requests, and WebSockets keep working)."
@@ -40,7 +40,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         is_never_used = all(fault is not None for fault in faults.values())
         for one in users:
             fault = faults[one.place]
-            if fault is None or one.place in told or (_upgrades(one) and not is_never_used):
+            if fault is None or one.place in told or (passes_upgrade(one) and not is_never_used):
                 continue
             if is_for_monitors(one.scope) or is_better_left(one):
                 continue
@@ -53,7 +53,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     f'upstream "{name}" keeps idle connections, and requests from here never '
                     f"leave one: {fault[0]}",
                     fault[1],
-                    fix=_FIX_WITH_UPGRADE if _upgrades(one) else "",
+                    fix=FIX_WITH_UPGRADE if passes_upgrade(one) else "",
                 )
     if is_version_needed:
         yield MissingFacts(("nginx.nginx_version",))
@@ -63,9 +63,10 @@ def _has_pool(upstream: UpstreamBlock) -> bool:
     return upstream.keepalive is not None and upstream.keepalive.value != "0"
 
 
-def _upgrades(one: Pass) -> bool:
+def passes_upgrade(one: Pass) -> bool:
     """Whether it may be there for WebSockets, whose connections are not reused anyway."""
-    return sent_header(one.scope, "proxy", "upgrade") is not None
+    line = sent_header(one.scope, one.module, "upgrade")
+    return line is not None and line.args[1] != ""
 
 
 def fault_of_reuse(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:

@@ -9,6 +9,7 @@ from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.local_ports import lacking_ports
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rules.up_keepalive_http10 import FIX_WITH_UPGRADE, passes_upgrade
 from nginx_tune.conf.compressed_answers import is_better_left
 from nginx_tune.conf.upstream_identity import identity_that_differs
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, is_unix, sent_header
@@ -40,6 +41,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 counted("places that pass requests to it", len(users)),
                 *lacking,
             ],
+            fix=f"{_POOL} {FIX_WITH_UPGRADE}" if any(map(passes_upgrade, users)) else "",
             severity="advice" if upstream.is_loopback and not lacking else None,
         )
 
@@ -67,6 +69,10 @@ def _only_upgrades(one: Pass) -> bool:
     return line is not None and line.args[1].lower() == "upgrade"
 
 
+_POOL = (
+    "In the upstream, after any balancing method: keepalive N; with N the idle connections a "
+    "worker may keep (16 to 64 suits most)."
+)
 _CONF = """
 events {}
 http {
@@ -86,9 +92,7 @@ RULE = Rule(
     why="Before nginx 1.29.7 each request opens a TCP connection (and a TLS session) to the "
     "upstream: a round trip more for every request, and a local port that stays taken for a "
     "minute after it.",
-    fix="In the upstream, after any balancing method: keepalive N; with N the idle connections a "
-    "worker may keep (16 to 64 suits most). In its locations: proxy_http_version 1.1; and "
-    'proxy_set_header Connection "";',
+    fix=f'{_POOL} In its locations: proxy_http_version 1.1; and proxy_set_header Connection "";',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx change log, 1.29.7",

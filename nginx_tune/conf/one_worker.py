@@ -1,13 +1,79 @@
-"""Sessions of datagrams, which are known to the worker that read their first one alone."""
+"""What one worker alone can do: live streams, sessions of datagrams, timers and modules of Lua."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import gives_options
 from nginx_tune.conf.sockets import SocketName, Wildcards, socket_name
 from nginx_tune.conf.tree import ConfTree
+
+_LUA = re.compile(r"[a-z_]+_by_lua(?:_block|_file)?")
+_AT_START = re.compile(r"init_worker_by_lua(?:_block|_file)?")
+
+
+class OneWorker(NamedTuple):
+    """A line that more workers than one would be wrong for."""
+
+    why: str
+    is_broken: bool
+    """Clients would be answered wrongly; else its author has to know whether it matters."""
+
+
+def why_one_worker(tree: ConfTree) -> OneWorker | None:
+    """What a configuration of one worker has that more of them would break; null for nothing.
+
+    Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads modules of its
+            own and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
+    """
+    if (line := streams_of_one_worker(tree)) is not None:
+        return OneWorker(
+            f"{_place(line)} is without rtmp_auto_push on, so that a player on another worker than "
+            "the stream's sees none",
+            is_broken=True,
+        )
+    if (line := sessions_of_one_worker(tree)) is not None:
+        return OneWorker(
+            f"{_place(line)} is without reuseport, so that of one client's datagrams each worker "
+            "would read some, as sessions of its own",
+            is_broken=True,
+        )
+    if (line := _first(tree, _AT_START)) is not None:
+        return OneWorker(
+            f"{line.file}:{line.line} {line.name} runs in each worker: its timers would run as "
+            "often as there are workers",
+            is_broken=False,
+        )
+    if (line := _first(tree, _LUA)) is not None:
+        return OneWorker(
+            f"{line.file}:{line.line} {line.name}: what Lua keeps in variables of a module, each "
+            "worker would have for itself; only a lua_shared_dict is of all",
+            is_broken=False,
+        )
+    return None
+
+
+def _first(tree: ConfTree, name: re.Pattern[str]) -> Directive | None:
+    return next((one for one in tree.main.walk() if name.fullmatch(one.name)), None)
+
+
+def _place(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line}"
+
+
+def streams_of_one_worker(tree: ConfTree) -> Directive | None:
+    """The ``rtmp`` block whose players must be on the publisher's worker; null for none.
+
+    Source: nginx-rtmp-module, ngx_rtmp_auto_push_module.c: ``rtmp_auto_push on`` in main passes
+            each stream on to the other workers; it is off by default.
+    """
+    push = tree.main.first("rtmp_auto_push")
+    if push is not None and push.value.lower() == "on":
+        return None
+    return tree.main.first("rtmp")
 
 
 @dataclass

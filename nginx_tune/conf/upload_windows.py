@@ -10,15 +10,15 @@ of buffered bodies alone), ngx_http_v2_read_unbuffered_request_body.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope
 
-ENOUGH_BYTES = 1 << 20
-"""12 MB/s at 80 ms: more than most clients have to send by."""
+ENOUGH_BYTES = 512 << 10
+"""6 MB/s at 80 ms: more than most clients have to send by."""
 _PREREAD_BYTES = 64 << 10
 """``http2_body_preread_size``. Source: ngx_http_v2_module.c."""
 _BUFFER_BYTES = 16 << 10
@@ -35,8 +35,8 @@ class HeldUpload(NamedTuple):
     window_bytes: int
 
 
-def held_upload(found: Iterable[Scope]) -> HeldUpload | None:
-    """The first place whose uploads would wait for one window after another."""
+def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
+    """The places whose uploads would wait for one window after another."""
     for scope in found:
         line = _unbuffered(scope)
         if line is None:
@@ -47,8 +47,7 @@ def held_upload(found: Iterable[Scope]) -> HeldUpload | None:
         )
         most = _size(scope, "client_max_body_size", _MOST_BYTES)
         if window < ENOUGH_BYTES and (most > window or most == 0):
-            return HeldUpload(line, window)
-    return None
+            yield HeldUpload(line, window)
 
 
 def _unbuffered(scope: Scope) -> Directive | None:

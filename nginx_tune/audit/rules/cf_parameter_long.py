@@ -1,0 +1,60 @@
+"""``cf-parameter-long``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.lexer import ParseFault, read_tokens
+from nginx_tune.documents.decisions import Evidence
+
+MOST_BYTES = 4096
+"""Source: NGX_CONF_BUFFER, in which a word and what ends it must stand. By where it stands nginx
+may refuse one or two bytes less."""
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Words that nginx's buffer does not hold."""
+    for lines in context.lines_by_name.values():
+        for line in lines:
+            length = _longest(line) if line.end - line.start >= MOST_BYTES else 0
+            if length >= MOST_BYTES:
+                yield Hit(
+                    line,
+                    f"a parameter of {length} bytes: nginx reads none of {MOST_BYTES} or more",
+                    [Evidence(fact="longest parameter", value=length, unit="bytes")],
+                )
+
+
+def _longest(line: Directive) -> int:
+    """Bytes of the longest word as it is written, without its quotes; the code of Lua is none."""
+    text = line.source.text[line.start : line.end]
+    try:
+        words = [
+            len(text[start:end].encode(errors="surrogateescape")) - 2 * bool(quote)
+            for mark, _, quote, start, end in read_tokens(text)
+            if not mark
+        ]
+    except ParseFault:
+        return 0
+    return max(words, default=0)
+
+
+_CONF = "events {} http { server { listen 8080; add_header Content-Security-Policy '%s'; } }"
+
+RULE = Rule(
+    id="cf-parameter-long",
+    severity="error",
+    title="a parameter is longer than nginx reads",
+    why='nginx does not start: emerg "too long parameter". A word has to fit into a buffer of 4096 '
+    "bytes with the character that ends it.",
+    fix="Several shorter ones: a variable of set or map for each part, joined where it is used.",
+    sources=("nginx: src/core/ngx_conf_file.c, ngx_conf_read_token (NGX_CONF_BUFFER)",),
+    proof="proven",
+    proven_on=("1.22.1",),
+    bad=Example(_CONF % ("x" * MOST_BYTES)),
+    good=Example(_CONF % ("x" * (MOST_BYTES - 2))),
+    check=check,
+)

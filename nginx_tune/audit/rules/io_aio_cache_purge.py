@@ -1,0 +1,66 @@
+"""``io-aio-cache-purge``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.caches import MODULES
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.thread_pools import asked_pool
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Purges by the module of others where files are read by threads."""
+    names = [f"{one}_cache_purge" for one in MODULES if f"{one}_cache_purge" in context.names]
+    told: set[Directive] = set()
+    for scope in context.scopes if names else ():
+        aio = scope.effective("aio")
+        for line in filter(None, map(scope.effective, names)):
+            if aio is None or asked_pool(aio) is None or line in told or _is_of_plus(line):
+                continue
+            told.add(line)
+            yield Hit(
+                line,
+                "a purge here is answered 500: the module does not wait for a thread's read",
+                [written(line), written(aio)],
+            )
+
+
+def _is_of_plus(line: Directive) -> bool:
+    """Whether it is nginx Plus's directive: conditions, each a variable."""
+    return all(arg.startswith("$") for arg in line.args) or line.value == "off"
+
+
+_CONF = """
+events {}
+http {
+    proxy_cache_path /var/cache/nginx keys_zone=c:10m max_size=1g;
+    aio threads;
+    server {
+        location / { proxy_pass http://10.0.0.1; proxy_cache c; proxy_cache_key $uri; }
+        location ~ /purge(/.*) { %s }
+    }
+}
+"""
+
+RULE = Rule(
+    id="io-aio-cache-purge",
+    severity="error",
+    title="cache_purge does not work beside aio threads",
+    why="ngx_cache_purge opens the cached file and takes the unfinished read of a thread for a "
+    "failure: the purge is answered 500 and the page stays in the cache.",
+    fix="aio off; in the location that purges.",
+    sources=(
+        "https://github.com/FRiCKLE/ngx_cache_purge/issues/38",
+        "https://github.com/nginx-modules/ngx_cache_purge/issues/30",
+    ),
+    proof="source-only",
+    about="nginx-tune plan writes no threads where this would be found afterwards. The directive "
+    "of nginx Plus takes conditions alone and is not meant.",
+    bad=Example(_CONF % "proxy_cache_purge c $1;"),
+    good=Example(_CONF % "return 403;"),
+    check=check,
+)

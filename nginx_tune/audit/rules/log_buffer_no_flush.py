@@ -1,0 +1,54 @@
+"""``log-buffer-no-flush``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import hit_at
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.log_formats import buffer_bytes
+from nginx_tune.conf.quantities import parameter
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Buffers that are written when they are full, however long that takes."""
+    flushed = {
+        line.value
+        for line in context.client_lines("access_log")
+        if parameter(line.args, "flush") is not None
+    }
+    told: set[str] = set()
+    for line in context.client_lines("access_log"):
+        if buffer_bytes(line) is None or line.value in flushed | told:
+            continue
+        told.add(line.value)
+        yield _hit(line)
+
+
+def _hit(line: Directive) -> Hit:
+    return hit_at(line, f"lines stay in each worker's buffer until it is full: {line.value}")
+
+
+_CONF = "events {} http { access_log /var/log/a.log combined buffer=64k%s; server { } }"
+
+RULE = Rule(
+    id="log-buffer-no-flush",
+    severity="advice",
+    title="a log's buffer is written only when it is full",
+    why="Without flush= a quiet worker keeps its last lines for hours, and a crash loses them: who "
+    "reads the log sees requests late and out of order.",
+    fix="flush=1s beside buffer=.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_log_module.html#access_log",
+        "nginx: src/http/modules/ngx_http_log_module.c, ngx_http_log_flush_handler",
+        "github.com/filecoin-saturn/L1-node issue 99",
+    ),
+    proof="source-only",
+    since="1.3.10",
+    about="A reload writes what the workers hold as they leave, and so does USR1.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % " flush=1s"),
+    check=check,
+)

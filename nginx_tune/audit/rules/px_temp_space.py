@@ -1,0 +1,126 @@
+"""``px-temp-space``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.storage import storage_of
+from nginx_tune.audit.written_paths import CLIENT_BODY, temp_path
+from nginx_tune.conf.caches import MODULES
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.upstreams import Pass
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import PathStorage, Storage
+from nginx_tune.documents.units import bytes_text, nginx_size
+
+_RESPONSE_BYTES = 1 << 30
+"""``proxy_max_temp_file_size`` and its kin."""
+_BODY_BYTES = 1 << 20
+"""``client_max_body_size``."""
+
+
+class _File(NamedTuple):
+    """The largest temporary file of a place."""
+
+    what: str
+    directory: str | None
+    """Null where the build is not known."""
+    most_bytes: int
+    line: Directive | None
+    name: str
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Temporary files for which there is no room."""
+    told: set[str] = set()
+    missing: dict[str, None] = {}
+    for one in context.passes:
+        for file in _files(context, one):
+            if file.directory is None:
+                yield MissingFacts(("nginx.flags", "nginx.prefix"))
+                return
+            entry = storage_of(file.directory, context.facts)
+            free = None if entry is None else entry.available_bytes
+            if entry is None:
+                missing[f"storage.paths[{file.directory}]"] = None
+            elif free is not None and free < file.most_bytes and file.directory not in told:
+                told.add(file.directory)
+                yield _hit(one, file, file.directory, free)
+    if missing:
+        yield MissingFacts(tuple(missing))
+
+
+def _hit(one: Pass, file: _File, directory: str, free: int) -> Hit:
+    return Hit(
+        file.line or one.place,
+        f"one {file.what} may take {nginx_size(file.most_bytes)} in {directory}, where "
+        f"{bytes_text(free)} are free",
+        [
+            default(file.name, nginx_size(file.most_bytes))
+            if file.line is None
+            else written(file.line),
+            Evidence(fact=f"free under {directory}", value=free, unit="bytes"),
+        ],
+    )
+
+
+def _files(context: Context, one: Pass) -> Iterator[_File]:
+    """What a place may write before it goes on: a body, and the rest of a response."""
+    if one.module not in MODULES:
+        return
+    for what, name, directory, setting, most_bytes in (
+        ("request", "request_buffering", CLIENT_BODY, "client_max_body_size", _BODY_BYTES),
+        (
+            "response", "buffering", one.module, f"{one.module}_max_temp_file_size",
+            _RESPONSE_BYTES,
+        ),
+    ):  # fmt: skip
+        line = one.scope.effective(setting)
+        size = most_bytes if line is None else parse_bytes(line.value)
+        if one.value(name, "on") == "on" and size:
+            path = temp_path(context, one.scope, directory)
+            yield _File(what, path, size, line, setting)
+
+
+_CONF = """
+events {}
+http { proxy_temp_path /var/spool/nginx; client_body_temp_path /var/spool/nginx/body;
+server { location / {
+    proxy_pass http://10.0.0.1; %s
+} } }
+"""
+_SMALL = PathStorage(
+    path="/var/spool/nginx", filesystem="ext4", size_bytes=1 << 30, available_bytes=300 << 20
+)
+_HOST = replace(linux(), storage=Storage(paths=[_SMALL]))
+
+RULE = Rule(
+    id="px-temp-space",
+    severity="advice",
+    title="a temporary file may take more than is free",
+    why="A request's body and what a slow client has not read yet of a response lie in temporary "
+    "files. When the file system is full the write fails (28: No space left on device): clients "
+    "get status 500, or a response that ends in the middle.",
+    fix="A smaller proxy_max_temp_file_size (0: what the buffers do not hold waits in the server), "
+    "a smaller client_max_body_size, or proxy_temp_path and client_body_temp_path where there is "
+    "room.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_max_temp_file_size",
+        "nginx: src/core/ngx_file.c, ngx_write_chain_to_temp_file",
+    ),
+    proof="source-only",
+    about="What is free now against one file of the largest size; several clients take several. "
+    "Silent where nobody looked how much is free (inspect does).",
+    by_absence=True,
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "proxy_max_temp_file_size 64m;", _HOST),
+    check=check,
+)
