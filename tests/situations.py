@@ -138,7 +138,7 @@ def load(
 
 
 def lab_host() -> Facts:
-    """LAB-NOTES §1: one worker, 192 MiB of page cache, one disk of 80 MB/s and 400 reads/s."""
+    """Measured: one worker, 192 MiB of page cache, one disk of 80 MB/s and 400 reads/s."""
     curve = Curve(
         read_bytes=4096,
         points=[CurvePoint(depth=1, reads_per_second=400.0)],
@@ -158,7 +158,7 @@ def lab_host() -> Facts:
 
 
 def lab_load(cold: int = 20, hot: int = 4) -> Workload:
-    """LAB-NOTES §1: 1 GiB of 4-MiB files, random ones and one hot file."""
+    """Measured: 1 GiB of 4-MiB files, random ones and one hot file."""
     return load("media", data_bytes=GIBIBYTE, peak=cold + hot, cold_peak=cold)
 
 
@@ -190,7 +190,7 @@ def scanned(
 
 
 def source_host() -> Facts:
-    """SOURCES A2: 48 GB, 16 workers, 4 hard disks in RAID10 under one path, 10 Gbit/s."""
+    """The sources, A2: 48 GB, 16 workers, 4 hard disks in RAID10 under one path, 10 Gbit/s."""
     names = ["sda", "sdb", "sdc", "sdd"]
     storage = Storage(
         paths=[PathStorage(path="/srv/1", leaf_disks=names)],

@@ -1,4 +1,4 @@
-"""The house of DESIGN §2, kept: imports run downward only, and the pure rooms do no I/O."""
+"""The house, kept: imports run downward only, and the pure rooms do no I/O."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _imports_run_downward(name: str, tree: ast.Module) -> Iterator[str]:
     if room in {"__init__", "__main__"}:
         return
     if room not in LEVEL:
-        yield "a room that DESIGN §2 does not know"
+        yield "a room that is on no layer"
         return
     for module in sorted(_imports(tree)):
         parts = module.split(".")

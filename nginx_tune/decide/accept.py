@@ -1,4 +1,4 @@
-"""``accept``: ``accept_mutex`` and ``multi_accept`` (B2, B7; NGINX-FACTS 3.1-3.4).
+"""``accept``: ``accept_mutex`` and ``multi_accept``.
 
 Both let one worker take connections while the others sleep: the mutex by letting one listen at a
 time, ``multi_accept`` by emptying the whole queue at once - and since 1.21.6 also by switching
@@ -50,7 +50,7 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
             risks=[
                 (
                     "before 1.21.6 an idle host gives most connections to one worker, which is no "
-                    "fault by itself (B7)"
+                    "fault by itself"
                 )
             ]
             if uneven

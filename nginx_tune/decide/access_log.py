@@ -1,4 +1,4 @@
-"""``access-log``: one write for many requests (RULES log-unbuffered-hot).
+"""``access-log``: one write for many requests.
 
 Every log line is a write() in the loop, on a disk that may be busy with other things. With a
 buffer one write carries hundreds of lines; the price is that lines come up to a second late and

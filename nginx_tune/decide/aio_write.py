@@ -1,4 +1,4 @@
-"""``aio-write``: temporary files written by the pool (A11).
+"""``aio-write``: temporary files written by the pool.
 
 With ``aio threads`` alone nginx still writes what an upstream sends to temporary files in the
 loop, cache fills among them; when the kernel has too much unwritten data it makes the writer wait,
@@ -33,7 +33,7 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             flips="thread-pools is enabled",
         )
     evidence = [version_evidence(s.build)]
-    # Hangs and leaks with aio_write were fixed until 1.11.13 (NGINX-FACTS 2.12).
+    # Hangs and leaks with aio_write were fixed until 1.11.13 (nginx CHANGES).
     if not s.build.at_least(1, 11, 13):
         return not_applicable(
             ID,

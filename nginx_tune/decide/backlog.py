@@ -1,4 +1,4 @@
-"""``backlog``: the listen queue against somaxconn (NGINX-FACTS 3.7, 6.1).
+"""``backlog``: the listen queue against somaxconn.
 
 The queue holds connections that are made but not yet accepted. It has to bridge a burst while no
 worker accepts; a longer one costs next to nothing, one that is too short drops clients, who try

@@ -30,7 +30,7 @@ MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 SHARE_OF_DISK = 0.8
 """Of the smallest leaf disk: file-system overhead, a mirror's other half and what else lives
-there stay out; the manager removes files late (NGINX-FACTS 13.3)."""
+there stay out; the manager removes files late (ngx_cache_manager_process_handler())."""
 SHARE_OF_FREE = 0.9
 """Of what is free: ``max_size`` is overshot while files are written."""
 SMALL_GIBIBYTES = 10

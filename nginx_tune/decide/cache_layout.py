@@ -1,4 +1,4 @@
-"""``cache-layout``: a ``proxy_cache_path`` for each directory, and keys spread over them (A16).
+"""``cache-layout``: a ``proxy_cache_path`` for each directory, and keys spread over them.
 
 Each on a disk of its own, written in place (``use_temp_path=off``) where that has room, instead of
 a RAID of which every read of a large file takes several disks; ``split_clients`` spreads the keys,
@@ -83,7 +83,7 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
             _WHOLE,
             _STARTS,
             *filter(None, foreign),
-            *(["adding a disk remaps most keys (A16)"] if several else []),
+            *(["adding a disk remaps most keys"] if several else []),
         ],
     )
 

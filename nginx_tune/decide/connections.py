@@ -1,4 +1,4 @@
-"""``connections``: ``worker_connections`` (NGINX-FACTS 12.1, 12.2).
+"""``connections``: ``worker_connections``.
 
 Slots are per worker and count clients, upstream connections and listeners; a proxied client
 takes two. When none is free nginx closes idle keepalive connections, then new ones right after

@@ -23,12 +23,12 @@ USUAL_MOST = 65536
 _ROOM = 1.25
 """Of slots above those in use at the peak, where that is many."""
 CONNECTION_BYTES = 432
-"""ngx_connection_t and two ngx_event_t, allocated at start (RULES lim-conn-memory)."""
+"""ngx_connection_t and two ngx_event_t, allocated at start (ngx_event_process_init())."""
 MEMORY_SHARE = 0.1
 MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
-"""systemd's DefaultLimitNOFILE (NGINX-FACTS 12.3), where the limits are not known."""
+"""systemd's DefaultLimitNOFILE (systemd-system.conf(5)), where the limits are not known."""
 BOUND_BY_LIMIT = "the descriptor limit allows no more"
 PER_CONNECTION = 2.0
 """A client and its file, or its upstream."""
@@ -76,9 +76,9 @@ class DescriptorPlan:
 def plan_descriptors(s: Situation) -> DescriptorPlan:
     """The plan.
 
-    Source: NGINX-FACTS 12.1 (slots: a proxied client takes two, over HTTP/3 each stream one),
-            12.5 (descriptors: static one and a file; proxied client, upstream, temporary and
-            cache file).
+    Source: ngx_get_connection() (slots: a proxied client takes two, over HTTP/3 each stream one);
+            ngx_open_cached_file(), ngx_create_temp_file() (descriptors: static one and a file;
+            proxied client, upstream, temporary and cache file).
     """
     proxied = s.kind in ("proxy", "cache")
     of_quic = slots_of_a_client(s)

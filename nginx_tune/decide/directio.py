@@ -1,4 +1,4 @@
-"""``directio``: whether large files are read past the page cache (NGINX-FACTS 2.9).
+"""``directio``: whether large files are read past the page cache.
 
 Files from a size on are then read with O_DIRECT. They no longer push small, popular files out of
 memory. The price is high: each request for a large file goes to the disk, however often it was

@@ -1,4 +1,4 @@
-"""``file-limits``: ``worker_rlimit_nofile`` against the hard limit (NGINX-FACTS 12.3-12.5).
+"""``file-limits``: ``worker_rlimit_nofile`` against the hard limit.
 
 A request holds a descriptor for the client and one for a file or an upstream, and the open file
 cache holds its own. Before it serves anybody a worker has all log files open, those of every

@@ -1,4 +1,4 @@
-"""``ktls``: whether the kernel encrypts, so that TLS can use sendfile (NGINX-FACTS 2.6, 8.1-8.4).
+"""``ktls``: whether the kernel encrypts, so that TLS can use sendfile.
 
 With kernel TLS nginx (1.21.4 with OpenSSL 3) sends files by ``SSL_sendfile()``: no copy through
 its buffers. But it calls that in the loop, whatever ``aio`` says, so where thread pools are

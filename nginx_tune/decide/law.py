@@ -1,4 +1,4 @@
-"""The law that every decision keeps before it is written (DESIGN §5).
+"""The law that every decision keeps before it is written.
 
 Nothing is emitted whose own central prediction says harm; what rests on assumed inputs that could
 flip it is proposed, not set; a range wider than a factor of ten is no prediction. The decisions

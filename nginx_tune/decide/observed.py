@@ -2,7 +2,7 @@
 
 An observation outranks what is only assumed, and stands beside what a log or the operator said.
 Load average, iowait and virtual size are no part of it: all three rise when thread pools help
-(SOURCES A6), so none of them may count as harm.
+(the sources, A6), so none of them may count as harm.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _ratio(value: float) -> float | None:
 
 
 def _pools_in_use(facts: Facts) -> bool | None:
-    """Whether workers have threads besides their loop (NGINX-FACTS 1.4)."""
+    """Whether workers have threads besides their loop (ngx_thread_pool_init_worker())."""
     running = facts.nginx.running
     threads = [w.threads for w in running.workers if w.threads is not None] if running else []
     return any(count > 1 for count in threads) if threads else None

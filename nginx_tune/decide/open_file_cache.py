@@ -1,4 +1,4 @@
-"""``open-file-cache``: keep descriptors, because ``open()`` is never offloaded (C7, C8).
+"""``open-file-cache``: keep descriptors, because ``open()`` is never offloaded.
 
 Opening a file looks up each directory on its way, from the disk where they are cold, and no
 thread pool takes that off the loop in any released nginx. The cache keeps descriptors, sizes and

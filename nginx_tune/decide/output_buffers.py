@@ -1,4 +1,4 @@
-"""``output-buffers``: read size where sendfile cannot be used (NGINX-FACTS 2.3, 2.4).
+"""``output-buffers``: read size where sendfile cannot be used.
 
 TLS, gzip and HTTP/3 need the bytes in nginx's memory, and files are then read a buffer at a time:
 245 reads, each one task of the pool, for 8 MB with the default of ``2 32k``, and 16 with buffers

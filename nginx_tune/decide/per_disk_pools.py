@@ -1,4 +1,4 @@
-"""``per-disk-pools``: a queue of its own for each independent disk (A16).
+"""``per-disk-pools``: a queue of its own for each independent disk.
 
 A pool is one queue, first in, first out. When one of several disks is slow, its reads come to
 occupy every thread, and requests for the healthy disks wait for a thread though their disk is
@@ -32,7 +32,7 @@ ID: Final = "per-disk-pools"
 ALL_THREADS: Final = "threads over all workers"
 """What follows the number of them in a risk."""
 SLOW_FACTOR = 10.0
-"""A disk that fails or rebuilds: the lab's slow one was 13 times slower (DESIGN §7)."""
+"""A disk that fails or rebuilds: the lab's slow one was 13 times slower."""
 
 
 def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:

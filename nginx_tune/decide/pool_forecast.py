@@ -31,8 +31,8 @@ from nginx_tune.model.open_reads import apart_ratio
 from nginx_tune.model.way import asked_of_way
 
 _HOT_FACTOR = 3.0
-"""The model's error in the time of a hot request: LAB-NOTES §1 and the scenarios came out within
-it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
+"""The model's error in the time of a hot request: what was measured by hand and by the scenarios
+lies within it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.4
 """The same for the time in reads, and behind them: a disk's mean latency under load differs from
 the idle one's. In the 16 cells of seeds 5309 and 7717 in which loops stood for some of the time,
@@ -193,7 +193,7 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
             cases,
         )
     else:
-        # LAB-NOTES §1: with as many cold transfers as threads, 0.4 to 1.3 times as fast.
+        # Measured: with as many cold transfers as threads, 0.4 to 1.3 times as fast.
         hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
         rate = Predicted(metric="ratio(hot.requests_per_second)", low=0.3, expected=1.0, high=2.0)
     predicted = [rate] if cases[0].closed_loop else []
@@ -345,7 +345,7 @@ def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predic
     return [
         Predicted(
             metric="ratio(server.cpu_seconds_per_request)",
-            # LAB-NOTES §2: +50..150 % on 1-KB requests where the model says +95 %.
+            # Measured: +50..150 % on 1-KB requests where the model says +95 %.
             low=_rounded(1 + added / 2),
             expected=_rounded(expected),
             high=_rounded(1 + added * 1.6),

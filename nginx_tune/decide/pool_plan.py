@@ -229,7 +229,7 @@ def _others_wait(s: Situation) -> str:
 
 
 def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
-    """The judgement, or that it stands on what nobody knows (the law of DESIGN §5)."""
+    """The judgement, or that it stands on what nobody knows (decide/law.py)."""
     if s.build.flags is None:
         return PoolJudgement(
             "not_enough_evidence",

@@ -1,4 +1,4 @@
-"""``read-ahead``: how much a disk reads on at once (NGINX-FACTS 2.10, 9.4).
+"""``read-ahead``: how much a disk reads on at once.
 
 A disk that positions slowly pays for each start, so a window should take about as long to
 transfer as the head takes to get there; flash starts for nothing and needs no more than the

@@ -1,4 +1,4 @@
-"""``reuseport``: a listen queue for each worker, both sides of the trade (B1-B7).
+"""``reuseport``: a listen queue for each worker, both sides of the trade.
 
 One queue for all workers never waits for a busy or stalled one: whoever is free takes the next
 connection. A queue for each worker spreads connections evenly by their hash and spares workers
@@ -47,7 +47,7 @@ TOLERABLE_WAIT_SECONDS = 1e-3
 MOST_BLOCKED = 0.05
 MANY_WORKERS = 8
 """From here on it matters that nginx before 1.21.6 gives most connections to one worker: measured
-with 4 workers, the busiest took 77 to 100 % (LAB-NOTES §4); C5 gained a third of p99."""
+with 4 workers, the busiest took 77 to 100 %; C5 gained a third of p99."""
 TESTED_SAFELY = (1, 13, 4)
 """First version whose ``nginx -t`` opens no reuseport sockets of its own, which take connections of
 live clients and drop them (change log, 1.13.4; the audit's ls-reuseport-old-bugs)."""
@@ -111,7 +111,7 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
 def _is_uneven(s: Situation) -> str:
     """Why one queue is spread unevenly here; empty when it is not.
 
-    Source: ngx_reorder_accept_events() since 1.21.6 (NGINX-FACTS 3.3).
+    Source: ngx_reorder_accept_events() since 1.21.6.
     """
     if s.build.version is None or s.build.at_least(1, 21, 6) or s.workers < MANY_WORKERS:
         return ""
@@ -126,10 +126,10 @@ def _enable(
     confidence: Confidence,
 ) -> Decision:
     migrates = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req") == "1"
-    risks = ["a worker that stands still keeps its share of new clients waiting (B4)"]
+    risks = ["a worker that stands still keeps its share of new clients waiting"]
     if not migrates:
         risks.append(
-            "a reload with fewer workers resets connections that wait in a closed queue (B6); "
+            "a reload with fewer workers resets connections that wait in a closed queue; "
             "net.ipv4.tcp_migrate_req=1 moves them"
         )
     if not s.build.at_least(1, 15, 2):

@@ -1,4 +1,4 @@
-"""``sendfile``: file bytes to the socket without a copy through nginx (A3).
+"""``sendfile``: file bytes to the socket without a copy through nginx.
 
 On for every site that serves files: the kernel moves pages from its cache to the socket. TLS,
 gzip and HTTP/3 cannot use it, and it does no harm there. Off on shared folders of virtual machines,

@@ -1,4 +1,4 @@
-"""``sendfile-max-chunk``: bytes that one transfer may hold the loop or a thread for (A3).
+"""``sendfile-max-chunk``: bytes that one transfer may hold the loop or a thread for.
 
 One sendfile() of a cold file reads until the socket is full or the chunk is done, and a fast
 client's socket is never full. The chunk bounds how long that takes. Smaller than what the disk
@@ -46,7 +46,7 @@ SMALLEST_BYTES = 512 << 10
 SHORT_SECONDS = 5e-3
 """A transfer that hardly anybody minds."""
 DEFAULT_BYTES = SENDFILE_CHUNK_BYTES
-"""Since 1.21.4 (NGINX-FACTS 2.5); before that there was no bound."""
+"""Since 1.21.4 (nginx CHANGES); before that there was no bound."""
 FROM_MEMORY_BYTES = 128 << 10
 """Where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1: twice as many bytes a
 second as with 2m, and small answers eighteen times sooner; 64k let some of them wait for 30 ms."""

@@ -1,4 +1,4 @@
-"""``thread-pool-size``: threads and queue of a worker's pool (A13-A15, LAB-NOTES §1).
+"""``thread-pool-size``: threads and queue of a worker's pool.
 
 Hot reads queue in the pool like cold ones. With as many cold transfers as threads every hot one
 waits for the disk again, and what the pool had gained is lost; so a worker needs more threads
@@ -105,7 +105,7 @@ def _overflowing(s: Situation, plan: PoolPlan) -> Decision:
         evidence=[*known(refused), *_evidence(s, plan)],
         confidence="high",
         flips_when=["no task is refused over a busy hour"],
-        risks=["where a queue this long overflows too, the disks cannot serve that many (A14)"],
+        risks=["where a queue this long overflows too, the disks cannot serve that many"],
         next_command=OBSERVE_COMMAND,
     )
 

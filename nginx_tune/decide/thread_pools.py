@@ -1,4 +1,4 @@
-"""``thread-pools``: whether file reads leave the event loop (A1-A13).
+"""``thread-pools``: whether file reads leave the event loop.
 
 A worker is one loop: a read that misses the page cache holds up every other request of that
 worker until the disk has answered. ``aio threads`` hands reads to threads instead. That costs
@@ -347,13 +347,13 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
         return []
     risks = [
         "an overflowing pool answers 200 with a truncated body; watch the main error log",
-        "open() and stat() stay on the loop (C7)",
-        "load average, iowait and virtual size rise with the pools; none of that is harm (A6)",
+        "open() and stat() stay on the loop",
+        "load average, iowait and virtual size rise with the pools; none of that is harm",
     ]
     if s.disk.name != "hdd" and s.disk.latency_seconds < 0.5e-3:  # noqa: PLR2004  # flash
-        risks.append("on flash the gain is in rare stalls; small files may gain nothing (C6)")
+        risks.append("on flash the gain is in rare stalls; small files may gain nothing")
     if s.tls:
-        risks.append("kernel TLS would send from the loop again (NGINX-FACTS 2.6): leave it off")
+        risks.append("kernel TLS would send from the loop again: leave it off")
     if s.prediction is not None and s.prediction.only_others:
         each = s.prediction.tasks_per_request * OFFLOAD_SECONDS
         took = Quantity("", each, "s").text

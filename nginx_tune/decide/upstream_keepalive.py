@@ -1,4 +1,4 @@
-"""``upstream-keepalive``: idle connections to the origin, by version (NGINX-FACTS 14).
+"""``upstream-keepalive``: idle connections to the origin, by version.
 
 Without kept connections each request to an upstream pays for a handshake and leaves a local port
 in TIME_WAIT. Until 1.29.7 they need ``keepalive`` in the upstream, ``proxy_http_version 1.1`` and

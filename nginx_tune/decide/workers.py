@@ -1,4 +1,4 @@
-"""``workers``: ``worker_processes`` where containers lie about CPUs (NGINX-FACTS 11.1).
+"""``workers``: ``worker_processes`` where containers lie about CPUs.
 
 One worker for each CPU that can really be used. ``auto`` counts the CPUs that are online: right
 on a host of one's own, too many under a cgroup quota or, with glibc, under a cpuset: the workers
@@ -96,7 +96,7 @@ def _held_back(cpu: Cpu) -> list[str]:
 
 
 def _affinity(plan: PoolPlan) -> list[str]:
-    """Threads are made after the worker was pinned, and inherit that (NGINX-FACTS 1.6)."""
+    """Threads are made after the worker was pinned, and inherit that."""
     if not plan.on:
         return []
     return [

@@ -28,7 +28,7 @@ PLAIN_SETTINGS = (
     Setting(context="http", directive="sendfile", args=["on"]),
     Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
 )
-"""The source's baseline, without thread pools (SOURCES A3)."""
+"""The source's baseline, without thread pools (the sources, A3)."""
 
 DEFAULT_TLS_LISTEN = "443"
 

@@ -12,8 +12,8 @@ LIMITS: dict[str, tuple[int | None, int | None]] = {
     "nvme": (1_500 * MIB, 80_000),
     "memory": (None, None),
 }
-"""Bytes and reads a second. The hdd row is the four-disk array of SOURCES A2 seen by one worker
-on the development machine (LAB-NOTES 1); the others are plateaus typical of their class."""
+"""Bytes and reads a second. The hdd row is the sources' four-disk array (A2) seen by one worker
+on the development machine; the others are plateaus typical of their class."""
 
 MODELS: dict[str, DiskModel] = {
     # 7200 revolutions a minute: half a turn is 4.2 ms, a mean seek as much again.

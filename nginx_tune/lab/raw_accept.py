@@ -1,6 +1,6 @@
 """A bare server in nginx's place: processes that accept from one listening socket, and no more.
 
-The source's experiment on how the kernel spreads connections (SOURCES B2): with all processes
+The source's experiment on how the kernel spreads connections (the sources, B2): with all processes
 blocked in ``accept()`` the kernel wakes them in turn; with all of them in epoll the first of the
 list that waits gets the connection, again and again. Each answers one short request a connection
 and notes its process id and the connection's number, as nginx's log of connections does.
@@ -32,7 +32,7 @@ _ANSWER = (
 )
 _REQUEST_SECONDS = 5.0
 _BACKLOG = 511
-"""nginx's own on Linux (NGINX-FACTS 3.7)."""
+"""nginx's own on Linux (listen(2), ngx_linux_config.h)."""
 
 
 def raw_accept_command(how: How, *, python: str, port: int, workers: int, log: Path) -> list[str]:

@@ -46,7 +46,7 @@ class ServedFile(NamedTuple):
 
 
 def default_classes() -> list[ScenarioClass]:
-    """The two loads of SOURCES A4 scaled to one worker, and a location served without a file.
+    """The sources' two loads (A4) scaled to one worker, and a location served without a file.
 
     Users pause 20 ms between requests: without, a closed loop over loopback saturates a CPU,
     and what is compared is the machine with itself. The memory class is paced so that its tail

@@ -1,8 +1,9 @@
 """One listen queue for all workers against one queue each (``reuseport``).
 
-Source: SOURCES B2-B4. Mean waits follow from textbook queues: with one queue a connection waits
-only while every worker is busy (M/M/k, corrected for the spread of service times as Allen and
-Cunneen do), with one queue each it waits behind whatever its own worker is doing (M/G/1).
+Source: rows B2-B4 of the sources. Mean waits follow from textbook queues: with one queue a
+connection waits only while every worker is busy (M/M/k, corrected for the spread of service times
+as Allen and Cunneen do), with one queue each it waits behind whatever its own worker is doing
+(M/G/1).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def own_queue_wait(utilisation: float, service: float, spread: float) -> float:
 def stall_wait_own(stalled: float, stall_seconds: float, spread: float) -> float:
     """Mean wait of a new connection whose own worker may stand in a disk read.
 
-    Nobody else takes it (NGINX-FACTS 3.11), so it waits for the rest of the stall: by the
+    Nobody else takes it (net/core/sock_reuseport.c), so it waits for the rest of the stall: by the
     inspection paradox E[S^2] / 2 E[S], which is more than half a mean stall.
     Source: renewal theory, mean residual life.
     """

@@ -11,7 +11,7 @@ A worker is one loop. Without thread pools a page-cache miss holds the loop for 
 With thread pools the loop only hands over, at a price per read, and hot requests proceed at
 memory speed as long as some thread is free for them (``model_pool``).
 
-Calibration, LAB-NOTES §1 and §2 (nginx 1.22.1, one worker): hot mean 0.9-1.0 s without pools
+Calibration (nginx 1.22.1, one worker, measured by hand): hot mean 0.9-1.0 s without pools
 where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CPU for a 1-KB
 request and 36-38 µs with a pool. The source's own host (A2-A7) is a test, not a calibration.
 """
@@ -34,18 +34,18 @@ from nginx_tune.model.waiting import LoopWait, loop_wait, peak_under_way
 from nginx_tune.model.way import first_reads, way_bound
 
 OFFLOAD_SECONDS = 18e-6
-"""Handing one read to a thread and taking it back. Source: LAB-NOTES §2, 1-KB requests."""
+"""Handing one read to a thread and taking it back, as measured with 1-KB requests."""
 REQUEST_CPU_SECONDS = 19e-6
-"""CPU of one small static request. Source: LAB-NOTES §2."""
+"""CPU of one small static request, as measured."""
 DISK_READ_CPU_SECONDS = 37e-6
 """CPU of a read that goes to the disk beyond that of one from memory: 35 to 40 µs for 24 KB of
 ext4 on a virtio disk, kernel 6.18."""
 SEND_CPU_BYTES_PER_SECOND = 12e9
-"""CPU side of sending cached bytes. Source: LAB-NOTES §2, 100-KB requests take 4-12 µs more."""
+"""CPU side of sending cached bytes. Measured: 100-KB requests take 4-12 µs more."""
 SCHEDULING_TAIL_SECONDS = 2e-3
-"""p99 of an in-memory answer on a busy host whose loops never block. Source: LAB-NOTES §9."""
+"""p99 of an in-memory answer on a busy host whose loops never block, as measured."""
 BUSY_HOST_SECONDS = 0.3e-3
-"""Mean of any answer on a busy host whose loops never block. Source: LAB-NOTES §1, 0.26-0.46 ms."""
+"""Mean of any answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
 MARGIN = 3.5
 """Pools pay when blocking costs others this many times the CPU that offloading costs: a response
 waits for more than CPU at each hand-over, since a thread has to wake up, and then the loop.

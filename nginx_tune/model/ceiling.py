@@ -20,7 +20,7 @@ def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
     """The bound that is met first.
 
     Where hot clients are apart from cold ones they wait for no disk, and fill the link or the
-    memory's bandwidth (SOURCES A6: 9.5 of 10 Gbit/s, of which the disks gave little). Otherwise
+    memory's bandwidth (A6: 9.5 of 10 Gbit/s, of which the disks gave little). Otherwise
     hits and misses come in the ratio that clients ask for, and the disks bound both.
     """
     send = Ceiling("copying from memory", i.workers * MEMORY_BYTES_PER_SECOND)

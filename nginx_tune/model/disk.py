@@ -106,7 +106,7 @@ TYPICAL: dict[DiskClass, ModelDisk] = {
 """Class-typical disks: positioning time and bandwidth of 7200-rpm drives, data-sheet latency of
 SATA and NVMe flash, one data-centre round trip; of a card what its class promises (SD Application
 Performance A1: 1500 random reads a second, one command at a time; UHS-I). The spread of flash
-stands for its rare stalls (SOURCES C2: under 100 µs on average, outliers up to a second)."""
+stands for its rare stalls (the sources, C2: under 100 µs on average, outliers up to a second)."""
 
 
 _CONTRADICTION = 0.3
@@ -149,7 +149,7 @@ _STANDS_OUT = 10.0
 own times: something else held it up."""
 _LEAST_STALL_SECONDS = 0.05
 """Assumed: what is shorter holds up one read on its channel, and others pass it (a retry, a pause
-of one die). What stops a whole disk is longer (SOURCES C2: up to a second)."""
+of one die). What stops a whole disk is longer (the sources, C2: up to a second)."""
 _LEAST_STALLED = 1e-3
 """Less of the time in stalls is within what a probe can tell."""
 

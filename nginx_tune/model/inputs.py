@@ -106,7 +106,7 @@ class BlockingInputs:
     """That the files lie in, where somebody counted them."""
     asked: CacheAge = LONG_SINCE
     can_offload: bool = True
-    """Whether a pool takes reads off the loop; not with kernel TLS (NGINX-FACTS 2.6)."""
+    """Whether a pool takes reads off the loop; not with kernel TLS (ngx_ssl_sendfile())."""
 
     @cached_property
     def objects(self) -> float:

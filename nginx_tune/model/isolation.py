@@ -2,7 +2,7 @@
 
 A first-in first-out pool does not know disks: reads of the slow one come to occupy its threads,
 and reads of the healthy ones wait for a thread. With a pool for each disk they meet only their
-own disk (SOURCES A16).
+own disk (the sources, A16).
 
 Source: asymptotic bounds of closed queueing networks (Denning and Buzen, The Operational Analysis
 of Queueing Network Models, ACM Computing Surveys 10(3), 1978): a disk with N readers that each

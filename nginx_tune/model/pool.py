@@ -1,10 +1,10 @@
 """How many threads a worker's pool needs.
 
-Every file read of a location with ``aio threads`` is queued, page-cache hits too (NGINX-FACTS
-1.10), and the queue is first in, first out. With as many cold transfers as threads each hot
-read waits for a disk read, and what the pool had gained is gone: 40 cold transfers on 32
-threads left the hot file at 5.3 requests a second, where 20 on 32 gave a thousand (LAB-NOTES
-§1). So a worker needs more threads than it has cold transfers at once - or, where that is too
+Every file read of a location with ``aio threads`` is queued, page-cache hits too
+(ngx_linux_sendfile_thread(), ngx_thread_read()), and the queue is first in, first out. With as many
+cold transfers as threads each hot read waits for a disk read, and what the pool had gained is gone:
+40 cold transfers on 32 threads left the hot file at 5.3 requests a second, where 20 on 32 gave a
+thousand. So a worker needs more threads than it has cold transfers at once - or, where that is too
 many, a pool apart for the locations that are hot.
 """
 
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 DEFAULT_THREADS = 32
 DEFAULT_QUEUE = 65536
-"""``aio threads`` alone. Source: ngx_thread_pool_init_conf(); SOURCES A13."""
+"""``aio threads`` alone. Source: ngx_thread_pool_init_conf(); row A13 of the sources."""
 PER_DISK_THREADS = 16
-"""Source: SOURCES A16."""
+"""Source: row A16 of the sources."""
 MAX_THREADS = 128
 """Per pool and worker: past it thread switching and page-cache churn cost more than waiting
-(LAB-NOTES §1: 160 threads served 2.5 requests a second where no pool served 4)."""
+(seen with one worker: 160 threads served 2.5 requests a second where no pool served 4)."""
 MAX_THREADS_ALL_WORKERS = 2048
-"""Each has an 8-MiB virtual stack (NGINX-FACTS 1.5) and counts against the cgroup's pids.max."""
+"""Each has an 8-MiB virtual stack and counts against the cgroup's pids.max."""
 CACHE_SHARE_FOR_COLD = 0.5
 """Share of the page cache that the windows of running cold reads may take before they push out
 the hot files they should not delay."""
@@ -31,7 +31,7 @@ SMALLEST_DISK_POOL = 2
 """Of a disk with a pool of its own: all workers together read it with many times as many."""
 THREADS_PER_KNEE = 16
 """Threads of all workers for each read that the disks do at once, past which the audit asks for a
-reason. The source did well with 512 threads on four disks (SOURCES A6, A16)."""
+reason. The source did well with 512 threads on four disks (the sources, A6, A16)."""
 _STEP = 16
 
 

@@ -5,7 +5,7 @@ through buffers into nginx's memory. Either way one read is one system call on t
 task of a pool.
 
 Source: ngx_output_chain_as_is() in src/core/ngx_output_chain.c, ngx_linux_sendfile_chain(),
-        ngx_http_v2_send_chain(), ngx_ssl_sendfile(); NGINX-FACTS 2.3-2.6.
+        ngx_http_v2_send_chain(), ngx_ssl_sendfile().
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SENDFILE_CHUNK_BYTES = 2 << 20
 """``sendfile_max_chunk`` as nginx has it from 1.21.4 on, and a call of ``sendfile()`` at most: a
 client that takes all at once has it read as much from the disk on end. Older ones have no bound."""
 BUFFER_BYTES = 32 << 10
-"""``output_buffers 2 32k``, where sendfile cannot be used (NGINX-FACTS 2.3)."""
+"""``output_buffers 2 32k``, where sendfile cannot be used (ngx_output_chain_as_is())."""
 SOCKET_BYTES = 4 << 20
 """What a client's socket takes at once when it is empty. Read through buffers, a file is read and
 sent until the socket takes no more: each pass carries the two buffers alone, so that no
 ``sendfile_max_chunk`` ends it. Source: ngx_output_chain(), ngx_http_write_filter(); the kernel's
 default of net.ipv4.tcp_wmem."""
 HTTP2_FRAME_BYTES = 8 << 10
-"""``http2_chunk_size``: cleartext HTTP/2 sends a file a frame at a time (NGINX-FACTS 2.4)."""
+"""``http2_chunk_size``: cleartext HTTP/2 sends a file by the frame (ngx_http_v2_send_chain())."""
 USUAL_READ_AHEAD_BYTES = 128 << 10
-"""``read_ahead_kb`` of most devices (NGINX-FACTS 9.4)."""
+"""``read_ahead_kb`` of most devices (block/blk-settings.c)."""
 
 PathName = Literal["sendfile", "buffers", "http2_frames", "ktls"]
 
@@ -52,7 +52,7 @@ class ReadPath(NamedTuple):
         """Bytes that the disk is asked for at once: small reads find what was read ahead.
 
         Bounded by a chunk: a longer read-ahead runs beside the sending and is not waited for.
-        Source: Linux mm/readahead.c, page_cache_sync_ra(); NGINX-FACTS 9.4.
+        Source: Linux mm/readahead.c, page_cache_sync_ra().
         """
         ahead = read_ahead_bytes or USUAL_READ_AHEAD_BYTES
         return max(self.task_bytes, min(ahead, CHUNK_BYTES))
@@ -63,7 +63,7 @@ def read_path(
 ) -> ReadPath:
     """The path of a body.
 
-    Kernel TLS sends from the loop whatever ``aio`` says (NGINX-FACTS 2.6), and gzip or HTTP/3
+    Kernel TLS sends from the loop whatever ``aio`` says, and gzip or HTTP/3
     need the bytes in memory, with or without it.
     """
     if gzip or not sendfile or http_version == "3" or (tls and not ktls):

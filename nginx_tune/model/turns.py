@@ -18,7 +18,7 @@ from nginx_tune.model.sizes import SizeGroup
 from nginx_tune.model.waiting import one_in_a_hundred
 
 MEMORY_BYTES_PER_SECOND = 3e9
-"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s (LAB-NOTES §1), less a
+"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s measured, less a
 margin, since there the pool threads used a second core."""
 ENCRYPTED_BYTES_PER_SECOND = 1.2e9
 """The same over TLS, AES-256-GCM with AES-NI: 2 ms of CPU for 2.6 MB, nginx 1.22.1."""

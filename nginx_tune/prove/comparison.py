@@ -182,7 +182,7 @@ TOO_FEW = "are needed"
 """In the reason of an outcome that too few pairs allow."""
 
 NO_SIDE = "neither way is better"
-"""Of a metric that rises or falls without harm or gain, such as the load average (SOURCES A6)."""
+"""Of a metric that rises or falls without harm or gain, such as the load average (A6)."""
 
 ALONE = Criterion()
 """Of a metric that is looked at once, by itself."""

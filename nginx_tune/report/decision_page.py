@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator
 from inspect import getmodule
 
 from nginx_tune.decide.engine import ALL
 from nginx_tune.report.markup import markdown_text
-
-_SOURCE_ROWS = re.compile(r" \((?:[A-C][0-9]|RULES|NGINX-FACTS|LAB-NOTES)[^)]*\)")
-"""References to the rows of the design's companions, of no use to a reader of the page."""
 
 _ON_THIS_HOST = (
     "On this host: nginx-tune recommend -f json shows the verdict on %s\n"
@@ -44,7 +40,7 @@ def _pages() -> Iterator[tuple[str, str]]:
         module = getmodule(decide)
         if module is None or module.__doc__ is None:
             continue
-        head, _, rest = _SOURCE_ROWS.sub("", module.__doc__.strip()).partition("\n")
+        head, _, rest = module.__doc__.strip().partition("\n")
         name, _, title = head.replace("``", "").partition(": ")
         parts = [
             f"{name} (a decision of recommend): {title}",

@@ -1,4 +1,4 @@
-"""Nine measurements in ten lie in the range that is predicted for their cell (DESIGN §5, c)."""
+"""Nine measurements in ten lie in the range that is predicted for their cell."""
 
 from __future__ import annotations
 

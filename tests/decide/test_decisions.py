@@ -68,7 +68,7 @@ def predicted(decision: Decision, metric: str) -> tuple[float, float, float]:
 
 
 def test_the_scenario_is_foreseen() -> None:
-    """A7, LAB-NOTES §1: measured 228-240 times the rate and 1/239-1/246 of the mean."""
+    """A7: measured 228-240 times the rate and 1/239-1/246 of the mean."""
     d = one(decide(lab_host(), lab_load(), site=site()), "thread-pools")
     assert d.verdict == "enable"
     assert settings(d) == ["aio threads"]
@@ -116,7 +116,7 @@ def test_the_source_is_foreseen() -> None:
 
 
 def test_data_that_fits_leaves_pools_off_and_says_what_they_would_cost() -> None:
-    """A8, LAB-NOTES §2: CPU of a 1-KB request +50..150 %."""
+    """A8: CPU of a 1-KB request +50..150 %."""
     workload = load(data_bytes=2 * MEBIBYTE, file_bytes=1024, rate=6000, peak=None)
     d = one(decide(host(), workload, site=site()), "thread-pools")
     assert d.verdict == "disable"
@@ -174,7 +174,7 @@ def test_freebsd_reads_with_its_own_aio() -> None:
 def test_a_build_without_working_pools_gets_none(
     version: str, flags: list[str], reason: str
 ) -> None:
-    """A12, NGINX-FACTS 2.12."""
+    """A12; nginx CHANGES, 1.9.13 to 1.11.13."""
     decisions = decide(host(nginx=nginx(version, flags)), load(), site=site())
     d = one(decisions, "thread-pools")
     assert d.verdict == "not_applicable"
@@ -262,7 +262,7 @@ def test_no_thread_is_needed_for_transfers_that_are_not_there(provenance: Proven
 
 
 def test_forty_cold_transfers_get_more_threads() -> None:
-    """LAB-NOTES §1: 40 cold transfers on 32 threads: the gain is gone."""
+    """Measured: 40 cold transfers on 32 threads: the gain is gone."""
     d = one(decide(lab_host(), lab_load(40), site=site()), "thread-pool-size")
     assert d.verdict == "raise"
     assert settings(d) == ["thread_pool default threads=64 max_queue=65536"]
@@ -277,7 +277,7 @@ def large_windows() -> Facts:
 
 
 def test_too_many_cold_transfers_get_pools_apart() -> None:
-    """LAB-NOTES §1: with 100 cold transfers more threads only churn the page cache."""
+    """Measured: with 100 cold transfers more threads only churn the page cache."""
     decisions = decide(large_windows(), lab_load(100, 10), site=site(hot_locations=["/hot/"]))
     size = one(decisions, "thread-pool-size")
     assert size.verdict == "set"
@@ -453,7 +453,7 @@ def test_named_directories_of_unknown_disks_count_as_independent_but_declared() 
 
 @each_row(("version", "verdict"), [("1.26.3", "enable"), ("1.11.9", "not_applicable")])
 def test_aio_write_by_version(version: str, verdict: str) -> None:
-    """A11, NGINX-FACTS 2.12."""
+    """A11; nginx CHANGES, 1.9.13 to 1.11.13."""
     facts = cache_host(nginx=nginx(version))
     assert one(decide(facts, Workload(kind="cache"), site=site()), "aio-write").verdict == verdict
 
@@ -471,7 +471,7 @@ def test_aio_write_by_version(version: str, verdict: str) -> None:
 def test_a_hard_disk_gets_the_chunk_of_the_source(
     version: str, verdict: str, lines: list[str]
 ) -> None:
-    """A3, NGINX-FACTS 2.5."""
+    """A3, nginx CHANGES, 1.21.4."""
     d = one(decide(host(nginx=nginx(version)), load(), site=site()), "sendfile-max-chunk")
     assert (d.verdict, settings(d)) == (verdict, lines)
 
@@ -490,14 +490,14 @@ def test_a_shared_folder_gets_no_sendfile() -> None:
 
 
 def test_large_tls_bodies_are_read_in_larger_pieces() -> None:
-    """NGINX-FACTS 2.4: 245 pool tasks with 32k buffers, 16 with 512k."""
+    """Counted in the debug log: 245 pool tasks with 32k buffers, 16 with 512k."""
     workload = msgspec.structs.replace(load(), tls=TlsUse(value=True, provenance="declared"))
     d = one(decide(host(), workload, site=site()), "output-buffers")
     assert settings(d) == ["output_buffers 2 256k"]
 
 
 def test_quota_counts_and_online_does_not() -> None:
-    """NGINX-FACTS 11.1: auto is the CPUs online, whatever the cgroup says."""
+    """auto is the CPUs online, whatever the cgroup says."""
     facts = host(cpu=Cpu(online=32, cpuset=32, quota_cpus=1.5, effective=1.5))
     d = one(decide(facts, load(), site=site()), "workers")
     assert settings(d) == ["worker_processes 2"]
@@ -515,7 +515,7 @@ def test_workers_beyond_the_bound_have_their_own_reason() -> None:
 
 
 def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:
-    """NGINX-FACTS 12.1-12.5."""
+    """ngx_get_connection(); setrlimit(2)."""
     tight = host(limits=Limits(nofile_soft=256, nofile_hard=1024, nr_open=1048576))
     decisions = decide(tight, load(), site=site())
     assert settings(one(decisions, "connections")) == ["worker_connections 480"]
@@ -554,7 +554,7 @@ def test_a_shells_own_limit_is_not_nginxs() -> None:
     [("1.26.3", "keep", []), ("1.10.3", "disable", ["accept_mutex off"])],
 )
 def test_accept_by_version(version: str, verdict: str, lines: list[str]) -> None:
-    """B7, NGINX-FACTS 3.1."""
+    """B7, nginx CHANGES, 1.11.3."""
     d = one(decide(host(nginx=nginx(version)), load(), site=site()), "accept")
     assert (d.verdict, settings(d)) == (verdict, lines)
     alone = decide(host(nginx=nginx(version), cpus=1), load(), site=site())
@@ -598,7 +598,7 @@ def test_heavy_requests_keep_one_queue() -> None:
 
 
 def test_reuseport_behind_a_blocked_loop_is_off() -> None:
-    """NGINX-FACTS 3.11: nothing takes over the queue of a stalled worker."""
+    """Nothing takes over the queue of a stalled worker."""
     facts = host(nginx=nginx(flags=["--with-http_ssl_module"]))
     assert one(decide(facts, load(), site=site()), "reuseport").verdict == "disable"
 
@@ -609,7 +609,7 @@ def test_reuseport_behind_a_blocked_loop_is_off() -> None:
      ("1.13.4", "enable"), ("1.14.2", "enable")],
 )  # fmt: skip
 def test_old_nginx_gets_no_reuseport_that_its_audit_warns_of(version: str, verdict: str) -> None:
-    """B6, NGINX-FACTS 3.9: until 1.13.4 a mere ``nginx -t`` can reset live connections."""
+    """B6: until 1.13.4 a mere ``nginx -t`` can reset live connections."""
     few_of_many = msgspec.structs.replace(busy(0), rate=load().rate)
     for workload in (busy(160_000), few_of_many):
         d = one(decide(host(cpus=16, nginx=nginx(version)), workload, site=site()), "reuseport")
@@ -620,13 +620,13 @@ def test_old_nginx_gets_no_reuseport_that_its_audit_warns_of(version: str, verdi
 
 
 def test_old_reuseport_has_its_risks() -> None:
-    """B6, NGINX-FACTS 3.9."""
+    """B6, ngx_clone_listening()."""
     d = one(decide(host(cpus=16, nginx=nginx("1.14.2")), busy(160_000), site=site()), "reuseport")
     assert any("1.15.2" in risk for risk in d.risks)
 
 
 def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
-    """NGINX-FACTS 3.7."""
+    """listen(2), ngx_linux_config.h."""
     roomy = host(kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"}))
     assert settings(one(decide(roomy, busy(1500), site=site()), "backlog")) == [
         "listen backlog=3000"
@@ -638,7 +638,7 @@ def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
 
 @each_row(("version", "count"), [("1.15.2", 4), ("1.26.3", 5), ("1.29.7", 3)])
 def test_upstream_keepalive_by_version(version: str, count: int) -> None:
-    """NGINX-FACTS 14: since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
+    """Since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
     facts = host(nginx=nginx(version))
     d = one(decide(facts, load("proxy"), site=site()), "upstream-keepalive")
     assert len(d.settings) == count

@@ -258,7 +258,7 @@ def test_an_open_file_cache_that_only_churns_is_to_go() -> None:
 
 
 def test_kernel_tls_beside_pools_is_to_go() -> None:
-    """NGINX-FACTS 2.6."""
+    """ngx_ssl_sendfile()."""
     text = ALWAYS_ON.replace("sendfile on;", "sendfile on; ssl_conf_command Options KTLS;")
     workload = msgspec.structs.replace(load(), tls=TlsUse(value=True))
     d = one(asked(workload, text), "ktls")

@@ -1,4 +1,4 @@
-"""The law of DESIGN §5, held over situations drawn at random."""
+"""The law of decisions, held over situations drawn at random."""
 
 from __future__ import annotations
 

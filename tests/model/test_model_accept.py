@@ -91,7 +91,7 @@ def simulate_stalls(
 def test_a_stalled_worker_keeps_its_share_waiting_as_simulated(
     stalled: float, spread: float
 ) -> None:
-    """B4, NGINX-FACTS 3.11."""
+    """B4, net/core/sock_reuseport.c."""
     own, shared = simulate_stalls(2, stalled, 0.05, spread)
     assert stall_wait_own(stalled, 0.05, spread) == pytest.approx(own, rel=0.1)
     # Exact for exponential stalls; for others the first of several to end is bounded by it.

@@ -28,7 +28,7 @@ LAB = BlockingInputs(
     concurrency=24,
     cold_concurrency=20,
 )
-"""LAB-NOTES §1."""
+"""As measured by hand."""
 
 SOURCE = BlockingInputs(
     workers=16,
@@ -42,7 +42,7 @@ SOURCE = BlockingInputs(
     cold_concurrency=200,
     link_bytes_per_second=1.25e9,
 )
-"""SOURCES A2, A4."""
+"""The sources, A2, A4."""
 
 
 def simulate_waits(rate: float, mean: float, spread: float, arrivals: int) -> list[float]:
@@ -90,7 +90,7 @@ def test_a_blocked_loop_serves_a_hot_file_a_chunk_a_turn() -> None:
 
 
 def test_the_lab_experiment_is_foreseen() -> None:
-    """LAB-NOTES §1: hot 4.0-4.5 a second without pools, 913-1081 with them."""
+    """Measured: hot 4.0-4.5 a second without pools, 913-1081 with them."""
     p = predict(LAB)
     assert p.pools_pay
     assert 4 / p.hot_off_seconds == pytest.approx(4.25, rel=0.5)
@@ -181,7 +181,7 @@ def test_flash_with_few_small_requests_gains_nothing() -> None:
 def test_offloading_hits_costs_what_was_measured(
     object_bytes: float, reads: float, low: float, high: float
 ) -> None:
-    """LAB-NOTES §2."""
+    """As measured by hand."""
     assert low <= cpu_ratio(reads, object_bytes) <= high
 
 

@@ -77,7 +77,7 @@ def test_fewer_readers_than_threads_leave_some_for_the_others() -> None:
 
 
 def test_the_lab_experiment_is_foreseen() -> None:
-    """DESIGN §7: three disks, one at 6 MB/s: healthy ones 10.8 s and 14.9 s, against 2.9 s.
+    """Three disks, one at 6 MB/s: healthy ones 10.8 s and 14.9 s, against 2.9 s.
 
     How many readers there were is not on record; with 50 a disk the model comes out there.
     """

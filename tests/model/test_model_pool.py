@@ -34,14 +34,14 @@ def test_the_default_pool_carries_twenty_cold_transfers() -> None:
 
 
 def test_forty_cold_transfers_need_more_than_the_default() -> None:
-    """LAB-NOTES §1: 40 cold transfers on 32 threads took the gain away."""
+    """Measured: 40 cold transfers on 32 threads took the gain away."""
     size = pool(40)
     assert size.threads == 64
     assert size.fits
 
 
 def test_more_cold_reads_than_the_cache_has_windows_for_do_not_fit_one_pool() -> None:
-    """LAB-NOTES §1: 100 cold transfers; more threads only churned the page cache."""
+    """Measured: 100 cold transfers; more threads only churned the page cache."""
     size = pool(100, window=4 * MEBIBYTE, cache=192 * MEBIBYTE)
     assert not size.fits
     assert size.limit < 100

@@ -26,12 +26,12 @@ MEBIBYTE = 1 << 20
     ],
 )
 def test_reads_of_one_response_are_those_measured(path: ReadPath, tasks: int) -> None:
-    """NGINX-FACTS 2.4: pool tasks of one response of 8 000 000 bytes."""
+    """Counted in the debug log: pool tasks of one response of 8 000 000 bytes."""
     assert path.tasks(8_000_000) == tasks
 
 
 def test_kernel_tls_reads_on_the_loop() -> None:
-    """NGINX-FACTS 2.6."""
+    """ngx_ssl_sendfile()."""
     path = read_path(tls=True, http_version="1.1", ktls=True)
     assert (path.name, path.can_offload) == ("ktls", False)
     assert read_path(tls=True, http_version="3", ktls=True).name == "buffers"
