@@ -20,7 +20,7 @@ from nginx_tune.conf.cache_places import places_of, why_no_place
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.kept_open import kept_open
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
 from nginx_tune.conf.live_files import live_signs
 from nginx_tune.conf.log_formats import log_formats
 from nginx_tune.conf.quantities import parse_bytes
@@ -72,6 +72,8 @@ def site_in(tree: ConfTree, site: Site) -> Site:
     return replace(
         site,
         tls=tls,
+        cleartext_http2=site.cleartext_http2
+        or bool(cleartext_http2_servers(scopes(tree), listeners(tree))),
         http3=site.http3 or any(one.is_quic for one in listeners(tree)),
         upstreams=site.upstreams or named,
         streams=site.streams or streams_in(tree),

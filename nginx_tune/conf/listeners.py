@@ -205,6 +205,20 @@ def newly_multiplexed(tree: ConfTree) -> list[Scope]:
     return [one for one in every if one.server in wanted]
 
 
+def cleartext_http2_servers(
+    every: Iterable[Scope], found: Iterable[ListenAddress]
+) -> set[Directive]:
+    """The servers that clients without TLS speak HTTP/2 with.
+
+    A browser never does, so ``http2 on`` counts only for a server that has no TLS at all.
+    """
+    listed = [one for one in found if not one.is_quic]
+    plain = {server for one in listed if not one.is_tls for server in one.servers}
+    secure = {server for one in listed if one.is_tls for server in one.servers}
+    named = {s for one in listed if one.is_http2 and not one.is_tls for s in one.servers}
+    return named | (switched_to_http2(every) & plain - secure)
+
+
 def switched_to_http2(every: Iterable[Scope]) -> set[Directive]:
     """The servers with ``http2 on``, whatever their listeners say."""
     return {

@@ -41,7 +41,7 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips="nginx is 1.11.13 or newer",
         )
-    if s.workload.http_version.value == "2" and not s.build.at_least(*HTTP2_SINCE):
+    if s.http_version == "2" and not s.build.at_least(*HTTP2_SINCE):
         return not_applicable(
             ID,
             f"nginx {s.build.text} can hang with HTTP/2 and aio_write.",

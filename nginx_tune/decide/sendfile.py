@@ -51,7 +51,8 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     if s.cleartext_http2 and plan.on:
         why = "of a cleartext HTTP/2 connection one sendfile() is in the pool at a time"
         reason = f"nginx-tune: ignore[{COPIED}] {why}"
-        version = s.workload.http_version
+        known = s.workload.http_version.provenance != "assumed"
+        fact = "workload.http_version.value" if known else "site.cleartext_http2"
         return Decision(
             id=ID,
             verdict="disable",
@@ -60,9 +61,9 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
             settings=[setting(ID, "http", "sendfile", "off", reason=reason)],
             evidence=[
                 Evidence(
-                    fact="workload.http_version.value",
-                    value=version.value,
-                    provenance=version.provenance,
+                    fact=fact,
+                    value=s.http_version,
+                    provenance=s.workload.http_version.provenance if known else "declared",
                 ),
                 Evidence(fact="workload.tls", value=s.tls, provenance=s.workload.tls.provenance),
             ],

@@ -320,7 +320,7 @@ class Situation:
         """How a body is read; without kernel TLS, which ``ktls`` decides on apart."""
         return read_path(
             tls=self.tls,
-            http_version=self.workload.http_version.value,
+            http_version=self.http_version,
             gzip=self.workload.gzip.value,
             sendfile=not (self.stays.no_sendfile or self.shared_folder),
         )
@@ -332,9 +332,16 @@ class Situation:
         return on_shared_folder(paths, self.facts.storage)
 
     @property
+    def http_version(self) -> str:
+        """What clients speak: as somebody knows of them, else as the configuration says."""
+        version = self.workload.http_version
+        is_said = version.provenance == "assumed" and self.site.cleartext_http2 and not self.tls
+        return "2" if is_said else version.value
+
+    @property
     def cleartext_http2(self) -> bool:
         """Whether clients speak HTTP/2 without TLS, as a balancer in front may."""
-        return self.workload.http_version.value == "2" and not self.tls
+        return self.http_version == "2" and not self.tls
 
     @cached_property
     def link_bytes_per_second(self) -> Quantity:

@@ -60,6 +60,8 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     room for."""
     upstreams: list[Upstream] = []
     tls: SiteTls | None = None
+    cleartext_http2: bool = False
+    """Whether clients, as a balancer in front, speak HTTP/2 without TLS (``listen … http2``)."""
     http3: bool = False
     """Whether clients are to be offered HTTP/3, over UDP beside TLS."""
     user: str | None = None

@@ -430,3 +430,28 @@ def test_sendfile_goes_where_files_are_sent(http: str, servers: str, written: li
     (found,) = [d for d in hold_against(decisions, tree).decisions if d.id == "sendfile"]
     assert [one.args[0] for one in found.settings] == written
     assert found.withheld == ""
+
+
+@each_row(
+    ("servers", "is_cleartext"),
+    [
+        ("server { listen 80 http2; root /srv/1; }", True),
+        ("server { listen 80; http2 on; root /srv/1; }", True),
+        ("http2 on; server { listen 80; root /srv/1; }", True),
+        ("server { listen 80; root /srv/1; }", False),
+        ("server { listen 80; listen 443 ssl; http2 on; root /srv/1; }", False),
+        (
+            "server { listen 443 ssl http2; root /srv/1; } server { listen 80; return 301 /; }",
+            False,
+        ),
+    ],
+)
+def test_sendfile_is_off_beside_pools_where_the_listeners_speak_cleartext_http2(
+    servers: str, is_cleartext: bool
+) -> None:
+    tree = parse_text(f"events {{}} http {{ sendfile on; {servers} }}", file="/n.conf")
+    own = site_in(tree, site(roots=["/srv/1"]))
+    assert own.cleartext_http2 is is_cleartext
+    decisions = {d.id: d for d in decide(host(), load(cold_peak=200), site=own).decisions}
+    assert decisions["thread-pools"].verdict == "enable"
+    assert (decisions["sendfile"].verdict == "disable") is is_cleartext

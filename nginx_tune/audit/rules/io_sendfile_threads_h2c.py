@@ -1,0 +1,63 @@
+"""``io-sendfile-threads-h2c``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
+from nginx_tune.conf.thread_pools import asked_pool
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Pools beside sendfile where a server without TLS speaks HTTP/2."""
+    found = listeners(context.tree)
+    plain = cleartext_http2_servers(context.scopes, found)
+    told: set[Directive] = set()
+    for served in context.served:
+        aio, sendfile = served.scope.effective("aio"), served.scope.effective("sendfile")
+        if served.scope.server not in plain or aio is None or asked_pool(aio) is None:
+            continue
+        if sendfile is None or sendfile.value.lower() != "on" or aio in told:
+            continue
+        told.add(aio)
+        yield Hit(
+            aio,
+            "of each cleartext HTTP/2 connection one sendfile() is in the pool at a time, and all "
+            "of its streams wait for that",
+            [written(aio), written(sendfile)],
+        )
+
+
+_CONF = """
+events {}
+http {
+    sendfile %s;
+    server {
+        listen 8080 http2;
+        location / { root /srv; aio threads; }
+    }
+}
+"""
+
+RULE = Rule(
+    id="io-sendfile-threads-h2c",
+    severity="warning",
+    title="thread pools beside sendfile where clients speak HTTP/2 without TLS",
+    why="A connection has one task for sendfile. While a cold file is read for one stream, the "
+    "frames of all others wait, those of files in memory too.",
+    fix="sendfile off; where files are served by threads over cleartext HTTP/2.",
+    sources=(
+        "https://github.com/nginx/nginx/blob/master/src/os/unix/ngx_linux_sendfile_chain.c",
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
+    ),
+    proof="source-only",
+    about="Over TLS bodies are read into buffers, each read a task of its own. Beside requests "
+    "for cold files the p90 was 52 ms so, and 0.3 ms with sendfile off (docs/http2.md).",
+    bad=Example(_CONF % "on"),
+    good=Example(_CONF % "off"),
+    check=check,
+)
