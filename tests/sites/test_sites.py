@@ -1,0 +1,46 @@
+"""Ordinary sites: audit and plan say of each what its table says, and no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from command_line import Run
+from rows import each_row
+from site_trees import (
+    REASONS,
+    differences,
+    lay_out,
+    names,
+    plan_differences,
+    read_site,
+    write_facts,
+)
+
+HINT = "(where the change is right, change the row of its site.toml)"
+
+
+@each_row("name", names)
+def test_a_site_has_the_findings_and_the_plan_of_its_table(
+    name: str, tmp_path: Path, run_cli: Any
+) -> None:
+    """Audited as a checkout, whose absolute includes --map finds; planned where it lies."""
+    site = read_site(name)
+    facts = write_facts(site, tmp_path / "facts.json")
+    checkout, host = tmp_path / "checkout", tmp_path / "host"
+    audited, top = lay_out(name, checkout, moved=False), site.main.partition("/")[0]
+    run: Run = run_cli(
+        "audit", audited, f"--map=/{top}={checkout / top}", "--facts", facts, "-f", "json"
+    )
+    assert run.stdout, run.stderr
+    assert differences(site, json.loads(run.stdout), checkout) == [], HINT
+    run = run_cli("plan", lay_out(name, host), "--facts", facts, "-f", "json")
+    assert run.returncode == 0, run.stderr
+    assert plan_differences(site, json.loads(run.stdout), host) == [], HINT
+
+
+@each_row("name", names)
+def test_every_line_of_a_plan_is_judged_with_a_reason(name: str) -> None:
+    lines = read_site(name).plan
+    assert [one for one in lines if not one.why and (one.by, one.kind) not in REASONS] == []
