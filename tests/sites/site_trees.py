@@ -165,7 +165,8 @@ def _add_tenants(conf_d: Path) -> None:
             f"server {{\n    listen 80;\n    server_name {host} www.{host};\n    root {place};\n"
             f"    access_log /var/log/nginx/{host}.log main;\n"
             "    location / { try_files $uri $uri/ /index.php?$args; }\n"
-            "    location ~ \\.php$ {\n        try_files $uri =404;\n        include fastcgi_params;\n"
+            "    location ~ \\.php$ {\n"
+            "        try_files $uri =404;\n        include fastcgi_params;\n"
             "        fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n"
             f"        fastcgi_pass unix:/run/php/customer{number:03}.sock;\n    }}\n}}\n"
         )

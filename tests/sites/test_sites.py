@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command_line import Run
 from rows import each_row
+from site_runs import COMMANDS, run_cell
 from site_trees import (
     REASONS,
     differences,
@@ -44,3 +46,20 @@ def test_a_site_has_the_findings_and_the_plan_of_its_table(
 def test_every_line_of_a_plan_is_judged_with_a_reason(name: str) -> None:
     lines = read_site(name).plan
     assert [one for one in lines if not one.why and (one.by, one.kind) not in REASONS] == []
+
+
+END_TO_END = ("debian", "wordpress", "django", "mastodon", "http3", "stream")
+"""One for each mechanism: files, PHP, a unix socket, WebSockets and a cache, QUIC, no HTTP."""
+COSTLY = ("nginx -t", "rehearse", "apply", "rollback")
+
+
+@pytest.mark.thorough
+@pytest.mark.needs("root", "nginx", "probe", "ip", "openssl", "patchelf", "nginx-1.30")
+@pytest.mark.parametrize("name", END_TO_END)
+def test_a_site_is_taken_through_its_plan_and_back(name: str, tmp_path: Path) -> None:
+    """A cell is right, or its table says why it is not."""
+    cells = {one.name: run_cell(one, name, tmp_path) for one in COMMANDS if one.name in COSTLY}
+    known = read_site(name).wrong
+    assert {key: one.said for key, one in cells.items() if one.outcome != "right"}.keys() <= {
+        *known
+    }, cells
