@@ -22,6 +22,7 @@ from site_trees import (
     Site,
     differences,
     furnish,
+    is_complete,
     lay_out,
     plan_differences,
     program_of,
@@ -117,19 +118,27 @@ def audit(at: Place) -> Cell:
 
 
 def checkout(at: Place) -> Cell:
-    """The same in a checkout, with the paths of the host."""
-    top = at.top.with_name("checkout")
+    """The same in a checkout, with the paths of the host; exit 4 where an include is not there."""
+    top, name = at.top.with_name("checkout"), at.top.parent.name
     shutil.rmtree(top, ignore_errors=True)
-    main, first = lay_out(at.top.parent.name, top, moved=False), at.site.main.partition("/")[0]
+    main, first = lay_out(name, top, moved=False), at.site.main.partition("/")[0]
     mapped = f"--map=/{first}={top / first}"
-    return _audited(at, run_tool("audit", main, mapped, "--facts", at.facts, "-f", "json"), top)
+    run = run_tool("audit", main, mapped, "--facts", at.facts, "-f", "json")
+    if not is_complete(name) and run.returncode != EXIT_UNDECIDED:
+        return Cell("wrong", f"exit {run.returncode} where an include is not there")
+    return _audited(at, run, top, is_complete=is_complete(name))
 
 
-def _audited(at: Place, run: subprocess.CompletedProcess[str], top: Path) -> Cell:
+EXIT_UNDECIDED = 4
+
+
+def _audited(
+    at: Place, run: subprocess.CompletedProcess[str], top: Path, *, is_complete: bool = True
+) -> Cell:
     found = _document(run)
     if found is None:
         return _failed(run)
-    if apart := differences(at.site, found, top):
+    if apart := differences(at.site, found, top, is_complete=is_complete):
         return Cell("wrong", "; ".join(apart))
     amiss = [f"{one.rule} {one.kind}" for one in at.site.findings if one.kind != "right"]
     return Cell("wrong" if amiss else "right", ", ".join(amiss))

@@ -138,7 +138,8 @@ _OF_URIS = re.compile(r"\s*(?:location|rewrite|proxy_set_header)\b")
 def lay_out(name: str, at: Path, *, moved: bool = True) -> Path:
     """Write a site's files below a directory that is not there yet; its main file.
 
-    Moved, the paths in them lead into that directory; else they are the host's, as in a checkout.
+    Moved, the paths in them lead into that directory, and it is as complete as on its host: an
+    include that has no match there is a comment. Else it is a checkout with the host's paths.
     """
     main = at / read_site(name).main
     shutil.copytree(HERE / name, at, symlinks=True, ignore=shutil.ignore_patterns("site.toml"))
@@ -146,10 +147,29 @@ def lay_out(name: str, at: Path, *, moved: bool = True) -> Path:
         _add_tenants(main.parent / "conf.d")
     for path in _own_files(at) if moved else ():
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(x if _OF_URIS.match(x) else _PATH.sub(f"{at}/", x) for x in lines))
+        empty = {line for line in lines for glob in included(line) if not any(at.glob(glob))}
+        path.write_text(
+            "".join(_moved(line, at) if line not in empty else f"#{line}" for line in lines)
+        )
     for own, text in _packaged().items():
         (main.parent / own).write_text(text)
     return main
+
+
+def included(text: str) -> list[str]:
+    """The patterns that a configuration includes, below the root of its host."""
+    return re.findall(r"(?m)^\s*include /(\S*\*\S*);", text)
+
+
+def is_complete(name: str) -> bool:
+    """Whether every pattern that a site includes has a match in its checkout."""
+    patterns = {glob for path in _own_files(HERE / name) for glob in included(path.read_text())}
+    made = {"etc/nginx/conf.d/*.conf"} if name == "tenants" else set()
+    return all(any((HERE / name).glob(glob)) for glob in patterns - made)
+
+
+def _moved(line: str, at: Path) -> str:
+    return line if _OF_URIS.match(line) else _PATH.sub(f"{at}/", line)
 
 
 def _own_files(at: Path) -> Iterator[Path]:
@@ -270,15 +290,19 @@ def program_of(site: Site) -> str | None:
     return present().get(series, SYSTEM if series == "1.22" else None)
 
 
-def differences(site: Site, printed: dict[str, Any], at: Path) -> list[str]:
-    """How printed findings differ from the table of a site."""
+def differences(
+    site: Site, printed: dict[str, Any], at: Path, *, is_complete: bool = True
+) -> list[str]:
+    """How printed findings differ from the table of a site; of a part some may be missing."""
     found = {
         (one["rule"], f"{one['file'].removeprefix(f'{at}/')}:{one['line']}")
         for one in printed["findings"]
     }
     rows = {(one.rule, one.at) for one in site.findings if one.kind != "missing"}
     cured = {(one.rule, one.at) for one in site.findings if one.kind == "missing"} & found
-    return _apart(found - cured, rows) + [f"no longer missing: {' '.join(one)}" for one in cured]
+    return _apart(found - cured, rows if is_complete else rows & found) + [
+        f"no longer missing: {' '.join(one)}" for one in cured
+    ]
 
 
 def plan_differences(site: Site, printed: dict[str, Any], at: Path) -> list[str]:
