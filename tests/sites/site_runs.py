@@ -265,14 +265,18 @@ def _validated(at: Place, main: Path, path: Path, new: bytes, right: str) -> Cel
     file.write_bytes(encode(change))
     run = run_tool(
         *("validate", "--plan", file, "--nginx", at.program, "--no-store", "-f", "json"),
-        *("--duration", "3s", "--warmup", "1s", "--pairs", "7", "--max-time", "100s"),
+        *("--duration", "2s", "--warmup", "1s", "--pairs", "7"),
         seconds=300,
     )
     found = _document(run)
     if found is None:
         return _failed(run)
-    outcome = found.get("verdict", found)["outcome"]
-    return Cell("right" if outcome == right else "wrong", "" if outcome == right else outcome)
+    outcome = found["outcome"]
+    if outcome == right:
+        return Cell("right", "")
+    pairs = max((one["pairs"] for one in found["metrics"]), default=0)
+    said = f"not settled by {pairs} pairs" if outcome == "inconclusive" else outcome
+    return Cell("wrong", ", ".join(filter(None, [said, found["reason"][:300]])))
 
 
 def rehearse(at: Place) -> Cell:
