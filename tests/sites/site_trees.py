@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -290,6 +291,9 @@ def program_of(site: Site) -> str | None:
     return present().get(series, SYSTEM if series == "1.22" else None)
 
 
+Row = tuple[str, ...]
+
+
 def differences(
     site: Site, printed: dict[str, Any], at: Path, *, is_complete: bool = True
 ) -> list[str]:
@@ -315,7 +319,7 @@ def plan_differences(site: Site, printed: dict[str, Any], at: Path) -> list[str]
     return _apart(found, {(one.at, one.by, one.line) for one in site.plan})
 
 
-def _apart(found: set[tuple[str, ...]], rows: set[tuple[str, ...]]) -> list[str]:
+def _apart(found: AbstractSet[Row], rows: AbstractSet[Row]) -> list[str]:
     return [f"no longer printed: {' '.join(one)}" for one in sorted(rows - found)] + [
         f"not in the table: {' '.join(one)}" for one in sorted(found - rows)
     ]
