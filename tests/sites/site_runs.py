@@ -140,7 +140,12 @@ def _audited(
         return _failed(run)
     if apart := differences(at.site, found, top, is_complete=is_complete):
         return Cell("wrong", "; ".join(apart))
-    amiss = [f"{one.rule} {one.kind}" for one in at.site.findings if one.kind != "right"]
+    printed = {one["rule"] for one in found["findings"]}
+    amiss = [
+        f"{one.rule} {one.kind}"
+        for one in at.site.findings
+        if (one.kind == "false" and one.rule in printed) or (one.kind == "missing" and is_complete)
+    ]
     return Cell("wrong" if amiss else "right", ", ".join(amiss))
 
 
@@ -376,7 +381,7 @@ def run_cell(command: Command, name: str, work: Path) -> Cell:
     if command.needs_fault and at.site.fault is None:
         return Cell("beyond", "not among those that validate is asked about")
     if command.is_run and at.program is None:
-        return Cell("beyond", f"no {at.site.product} {at.site.version} here")
+        return Cell("beyond", f"no {at.site.product} of this kind here")
     try:
         return command.run(at)
     except subprocess.TimeoutExpired as late:
