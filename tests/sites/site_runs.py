@@ -284,9 +284,13 @@ def _validated(at: Place, main: Path, path: Path, new: bytes, right: str) -> Cel
     return Cell("wrong", ", ".join(filter(None, [said, found["reason"][:300]])))
 
 
+NOTHING = Cell("beyond", "nothing is to be changed")
+
+
 def rehearse(at: Place) -> Cell:
     """The reload to what plan writes, and back, loses nothing."""
-    _plan_of(at)
+    if not _plan_of(at)["files"]:
+        return NOTHING
     run = run_tool(
         *("rehearse", "--plan", at.plan, "--nginx", at.program, "--no-store", "-f", "json"),
         *("--before", "1s", "--after", "1s", "--drain", "3s"),
@@ -306,7 +310,8 @@ def rollback(at: Place) -> Cell:
 
 def _apart_from_this_host(at: Place, wanted: str) -> Cell:
     """One of the two cells that come of one run, in a network and process numbers of its own."""
-    _plan_of(at)
+    if not _plan_of(at)["files"]:
+        return NOTHING
     kept = at.plan.with_name("applied.json")
     if wanted == "apply" or not kept.exists():
         words = (ROOT / "tests" / "own-namespaces", sys.executable, __file__)
@@ -375,15 +380,22 @@ COMMANDS = (
 )  # fmt: skip
 
 
+def beyond(command: Command, name: str) -> Cell | None:
+    """Why a cell cannot be run here, or is not asked."""
+    site = read_site(name)
+    if command.needs_fault and site.fault is None:
+        return Cell("beyond", "not among those that validate is asked about")
+    if command.is_run and program_of(site) is None:
+        return Cell("beyond", f"no {site.product} of this kind here")
+    return None
+
+
 def run_cell(command: Command, name: str, work: Path) -> Cell:
     """One cell, within its time."""
-    at = place_of(name, work)
-    if command.needs_fault and at.site.fault is None:
-        return Cell("beyond", "not among those that validate is asked about")
-    if command.is_run and at.program is None:
-        return Cell("beyond", f"no {at.site.product} of this kind here")
+    if (found := beyond(command, name)) is not None:
+        return found
     try:
-        return command.run(at)
+        return command.run(place_of(name, work))
     except subprocess.TimeoutExpired as late:
         return Cell("wrong", f"not ended after {late.timeout:.0f} s")
 
