@@ -51,8 +51,8 @@ def test_every_line_of_a_plan_is_judged_with_a_reason(name: str) -> None:
     assert [one for one in lines if not one.why and (one.by, one.kind) not in REASONS] == []
 
 
-END_TO_END = ("debian", "wordpress", "django", "mastodon", "http3", "gateway")
-"""One for each mechanism: files, PHP, a unix socket, WebSockets and a cache, QUIC, limits."""
+END_TO_END = ("debian", "wordpress", "django", "mastodon", "http3", "spa")
+"""One for each mechanism: files, PHP, a unix socket, WebSockets and a cache, QUIC, an API."""
 COSTLY = ("nginx -t", "rehearse", "apply", "rollback")
 
 
