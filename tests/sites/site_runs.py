@@ -336,7 +336,7 @@ def apply_and_back(at: Place) -> dict[str, Cell]:
     pid.unlink(missing_ok=True)
     server = subprocess.Popen([program, "-c", at.main], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 20
-    while not (pid.exists() and pid.read_text().strip()):
+    while not _is_master(pid):
         if time.monotonic() > deadline:
             return dict.fromkeys(("apply", "rollback"), Cell("wrong", "nginx did not start"))
         time.sleep(0.05)
@@ -357,6 +357,13 @@ def apply_and_back(at: Place) -> dict[str, Cell]:
     finally:
         os.kill(int(pid.read_text()), signal.SIGTERM)
         server.wait(10)
+
+
+def _is_master(pid: Path) -> bool:
+    """Whether nginx runs and has its title, which comes after the file (ngx_process_cycle.c)."""
+    number = pid.read_text().strip() if pid.exists() else ""
+    title = Path(f"/proc/{number}/cmdline") if number else pid
+    return bool(number) and title.exists() and title.read_bytes().startswith(b"nginx: master")
 
 
 def _bytes(at: Place) -> dict[str, str]:
