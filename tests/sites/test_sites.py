@@ -52,7 +52,7 @@ def test_every_line_of_a_plan_is_judged_with_a_reason(name: str) -> None:
 
 
 END_TO_END = ("debian", "wordpress", "django", "mastodon", "rails", "nextcloud")
-"""On the installed nginx: files, PHP and its cache, a unix socket, a proxy cache, WebSockets, uploads."""
+"""On the installed nginx: files, PHP, a unix socket, a proxy cache, WebSockets, uploads."""
 COSTLY = ("nginx -t", "rehearse", "apply", "rollback")
 
 
