@@ -4,6 +4,7 @@
 # make test-all  every version, wall and ending, with a fresh seed: before a release
 # make docs      the documentation as a site    make build     the wheel, in dist/
 # make advice    docs/copied-advice.md, measured anew as root
+# make sites     docs/sites.md: every command on every ordinary site, an hour at most, as root
 # make pictures  those of README.md, measured   make clean     remove what the others made
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -23,7 +24,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 nginx_tune
 BUILD_AHEAD := { ! command -v cargo >/dev/null || \
 	(cd probes && MAKEFLAGS= cargo test --quiet --no-run --profile checked --locked || true); }
 
-.PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice clean
+.PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice sites clean
 .PHONY: gate computing other-nginx all-nginx
 
 demo: $(READY)
@@ -135,6 +136,10 @@ pictures: $(READY)
 
 advice: $(READY)
 	$(BIN)/python benchmarks/copied_advice.py -o build/copied-advice --write
+
+# Cells that are there already are kept; build/sites is what is known of them.
+sites: $(READY_DEV) all-nginx
+	$(BIN)/python tools/sites build/sites
 
 clean:
 	rm -rf $(VENV) dist build demo nginx_tune/_bin probes/target
