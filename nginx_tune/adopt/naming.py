@@ -337,8 +337,7 @@ def _access_log(tree: ConfTree) -> str | None:
 
     Shape: ``off`` where nothing is logged; null where the build's default holds.
     """
-    blocks = [*http_blocks(tree), *(s.own for s in scopes(tree))]
-    found = [line.value for each in blocks if each.block for line in each.block.all("access_log")]
+    found = [line.value for line in _written_to(tree)]
     files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
     own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
     known = {"off", *files}
@@ -346,11 +345,24 @@ def _access_log(tree: ConfTree) -> str | None:
     return next(iter([*own, *files, *sinks, *found]), None)
 
 
+def _written_to(tree: ConfTree) -> list[Directive]:
+    """The lines of access logs, those of http first; not one that every server has another for."""
+    every = scopes(tree)
+    inherited = {line for scope in every for line in scope.effective_all("access_log")}
+    of_http = [
+        line for one in http_blocks(tree) if one.block for line in one.block.all("access_log")
+    ]
+    others = [
+        line for line in http_directives(tree) if line.name == "access_log" and line not in of_http
+    ]
+    return [line for line in of_http if line in inherited or not every] + others
+
+
 def _access_logs(tree: ConfTree) -> Iterator[str]:
     """The access logs at all levels, each that nginx opens by the first of its spellings."""
     seen: set[str] = set()
-    for line in http_directives(tree):
-        if line.name == "access_log" and line.value not in ("", "off"):
+    for line in _written_to(tree):
+        if line.value not in ("", "off"):
             name = tree.opened_name(line.value)
             if name not in seen:
                 yield line.value

@@ -181,13 +181,13 @@ def test_a_plan_is_applied_put_back_and_out_of_date(
     site = make_site()
     before = snapshot(site.tree)
     plan = site.root / "plan.json"
-    asked = ("--facts", FACTS, "--only", "sendfile", "-f", "json", "-o", plan)
+    asked = ("--facts", FACTS, "--only", "connections", "-f", "json", "-o", plan)
     made = run_cli("plan", site.conf, *asked)
     assert made.returncode == 0, made.stderr
     state = ("--state-dir", site.state.path)
     kept = run_cli("apply", plan, *state, "--watch", "200ms")
     assert kept.returncode == 0, kept.stderr
-    assert "sendfile on;" in site.conf.read_text()
+    assert "worker_connections 64;" not in site.conf.read_text()
     assert site.ask() == "old\n"
     again = run_cli("apply", plan, *state)
     assert again.returncode == 2

@@ -17,7 +17,7 @@ FACTS = ROOT / "tests" / "host" / "golden" / "raid10-4hdd.facts.json"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 QUICK = {
     "audit": ["--fail-on", "never"],  # of this configuration there is something to be found
-    "plan": ["--facts", str(FACTS), "--only", "sendfile"],
+    "plan": ["--facts", str(FACTS), "--only", "connections"],
     "validate": ["--dry-run"],
     "rehearse": ["--help"],
     "apply": [],

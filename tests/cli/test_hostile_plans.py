@@ -32,7 +32,7 @@ worker_processes 2;
 events { worker_connections 512; }
 http {
     access_log off;
-    server { listen 127.0.0.1:18199; location / { return 204; } }
+    server { listen 127.0.0.1:18199; location / { return 204; } location /files/ { root /srv; } }
 }
 """
 OPENED = "location / { root /; autoindex on; }"

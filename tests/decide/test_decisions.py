@@ -40,6 +40,7 @@ from nginx_tune.documents.facts import (
     Storage,
     Throttled,
 )
+from nginx_tune.documents.site import CacheBounds
 from nginx_tune.documents.workload import (
     Concurrency,
     CpuPerRequest,
@@ -444,8 +445,9 @@ def test_a_cache_is_no_larger_than_its_keys(object_bytes: int, disks: int, memor
 
 def test_named_directories_of_unknown_disks_count_as_independent_but_declared() -> None:
     facts = host(page_cache_bytes=GIBIBYTE)
-    decisions = decide(facts, Workload(kind="cache"), site=site(cache_dirs=["/a", "/b"]))
-    d = one(decisions, "per-disk-pools")
+    bounds = {path: CacheBounds(max_bytes=256 * GIBIBYTE) for path in ("/a", "/b")}
+    own = site(cache_dirs=["/a", "/b"], cache_bounds=bounds)
+    d = one(decide(facts, Workload(kind="cache"), site=own), "per-disk-pools")
     assert d.verdict == "enable"
     assert d.confidence == "low"
     assert any(e.provenance == "declared" for e in d.evidence)

@@ -104,7 +104,7 @@ def planned(folder: Path, port: int, location: str) -> tuple[str, Decision]:
     [
         ("", True, WITHOUT_END),
         ("proxy_request_buffering off;", False, 64 << 10),
-        ("proxy_request_buffering off; client_body_buffer_size 512k;", False, 512 << 10),
+        ("proxy_request_buffering off; client_body_buffer_size 512k;", True, 512 << 10),
         ("proxy_request_buffering off; client_body_buffer_size 1m;", True, 1 << 20),
         ("proxy_request_buffering off; proxy_pass_request_body off;", True, WITHOUT_END),
         ("proxy_request_buffering off; proxy_set_body a;", True, WITHOUT_END),

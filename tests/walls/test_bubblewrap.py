@@ -29,7 +29,7 @@ DOC = Path(__file__).parents[2] / "docs" / "sandbox.md"
 
 
 BOTH = "bubblewrap and filter"
-EACH = itertools.product(USERS, ("bubblewrap", BOTH), ("test", "request"))
+EACH = [*itertools.product(USERS, ("bubblewrap", BOTH), ("test", "request"))]
 
 
 @pytest.mark.thorough

@@ -31,7 +31,11 @@ _OF_FILES = ("css", "javascript", "svg", "font", "*")
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Static files that are compressed again for each request."""
+    # What a build compresses lies where gzip_static is on; beside it are error pages and images.
     changing = {one.scope.server for one in context.passes if one.module == "fastcgi"}
+    changing |= {
+        one.scope.server for one in context.served if one.scope.value("gzip_static", "off") != "off"
+    }
     found: dict[Directive, Directive] = {}
     for served in context.served:
         is_deployed = served.via != "cache" and served.scope.server not in changing
