@@ -18,6 +18,7 @@ from pool_places import held, look, read_in_memory, table
 pytestmark = pytest.mark.needs("nginx", "gcc")
 
 
+@pytest.mark.thorough
 @each_row(
     ("pool", "aio", "threads", "waiting"),
     [

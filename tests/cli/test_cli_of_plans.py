@@ -144,7 +144,6 @@ def validated(run_cli: RunCli, *args: object) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.needs("nginx", "root", "probe")
-@pytest.mark.alone
 def test_validate_runs_just_the_planned_bytes(run_cli: RunCli, conf: Path, planned: Path) -> None:
     """What the plan serves no longer is lost: so its bytes were run, and the host's were not."""
     before = conf.read_bytes()
@@ -169,7 +168,6 @@ def lost(run: subprocess.CompletedProcess[str]) -> list[Any]:
 
 
 @pytest.mark.needs("nginx", "root", "probe")
-@pytest.mark.alone
 def test_a_settled_plan_runs_as_an_experiment(
     run_cli: RunCli, planned: Path, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ LOCATION = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("nginx", "root")
 def test_nginx_keeps_as_many_files_as_are_reckoned(tmp_path: Path, free_port: int) -> None:
     """ngx_http_file_cache_update(): ``fs_size``, of files of 300 bytes a fourteenth.

@@ -139,6 +139,7 @@ def size_of(headers: list[tuple[str, str]]) -> int:
     return 34 + sum(len(name) + len(value) for name, value in headers)
 
 
+@pytest.mark.thorough
 @versions("1.18", "1.22")
 def test_what_passes_over_http1_passes_over_a_planned_http2(
     nginx: Nginx, tmp_path: Path, free_port: int

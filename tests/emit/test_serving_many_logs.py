@@ -57,6 +57,7 @@ def status(port: int) -> int:
         return connection.getresponse().status
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("nginx", "root")
 @each_row("whose", ["nginx", "reader"][: draws(1, 2)])
 def test_workers_have_room_for_the_logs_of_all_hosts(

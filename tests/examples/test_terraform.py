@@ -113,6 +113,7 @@ def test_a_typo_behind_absolute_includes_stops_before_the_deploy_step(tmp_path: 
     assert stack.deployed.exists()
 
 
+@pytest.mark.thorough
 def test_an_empty_candidate_stops_before_the_deploy_step(tmp_path: Path) -> None:
     stack = Stack(tmp_path, "")
     run = stack.apply(test="false")

@@ -61,6 +61,7 @@ def shortened() -> str:
     return text.replace("warmup_seconds = 2.5", "warmup_seconds = 1.0")
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("root", "nginx", "loop", "fuse", "probe", "tracefs")
 @pytest.mark.alone  # compares times, and the kernel traces process numbers of the host
 def test_what_a_cold_open_waits_for_and_who_need_not_call_it(

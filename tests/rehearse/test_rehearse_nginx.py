@@ -285,6 +285,7 @@ def test_of_two_programs_the_one_that_rejects_its_side_is_named(
         assert re.search(said, run.stderr), run.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("loop")
 def test_it_is_rehearsed_on_an_emulated_host_and_kept(run_cli: RunCli, place: Path) -> None:
     old, new = site(place, "lab-old"), site(place, "lab-new", listen="listen 18321; listen 18325;")

@@ -80,6 +80,7 @@ http {{
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("root", "nginx", "probe")
 def test_what_compression_costs_and_saves_is_measured(run_cli: RunCli, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)

@@ -52,6 +52,7 @@ def test_nothing_is_told_of_other_differences() -> None:
         assert packet_warnings(LOOPBACK, [tree(baseline), tree(candidate)]) == [], candidate
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("root", "nginx", "probe")
 def test_a_run_says_so_before_what_its_blocks_say(run_cli: RunCli, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)

@@ -65,6 +65,7 @@ def validate(run_cli: RunCli, tmp_path: Path) -> Callable[..., Ran]:
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("root", "nginx", "probe", "loop", "ip")
 def test_memory_holds_what_it_would_in_the_long_run(validate: Callable[..., Ran]) -> None:
     whole = FILES * FILE_BYTES

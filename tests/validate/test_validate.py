@@ -177,6 +177,7 @@ def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
         assert len(result.stderr.strip().splitlines()) == 1, arguments
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("userns", "nginx", "probe")
 def test_an_ordinary_user_gets_a_verdict_without_the_emulation(site: Path) -> None:
     plain, pools = write(site, "plain.conf"), write(site, "pools.conf", location="aio threads;")

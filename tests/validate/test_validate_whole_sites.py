@@ -131,6 +131,7 @@ def test_a_system_log_at_a_path_takes_what_is_said(run_cli: RunCli, root: Path, 
     assert [block["server"]["error_lines"] for block in blocks] == [{}] * len(blocks)
 
 
+@pytest.mark.thorough
 def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path) -> None:
     """By name, by port, by address; a redirect is what it is, and its 301 no failure."""
     other = root.parent / "other"
@@ -317,6 +318,7 @@ def test_nothing_to_ask_is_one_line(run_cli: RunCli, root: Path) -> None:
     assert "answers 403" in run.stderr
 
 
+@pytest.mark.thorough
 def test_shares_of_a_workload_are_rates_of_locations(run_cli: RunCli, root: Path) -> None:
     conf = write(
         root,

@@ -130,7 +130,16 @@ def commands(site: Path) -> dict[str, list[str | Path]]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["audit --test", "validate", "validate --lab", "rehearse"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "validate --lab",
+        *(
+            pytest.param(one, marks=pytest.mark.thorough)
+            for one in ("audit --test", "validate", "rehearse")
+        ),
+    ],
+)
 def test_nothing_outside_opens_what_nginx_could_have_written(
     site: Path, tmp_path: Path, name: str
 ) -> None:
@@ -141,6 +150,7 @@ def test_nothing_outside_opens_what_nginx_could_have_written(
     assert not wrong, wrong[:5]
 
 
+@pytest.mark.thorough
 def test_a_cover_outside_is_seen(site: Path, tmp_path: Path) -> None:
     events = trace(tmp_path, *commands(site)["validate"], outside=True)
     runs = {Path(one["path"]).name for one in events if one["outside"] and one["runs"]}

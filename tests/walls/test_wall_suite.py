@@ -50,7 +50,7 @@ def check_unharmed(answer: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("user", "how"),
     [
-        ("root", "test"),
+        pytest.param("root", "test", marks=pytest.mark.thorough),
         pytest.param("nobody", "serve", marks=pytest.mark.thorough),
         pytest.param("root", "serve", marks=pytest.mark.thorough),
         pytest.param("nobody", "test", marks=pytest.mark.thorough),

@@ -84,6 +84,7 @@ def test_an_nginx_that_ends_in_the_window_is_no_success(
     assert found.flags == ["ended: nginx ended in the window"]
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("root", "nginx", "tracefs")
 @pytest.mark.alone  # as above
 def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
