@@ -157,6 +157,7 @@ ALLOWED: Mapping[str, Mapping[str, Rule]] = {
         "roots": input_below,
         "root_prefixes": preference,
         "upstreams": network_address,
+        "cleartext_http2": preference,
         "http3": preference,
         "mime_types": input_below,
         "gzip": preference,

@@ -72,13 +72,15 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     if short and d.soft is None and limits.nofile_hard is not None:
         return _left(d, reason, wanted, evidence)
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
+    all_clients = int(d.needed * d.descriptors_per_connection) + d.at_start
+    enough = max(wanted, limit_for(all_clients), ENOUGH)
     return Decision(
         id=ID,
         verdict="raise" if nofile > soft else "set",
         summary=f"{nofile} descriptors a worker: {reason}"
         + (f"; {d.ceiling_fact} of {d.ceiling} allows no more." if short else "."),
         settings=[setting(ID, "main", "worker_rlimit_nofile", str(nofile), reason=reason)],
-        host_settings=_raised(limits, max(wanted, ENOUGH), reason) if short else [],
+        host_settings=_raised(limits, enough, reason) if short else [],
         evidence=evidence,
         confidence="medium" if d.soft is not None else "low",
         flips_when=[f"the soft limit nginx is started with is {wanted} or more"],
@@ -88,7 +90,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
                 "and goes on with the old limit"
             )
         ],
-        next_command=f"systemctl edit nginx  # LimitNOFILE={max(wanted, ENOUGH)}" if short else "",
+        next_command=f"systemctl edit nginx  # LimitNOFILE={enough}" if short else "",
     )
 
 
@@ -115,17 +117,19 @@ def _left(d: DescriptorPlan, reason: str, wanted: int, evidence: list[Evidence])
 
 
 def _raised(limits: Limits, enough: int, reason: str) -> list[HostSetting]:
-    """The unit's limit, and the kernel's where that is lower."""
-    asked = [
-        HostSetting(
-            kind="unit",
-            name="LimitNOFILE",
-            value=str(enough),
-            before="" if limits.nofile_hard is None else str(limits.nofile_hard),
-            reason=reason,
-            decision=ID,
+    """The unit's limit and the kernel's, each where it is lower."""
+    asked = []
+    if limits.nofile_hard is None or limits.nofile_hard < enough:
+        asked.append(
+            HostSetting(
+                kind="unit",
+                name="LimitNOFILE",
+                value=str(enough),
+                before="" if limits.nofile_hard is None else str(limits.nofile_hard),
+                reason=reason,
+                decision=ID,
+            )
         )
-    ]
     if limits.nr_open is not None and limits.nr_open < enough:
         asked.append(
             HostSetting(

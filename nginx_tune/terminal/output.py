@@ -22,6 +22,7 @@ from nginx_tune.host.own_files import check_writable
 from nginx_tune.report.text import commandless
 from nginx_tune.subject.overwriting import is_same, refuse_in_tree, refuse_overwriting
 from nginx_tune.terminal.progress import clear_progress
+from nginx_tune.terminal.saying import discard
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 """Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
@@ -270,6 +271,7 @@ def _write_standard_output(data: bytes) -> None:
     except BrokenPipeError:
         raise  # the reader has what it wanted: no failure
     except OSError as error:
+        discard(sys.stdout)  # what is left in its buffer would fail once more at the exit
         raise UsageError(f"standard output: cannot write: {error.strerror}") from None
 
 

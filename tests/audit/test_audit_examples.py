@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from needs import lacks
-from nginx_versions import Nginx, find_nginx, present
+from nginx_versions import NEWEST, Nginx, find_nginx, need, present
 from rows import each_row
 
 from nginx_tune.audit.context import parse_version
@@ -68,7 +68,10 @@ def test_nginx_takes_the_good_example(
     conf.write_text(re.sub(r"(?<![\w.])http\s*\{", f"http {{ {tls} ", rule.good.conf, count=1))
     refusals = (refusal(conf, nginx) for nginx in _takers(rule))
     first = next(refusals)
-    assert not first or "" in refusals, first
+    is_taken = not first or "" in refusals
+    if not is_taken and NEWEST not in present():
+        lacks(need(NEWEST), f"{rule.id} may be for it")
+    assert is_taken, first
 
 
 @pytest.mark.needs("nginx")

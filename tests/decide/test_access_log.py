@@ -26,7 +26,7 @@ def held(http: str, server: str = "") -> Decision:
         ("access_log off;", "", "keep"),
         ("", "access_log off;", "keep"),
         ("access_log syslog:server=127.0.0.1 combined;", "", "not_applicable"),
-        ("access_log syslog:server=127.0.0.1;", "access_log off;", "not_applicable"),
+        ("access_log syslog:server=127.0.0.1;", "access_log off;", "keep"),
         ("access_log /dev/stdout;", "", "not_applicable"),
         ("access_log /proc/self/fd/1 combined;", "", "not_applicable"),
         ("access_log /var/log/$host.log;", "", "not_applicable"),
