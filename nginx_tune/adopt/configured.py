@@ -23,7 +23,7 @@ def roots_in(tree: ConfTree) -> list[str]:
 
 
 def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = None) -> Decisions:
-    """What ``recommend -c`` decides for a configuration, by a workload where one is given."""
+    """The decisions of ``recommend -c`` for a configuration, by a workload where one is given."""
     found = kind_in(tree)
     assumed: Kind = "static" if found is None else found.kind
     kind = given.kind if given is not None and given.kind_provenance != "assumed" else assumed

@@ -77,7 +77,7 @@ def _known(decision: Decision) -> dict[str, float]:
 
 
 def _is_below(limit: Directive, ceiling: float | None) -> bool:
-    """Whether a line gives workers less than they could have."""
+    """Tell whether a line gives workers fewer descriptors than the limit allows."""
     return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
 
 
@@ -92,7 +92,7 @@ def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decisio
 
 
 def _needed(one: Setting, decision: Decision) -> int:
-    """What a worker of the decided connections needs."""
+    """The descriptors that a worker needs for the decided connections."""
     return int(_known(decision).get(NEEDED, int(one.args[0])))
 
 

@@ -56,7 +56,7 @@ def _bounds(standing: Standing, zoned: set[str]) -> Iterator[str]:
 
 
 def workers_withheld(decision: Decision, standing: Standing) -> str:
-    """Why there are not to be more workers; empty for nothing.
+    """The reason against more workers; empty where there is none.
 
     More than one, or ``auto``, is its operator's own, and whatever that breaks is broken, but for
     live streams.

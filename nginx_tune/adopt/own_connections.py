@@ -96,7 +96,7 @@ def closes_by_default(decisions: Decisions) -> bool:
 
 
 def lacks_ports(decisions: Decisions) -> bool:
-    """Whether a new connection for each request uses up the local ports of this host."""
+    """Tell whether a new connection for each request uses up this host's local ports."""
     found = (one for one in decisions.decisions if one.id == "upstream-keepalive")
     return any(evidence.fact == FACT for one in found for evidence in one.evidence)
 

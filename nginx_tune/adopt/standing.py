@@ -98,7 +98,7 @@ class Standing:
         return list({id(line): line for line in lines}.values()) or [None]
 
     def _is_for_later(self, wanted: Setting) -> bool:
-        """Whether it is for the servers to come: there is none yet."""
+        """Tell whether a setting of http is for servers that are still to be written."""
         return wanted.context == "http" and not self.answering
 
     def _logs(self, wanted: Setting) -> Sequence[Directive]:

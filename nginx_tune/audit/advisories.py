@@ -45,7 +45,7 @@ class Advisory(NamedTuple):
     triggers: str
 
     def concerns(self, version: Version) -> bool:
-        """Whether a release of nginx has the fault.
+        """Tell whether a release of nginx has the fault.
 
         The first release of each branch without it stands under ``good`` (``1.31.3+, 1.30.4+``).
         """

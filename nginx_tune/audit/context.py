@@ -161,7 +161,7 @@ class Context:
 
     @cached_property
     def used_caches(self) -> list[Cache]:
-        """Those that some location uses, or may use where that cannot be told."""
+        """The caches that some location uses; all of them where a variable may name any."""
         named = (self.variables.possible(one.place.value, one.passed.scope) for one in self.caching)
         if not self.tree.is_whole or not all(values.complete for values in named):
             return self.caches

@@ -67,7 +67,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             f"{SMALLEST_DISK_POOL} threads for each of {disks} disks in {s.workers} workers are "
             f"more than {MAX_THREADS_ALL_WORKERS} in all; one slow disk holds up the others"
         )
-        flips = f"worker_processes is at most {most}: fewer workers than CPUs are enough for disks"
+        flips = f"worker_processes is at most {most}"
     return Decision(
         id=ID,
         verdict="not_enough_evidence" if _unsure(plan) else "disable",

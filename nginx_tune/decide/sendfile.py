@@ -62,7 +62,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
             evidence=[
                 Evidence(
                     fact=fact,
-                    value=s.http_version,
+                    value=s.http_version if known else True,
                     provenance=s.workload.http_version.provenance if known else "declared",
                 ),
                 Evidence(fact="workload.tls", value=s.tls, provenance=s.workload.tls.provenance),

@@ -39,7 +39,7 @@ def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
         with contextlib.suppress(OSError):
             _file(name).write_text(value)
     # To write the name of one that is not there would have the kernel load a module.
-    loaded = _file(_KNOWN).read_text().split()
+    loaded = _read(_KNOWN).split()
     for control in controls:
         if control in loaded:
             with contextlib.suppress(OSError):
@@ -49,8 +49,11 @@ def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_tcp() -> dict[str, str]:
-    """The settings of this thread's network namespace."""
-    return {name: " ".join(_file(name).read_text().split()) for name in TCP_SETTINGS}
+    """The settings of this thread's network namespace.
+
+    Before Linux 4.15 they are the whole host's, and a namespace has no files for them: none then.
+    """
+    return {name: value for name in TCP_SETTINGS if (value := " ".join(_read(name).split()))}
 
 
 def differing(held: Mapping[str, str], target: Mapping[str, str], where: str) -> list[str]:
@@ -58,8 +61,15 @@ def differing(held: Mapping[str, str], target: Mapping[str, str], where: str) ->
     return [
         f"{name} is {held[name]} in the lab and {value} on {where}"
         for name, value in target.items()
-        if held[name].split() != value.split()
+        if name in held and held[name].split() != value.split()
     ]
+
+
+def _read(name: str) -> str:
+    try:
+        return _file(name).read_text()
+    except OSError:
+        return ""
 
 
 def _file(name: str) -> Path:

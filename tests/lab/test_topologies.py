@@ -21,6 +21,7 @@ from nginx_tune.documents.lab import Lab, LabDisk, LabLink, LabOrigin
 from nginx_tune.documents.loadplan import LoadPlan, Target, Tls
 from nginx_tune.documents.site import Site
 from nginx_tune.experiment.session import place_plan, place_site
+from nginx_tune.lab import tcp
 from nginx_tune.lab.certificate import make_certificate
 from nginx_tune.lab.environment import Placement
 from nginx_tune.lab.origin import OriginRequest, origin_objects
@@ -212,3 +213,12 @@ def test_a_plan_is_aimed_at_nginx_from_where_clients_are() -> None:
     secured = place_plan(plan, Placement(certificate="/c", certificate_key="/k"))
     assert secured.target.tls == Tls(verify=False)
     assert secured.permit == plan.permit
+
+
+def test_an_old_kernel_without_tcp_settings_of_namespaces_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Linux 4.15 a new namespace has no such files."""
+    monkeypatch.setattr(tcp, "_file", lambda name: tmp_path / "none" / name)
+    assert tcp.set_tcp({}) == {}
+    assert tcp.differing({}, {"net.ipv4.tcp_congestion_control": "bbr"}, "this host") == []
