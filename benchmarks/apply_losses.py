@@ -24,14 +24,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from nginx_tune.apply.examine import Proposed
-from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import ApplyOptions, apply_change
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply.examine import Proposed
+from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.run import ApplyOptions, apply_change
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.documents.loadplan import Arrivals, Caps, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.live import LiveHost
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 CONF = """
 user root; worker_processes 2;

@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nginx_tune.lab.view import program_paths, system_paths
-from nginx_tune.lab.walls import unshare_command
-from nginx_tune.prove.statistics import hodges_lehmann, signed_rank_interval
+from nginx_tune.measure.proof.statistics import hodges_lehmann, signed_rank_interval
+from nginx_tune.nginx.lab.view import program_paths, system_paths
+from nginx_tune.nginx.lab.walls import unshare_command
 from nginx_tune.sandbox.call_numbers import call_numbers
 from nginx_tune.sandbox.launch import prepare, run_inside
 from nginx_tune.sandbox.plan_filter import plan_filter

@@ -34,9 +34,9 @@ from conforming.loads import threads, timeouts, turns, users
 from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, milliseconds, run
 from conforming.streams import streams_of
 
+from nginx_tune.measure.proof.histogram import decode_histogram
+from nginx_tune.measure.proof.imbalance import with_imbalance
 from nginx_tune.observe.processes import read_listen_counters
-from nginx_tune.prove.histogram import decode_histogram
-from nginx_tune.prove.imbalance import with_imbalance
 
 STALL, EVERY = 1.0, 5.0
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from nginx_tune.documents.loadplan import Arrivals, Caps, LoadClass, LoadPlan, Paths, Permit, Target
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 CONF = """
 {user}

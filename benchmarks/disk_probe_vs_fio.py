@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from loop_disks import MIB, FioReads, limited, loop_over, make_data, modelled, run_fio
 
 from nginx_tune.documents.diskplan import DiskPlan, DiskStep
-from nginx_tune.inspect.disk_curve import curve_of
-from nginx_tune.inspect.disk_run import plan_disk
-from nginx_tune.inspect.disks import run_disk_probe
+from nginx_tune.observe.inspect.disk_curve import curve_of
+from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.observe.inspect.disks import run_disk_probe
 
 READ_BYTES = 4096
 DEPTHS = (1, 4, 16, 64)

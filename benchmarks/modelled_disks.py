@@ -26,19 +26,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from loop_disks import MIB, make_data, modelled, run_fio
 
 from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.inspect.disk_curve import curve_of
-from nginx_tune.inspect.disk_run import plan_disk
-from nginx_tune.inspect.disks import run_disk_probe
-from nginx_tune.lab.classes import MODELS
-from nginx_tune.lab.disks import run_tool
-from nginx_tune.lab.loops import Loop
-from nginx_tune.lab.model_disk import (
+from nginx_tune.nginx.lab.classes import MODELS
+from nginx_tune.nginx.lab.disks import run_tool
+from nginx_tune.nginx.lab.loops import Loop
+from nginx_tune.nginx.lab.model_disk import (
     predict_knee,
     predict_latency_seconds,
     predict_plateau,
     predict_reads_per_second,
 )
-from nginx_tune.lab.modelled import ModelledFile
+from nginx_tune.nginx.lab.modelled import ModelledFile
+from nginx_tune.observe.inspect.disk_curve import curve_of
+from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.observe.inspect.disks import run_disk_probe
 
 READ_BYTES = 4096
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)

@@ -22,7 +22,7 @@ import msgspec
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.loadplan import Arrivals, Caps
-from nginx_tune.load.probe import find_probe
+from nginx_tune.measure.load.probe import find_probe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "probe"))
 from truth import ground_truth, truth_plan

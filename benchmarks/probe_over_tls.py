@@ -32,7 +32,7 @@ import msgspec
 from probe_vs_wrk import run_and_charge
 from protocols import CONNECTIONS, SIZES, USERS, plan_of, start_nginx
 
-from nginx_tune.load.probe import find_probe
+from nginx_tune.measure.load.probe import find_probe
 
 STREAMS = USERS // CONNECTIONS
 SUITE = "ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_protocols TLSv1.3;"

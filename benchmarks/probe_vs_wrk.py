@@ -40,7 +40,7 @@ from nginx_tune.documents.loadplan import (
     Permit,
     Target,
 )
-from nginx_tune.load.probe import find_probe
+from nginx_tune.measure.load.probe import find_probe
 
 SIZES = {"1 KB": 1 << 10, "100 KB": 100 << 10, "4 MB": 4 << 20}
 

@@ -35,7 +35,7 @@ from nginx_tune.documents.loadplan import (
     Target,
     Tls,
 )
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 SIZES = {"1 KB": 1 << 10, "100 KB": 100 << 10, "4 MB": 4 << 20}
 USERS, CONNECTIONS = 40, 4

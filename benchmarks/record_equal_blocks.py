@@ -28,13 +28,13 @@ from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.view import plan_places
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.enclosure import HostNeeds
-from nginx_tune.lab.walls import Walls
-from nginx_tune.load.classes import ServedFile, default_classes, hot_urls, plan_load
+from nginx_tune.measure.load.classes import ServedFile, default_classes, hot_urls, plan_load
+from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.prove.metrics import find_metric
+from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.walls import Walls
 
-RECORDED = Path(__file__).resolve().parent.parent / "tests/prove/data/equal-blocks.json"
+RECORDED = Path(__file__).resolve().parent.parent / "tests/proof/data/equal-blocks.json"
 METRICS = [
     f"{name}.{tail}"
     for name in ("hot", "cold", "memory")

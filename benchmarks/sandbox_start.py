@@ -29,7 +29,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from nginx_tune.prove.statistics import hodges_lehmann, signed_rank_interval
+from nginx_tune.measure.proof.statistics import hodges_lehmann, signed_rank_interval
 
 HERE = Path(__file__).resolve()
 OWN = HERE.parents[1]
@@ -94,12 +94,12 @@ def drive(conf: str, nginx: str) -> None:
     """Open a lab on the tree as ``validate`` does; one start for each line that comes in."""
     from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # of the other checkout
     from nginx_tune.errors import NginxTuneError  # noqa: PLC0415
+    from nginx_tune.experiment.validate.site import read_site  # noqa: PLC0415
+    from nginx_tune.experiment.validate.site_load import default_load  # noqa: PLC0415
+    from nginx_tune.experiment.validate.stage import open_stage  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.lab.walls import Walls  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.validate.site import read_site  # noqa: PLC0415
-    from nginx_tune.validate.site_load import default_load  # noqa: PLC0415
-    from nginx_tune.validate.stage import open_stage  # noqa: PLC0415
+    from nginx_tune.nginx.lab.walls import Walls  # noqa: PLC0415
 
     os.environ["PYTHONPATH"] = str(HERE.parent)  # how older versions find the module inside
     host = LiveHost()

@@ -25,7 +25,7 @@ from scenarios import all_scenarios, prediction_range, put, table
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Claim, Scenario, ScenarioRun
-from nginx_tune.prove.expression import COMPARE, parse_expression
+from nginx_tune.measure.proof.expression import COMPARE, parse_expression
 from nginx_tune.report.quantities import measured_text
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 # The tests deal the same way.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prove"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "proof"))
 
 from dealing import RECORDED, deal, deal_neighbours, outcome, read_recorded, values_of
 

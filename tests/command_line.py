@@ -24,8 +24,8 @@ Run = subprocess.CompletedProcess[str]
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 
 OF_A_RUN = (
-    ("host.programs", "_vouched"), ("lab.walls", "_given_up"), ("cli.inputs", "_below"),
-    ("terminal.saying", "displays"), ("terminal.progress", "_open"),
+    ("host.programs", "_vouched"), ("nginx.lab.walls", "_given_up"), ("cli.inputs", "_below"),
+    ("report.terminal.saying", "displays"), ("report.terminal.progress", "_open"),
 )  # fmt: skip
 """What modules of the package note of a run, as the operator's word for a program."""
 

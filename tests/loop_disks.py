@@ -14,9 +14,9 @@ from typing import NamedTuple
 from own_name import own_name
 from tiers import dice
 
-from nginx_tune.lab.cgroups import LabCgroups
-from nginx_tune.lab.disks import device_number, run_tool
-from nginx_tune.lab.loops import Loop
+from nginx_tune.nginx.lab.cgroups import LabCgroups
+from nginx_tune.nginx.lab.disks import device_number, run_tool
+from nginx_tune.nginx.lab.loops import Loop
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ import machines_more  # noqa: E402
 
 from nginx_tune.documents.base import decode, encode  # noqa: E402
 from nginx_tune.documents.capture import Capture  # noqa: E402
-from nginx_tune.inspect.inspection import record_host  # noqa: E402
+from nginx_tune.observe.inspect.inspection import record_host  # noqa: E402
 
 BUILDERS = {**machines.CAPTURES, **machines_more.CAPTURES}
 RECORDINGS = sorted(path.stem for path in HOSTS.glob("*.json") if ".facts" not in path.name)

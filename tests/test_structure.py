@@ -13,58 +13,64 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "nginx_tune"
 
-LAYERS = [
-    {"errors", "documents"},
-    {"host"},
-    {"sandbox"},
-    {"conf", "workload", "observe", "lab", "nginx"},
-    {"model"},
-    {"decide", "prove", "subject", "turnover"},
-    {"adopt", "audit", "causes"},
-    {"report", "apply", "emit", "window", "load", "store"},
-    {"terminal"},
-    {"inspect", "learn", "page"},
-    {"experiment"},
-    {"validate", "scenario", "audit_input"},
-    {"rehearse"},
-    {"cli"},
-]
-"""From the ground up. A room may import lower layers and itself, never a neighbour."""
+LAYERS = (
+    ("documents",),
+    ("host",),
+    ("conf", "sandbox"),
+    ("decide", "nginx"),
+    ("audit", "measure"),
+    ("change", "observe"),
+    ("report",),
+    ("experiment",),
+    ("cli",),
+)
+"""Packages from the ground up. A package imports lower layers and itself, never a neighbour."""
 
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 
-PURE_ROOMS = (
-    "documents", "conf", "model", "decide", "audit", "prove", "adopt", "causes", "report", "emit",
-    "page",
+WITHIN = {
+    "decide": ("workload", "model", ""),
+    "nginx": ("", "lab", "reload"),
+    "measure": ("proof", "load"),
+    "change": ("plan", "generate", "apply"),
+    "observe": ("", "causes", "window", "inspect", "learn"),
+    "report": ("", "page", "terminal"),
+    "experiment": ("", "validate", "scenario", "rehearse"),
+}
+"""The parts of a package, lower ones first; "" is the package's own files."""
+
+PURE = (
+    "documents/", "conf/", "decide/", "audit/", "measure/proof/", "change/plan/",
+    "change/generate/", "observe/causes/", "report/",
 )  # fmt: skip
+NOT_PURE = ("decide/workload/", "report/terminal/")
 PURE_FILES = (
-    "host/parse_*.py", "workload/model_*.py", "observe/parse_*.py", "apply/model_*.py",
-    "apply/parse_*.py",
+    "host/parse_*.py", "observe/parse_*.py", "decide/workload/model_*.py", "nginx/standing.py",
+    "change/apply/model_*.py", "change/apply/parse_*.py",
 )  # fmt: skip
 EDGES = {
-    "subject": {"configuration", "elsewhere", "overwriting", "subject"},
-    "turnover": {"asking", "generation", "host_refusals", "logs", "process", "workers"},
-    "window": {"moment", "observation", "watch"},
-    "load": {"asked_paths", "listening", "probe", "process", "target", "watched"},
-    "inspect": {"disk_files", "disks", "live_facts"},
+    "nginx/reload": {"asking", "generation", "host_refusals", "logs", "process", "workers"},
+    "observe/window": {"moment", "observation", "watch", "watched"},
+    "measure/load": {"asked_paths", "listening", "probe", "process", "target"},
+    "observe/inspect": {"disk_files", "disks", "live_facts"},
     "experiment": {
         "arm_server", "block", "first_answers", "held_clients", "held_kinds",
-        "inside", "memory_watch", "one_request", "page_cache", "rehearsing",
+        "inside", "labs", "memory_watch", "one_request", "page_cache", "rehearsing", "runs",
         "scratch_server", "sequential", "session", "shown_files", "site_files", "survey", "taking",
         "ticking", "trial",
     },
-    "validate": {"replay_data", "stage", "validation"},
-    "scenario": {"files", "rows"},
-    "rehearse": set(),
+    "experiment/validate": {"replay_data", "stage", "validation"},
+    "experiment/scenario": {"files", "rows"},
+    "experiment/rehearse": set(),
 }  # fmt: skip
-"""The files of a room that read, write, wait or draw; every other one of it does none of these."""
+"""The files of a part that read, write, wait or draw; every other one of it does none of these."""
 IMPURE_EXCEPTIONS: set[str] = {
-    "emit/templates.py",
+    "change/generate/templates.py",
     "conf/tree.py",
     "conf/known_directives.py",
     "report/package_pages.py",
 }
-"""Edges inside otherwise pure rooms: finding the templates; reading includes through a door; the
+"""Edges inside otherwise pure packages: finding the templates; reading includes through a door; the
 package's own table of directives and its own pages of metrics and causes."""
 
 FORBIDDEN_MODULES = {
@@ -78,8 +84,15 @@ FORBIDDEN_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "it
 # Each law takes one file, by its name below the package, and says what there breaks it.
 
 
-def _room(name: str) -> str:
+def _package(name: str) -> str:
     return name.partition("/")[0].removesuffix(".py")
+
+
+def _part(package: str, below: str) -> int:
+    """The place of a name below a package among the package's parts."""
+    parts = WITHIN.get(package, ("",))
+    first = below.partition("/")[0]
+    return parts.index(first if first in parts else "")
 
 
 def _imports(tree: ast.AST) -> set[str]:
@@ -95,18 +108,21 @@ def _imports(tree: ast.AST) -> set[str]:
 
 
 def _imports_run_downward(name: str, tree: ast.Module) -> Iterator[str]:
-    room = _room(name)
-    if room in {"__init__", "__main__"}:
+    package, _, below = name.partition("/")
+    if name in {"__init__.py", "__main__.py", "errors.py"}:
         return
-    if room not in LEVEL:
-        yield "a room that is on no layer"
+    if package not in LEVEL:
+        yield "a package that is on no layer"
         return
     for module in sorted(_imports(tree)):
         parts = module.split(".")
         if parts[0] != "nginx_tune" or len(parts) < 2 or parts[1] == "__version__":
             continue
-        if parts[1] not in {room, "errors"} and LEVEL[parts[1]] >= LEVEL[room]:
-            yield f"{room} imports {module}"
+        if parts[1] == package:
+            if _part(package, "/".join(parts[2:]) + "/") > _part(package, below):
+                yield f"{name} imports {module}"
+        elif parts[1] != "errors" and LEVEL[parts[1]] >= LEVEL[package]:
+            yield f"{package} imports {module}"
 
 
 def _is_pure(name: str) -> bool:
@@ -114,7 +130,7 @@ def _is_pure(name: str) -> bool:
     if name in IMPURE_EXCEPTIONS:
         return False
     return (
-        _room(name) in PURE_ROOMS
+        (name.startswith(PURE) and not name.startswith(NOT_PURE))
         or any(fnmatch(name, pattern) for pattern in PURE_FILES)
         or (room in EDGES and file.removesuffix(".py") not in EDGES[room])
     )
@@ -148,7 +164,7 @@ def _each_edge_of_a_room_is_one(name: str, tree: ast.Module) -> Iterator[str]:
 def _libraries_stay_in_their_rooms(name: str, tree: ast.Module) -> Iterator[str]:
     modules = {module.split(".")[0] for module in _imports(tree)}
     for library, room in (("psutil", "host"), ("pyroute2", "host"), ("crossplane", "conf")):
-        if library in modules and _room(name) != room:
+        if library in modules and _package(name) != room:
             yield f"imports {library}"
 
 
@@ -159,9 +175,9 @@ SUBPROCESS_NAMES = {
 }  # fmt: skip
 OS_NAMES = {"system", "popen", "posix_spawn", "posix_spawnp", "startfile"}
 CHECKED_BEFORE = {
-    "lab/keeper.py", "lab/modelled.py", "lab/stubs.py", "lab/topology.py", "lab/walls.py",
-    "learn/logs.py", "load/process.py", "nginx/instance.py",
-    "host/program.py", "sandbox/launch.py", "apply/guardian.py",
+    "nginx/lab/keeper.py", "nginx/lab/modelled.py", "nginx/lab/stubs.py", "nginx/lab/topology.py",
+    "nginx/lab/walls.py", "observe/learn/logs.py", "measure/load/process.py", "nginx/instance.py",
+    "host/program.py", "sandbox/launch.py", "change/apply/guardian.py",
 }  # fmt: skip
 """Start parts of this installation, or what was looked at before the sandbox was entered."""
 REPLACES_ITSELF = ("sandbox/",)
@@ -239,21 +255,23 @@ def test_every_file_of_the_package_keeps_every_law() -> None:
 BREACHES = {
     _imports_run_downward: {
         "host/a.py": "from nginx_tune.cli import main",
-        "model/a.py": "import nginx_tune.decide.answer",
-        "prove/a.py": "from nginx_tune.audit import engine",
+        "conf/a.py": "import nginx_tune.decide.answer",
+        "measure/proof/a.py": "from nginx_tune.audit import engine",
+        "decide/model/a.py": "import nginx_tune.decide.answer",
+        "nginx/a.py": "from nginx_tune.nginx.lab import walls",
         "nowhere/a.py": "X = 1",
     },
     _pure_rooms_do_no_io: {
         "decide/a.py": "import os.path",
-        "prove/deep/a.py": "print(1)",
+        "measure/proof/deep/a.py": "print(1)",
         "host/parse_a.py": "import random",
-        "workload/model_a.py": "from time import sleep",
-        "window/a.py": "FILE.read_text()",
-        "rehearse/a.py": "open(1)",
+        "decide/workload/model_a.py": "from time import sleep",
+        "observe/window/a.py": "FILE.read_text()",
+        "experiment/rehearse/a.py": "open(1)",
     },
-    _each_edge_of_a_room_is_one: {"window/watch.py": "X = 1"},
+    _each_edge_of_a_room_is_one: {"observe/window/watch.py": "X = 1"},
     _libraries_stay_in_their_rooms: {
-        "lab/a.py": "import psutil",
+        "nginx/a.py": "import psutil",
         "observe/a.py": "from pyroute2 import IPRoute",
         "audit/a.py": "import crossplane.lexer",
     },

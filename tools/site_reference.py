@@ -9,12 +9,12 @@ import click
 
 from nginx_tune.cli.examples import EXAMPLES
 from nginx_tune.cli.main import GROUPS, cli
+from nginx_tune.experiment.scenario.files import list_scenarios
 from nginx_tune.report.cause_pages import cause_pages, render_cause_markdown
 from nginx_tune.report.decision_page import decision_titles, render_decision_markdown
 from nginx_tune.report.metric_page import render_metric_markdown
 from nginx_tune.report.metric_pages import metric_pages
 from nginx_tune.report.scenario_page import render_scenario_markdown
-from nginx_tune.scenario.files import list_scenarios
 
 PROGRAM = "nginx-tune"
 

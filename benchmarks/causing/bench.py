@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nginx_tune.lab.cgroups import LabCgroups
-from nginx_tune.lab.disks import device_number, evict, run_tool
-from nginx_tune.lab.loops import Loop
 from nginx_tune.nginx.instance import RunningNginx, start_instance
+from nginx_tune.nginx.lab.cgroups import LabCgroups
+from nginx_tune.nginx.lab.disks import device_number, evict, run_tool
+from nginx_tune.nginx.lab.loops import Loop
 
 HERE = Path(__file__).parent
 MIB = 1 << 20

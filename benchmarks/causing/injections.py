@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from causing.bench import NAMES, NGINX_CPU, Bench, Limits, evict
 from causing.peers import DeafListener, NameServer, Upstream
-from nginx_tune.lab.disks import run_tool
+from nginx_tune.nginx.lab.disks import run_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = Path("/usr/share/nginx/modules")

@@ -11,7 +11,7 @@ from typing import Literal
 from conforming.rows import PLACE, Row, ground_truth, milliseconds, run_classes
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, Paths
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.statistics import signed_rank_interval
+from nginx_tune.measure.proof.statistics import signed_rank_interval
 
 SECONDS = 4.0
 HOLD: list[object] = ["--hold", "/cold", "--hold-from", 1.0, "--hold-for", 2.0]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from conforming.rows import PLACE, Row, ground_truth, milliseconds, run
-from nginx_tune.prove.histogram import Histogram, decode_histogram, rank_of
+from nginx_tune.measure.proof.histogram import Histogram, decode_histogram, rank_of
 
 WAY = 1e-4
 """Seconds that the way there and back may take on a quiet machine, at the median."""

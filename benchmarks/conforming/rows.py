@@ -15,7 +15,7 @@ import msgspec
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests" / "probe"))

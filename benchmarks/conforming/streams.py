@@ -22,7 +22,7 @@ from conforming.rows import (
     truth_plan,
 )
 from nginx_tune.documents.loadplan import Http2, Http3, LoadPlan, Tls
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 STALL, EVERY = 1.0, 5.0
 STREAMS = 100

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from killing.lot import Lot
-from nginx_tune.apply import calls
+from nginx_tune.change.apply import calls
 
 
 class Fault(NamedTuple):

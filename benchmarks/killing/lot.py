@@ -18,8 +18,8 @@ from typing import NamedTuple
 from apply_site import Site
 from change_files import sha256, snapshot
 
-from nginx_tune.apply import guardian, history, run, undo  # noqa: F401  # before the forks
-from nginx_tune.apply.journal import Journal
+from nginx_tune.change.apply import guardian, history, run, undo  # noqa: F401  # before the forks
+from nginx_tune.change.apply.journal import Journal
 from nginx_tune.cli import apply as apply_command  # noqa: F401
 from nginx_tune.cli import rollback as rollback_command  # noqa: F401
 from nginx_tune.cli.main import main as nginx_tune

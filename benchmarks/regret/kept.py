@@ -35,7 +35,7 @@ from scenarios import table as markdown
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
-from nginx_tune.prove.metrics import find_metric
+from nginx_tune.measure.proof.metrics import find_metric
 
 HERE = Path(__file__).parent
 KEPT = HERE / "drawn.jsonl"

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from nginx_tune.change.generate.settings import merge
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
-from nginx_tune.emit.settings import merge
 
 DRAWN = ("stock", "recommended", "always-on", "threads", "near-chunk", "near-open-files")
 """Candidates of a drawn cell: two neighbours of the recommendation, and no stock again, since

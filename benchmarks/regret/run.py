@@ -23,13 +23,13 @@ import matrix
 import scoring
 import table
 
+from nginx_tune.change.generate.arms import write_arm
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
-from nginx_tune.emit.arms import write_arm
 from nginx_tune.errors import NginxTuneError
+from nginx_tune.experiment.scenario.run import run_scenario
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.scenario.run import run_scenario
 
 HERE = Path(__file__).parent
 FIRST = 4

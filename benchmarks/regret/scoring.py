@@ -16,7 +16,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from nginx_tune.prove.statistics import (
+from nginx_tune.measure.proof.statistics import (
     ALPHA,
     Interval,
     hodges_lehmann,

@@ -11,9 +11,9 @@ import scoring
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
-from nginx_tune.prove.blocks import pair_blocks, select_pairs
-from nginx_tune.prove.latency import FEWEST_BEYOND
-from nginx_tune.prove.metrics import find_metric
+from nginx_tune.measure.proof.blocks import pair_blocks, select_pairs
+from nginx_tune.measure.proof.latency import FEWEST_BEYOND
+from nginx_tune.measure.proof.metrics import find_metric
 
 OTHERS = ("stock", "always-on", "form")
 """What the recommended configuration is held against over all cells."""

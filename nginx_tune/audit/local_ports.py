@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.error_logs import lines_seen
 from nginx_tune.conf.upstreams import host_of, is_loopback
+from nginx_tune.decide.model.local_ports import FACT, SYSCTL, uses_up_ports
 from nginx_tune.documents.decisions import Evidence
-from nginx_tune.model.local_ports import FACT, SYSCTL, uses_up_ports
 
 _LINES = frozenset({"ports-used-up", "ports-used-up-ipv6"})
 _HTTP_PORT = "80"

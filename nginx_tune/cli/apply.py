@@ -23,15 +23,15 @@ from nginx_tune.cli.options import parse_duration, prefix_option
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
+from nginx_tune.report.terminal.output import named_results, output_options
+from nginx_tune.report.terminal.saying import discard, say
 from nginx_tune.report.text import plain, shown_path
-from nginx_tune.terminal.output import named_results, output_options
-from nginx_tune.terminal.saying import discard, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nginx_tune.apply.examine import Examined, Proposed
-    from nginx_tune.apply.run import ApplyOptions
+    from nginx_tune.change.apply.examine import Examined, Proposed
+    from nginx_tune.change.apply.run import ApplyOptions
     from nginx_tune.conf.tree import ConfTree
 
 _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": ExitStatus.FOUND}
@@ -147,7 +147,7 @@ def command(
     A plan that writes anything but what its hunks show is refused. What it leaves to you, and what
     a reload does with it, is worked out here, not read from it.
     """  # fmt: skip
-    from nginx_tune.apply.run import (  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.run import (  # noqa: PLC0415  # heavy imports stay here
         Onlooker,
         apply_change,
         look_at_change,
@@ -187,9 +187,9 @@ def _change_of(
     plan_path: str | None, options: dict[str, Any]
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
     """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
-    from nginx_tune.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.generate.host_parts import told_host_parts  # noqa: PLC0415
     from nginx_tune.cli.plans import believed_plan  # noqa: PLC0415
-    from nginx_tune.emit.host_parts import told_host_parts  # noqa: PLC0415
 
     handed = [one.partition("=")[2] for one in options["overlays"]]
     _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust_files"])
@@ -216,7 +216,7 @@ def _judge_reload(before: ConfTree, after: ConfTree) -> None:
 
     Errors: UsageError where nginx refuses the reload.
     """
-    from nginx_tune.emit.reload_warnings import reload_warnings  # noqa: PLC0415  # with a plan
+    from nginx_tune.change.generate.reload_warnings import reload_warnings  # noqa: PLC0415  # with a plan
 
     for one in reload_warnings(before, after):
         said = f"{shown_path(one.file)}:{one.line}: {one.text}"
@@ -255,9 +255,9 @@ def _check_handed(paths: list[str], *, trusted: bool) -> None:
 
 
 def _wish(options: dict[str, Any]) -> ApplyOptions:
-    from nginx_tune.apply.examine import Permissions  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.apply.run import ApplyOptions  # noqa: PLC0415
-    from nginx_tune.subject.subject import place_of  # noqa: PLC0415
+    from nginx_tune.change.apply.examine import Permissions  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.run import ApplyOptions  # noqa: PLC0415
+    from nginx_tune.nginx.subject import place_of  # noqa: PLC0415
 
     try:
         reload_command = shlex.split(options["reload_command"] or "")
@@ -289,7 +289,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
 
 def _proposed(overlays: tuple[str, ...]) -> list[Proposed]:
     """What ``--overlay`` asks for; the file as it is now is what it is compared with later."""
-    from nginx_tune.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
 
     found = []
     for path, content in read_overlays(overlays).items():

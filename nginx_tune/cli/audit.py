@@ -17,18 +17,18 @@ from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Profile, Rule
 from nginx_tune.audit.selection import select_rules
-from nginx_tune.audit_input.audit_subject import (
+from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
+from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
+from nginx_tune.cli.audit_subject import (
     AuditSubject,
     holds_files,
     read_audit_subject,
     read_dumped,
     saved_dump,
 )
-from nginx_tune.audit_input.planned import read_planned
-from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
-from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe, read_workload
 from nginx_tune.cli.nginx_choice import tell_choice
+from nginx_tune.cli.planned import read_planned
 from nginx_tune.cli.plans import read_plan
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.payload import is_payload
@@ -42,11 +42,16 @@ from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
+from nginx_tune.nginx.elsewhere import accept_missing, likely_maps
+from nginx_tune.nginx.subject import ConfigurationFiles
+from nginx_tune.report.terminal.output import (
+    output_options,
+    refuse_results,
+    write_file,
+    write_result,
+)
+from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain
-from nginx_tune.subject.elsewhere import accept_missing, likely_maps
-from nginx_tune.subject.subject import ConfigurationFiles
-from nginx_tune.terminal.output import output_options, refuse_results, write_file, write_result
-from nginx_tune.terminal.saying import say
 
 _HOST_FREE = (
     "this is not the configuration of this host's nginx, so it is audited by its text alone "
@@ -245,7 +250,7 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
 
 
 def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
-    from nginx_tune.adopt.configured import decide_configured  # noqa: PLC0415  # seldom asked
+    from nginx_tune.change.plan.configured import decide_configured  # noqa: PLC0415  # seldom asked
 
     return decide_configured(tree, facts, asked.workload)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from nginx_tune.audit_input.audit_subject import AuditSubject
+from nginx_tune.cli.audit_subject import AuditSubject
 from nginx_tune.conf.directive import Source, as_utf8
 from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
@@ -25,8 +25,8 @@ from nginx_tune.documents.findings import (
     Unparsed,
 )
 from nginx_tune.errors import ConfigurationError, UndecidedError
+from nginx_tune.report.terminal.output import is_screen, write_result
 from nginx_tune.report.text import plain
-from nginx_tune.terminal.output import is_screen, write_result
 
 _WRITERS = {
     "sarif": "sarif.render_sarif",

@@ -18,7 +18,7 @@ from nginx_tune.cli.options import (
     read_version,
     weaker_walls_option,
 )
-from nginx_tune.terminal.output import RESULT_FILE
+from nginx_tune.report.terminal.output import RESULT_FILE
 
 _OPTIONS = (
     click.argument("conf", required=False),

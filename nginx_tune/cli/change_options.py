@@ -12,16 +12,16 @@ import click
 
 from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.parse_mountinfo import is_inside
-from nginx_tune.subject.overwriting import refuse_overwriting
-from nginx_tune.terminal.output import named_results, write_result
-from nginx_tune.terminal.saying import discard, say, shown_line
-from nginx_tune.terminal.writer import text_bytes
+from nginx_tune.nginx.overwriting import refuse_overwriting
+from nginx_tune.report.terminal.output import named_results, write_result
+from nginx_tune.report.terminal.saying import discard, say, shown_line
+from nginx_tune.report.terminal.writer import text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nginx_tune.apply.journal import Journal, State
-    from nginx_tune.apply.run import Ahead
+    from nginx_tune.change.apply.journal import Journal, State
+    from nginx_tune.change.apply.run import Ahead
     from nginx_tune.documents.history import History
 
 
@@ -47,7 +47,7 @@ state_option = click.option(
 
 def state_of(directory: Path) -> State:
     """The state directory, with its path whole."""
-    from nginx_tune.apply.journal import State  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.journal import State  # noqa: PLC0415  # heavy imports stay here
 
     state = State(directory.absolute())
     if results := named_results():
@@ -102,7 +102,7 @@ def write_changes(
 
 def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> None:
     """A change that was only looked at, as ``history`` shows one."""
-    from nginx_tune.apply.history import describe_ahead  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.history import describe_ahead  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.history import History  # noqa: PLC0415
 
     write_changes(History(changes=[describe_ahead(ahead)]), formats, output)
@@ -126,7 +126,7 @@ def write_done(
 
     It is done, whether or not that can be written: the exit code tells it, and stands.
     """
-    from nginx_tune.apply.history import describe_change  # noqa: PLC0415
+    from nginx_tune.change.apply.history import describe_change  # noqa: PLC0415
     from nginx_tune.documents.history import History  # noqa: PLC0415
 
     try:

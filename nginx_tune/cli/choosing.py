@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.settling import left_by
-from nginx_tune.adopt.together import left_alone, with_companions
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.selection import select_rules
+from nginx_tune.change.generate.changes import Changes, plan_changes
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.settling import left_by
+from nginx_tune.change.plan.together import left_alone, with_companions
 from nginx_tune.cli.held import Held
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.plan import Refusal
-from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.errors import UsageError, name_meant
 
 
@@ -102,7 +102,7 @@ def _rules_named(name: str) -> list[Rule]:
 
 def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
     """What the decisions change, without those that the audit would find fault with."""
-    from nginx_tune.emit.faultless import make_faultless  # noqa: PLC0415  # brings the audit along
+    from nginx_tune.change.generate.faultless import make_faultless  # noqa: PLC0415  # brings the audit along
 
     def make(decisions: Sequence[Decision]) -> Changes:
         some = replace(chosen, decisions=list(decisions))
@@ -129,7 +129,7 @@ def audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
 
 def brings_of(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
     """What the audit finds of changed files that it did not find before."""
-    from nginx_tune.emit.fixes import brought  # noqa: PLC0415  # not where nothing is to be changed
+    from nginx_tune.change.generate.fixes import brought  # noqa: PLC0415  # not where nothing is to be changed
 
     rules = select_rules(ALL)
     after = audited(tree_with(held.tree, changed), held, rules)
@@ -149,10 +149,10 @@ def leaves_of(held: Held, chosen: Decisions) -> Any:
 
 def tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
     """The tree with some files replaced."""
-    from nginx_tune.audit_input.overlaid import Overlaid  # noqa: PLC0415  # not for an empty plan
+    from nginx_tune.cli.overlaid import Overlaid  # noqa: PLC0415  # not for an empty plan
     from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.elsewhere import files_of  # noqa: PLC0415
+    from nginx_tune.nginx.elsewhere import files_of  # noqa: PLC0415
 
     reader = Overlaid(files_of(LiveHost(), tree.maps), files)
     return read_tree(tree.path, reader, prefix=tree.prefix, maps=tree.maps, given=tree.given)

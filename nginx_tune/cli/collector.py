@@ -6,7 +6,7 @@ import click
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.collector import render_collector
-from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.output import output_options, write_result
 
 
 @click.command()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.cli.compare_inputs import Compared
@@ -56,7 +56,7 @@ def command(
     """
     from nginx_tune.cli.compare_inputs import read_alike  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.prove.compare import comparison_status  # noqa: PLC0415
+    from nginx_tune.measure.proof.compare import comparison_status  # noqa: PLC0415
 
     comparison = _compare(read_alike([before, after, *(control or ())]), primary)
     renderers = {
@@ -70,8 +70,8 @@ def command(
 def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison | RunComparison:
     """By what the documents are; they are of one kind, and two or, with a control, four."""
     from nginx_tune.documents.run import Run  # noqa: PLC0415
-    from nginx_tune.prove.compare import compare  # noqa: PLC0415
-    from nginx_tune.prove.run_comparison import compare_runs  # noqa: PLC0415
+    from nginx_tune.measure.proof.compare import compare  # noqa: PLC0415
+    from nginx_tune.measure.proof.run_comparison import compare_runs  # noqa: PLC0415
 
     runs = [one for one in documents if isinstance(one, Run)]
     windows = [one for one in documents if not isinstance(one, Run)]

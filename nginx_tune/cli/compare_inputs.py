@@ -9,7 +9,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import Run
 from nginx_tune.errors import UsageError
-from nginx_tune.store.runs import is_run_name, read_run
+from nginx_tune.experiment.runs import is_run_name, read_run
 
 Compared = Observation | Measurement | Run
 _NOUNS: dict[type[Compared], str] = {

@@ -8,7 +8,7 @@ import click
 
 from nginx_tune.cli.change_options import state_of, state_option, write_change
 from nginx_tune.errors import ExitStatus
-from nginx_tune.terminal.output import output_options
+from nginx_tune.report.terminal.output import output_options
 
 
 @click.command()
@@ -22,7 +22,7 @@ def command(
 
     Too late it is taken back, exit 1; one that was taken back already is refused, exit 2.
     """
-    from nginx_tune.apply.guardian import confirm  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.guardian import confirm  # noqa: PLC0415  # heavy imports stay here
 
     journal, status = confirm(state_of(state_dir), change)
     write_change(journal, formats, output)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from nginx_tune.adopt.kind_in import KindFound
 from nginx_tune.audit.storage import outermost
+from nginx_tune.change.plan.kind_in import KindFound
 from nginx_tune.cli.inputs import read_document, read_toml, read_workload
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.options import data_directories, nginx_version_option, option_group
@@ -19,13 +19,13 @@ from nginx_tune.cli.piped_logs import with_seen_logs
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
 from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import AccessLog, Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
-from nginx_tune.workload.profiles import workload_for
 
 Standing = tuple[Site, KindFound | None]
 """A site with what stands already, and the kind that is served there; null where none shows."""
@@ -202,11 +202,11 @@ def _live(
     conf_path: str | None,
 ) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
-    from nginx_tune.inspect.facts import (  # noqa: PLC0415
+    from nginx_tune.nginx.standing import with_standing  # noqa: PLC0415
+    from nginx_tune.observe.inspect.facts import (  # noqa: PLC0415
         DATASET_BUDGET_SECONDS,
         gather_facts,
     )
-    from nginx_tune.subject.standing import with_standing  # noqa: PLC0415
 
     # Also where a cache would be that nobody named: files of others may lie there.
     cached = site.cache_dirs or [DEFAULT_CACHE_DIR]

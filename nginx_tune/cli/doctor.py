@@ -7,10 +7,10 @@ import click
 from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.inspect.doctor import examine, names, unmet
+from nginx_tune.observe.inspect.doctor import examine, names, unmet
 from nginx_tune.report.doctor import doctor_screen
-from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes
 
 
 @click.command()

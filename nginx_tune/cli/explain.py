@@ -14,9 +14,9 @@ from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
-from nginx_tune.prove.expression import subject_of
-from nginx_tune.prove.metrics import metric_names
-from nginx_tune.prove.nearest import nearest_metrics
+from nginx_tune.measure.proof.expression import subject_of
+from nginx_tune.measure.proof.metrics import metric_names
+from nginx_tune.measure.proof.nearest import nearest_metrics
 from nginx_tune.report.cause_pages import (
     cause_pages,
     render_cause_list,
@@ -44,9 +44,9 @@ from nginx_tune.report.scenario_page import (
     summarise,
 )
 from nginx_tune.report.screen import Screen
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 from nginx_tune.report.text import align
-from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import screen_bytes, text_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.decide.sweep import SweepStep
@@ -104,8 +104,8 @@ def command(
 def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[SweepStep]:
     from nginx_tune.decide import complete_site  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.sweep import sweep  # noqa: PLC0415
+    from nginx_tune.decide.workload.profiles import workload_for  # noqa: PLC0415
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415
-    from nginx_tune.workload.profiles import workload_for  # noqa: PLC0415
 
     if name not in decision_pages():
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
@@ -198,7 +198,7 @@ def _may_be_metric(name: str) -> bool:
 
 
 def _scenarios() -> dict[str, Scenario]:
-    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415  # heavy
+    from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415  # heavy
 
     return {scenario.name: scenario for scenario in list_scenarios()}
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import click
 
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.provenance import Provenance
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.decide.build import build_of
 from nginx_tune.decide.cache_layout import files_there
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.emit import emit_decided
-from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
+from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file, write_result
+from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import commandless, plain
-from nginx_tune.terminal.output import RESULT_FILE, output_options, write_file, write_result
-from nginx_tune.terminal.saying import say
 
 _STATUS_MODULE = "--with-http_stub_status_module"
 
@@ -83,7 +83,7 @@ def _check_accepted(binary: str, text: str) -> None:
     that runs uses, and every cache directory that is there to the user whom the text names.
     Errors: ConfigurationError with nginx's message.
     """
-    from nginx_tune.audit_input.audit_subject import test_tree  # noqa: PLC0415  # only when asked
+    from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only when asked
     from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 

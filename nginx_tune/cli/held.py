@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import click
 from msgspec.structs import replace
 
-from nginx_tune.adopt.configured import roots_in
-from nginx_tune.adopt.kind_in import kind_in
-from nginx_tune.adopt.naming import site_in
-from nginx_tune.adopt.settling import FittedDecisions, Settling
+from nginx_tune.change.plan.configured import roots_in
+from nginx_tune.change.plan.kind_in import kind_in
+from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import FittedDecisions, Settling
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
 from nginx_tune.cli.piped_logs import with_seen_logs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
@@ -74,7 +74,7 @@ def _configuration(
     path: str | None, prefix: str | None, nginx: Nginx, *, is_recorded: bool
 ) -> ConfTree:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.subject import given_to, own_prefix  # noqa: PLC0415
+    from nginx_tune.nginx.subject import given_to, own_prefix  # noqa: PLC0415
 
     name = path or host_configuration(nginx)
     own = own_prefix(nginx, full_path(name, prefix))

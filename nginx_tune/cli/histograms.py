@@ -37,7 +37,7 @@ def histogram_text(
     """
     if not names:
         return ""
-    from nginx_tune.prove.power_of_two import histograms_of  # noqa: PLC0415  # heavy
+    from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415  # heavy
     from nginx_tune.report.power_of_two import render_histograms  # noqa: PLC0415
 
     return "\n" + render_histograms(histograms_of(measurements, names, discard=discard))
@@ -50,12 +50,12 @@ def histogram_renderers(
 
     def as_json() -> bytes:
         from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-        from nginx_tune.prove.power_of_two import histograms_of  # noqa: PLC0415
+        from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415
 
         return encode(histograms_of(measurements, names, discard=discard))
 
     def as_markdown() -> bytes:
-        from nginx_tune.prove.power_of_two import histograms_of  # noqa: PLC0415
+        from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415
         from nginx_tune.report.power_of_two import render_histograms_markdown  # noqa: PLC0415
 
         found = histograms_of(measurements, names, discard=discard)

@@ -137,7 +137,7 @@ def read_workload(path: str) -> Workload:
 
     Errors: UsageError, for a time in an objective that says no unit too.
     """
-    from nginx_tune.prove.objective import check_objectives  # noqa: PLC0415  # seldom given
+    from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415  # seldom given
 
     workload = read_document(Workload, path)
     try:

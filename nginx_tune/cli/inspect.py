@@ -17,21 +17,21 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.network import parse_speed
-from nginx_tune.inspect.access_logs import with_access_logs
-from nginx_tune.inspect.disk_facts import with_disk_probes
-from nginx_tune.inspect.disk_run import ReadSize
-from nginx_tune.inspect.inspection import inspect_host, record_host, replay
+from nginx_tune.nginx.standing import with_standing
+from nginx_tune.observe.inspect.access_logs import with_access_logs
+from nginx_tune.observe.inspect.disk_facts import with_disk_probes
+from nginx_tune.observe.inspect.disk_run import ReadSize
+from nginx_tune.observe.inspect.inspection import inspect_host, record_host, replay
 from nginx_tune.report.facts import facts_blocks
-from nginx_tune.subject.standing import with_standing
-from nginx_tune.terminal.output import (
+from nginx_tune.report.terminal.output import (
     RESULT_FILE,
     named_results,
     output_options,
     write_file,
     write_result,
 )
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 _PRIVATE = 0o600
 _WATCH_SECONDS = 1.0
@@ -218,7 +218,7 @@ def command(
         )
         facts = with_access_logs(facts, host)
     if disks:
-        from nginx_tune.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for
+        from nginx_tune.observe.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for
 
         asked = [*request.paths, *request.datasets]
         measured = measure_disks(

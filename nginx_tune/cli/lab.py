@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from nginx_tune.errors import ExitStatus
-from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import text_bytes
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import text_bytes
 
 
 @click.group()
@@ -19,8 +19,8 @@ def command() -> None:
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """Labs of this user that run or died, and the disk images kept for the next run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.experiment.labs import list_labs  # noqa: PLC0415
     from nginx_tune.report.labs import render_list  # noqa: PLC0415
-    from nginx_tune.store.labs import list_labs  # noqa: PLC0415
 
     labs = list_labs()
     renderers = {
@@ -36,8 +36,8 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 def clean_command(*, images: bool, formats: tuple[str, ...], output: str | None) -> ExitStatus:
     """Remove what carries a dead run's mark; exit 4 when something would not go."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.experiment.labs import clean_labs  # noqa: PLC0415
     from nginx_tune.report.labs import render_cleaned  # noqa: PLC0415
-    from nginx_tune.store.labs import clean_labs  # noqa: PLC0415
 
     labs = clean_labs(with_images=images)
     renderers = {

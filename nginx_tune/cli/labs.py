@@ -7,7 +7,7 @@ from pathlib import Path
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.documents.facts import Facts
 from nginx_tune.errors import UsageError, name_meant
-from nginx_tune.lab.spec import CLASSES, LabPlan, plan_of_class, plan_of_facts, plan_of_tables
+from nginx_tune.nginx.lab.spec import CLASSES, LabPlan, plan_of_class, plan_of_facts, plan_of_tables
 
 
 def read_lab_plan(

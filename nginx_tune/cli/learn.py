@@ -11,21 +11,21 @@ import msgspec
 from nginx_tune.cli.deciding import KINDS
 from nginx_tune.cli.numbers import Whole
 from nginx_tune.cli.options import prefix_option
+from nginx_tune.decide.workload.model_learnt import learnt_workload
+from nginx_tune.decide.workload.model_manifest import manifest_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.learn.formats import choose_format
-from nginx_tune.learn.logs import LogFiles, locations_of, read_logs
-from nginx_tune.learn.roots import requests_by_root
+from nginx_tune.observe.learn.formats import choose_format
+from nginx_tune.observe.learn.logs import LogFiles, locations_of, read_logs
+from nginx_tune.observe.learn.roots import requests_by_root
+from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file, write_result
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.writer import screen_bytes
 from nginx_tune.report.workload import workload_blocks
-from nginx_tune.terminal.output import RESULT_FILE, output_options, write_file, write_result
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.saying import say
-from nginx_tune.terminal.writer import screen_bytes
-from nginx_tune.workload.model_learnt import learnt_workload
-from nginx_tune.workload.model_manifest import manifest_of
 
 _PRIVATE = 0o600
 _PLACES = 1 << 16

@@ -147,7 +147,7 @@ def cli(
     from nginx_tune.host.own_files import settle_places  # noqa: PLC0415  # not for --help
 
     name = ctx.invoked_subcommand or ""
-    from nginx_tune.terminal.saying import say  # noqa: PLC0415
+    from nginx_tune.report.terminal.saying import say  # noqa: PLC0415
 
     notes = settle_places()
     if any(variable.startswith(PREFIX) for variable in os.environ):
@@ -155,7 +155,7 @@ def cli(
         notes += check_variables(os.environ, COMMANDS, name, called)
     settings = read_settings(config_path)
     if settings.file is not None:
-        from nginx_tune.terminal.output import SETTINGS_FILE  # noqa: PLC0415  # not for --help
+        from nginx_tune.report.terminal.output import SETTINGS_FILE  # noqa: PLC0415  # not for --help
 
         ctx.meta[SETTINGS_FILE] = [str(settings.file)]
     for told in [*notes, *filter(None, [settings.passed_over])]:
@@ -265,13 +265,13 @@ def _say_lacking(error: OSError) -> int:
 
 
 def _discard_result() -> None:
-    from nginx_tune.terminal.saying import discard  # noqa: PLC0415  # only on the way out
+    from nginx_tune.report.terminal.saying import discard  # noqa: PLC0415  # only on the way out
 
     discard(sys.stdout)
 
 
 def _say(message: str, hint: str, status: ExitStatus) -> int:
-    from nginx_tune.terminal.saying import say  # noqa: PLC0415  # only on the way out
+    from nginx_tune.report.terminal.saying import say  # noqa: PLC0415  # only on the way out
 
     say(message, hint)  # if nobody can read it, the status says it too
     return int(status)

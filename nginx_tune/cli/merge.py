@@ -15,8 +15,8 @@ from nginx_tune.cli.histograms import (
     histogram_text,
 )
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import screen_bytes, text_bytes
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.report.screen import Screen
@@ -46,7 +46,7 @@ def command(
     console or json, and as histograms; of one file, these are of that one.
     """
     from nginx_tune.cli.inputs import read_bytes  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.prove.histogram_log import is_histogram_log  # noqa: PLC0415
+    from nginx_tune.measure.proof.histogram_log import is_histogram_log  # noqa: PLC0415
 
     contents = {name: read_bytes(name) for name in files}
     logs = [name for name, data in contents.items() if is_histogram_log(data)]
@@ -70,7 +70,7 @@ def command(
 
 
 def _of_logs(contents: Mapping[str, bytes], shown: Callable[[str], bytes]) -> Renderers:
-    from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs  # noqa: PLC0415
+    from nginx_tune.measure.proof.histogram_log import LogFile, merge_histogram_logs  # noqa: PLC0415
     from nginx_tune.report.histogram_log import render_histogram_totals  # noqa: PLC0415
 
     merged = merge_histogram_logs(
@@ -91,7 +91,7 @@ def _of_measurements(
 ) -> Renderers:
     from nginx_tune.documents.base import decode, encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
-    from nginx_tune.prove.merge import HostMeasurement, merge_measurements  # noqa: PLC0415
+    from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements  # noqa: PLC0415
     from nginx_tune.report.measurement import measured_screen  # noqa: PLC0415
 
     def source(name: str) -> str:

@@ -11,7 +11,7 @@ import click
 from nginx_tune.cli.options import option_group
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
-from nginx_tune.terminal.saying import say
+from nginx_tune.report.terminal.saying import say
 
 _NAMED = ("nginx_binary", "against_nginx", "new_nginx")
 """The parameters that name a program; not every command has all of them."""

@@ -8,9 +8,9 @@ from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import named_results, output_options, write_result
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import named_results, output_options, write_result
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 _LONGEST_SECONDS = 24 * 3600.0
 
@@ -63,12 +63,12 @@ def command(
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.prove.objective import parse_allowed_seconds  # noqa: PLC0415
+    from nginx_tune.measure.proof.objective import parse_allowed_seconds  # noqa: PLC0415
+    from nginx_tune.observe.window.observation import WatchRequest, observe  # noqa: PLC0415
     from nginx_tune.report.observation import observation_screen  # noqa: PLC0415
     from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
     )
-    from nginx_tune.window.observation import WatchRequest, observe  # noqa: PLC0415
 
     seconds = parse_duration(duration)
     if not 1.0 <= seconds <= _LONGEST_SECONDS:

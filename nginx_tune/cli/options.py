@@ -12,7 +12,7 @@ import click
 
 from nginx_tune.errors import UsageError
 from nginx_tune.host.parse_mountinfo import is_inside
-from nginx_tune.terminal.saying import say
+from nginx_tune.report.terminal.saying import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -96,7 +96,7 @@ def weaker_walls_option(function: F) -> F:
     @functools.wraps(function)
     def called(*arguments: Any, weaker_walls: tuple[Any, ...], **options: Any) -> Any:
         if weaker_walls:
-            from nginx_tune.lab.walls import give_up  # noqa: PLC0415  # only where asked for
+            from nginx_tune.nginx.lab.walls import give_up  # noqa: PLC0415  # only where asked for
 
             give_up(weaker_walls)
         return function(*arguments, **options)

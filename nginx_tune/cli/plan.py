@@ -11,6 +11,9 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.audit.rule import Rule
+from nginx_tune.change.generate.changes import Changes
+from nginx_tune.change.generate.host_parts import host_parts
+from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.cli.choosing import audited, brings_of, leaves_of, settle_choice, tree_with
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
@@ -20,17 +23,14 @@ from nginx_tune.conf.payload import encode_payload
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
-from nginx_tune.emit.changes import Changes
-from nginx_tune.emit.host_parts import host_parts
-from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
-from nginx_tune.terminal.output import (
+from nginx_tune.report.terminal.output import (
     output_options,
     write_result,
 )
-from nginx_tune.terminal.saying import say
+from nginx_tune.report.terminal.saying import say
 
 FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit")
 _PRIVATE = 0o600
@@ -146,7 +146,7 @@ def _withheld(chosen: Decisions) -> list[Refusal]:
 
 def _tell_refusal(plan: Plan) -> None:
     """What apply would refuse as root: files that others may write."""
-    from nginx_tune.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
+    from nginx_tune.change.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
     paths = [plan.conf_path, *plan.reads, *(one.path for one in plan.files)]
     if why := why_not_tried([*paths, *map(os.path.realpath, paths)]):
@@ -155,7 +155,7 @@ def _tell_refusal(plan: Plan) -> None:
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
     """The changes with the safe fixes of some rules, where they undo no decision of any name."""
-    from nginx_tune.emit.fixes import Ground, add_fixes  # noqa: PLC0415  # not where no rule is meant
+    from nginx_tune.change.generate.fixes import Ground, add_fixes  # noqa: PLC0415  # not where no rule is meant
 
     ground = Ground(
         lambda files: tree_with(held.tree, files),
@@ -167,7 +167,7 @@ def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
 
 def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
     """The plan with what nginx says of it: the one that it is for, or another that is named."""
-    from nginx_tune.audit_input.audit_subject import test_tree  # noqa: PLC0415  # only where asked
+    from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only where asked
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
     files = {one.path: one.content for one in plan.files}

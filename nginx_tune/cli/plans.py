@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.audit_input.planned import check_plan
 from nginx_tune.cli.inputs import read_document
+from nginx_tune.cli.planned import check_plan
 from nginx_tune.documents.plan import Plan
 from nginx_tune.host.live import LiveHost
+from nginx_tune.nginx.subject import ConfigurationFiles
+from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import shown_path
-from nginx_tune.subject.subject import ConfigurationFiles
-from nginx_tune.terminal.saying import say
 
 
 def believed_plan(path: str) -> Plan:

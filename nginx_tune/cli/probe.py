@@ -18,10 +18,10 @@ from nginx_tune.cli.numbers import FiniteNumber
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
-from nginx_tune.terminal.output import RESULT_FILE, output_options, write_result
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.saying import say
-from nginx_tune.terminal.writer import screen_bytes, text_bytes
+from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_result
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,8 +122,8 @@ def command(
     meets it.
     """
     from nginx_tune.cli.probe_words import parse_caps  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.load.bounds import plan_within  # noqa: PLC0415
-    from nginx_tune.load.target import permit_target  # noqa: PLC0415
+    from nginx_tune.measure.load.bounds import plan_within  # noqa: PLC0415
+    from nginx_tune.measure.load.target import permit_target  # noqa: PLC0415
 
     if objectives and load["rate"] is None:
         load["rate"] = "100"
@@ -165,10 +165,10 @@ def _measure(
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.host.own_files import check_writable  # noqa: PLC0415
-    from nginx_tune.load.probe import ProbeInterrupted  # noqa: PLC0415
-    from nginx_tune.load.watched import run_watched_probe  # noqa: PLC0415
-    from nginx_tune.prove.power_of_two import check_latencies  # noqa: PLC0415
-    from nginx_tune.prove.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
+    from nginx_tune.measure.load.probe import ProbeInterrupted  # noqa: PLC0415
+    from nginx_tune.measure.proof.power_of_two import check_latencies  # noqa: PLC0415
+    from nginx_tune.measure.proof.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
+    from nginx_tune.observe.window.watched import run_watched_probe  # noqa: PLC0415
     from nginx_tune.report.load_words import describe_load  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
         measured_screen,
@@ -262,8 +262,8 @@ def _search(
 ) -> ExitStatus:
     """Runs at one rate after another, to the highest that meets the objective."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.load.capacity import search_capacity  # noqa: PLC0415
-    from nginx_tune.load.probe import run_probe  # noqa: PLC0415
+    from nginx_tune.measure.load.capacity import search_capacity  # noqa: PLC0415
+    from nginx_tune.measure.load.probe import run_probe  # noqa: PLC0415
     from nginx_tune.report.capacity import capacity_screen, step_text  # noqa: PLC0415
 
     show = progress_printer(ctx)

@@ -217,7 +217,7 @@ def plan_of(
     """
     from nginx_tune.cli import probe_words as words  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.loadplan import Stripe  # noqa: PLC0415
-    from nginx_tune.load.one_class import (  # noqa: PLC0415
+    from nginx_tune.measure.load.one_class import (  # noqa: PLC0415
         OPEN_LOOP_CONNECTIONS,
         Load,
         default_threads,
@@ -301,7 +301,7 @@ def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
 def _asked(path: str, options: Mapping[str, Any]) -> tuple[Paths, float | None]:
     """What is asked for, and how long a manifest's recording is."""
     from nginx_tune.documents.loadplan import Paths  # noqa: PLC0415
-    from nginx_tune.load.asked_paths import (  # noqa: PLC0415
+    from nginx_tune.measure.load.asked_paths import (  # noqa: PLC0415
         find_files,
         read_manifest_head,
         read_paths,

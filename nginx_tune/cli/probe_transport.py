@@ -12,7 +12,7 @@ from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from nginx_tune.documents.loadplan import ProxyProtocol, Tls
-    from nginx_tune.load.target import ResolvedUrl
+    from nginx_tune.measure.load.target import ResolvedUrl
 
 TlsVersion = Literal["1.2", "1.3"]
 
@@ -93,7 +93,7 @@ def resolve_place(url: str, options: Mapping[str, Any]) -> ResolvedUrl:
     """
     import msgspec  # noqa: PLC0415  # heavy imports stay here
 
-    from nginx_tune.load.target import resolve_url  # noqa: PLC0415
+    from nginx_tune.measure.load.target import resolve_url  # noqa: PLC0415
 
     tls = _tls(options)
     if not url.startswith("https://"):

@@ -7,8 +7,8 @@ import re
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.documents.loadplan import ByteRanges, Priority, Stripe
 from nginx_tune.errors import UsageError
-from nginx_tune.load.bounds import CAP_NAMES
-from nginx_tune.load.one_class import Keepalive, OfferedRate
+from nginx_tune.measure.load.bounds import CAP_NAMES
+from nginx_tune.measure.load.one_class import Keepalive, OfferedRate
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?(?:[eE]\+?[0-9])?"
 _BYTES = re.compile(r"([0-9]{1,12})\s*([kKmMgG]?)(?:i?[bB])?")

@@ -12,7 +12,7 @@ from nginx_tune.cli.held import read_held
 from nginx_tune.cli.options import prefix_option
 from nginx_tune.documents.base import encode
 from nginx_tune.report.decisions import render_decisions
-from nginx_tune.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.output import is_screen, output_options, write_result
 
 
 @click.command()

@@ -11,11 +11,11 @@ from nginx_tune.cli.numbers import DURATION, FiniteNumber, Whole
 from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.storing import store_option
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import output_options
+from nginx_tune.report.terminal.output import output_options
 
 if TYPE_CHECKING:
     from nginx_tune.documents.rehearsal import Manner
-    from nginx_tune.rehearse.run import RehearseOptions
+    from nginx_tune.experiment.rehearse.run import RehearseOptions
 
 _MOST_HELD = 2000
 
@@ -172,8 +172,8 @@ def command(
 
 def _wish(options: dict[str, Any], new_nginx: str | None) -> RehearseOptions:
     from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.prove.rehearsal import check_rehearsal_gates  # noqa: PLC0415
-    from nginx_tune.rehearse.run import RehearseOptions  # noqa: PLC0415
+    from nginx_tune.experiment.rehearse.run import RehearseOptions  # noqa: PLC0415
+    from nginx_tune.measure.proof.rehearsal import check_rehearsal_gates  # noqa: PLC0415
 
     manners: list[Manner] = []
     if new_nginx is None or options["reloads"]:

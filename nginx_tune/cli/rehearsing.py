@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from nginx_tune.audit_input.overlaid import Overlaid
-from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.nginx_choice import tell_choice
+from nginx_tune.cli.overlaid import Overlaid
+from nginx_tune.cli.planned import read_planned
 from nginx_tune.cli.plans import believed_plan
 from nginx_tune.cli.storing import keep_run
 from nginx_tune.cli.termination import as_interrupt
@@ -20,22 +20,22 @@ from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import ConfigurationError, ExitStatus
+from nginx_tune.experiment.rehearse.change import change_between, read_name
+from nginx_tune.experiment.rehearse.run import OldAndNew, run_rehearsal
+from nginx_tune.experiment.runs import Clock
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
+from nginx_tune.measure.proof.rehearsal import rehearsal_status
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.prove.rehearsal import rehearsal_status
-from nginx_tune.rehearse.change import change_between, read_name
-from nginx_tune.rehearse.run import OldAndNew, run_rehearsal
+from nginx_tune.nginx.reload.host_refusals import Looked, masters_of, refused_here
+from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
 from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
-from nginx_tune.store.runs import Clock
-from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
-from nginx_tune.terminal.output import refuse_results, write_result
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.writer import screen_bytes
-from nginx_tune.turnover.host_refusals import Looked, masters_of, refused_here
+from nginx_tune.report.terminal.output import refuse_results, write_result
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
-    from nginx_tune.rehearse.run import RehearseOptions
+    from nginx_tune.experiment.rehearse.run import RehearseOptions
 
 
 class Named(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.output import is_screen, output_options, write_result
 
 if TYPE_CHECKING:
     from nginx_tune.documents.base import Document
@@ -36,7 +36,7 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
             hint=f"nginx-tune report {named} -o report.html",
         )
     from nginx_tune.cli.report_inputs import plan_files, read_shown  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.page.render import render_page, render_report_markdown  # noqa: PLC0415
+    from nginx_tune.report.page.render import render_page, render_report_markdown  # noqa: PLC0415
 
     documents: list[Document] = []
     here: dict[str, str] = {}

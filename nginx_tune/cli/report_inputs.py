@@ -9,9 +9,9 @@ from nginx_tune.documents.base import Document
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.run import Run
 from nginx_tune.errors import UsageError
-from nginx_tune.page.embedded import embedded_documents
-from nginx_tune.page.sections import PAGE_KINDS, kinds_text
-from nginx_tune.store.runs import is_run_name, read_run
+from nginx_tune.experiment.runs import is_run_name, read_run
+from nginx_tune.report.page.embedded import embedded_documents
+from nginx_tune.report.page.sections import PAGE_KINDS, kinds_text
 
 _PAGE_ENDINGS = (".html", ".htm")
 
@@ -50,9 +50,9 @@ def plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
 
     Errors: UsageError where a plan shows other lines than it writes.
     """
-    from nginx_tune.audit_input.planned import check_plan  # noqa: PLC0415  # with a plan alone
+    from nginx_tune.cli.planned import check_plan  # noqa: PLC0415  # with a plan alone
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
+    from nginx_tune.nginx.subject import ConfigurationFiles  # noqa: PLC0415
 
     reader = ConfigurationFiles(LiveHost())
     found: dict[str, str] = {}

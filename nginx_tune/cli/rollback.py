@@ -8,8 +8,8 @@ import click
 
 from nginx_tune.cli.change_options import state_of, state_option, write_change, write_done
 from nginx_tune.errors import UsageError
-from nginx_tune.terminal.output import output_options
-from nginx_tune.terminal.saying import say
+from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.saying import say
 
 
 @click.command()
@@ -42,7 +42,7 @@ def command(
     Needs no valid configuration and no running nginx. A file that somebody else has written to
     since is not overwritten: then nothing is put back, exit 5. Done again it changes nothing.
     """
-    from nginx_tune.apply.undo import (  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.change.apply.undo import (  # noqa: PLC0415  # heavy imports stay here
         leave,
         recover_all,
         roll_back,

@@ -13,8 +13,8 @@ from nginx_tune.cli.histograms import (
     histogram_text,
 )
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.documents.run import Run
@@ -30,8 +30,8 @@ def command() -> None:
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """The stored runs, the newest first; files that are none are skipped and named."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.experiment.runs import list_runs  # noqa: PLC0415
     from nginx_tune.report.runs import runs_screen  # noqa: PLC0415
-    from nginx_tune.store.runs import list_runs  # noqa: PLC0415
 
     runs = list_runs()
     renderers = {
@@ -71,10 +71,10 @@ def show_command(
     from nginx_tune.cli.report_inputs import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
-    from nginx_tune.prove.rehearsal import rehearsal_status  # noqa: PLC0415
-    from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
+    from nginx_tune.experiment.runs import read_run  # noqa: PLC0415
+    from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
+    from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.runs import run_screen  # noqa: PLC0415
-    from nginx_tune.store.runs import read_run  # noqa: PLC0415
 
     run = read_page_run(run_id) if is_page(run_id) else read_run(run_id)
     again = bool(requires or primary)
@@ -109,12 +109,12 @@ def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Ru
 
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
     from nginx_tune.documents.validation import Validation  # noqa: PLC0415
-    from nginx_tune.prove.rehearsal import (  # noqa: PLC0415
+    from nginx_tune.measure.proof.rehearsal import (  # noqa: PLC0415
         check_rehearsal_gates,
         judge_rehearsal,
         turnover_name,
     )
-    from nginx_tune.prove.rejudge import rejudge  # noqa: PLC0415
+    from nginx_tune.measure.proof.rejudge import rejudge  # noqa: PLC0415
 
     if isinstance(run.result, Rehearsal):
         if primary:

@@ -10,9 +10,9 @@ from nginx_tune.cli.options import weaker_walls_option
 from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import is_screen, output_options, write_result
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 
 @click.group()
@@ -33,12 +33,12 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
     every claim.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
     from nginx_tune.report.scenario_page import (  # noqa: PLC0415
         render_scenario_list_markdown,
         scenario_list_screen,
         summarise,
     )
-    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415
 
     if rows:
         _write_rows(formats, output)
@@ -54,13 +54,13 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
 
 def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
+    from nginx_tune.experiment.scenario.rows import read_source_rows  # noqa: PLC0415
     from nginx_tune.report.source_rows import (  # noqa: PLC0415
         render_source_rows,
         render_source_rows_markdown,
         source_rows_screen,
     )
-    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415
-    from nginx_tune.scenario.rows import read_source_rows  # noqa: PLC0415
 
     table = read_source_rows(list_scenarios())
     renderers = {
@@ -79,7 +79,7 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
 @click.argument("name", metavar="NAME")
 def show_command(name: str) -> None:
     """Print a built-in scenario as TOML, to be changed and given to 'scenario run'."""
-    from nginx_tune.scenario.files import scenario_text  # noqa: PLC0415  # heavy
+    from nginx_tune.experiment.scenario.files import scenario_text  # noqa: PLC0415  # heavy
 
     text = scenario_text(name)
     write_result({"toml": text.encode}, (), None)
@@ -119,20 +119,20 @@ def run_command(  # one parameter an option
 
     FILE is a scenario of your own, or what 'validate --dry-run' wrote: that runs as validate does.
     """
+    from nginx_tune.change.generate.arms import write_arm  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
     from nginx_tune.cli.options import parse_duration  # noqa: PLC0415  # heavy imports below
     from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.experiment import ExperimentSpec  # noqa: PLC0415
-    from nginx_tune.emit.arms import write_arm  # noqa: PLC0415
+    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.scenario.files import load_experiment  # noqa: PLC0415
+    from nginx_tune.experiment.scenario.run import Shorter, run_scenario  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.lab.spec import plan_of_lab  # noqa: PLC0415
+    from nginx_tune.measure.proof.verdict import scenario_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.prove.verdict import scenario_status  # noqa: PLC0415
+    from nginx_tune.nginx.lab.spec import plan_of_lab  # noqa: PLC0415
     from nginx_tune.report.scenario import scenario_screen  # noqa: PLC0415
-    from nginx_tune.scenario.files import load_experiment  # noqa: PLC0415
-    from nginx_tune.scenario.run import Shorter, run_scenario  # noqa: PLC0415
-    from nginx_tune.store.runs import Clock  # noqa: PLC0415
 
     loaded = load_experiment(name, read_toml)
     shorter = Shorter(pairs, parse_duration(duration) if duration else None, seed)

@@ -6,7 +6,7 @@ import click
 
 from nginx_tune.documents.base import json_schema
 from nginx_tune.documents.registry import DOCUMENTS
-from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.output import output_options, write_result
 
 _SETTINGS = "settings"
 

@@ -114,7 +114,7 @@ class _Telling:
         file = context.obj.get("found")
         made = [] if file is None or context.obj["quiet"] else [*_made_by_file(context)]
         if made:
-            from nginx_tune.terminal.saying import say  # noqa: PLC0415  # only with such a file
+            from nginx_tune.report.terminal.saying import say  # noqa: PLC0415  # only with such a file
 
             say(f"settings from {file}: {', '.join(made)}")
         return self._callback(*arguments, **options)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.terminal.saying import say
+from nginx_tune.report.terminal.saying import say
 
 if TYPE_CHECKING:
     from nginx_tune.documents.run import RunKind
-    from nginx_tune.store.runs import Clock, Kept
+    from nginx_tune.experiment.runs import Clock, Kept
 
 store_option = click.option(
     "--no-store", is_flag=True, help="Do not keep the run for 'nginx-tune runs'."
@@ -28,7 +28,7 @@ def keep_run(
 ) -> None:
     """Store a run and say its id; where that fails the run is still good, so it is only said."""
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.store.runs import store_run  # noqa: PLC0415
+    from nginx_tune.experiment.runs import store_run  # noqa: PLC0415
 
     # A path may hold bytes that are no UTF-8.
     shown = os.fsencode(name).decode(errors="backslashreplace")

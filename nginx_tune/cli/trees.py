@@ -14,11 +14,11 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host
+from nginx_tune.nginx.elsewhere import files_of, includes_away, with_own_directory
+from nginx_tune.nginx.subject import is_of_host, place_of
+from nginx_tune.report.terminal.output import refuse_results
+from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain
-from nginx_tune.subject.elsewhere import files_of, includes_away, with_own_directory
-from nginx_tune.subject.subject import is_of_host, place_of
-from nginx_tune.terminal.output import refuse_results
-from nginx_tune.terminal.saying import say
 
 _SHOWN = 3
 """Includes of a tree; the rest is counted."""

@@ -13,7 +13,7 @@ from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, we
 from nginx_tune.cli.storing import store_option
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.climbing import absolute_path
-from nginx_tune.terminal.output import output_options
+from nginx_tune.report.terminal.output import output_options
 
 if TYPE_CHECKING:
     from nginx_tune.documents.experiment import SiteLoad
@@ -255,7 +255,7 @@ def _site_load(
 ) -> SiteLoad:
     """What is asked for: what the caller names, else a hot file, random ones, every other place."""
     from nginx_tune.documents.experiment import Protocol  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.validate.site_load import over_protocols  # noqa: PLC0415
+    from nginx_tune.experiment.validate.site_load import over_protocols  # noqa: PLC0415
 
     wanted: list[Protocol] = [*(["2"] if http2 else []), *(["3"] if http3 else [])]  # type: ignore[list-item]
     return over_protocols(_load_named(manifest, workload, speed), wanted)
@@ -264,12 +264,12 @@ def _site_load(
 def _load_named(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:
     from pathlib import Path  # noqa: PLC0415  # heavy imports stay here
 
-    from nginx_tune.load.asked_paths import read_manifest_head  # noqa: PLC0415
-    from nginx_tune.validate.site_load import (  # noqa: PLC0415
+    from nginx_tune.experiment.validate.site_load import (  # noqa: PLC0415
         default_load,
         replay_load,
         workload_load,
     )
+    from nginx_tune.measure.load.asked_paths import read_manifest_head  # noqa: PLC0415
 
     if manifest and workload:
         raise UsageError("--manifest and --workload exclude each other")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.nginx_choice import tell_choice
+from nginx_tune.cli.planned import read_planned
 from nginx_tune.cli.plans import believed_plan, read_plan
 from nginx_tune.cli.storing import keep_run
 from nginx_tune.cli.termination import as_interrupt
@@ -18,15 +18,15 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.experiment.validate.validation import Sides
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host
-from nginx_tune.lab.spec import LabPlan
 from nginx_tune.nginx.binary import read_linked
-from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
-from nginx_tune.terminal.output import write_result
-from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.writer import screen_bytes
-from nginx_tune.validate.validation import Sides
+from nginx_tune.nginx.lab.spec import LabPlan
+from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
+from nginx_tune.report.terminal.output import write_result
+from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 
 def configuration_meant(spec: ExperimentSpec) -> str | None:
@@ -108,7 +108,7 @@ def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> s
 
 if TYPE_CHECKING:
     from nginx_tune.documents.experiment import ExperimentSpec
-    from nginx_tune.lab.spec import LabPlan
+    from nginx_tune.nginx.lab.spec import LabPlan
 
 
 class Wanted(NamedTuple):
@@ -136,13 +136,13 @@ def run_experiment(
 
     from nginx_tune.cli.validating import configuration_meant, read_sides  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.validate.validation import look_at, run_validation  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.experiment import render_experiment  # noqa: PLC0415
     from nginx_tune.report.verdict import verdict_screen  # noqa: PLC0415
-    from nginx_tune.store.runs import Clock  # noqa: PLC0415
-    from nginx_tune.validate.validation import look_at, run_validation  # noqa: PLC0415
 
     clock = Clock()
     host = LiveHost()

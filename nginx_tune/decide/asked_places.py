@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from nginx_tune.decide.model.cache import PopularityClass, missed_shares, zipf_classes
+from nginx_tune.decide.model.inputs import BlockingInputs, usable_objects
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.facts import Dataset
-from nginx_tune.model.cache import PopularityClass, missed_shares, zipf_classes
-from nginx_tune.model.inputs import BlockingInputs, usable_objects
 
 
 class AskedPlace(NamedTuple):

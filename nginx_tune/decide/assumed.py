@@ -13,10 +13,10 @@ from nginx_tune.decide.answer import (
     FACTS_COMMAND,
     LEARN_COMMAND,
 )
+from nginx_tune.decide.model.blocking import predict
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
-from nginx_tune.model.blocking import predict
-from nginx_tune.model.disk import ModelDisk
-from nginx_tune.model.inputs import BlockingInputs
 
 
 def flips_on_assumptions(s: Situation) -> bool:

@@ -12,12 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
-from nginx_tune.decide.quantity import Quantity
-from nginx_tune.decide.storage import DataPath
-from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.site import CacheBounds
-from nginx_tune.documents.units import bytes_text, percent_text
-from nginx_tune.model.cache_size import (
+from nginx_tune.decide.model.cache_size import (
     SMALLEST_ZONE_MEBIBYTES,
     block_bytes,
     file_bytes,
@@ -25,6 +20,11 @@ from nginx_tune.model.cache_size import (
     most_zone_mebibytes,
     scanned_file_bytes,
 )
+from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.storage import DataPath
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import CacheBounds
+from nginx_tune.documents.units import bytes_text, percent_text
 
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30

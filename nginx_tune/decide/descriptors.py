@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from nginx_tune.decide.http3 import slots_of_a_client
+from nginx_tune.decide.model.pool import peak_per_worker
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.units import percent_text
-from nginx_tune.model.pool import peak_per_worker
 
 USUAL_CONNECTIONS = 4096
 """Connection slots of a worker where the peak is not known to need more: a slot costs 432

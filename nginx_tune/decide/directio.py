@@ -22,6 +22,13 @@ from typing import Final, NamedTuple
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.break_even import find_flip
+from nginx_tune.decide.model.directio import (
+    DirectForecast,
+    DirectInputs,
+    FileGroup,
+    forecast_direct,
+)
+from nginx_tune.decide.model.protocol import turn_bytes
 from nginx_tune.decide.output_sizes import BUFFERS, DIRECT_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -29,13 +36,6 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import BreakEven, Decision, Evidence, Predicted
 from nginx_tune.documents.facts import SizeBucket
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
-from nginx_tune.model.directio import (
-    DirectForecast,
-    DirectInputs,
-    FileGroup,
-    forecast_direct,
-)
-from nginx_tune.model.protocol import turn_bytes
 
 ID: Final = "directio"
 SMALLEST_BYTES = 1 << 20

@@ -41,13 +41,13 @@ from nginx_tune.decide.thread_pool_size import decide_thread_pool_size
 from nginx_tune.decide.thread_pools import decide_thread_pools
 from nginx_tune.decide.upstream_keepalive import decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_workers
+from nginx_tune.decide.workload.cached_scans import scans_of_caches
+from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
-from nginx_tune.workload.cached_scans import scans_of_caches
-from nginx_tune.workload.profiles import workload_for
 
 Decide = Callable[[Situation, PoolPlan], Decision]
 

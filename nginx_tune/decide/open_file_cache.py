@@ -26,26 +26,26 @@ from typing import Final
 from nginx_tune.conf.live_files import is_live_path
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
-from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.quantity import Quantity, known
-from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, Predicted
-from nginx_tune.documents.site import Site
-from nginx_tune.documents.units import percent_text
-from nginx_tune.model.cache import (
+from nginx_tune.decide.model.cache import (
     PopularityClass,
     believed_ratio,
     hit_ratio,
     hit_ratio_after,
     zipf_classes,
 )
-from nginx_tune.model.names import (
+from nginx_tune.decide.model.names import (
     RECHECK_SECONDS,
     forgets_names,
     open_seconds,
     request_seconds,
     shared_descriptor_seconds,
 )
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.units import percent_text
 
 ID: Final = "open-file-cache"
 WORTH_RATIO = 0.2

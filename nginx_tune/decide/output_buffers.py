@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.model.protocol import BUFFER_BYTES
 from nginx_tune.decide.output_sizes import BUFFERS, LARGE_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import nginx_size
-from nginx_tune.model.protocol import BUFFER_BYTES
 
 ID: Final = "output-buffers"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nginx_tune.decide.model.protocol import BUFFER_BYTES
 from nginx_tune.decide.situation import Situation
-from nginx_tune.model.protocol import BUFFER_BYTES
 
 BUFFERS = 2
 LARGE_BYTES = 256 << 10

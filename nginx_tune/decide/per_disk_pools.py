@@ -14,19 +14,19 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
+from nginx_tune.decide.model.isolation import DiskReaders, responses_apart, responses_shared
+from nginx_tune.decide.model.pool import (
+    DEFAULT_QUEUE,
+    DEFAULT_THREADS,
+    MAX_THREADS_ALL_WORKERS,
+    SMALLEST_DISK_POOL,
+)
 from nginx_tune.decide.pool_plan import PoolPlan, most_workers
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, cold_text, exceeds_knee
 from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.site import root_locations
-from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_shared
-from nginx_tune.model.pool import (
-    DEFAULT_QUEUE,
-    DEFAULT_THREADS,
-    MAX_THREADS_ALL_WORKERS,
-    SMALLEST_DISK_POOL,
-)
 
 ID: Final = "per-disk-pools"
 ALL_THREADS: Final = "threads over all workers"

@@ -13,10 +13,7 @@ from dataclasses import replace
 from msgspec.structs import replace as replace_struct
 
 from nginx_tune.decide.assumed import corners
-from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Predicted
-from nginx_tune.model.blocking import (
+from nginx_tune.decide.model.blocking import (
     BUSY_HOST_SECONDS,
     Prediction,
     cpu_ratio,
@@ -24,11 +21,14 @@ from nginx_tune.model.blocking import (
     predict,
     predict_measured,
 )
-from nginx_tune.model.chance import time_factors, turn_factors
-from nginx_tune.model.inputs import BlockingInputs, hit_range, miss_ratio, room_range
-from nginx_tune.model.names import least_name_reads, open_blocked_ratio
-from nginx_tune.model.open_reads import apart_ratio
-from nginx_tune.model.way import asked_of_way
+from nginx_tune.decide.model.chance import time_factors, turn_factors
+from nginx_tune.decide.model.inputs import BlockingInputs, hit_range, miss_ratio, room_range
+from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
+from nginx_tune.decide.model.open_reads import apart_ratio
+from nginx_tune.decide.model.way import asked_of_way
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Predicted
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request: what was measured by hand and by the scenarios

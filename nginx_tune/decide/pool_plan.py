@@ -10,14 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nginx_tune.decide.assumed import assumptions, flips_on_assumptions
-from nginx_tune.decide.quantity import Quantity
-from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
-from nginx_tune.documents.decisions import Verdict
-from nginx_tune.documents.units import percent_text
-from nginx_tune.model.blocking import BUSY_HOST_SECONDS, Prediction, predict_measured
-from nginx_tune.model.inputs import BlockingInputs, miss_ratio
-from nginx_tune.model.pool import (
+from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS, Prediction, predict_measured
+from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.decide.model.pool import (
     DEFAULT_THREADS,
     MAX_THREADS_ALL_WORKERS,
     PER_DISK_THREADS,
@@ -29,7 +24,12 @@ from nginx_tune.model.pool import (
     size_hot_pool,
     size_pool,
 )
-from nginx_tune.model.protocol import USUAL_READ_AHEAD_BYTES
+from nginx_tune.decide.model.protocol import USUAL_READ_AHEAD_BYTES
+from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
+from nginx_tune.documents.decisions import Verdict
+from nginx_tune.documents.units import percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"
 """The audit's rule that one pool for several disks goes against."""

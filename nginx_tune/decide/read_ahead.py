@@ -15,14 +15,14 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.model.pool import CACHE_SHARE_FOR_COLD
+from nginx_tune.decide.model.protocol import USUAL_READ_AHEAD_BYTES
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Predicted, Verdict
 from nginx_tune.documents.units import bytes_text, percent_text
-from nginx_tune.model.disk import ModelDisk
-from nginx_tune.model.pool import CACHE_SHARE_FOR_COLD
-from nginx_tune.model.protocol import USUAL_READ_AHEAD_BYTES
 
 ID: Final = "read-ahead"
 LARGEST_BYTES = 2 << 20

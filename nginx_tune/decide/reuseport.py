@@ -18,6 +18,12 @@ from typing import Final
 
 from nginx_tune.decide.answer import LEARN_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.build import version_evidence
+from nginx_tune.decide.model.accept import (
+    own_queue_wait,
+    shared_queue_wait,
+    stall_wait_own,
+    stall_wait_shared,
+)
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -30,12 +36,6 @@ from nginx_tune.documents.decisions import (
     Predicted,
 )
 from nginx_tune.documents.units import percent_text
-from nginx_tune.model.accept import (
-    own_queue_wait,
-    shared_queue_wait,
-    stall_wait_own,
-    stall_wait_shared,
-)
 
 ID: Final = "reuseport"
 

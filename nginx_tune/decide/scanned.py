@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nginx_tune.decide.model.inputs import HALF_PAGE_BYTES, PAGE_BYTES
+from nginx_tune.decide.model.sizes import SizeGroup, size_groups
 from nginx_tune.documents.facts import Dataset
-from nginx_tune.model.inputs import HALF_PAGE_BYTES, PAGE_BYTES
-from nginx_tune.model.sizes import SizeGroup, size_groups
 
 
 def scanned_sizes(datasets: Sequence[Dataset]) -> tuple[SizeGroup, ...]:

@@ -25,20 +25,20 @@ from dataclasses import replace
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting, validate_command
+from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.model.protocol import SENDFILE_CHUNK_BYTES
+from nginx_tune.decide.model.turns import (
+    ENCRYPTED_BYTES_PER_SECOND,
+    chunk_wait_seconds,
+    thread_wait_seconds,
+)
 from nginx_tune.decide.output_sizes import LARGE_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text, seconds_text
-from nginx_tune.model.blocking import BUSY_HOST_SECONDS
-from nginx_tune.model.disk import ModelDisk
-from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES
-from nginx_tune.model.turns import (
-    ENCRYPTED_BYTES_PER_SECOND,
-    chunk_wait_seconds,
-    thread_wait_seconds,
-)
 
 ID: Final = "sendfile-max-chunk"
 SMALLEST_BYTES = 512 << 10

@@ -16,6 +16,13 @@ from nginx_tune.decide.asked_places import (
 )
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.cache_growth import UNKNOWN_DISK, CacheHost, CacheSize, cache_size
+from nginx_tune.decide.model.blocking import Prediction, predict
+from nginx_tune.decide.model.cache import PopularityClass, curve_classes, zipf_classes
+from nginx_tune.decide.model.disk import ModelDisk, disk_model, disk_models, disks_together
+from nginx_tune.decide.model.filling import since_empty
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge
+from nginx_tune.decide.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
+from nginx_tune.decide.model.sizes import SizeGroup
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
@@ -27,13 +34,6 @@ from nginx_tune.documents.facts import Disk, Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.model.blocking import Prediction, predict
-from nginx_tune.model.cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.model.disk import ModelDisk, disk_model, disk_models, disks_together
-from nginx_tune.model.filling import since_empty
-from nginx_tune.model.inputs import BlockingInputs, CacheAge
-from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
-from nginx_tune.model.sizes import SizeGroup
 
 _OF_THE_HOST = (
     "seen", "build", "workers", "page_cache", "data_paths", "disk", "disks_by_path", "disk_knee",

@@ -22,12 +22,12 @@ from nginx_tune.decide.answer import (
     setting,
     validate_command,
 )
+from nginx_tune.decide.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS_PER_KNEE, PoolSize
 from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, looks_through_disks
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Setting
-from nginx_tune.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS_PER_KNEE, PoolSize
 
 _QUEUE = f"max_queue={DEFAULT_QUEUE}"
 KNEE = "io-pool-threads-over-knee"

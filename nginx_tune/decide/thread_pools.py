@@ -21,6 +21,10 @@ from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
 from nginx_tune.decide.assumed import corners, flips_on_assumptions
 from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.build import version_evidence
+from nginx_tune.decide.model.blocking import OFFLOAD_SECONDS, Prediction, predict, predict_measured
+from nginx_tune.decide.model.ceiling import find_ceiling
+from nginx_tune.decide.model.inputs import BlockingInputs
+from nginx_tune.decide.model.way import asked_of_way
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
     forecast_cost,
@@ -51,10 +55,6 @@ from nginx_tune.documents.decisions import (
     Verdict,
 )
 from nginx_tune.documents.units import percent_text
-from nginx_tune.model.blocking import OFFLOAD_SECONDS, Prediction, predict, predict_measured
-from nginx_tune.model.ceiling import find_ceiling
-from nginx_tune.model.inputs import BlockingInputs
-from nginx_tune.model.way import asked_of_way
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""

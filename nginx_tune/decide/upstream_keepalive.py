@@ -29,13 +29,13 @@ from typing import Final
 from nginx_tune.decide.answer import LEARN_COMMAND, not_applicable, setting
 from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.descriptors import plan_descriptors
+from nginx_tune.decide.model.local_ports import FACT, SYSCTL, uses_up_ports
+from nginx_tune.decide.model.pool import peak_per_worker
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence, Setting, Verdict
 from nginx_tune.documents.units import plural
-from nginx_tune.model.local_ports import FACT, SYSCTL, uses_up_ports
-from nginx_tune.model.pool import peak_per_worker
 
 ID: Final = "upstream-keepalive"
 SMALLEST = 16

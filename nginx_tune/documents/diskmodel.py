@@ -11,7 +11,7 @@ class DiskModel(Part, frozen=True, kw_only=True):
 
     A read that gets a channel waits for the bus, moves its bytes over it and takes
     ``read_seconds`` more; the channel is free again when the read is answered. One channel is a
-    hard disk with one head, many are an SSD. The formulas are in ``lab/model_disk.py``.
+    hard disk with one head, many are an SSD. The formulas are in ``nginx/lab/model_disk.py``.
     """
 
     read_seconds: AtMostSeconds

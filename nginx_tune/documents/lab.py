@@ -17,8 +17,8 @@
     files = 256
     file_bytes = 4194304
 
-Without ``model`` a modelled disk is that of its class (``lab/classes.py``). For ``validate`` the
-``mount`` may be left out (the root that is served), and ``data`` too (the shape of that root).
+Without ``model`` a modelled disk is that of its class (``nginx/lab/classes.py``). For ``validate``
+the ``mount`` may be left out (the root that is served), and ``data`` too (the shape of that root).
 """
 
 from __future__ import annotations

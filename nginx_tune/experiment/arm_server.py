@@ -12,9 +12,9 @@ from pathlib import Path
 
 from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab.mounts import own_file
-from nginx_tune.lab.raw_accept import How, raw_accept_command
 from nginx_tune.nginx.instance import BareInstance, start_bare
+from nginx_tune.nginx.lab.mounts import own_file
+from nginx_tune.nginx.lab.raw_accept import How, raw_accept_command
 
 _HOW: dict[StandIn, How] = {"raw-blocking-accept": "blocking", "raw-epoll-accept": "epoll"}
 

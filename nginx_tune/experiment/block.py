@@ -28,22 +28,22 @@ from nginx_tune.experiment.operations import BlockRequest
 from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.experiment.unserved import may_come_from
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.enclosure import Enclosure
-from nginx_tune.lab.kills import count_memory_kills
-from nginx_tune.lab.mounts import STATE, own_file
-from nginx_tune.lab.opened import OpenLab
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
+from nginx_tune.measure.proof.failing import with_limits
+from nginx_tune.measure.proof.imbalance import with_imbalance, with_worker_ids
+from nginx_tune.measure.proof.interference import with_interference, with_late_watch
 from nginx_tune.nginx.instance import RunningNginx, start_instance
+from nginx_tune.nginx.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.kills import count_memory_kills
+from nginx_tune.nginx.lab.mounts import STATE, own_file
+from nginx_tune.nginx.lab.opened import OpenLab
 from nginx_tune.nginx.place import Door
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages, parse_error_log
-from nginx_tune.prove.failing import with_limits
-from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
-from nginx_tune.prove.interference import with_interference, with_late_watch
+from nginx_tune.observe.window.moment import Subjects, disk_names
+from nginx_tune.observe.window.watch import ServerWatch
 from nginx_tune.report.probe_steps import block_step
-from nginx_tune.window.moment import Subjects, disk_names
-from nginx_tune.window.watch import ServerWatch
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 """The MD5 of a key; what is being written is named otherwise."""

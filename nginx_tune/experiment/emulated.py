@@ -15,8 +15,8 @@ from nginx_tune.documents.facts import (
     Storage,
 )
 from nginx_tune.documents.lab import Lab, LabDisk
-from nginx_tune.lab.kinds import model_of
-from nginx_tune.lab.model_disk import predict_curve
+from nginx_tune.nginx.lab.kinds import model_of
+from nginx_tune.nginx.lab.model_disk import predict_curve
 
 _READ_BYTES = 128 << 10
 """The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""

@@ -24,7 +24,7 @@ from nginx_tune.experiment.target import (
     why_not_asked,
     written_files,
 )
-from nginx_tune.lab.refused import is_own_stream
+from nginx_tune.nginx.lab.refused import is_own_stream
 
 _INDEX = "index.html"
 

@@ -12,10 +12,10 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Glance, Step
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.session import Session
-from nginx_tune.load.classes import for_seconds
-from nginx_tune.prove.blocks import count_valid, schedule_rounds
-from nginx_tune.prove.latency import read_statistic, sample_of
-from nginx_tune.prove.steady import warmup_seconds, with_steadiness
+from nginx_tune.measure.load.classes import for_seconds
+from nginx_tune.measure.proof.blocks import count_valid, schedule_rounds
+from nginx_tune.measure.proof.latency import read_statistic, sample_of
+from nginx_tune.measure.proof.steady import warmup_seconds, with_steadiness
 
 _MOST_ROUNDS = 1000
 _LEAST_TRIAL_SECONDS = 10.0

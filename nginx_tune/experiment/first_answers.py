@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from nginx_tune.documents.rehearsal import FirstAnswer
 from nginx_tune.host.door import Host
-from nginx_tune.turnover.address import AcceptingSocket, Address
-from nginx_tune.turnover.asking import ask_place
-from nginx_tune.turnover.generation import places_of
-from nginx_tune.turnover.model_process import Process
+from nginx_tune.nginx.reload.address import AcceptingSocket, Address
+from nginx_tune.nginx.reload.asking import ask_place
+from nginx_tune.nginx.reload.generation import places_of
+from nginx_tune.nginx.reload.model_process import Process
 
 _RETRY_SECONDS = 0.002
 _MOST_PLACES = 32

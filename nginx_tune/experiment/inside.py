@@ -39,14 +39,14 @@ from nginx_tune.experiment.operations import (
 )
 from nginx_tune.experiment.shown_files import ShownFiles
 from nginx_tune.experiment.trial import give_names
-from nginx_tune.lab import mounts
-from nginx_tune.lab.addresses import take_addresses
-from nginx_tune.lab.enclosure import Enclosure
-from nginx_tune.lab.lifetime import die_with_parent
-from nginx_tune.lab.mounts import STATE
-from nginx_tune.lab.operation import Hello, OperationIdentity, answer_line, read_request
-from nginx_tune.lab.stubs import start_stubs
-from nginx_tune.lab.tcp import set_tcp
+from nginx_tune.nginx.lab import mounts
+from nginx_tune.nginx.lab.addresses import take_addresses
+from nginx_tune.nginx.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.lifetime import die_with_parent
+from nginx_tune.nginx.lab.mounts import STATE
+from nginx_tune.nginx.lab.operation import Hello, OperationIdentity, answer_line, read_request
+from nginx_tune.nginx.lab.stubs import start_stubs
+from nginx_tune.nginx.lab.tcp import set_tcp
 
 
 def make_environment(
@@ -69,7 +69,7 @@ def make_environment(
 
 
 if TYPE_CHECKING:
-    from nginx_tune.lab.opened import OpenLab
+    from nginx_tune.nginx.lab.opened import OpenLab
 
 
 class Inside:
@@ -97,9 +97,9 @@ class Inside:
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
         """Make, mount and fill the disks, and have all that nginx writes to in its sandbox."""
-        from nginx_tune.lab.building import LabDisks  # noqa: PLC0415
-        from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
-        from nginx_tune.lab.topology import Topology  # noqa: PLC0415
+        from nginx_tune.nginx.lab.building import LabDisks  # noqa: PLC0415
+        from nginx_tune.nginx.lab.opened import OpenLab  # noqa: PLC0415
+        from nginx_tune.nginx.lab.topology import Topology  # noqa: PLC0415
 
         tcp = set_tcp(request.lab.tcp)
         enclosure = self._enclosure
@@ -146,7 +146,7 @@ class Inside:
         """Facts as a program inside the lab reads them."""
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
         from nginx_tune.host.programs import vouch_for  # noqa: PLC0415
-        from nginx_tune.inspect.facts import gather_facts  # noqa: PLC0415
+        from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415
 
         vouch_for(request.binary)  # the command outside chose it
         ours = {} if self._lab is None else self._lab.disks.paths

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab.kills import MemoryKills, count_memory_kills
+from nginx_tune.nginx.lab.kills import MemoryKills, count_memory_kills
 
 
 def check_memory(

@@ -16,11 +16,11 @@ from nginx_tune.documents.progress import Step
 from nginx_tune.documents.units import plural
 from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.session import Session
-from nginx_tune.load.capacity import LOWEST_PER_SECOND
-from nginx_tune.load.classes import HELD_CONNECTIONS
-from nginx_tune.load.rate import plan_at_rate, total_rate
-from nginx_tune.prove.capacity import Bounds, next_rate, settle
-from nginx_tune.prove.objective import Objectives, judge_run, parse_objective
+from nginx_tune.measure.load.capacity import LOWEST_PER_SECOND
+from nginx_tune.measure.load.classes import HELD_CONNECTIONS
+from nginx_tune.measure.load.rate import plan_at_rate, total_rate
+from nginx_tune.measure.proof.capacity import Bounds, next_rate, settle
+from nginx_tune.measure.proof.objective import Objectives, judge_run, parse_objective
 
 _FIRST_PER_SECOND = 100.0
 _CONNECTIONS = 512

@@ -14,10 +14,10 @@ from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import HeldKind, Manner, Turnover
 from nginx_tune.experiment.arm import Arm
-from nginx_tune.lab.enclosure import HostNeeds
-from nginx_tune.lab.environment import Outgoing, Placement, Stubs
-from nginx_tune.lab.operation import HELLO, Operation
-from nginx_tune.turnover.address import Address
+from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.environment import Outgoing, Placement, Stubs
+from nginx_tune.nginx.lab.operation import HELLO, Operation
+from nginx_tune.nginx.reload.address import Address
 
 
 class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):

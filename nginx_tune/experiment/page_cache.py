@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.disks import evict
+from nginx_tune.nginx.lab.disks import evict
 from nginx_tune.sandbox.covers import open_below, open_files
 
 OVERFILLED = 1.25

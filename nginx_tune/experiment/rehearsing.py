@@ -30,18 +30,18 @@ from nginx_tune.experiment.taking import Taking
 from nginx_tune.experiment.ticking import Ticker
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_netstat import parse_netstat
-from nginx_tune.lab.mounts import STATE
-from nginx_tune.lab.opened import OpenLab
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
+from nginx_tune.measure.proof.failing import count_refusals
+from nginx_tune.measure.proof.histogram_log import LogFile
+from nginx_tune.measure.proof.phases import split_phases
+from nginx_tune.nginx.lab.mounts import STATE
+from nginx_tune.nginx.lab.opened import OpenLab
+from nginx_tune.nginx.reload.generation import ask_before
+from nginx_tune.nginx.reload.logs import Logs
+from nginx_tune.nginx.reload.parse_reload import notable_lines
+from nginx_tune.nginx.reload.process import Process, lives
+from nginx_tune.nginx.reload.workers import ReloadError
 from nginx_tune.observe.parse_error_log import parse_error_log
-from nginx_tune.prove.failing import count_refusals
-from nginx_tune.prove.histogram_log import LogFile
-from nginx_tune.prove.phases import split_phases
-from nginx_tune.turnover.generation import ask_before
-from nginx_tune.turnover.logs import Logs
-from nginx_tune.turnover.parse_reload import notable_lines
-from nginx_tune.turnover.process import Process, lives
-from nginx_tune.turnover.workers import ReloadError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,12 +13,12 @@ from pathlib import Path
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import RehearseRequest, Side
-from nginx_tune.lab.mounts import SEEN, STATE, own_file
-from nginx_tune.lab.opened import OpenLab
 from nginx_tune.nginx.instance import RunningNginx, start_instance
+from nginx_tune.nginx.lab.mounts import SEEN, STATE, own_file
+from nginx_tune.nginx.lab.opened import OpenLab
 from nginx_tune.nginx.place import Door
-from nginx_tune.turnover.process import Process, lives, process_of
-from nginx_tune.turnover.workers import Generations, ReloadError
+from nginx_tune.nginx.reload.process import Process, lives, process_of
+from nginx_tune.nginx.reload.workers import Generations, ReloadError
 
 _PROGRAM = f"{SEEN}/program/nginx"
 """nginx runs its new program by the name that it was started by: here it is a link of ours."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
-from nginx_tune.prove.blocks import pair_blocks
-from nginx_tune.prove.interim import Look, meets_stopping_rule, next_look
-from nginx_tune.prove.verdict import judge
+from nginx_tune.measure.proof.blocks import pair_blocks
+from nginx_tune.measure.proof.interim import Look, meets_stopping_rule, next_look
+from nginx_tune.measure.proof.verdict import judge
 
 
 class Deadline:

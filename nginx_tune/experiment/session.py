@@ -39,17 +39,17 @@ from nginx_tune.experiment.operations import (
     SurveyRequest,
     Tried,
 )
-from nginx_tune.lab.bounds import bound
-from nginx_tune.lab.cgroups import why_no_controller
-from nginx_tune.lab.dirty import lift_dirty_limit
-from nginx_tune.lab.enclosure import HostNeeds
-from nginx_tune.lab.environment import LOOPBACK, Outgoing, Placement
-from nginx_tune.lab.kinds import is_limited, settle_kinds
-from nginx_tune.lab.modelled import find_missing
-from nginx_tune.lab.refused import refuse_foreign_code
-from nginx_tune.lab.tcp import differing, read_tcp
-from nginx_tune.lab.walls import Walls
-from nginx_tune.load.classes import ServedFile
+from nginx_tune.measure.load.classes import ServedFile
+from nginx_tune.nginx.lab.bounds import bound
+from nginx_tune.nginx.lab.cgroups import why_no_controller
+from nginx_tune.nginx.lab.dirty import lift_dirty_limit
+from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.environment import LOOPBACK, Outgoing, Placement
+from nginx_tune.nginx.lab.kinds import is_limited, settle_kinds
+from nginx_tune.nginx.lab.modelled import find_missing
+from nginx_tune.nginx.lab.refused import refuse_foreign_code
+from nginx_tune.nginx.lab.tcp import differing, read_tcp
+from nginx_tune.nginx.lab.walls import Walls
 
 
 def place_site(site: Site, lab: Lab, placement: Placement) -> Site:

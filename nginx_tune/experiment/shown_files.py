@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nginx_tune.experiment.trial import show_files
-from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.enclosure import Enclosure
 
 
 class ShownFiles:

@@ -9,8 +9,8 @@ from urllib.parse import quote_from_bytes
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.session import Session
-from nginx_tune.lab.check import is_below
-from nginx_tune.load.classes import ServedFile
+from nginx_tune.measure.load.classes import ServedFile
+from nginx_tune.nginx.lab.check import is_below
 
 _MOST_FILES = 20_000
 """Files of one root that a load asks for."""

@@ -13,10 +13,10 @@ from nginx_tune.documents.loadplan import Target
 from nginx_tune.experiment.memory_used_up import check_memory
 from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import Question, Response, SurveyRequest
-from nginx_tune.lab.enclosure import Enclosure
-from nginx_tune.lab.kills import count_memory_kills
-from nginx_tune.lab.mounts import STATE
 from nginx_tune.nginx.instance import start_instance
+from nginx_tune.nginx.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.kills import count_memory_kills
+from nginx_tune.nginx.lab.mounts import STATE
 from nginx_tune.nginx.place import Door
 
 _SECONDS = 5.0

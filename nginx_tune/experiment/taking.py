@@ -14,11 +14,11 @@ from nginx_tune.experiment.first_answers import FirstAnswers
 from nginx_tune.experiment.operations import Side
 from nginx_tune.experiment.scratch_server import ScratchServer
 from nginx_tune.experiment.shown_files import ShownFiles
-from nginx_tune.turnover.generation import await_workers, logged_faults
-from nginx_tune.turnover.logs import Logs
-from nginx_tune.turnover.parse_reload import bad_lines
-from nginx_tune.turnover.process import Process
-from nginx_tune.turnover.workers import Generations, ReloadError
+from nginx_tune.nginx.reload.generation import await_workers, logged_faults
+from nginx_tune.nginx.reload.logs import Logs
+from nginx_tune.nginx.reload.parse_reload import bad_lines
+from nginx_tune.nginx.reload.process import Process
+from nginx_tune.nginx.reload.workers import Generations, ReloadError
 
 _TAKE_SECONDS = 12.0
 """A bind that fails is tried again for 2.5 s, with the master blocked."""

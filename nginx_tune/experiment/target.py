@@ -18,7 +18,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.virtual_servers import UNSAID, VirtualServers, host_of, virtual_servers
 from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
-from nginx_tune.lab.environment import LOOPBACK
+from nginx_tune.nginx.lab.environment import LOOPBACK
 
 _WRITTEN = {
     "access_log": 0,

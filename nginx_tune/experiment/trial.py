@@ -20,9 +20,9 @@ from nginx_tune.experiment.operations import TRIAL, TrialRequest, Tried
 from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_mountinfo import is_inside
-from nginx_tune.lab.bounds import bound
-from nginx_tune.lab.enclosure import Enclosure, HostNeeds
-from nginx_tune.lab.walls import Walls, given_up
+from nginx_tune.nginx.lab.bounds import bound
+from nginx_tune.nginx.lab.enclosure import Enclosure, HostNeeds
+from nginx_tune.nginx.lab.walls import Walls, given_up
 from nginx_tune.sandbox.launch import run_inside
 from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.root import OWN_MEMORY
@@ -164,7 +164,7 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
     Called by the process inside the walls. What else nginx says of the configuration it says
     again when it is started.
     """
-    from nginx_tune.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
+    from nginx_tune.nginx.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
 
     given: list[str] = []
     places: set[str] = set()

@@ -16,7 +16,7 @@ from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.experiment.target import listen_sockets, written_files
-from nginx_tune.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.enclosure import HostNeeds
 from nginx_tune.sandbox.spec import ResourceLimits
 
 _BUILD_FILES = ("--error-log-path", "--http-log-path", "--pid-path", "--lock-path")

@@ -28,7 +28,7 @@ class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @cache
 def cause_pages() -> dict[str, CausePage]:
     """Every page by the cause's id."""
-    return read_pages("causes", CausePage)
+    return read_pages("observe/causes", CausePage)
 
 
 def _messages(name: str) -> list[str]:

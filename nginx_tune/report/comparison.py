@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
-from nginx_tune.prove.windows import TRAFFIC
+from nginx_tune.measure.proof.windows import TRAFFIC
 from nginx_tune.report.quantities import metric_words, one_line, ratio_text, unit_text
 from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import percent_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nginx_tune.prove.histogram import Histogram
+from nginx_tune.measure.proof.histogram import Histogram
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import align, seconds_text
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
-from nginx_tune.prove.hidden_stalls import hidden_stall
-from nginx_tune.prove.latency import (
+from nginx_tune.measure.proof.hidden_stalls import hidden_stall
+from nginx_tune.measure.proof.latency import (
     FEWEST_BEYOND,
     QUANTILES,
     LatencySample,

@@ -16,8 +16,8 @@ from nginx_tune.documents.measured_class import (
     Uploads,
 )
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.histogram import decode_histogram
-from nginx_tune.prove.latency import LatencySample, own_sample, read_statistic
+from nginx_tune.measure.proof.histogram import decode_histogram
+from nginx_tune.measure.proof.latency import LatencySample, own_sample, read_statistic
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Part, Table
 from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text

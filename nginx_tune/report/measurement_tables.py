@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.latency import (
+from nginx_tune.measure.proof.latency import (
     QUANTILES,
     LatencySample,
     own_sample,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nginx_tune.prove.comparison import NO_SIDE
-from nginx_tune.prove.latency import STATISTICS
-from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric
+from nginx_tune.measure.proof.comparison import NO_SIDE
+from nginx_tune.measure.proof.latency import STATISTICS
+from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric
 from nginx_tune.report.metric_pages import MetricPage, example_of
 from nginx_tune.report.package_pages import item, section
 from nginx_tune.report.text import align

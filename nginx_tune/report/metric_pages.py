@@ -2,7 +2,7 @@
 
 A page is about the metrics of its patterns: ``CLASS`` stands for a class of requests,
 ``STATISTIC`` for p50, p90, … and ``KIND`` for a kind of failure. Units and directions are no part
-of it: ``prove.metrics`` has them.
+of it: ``measure.proof.metrics`` has them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import cache
 import msgspec
 
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.latency import STATISTICS
-from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric
+from nginx_tune.measure.proof.latency import STATISTICS
+from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric
 from nginx_tune.report.package_pages import read_pages
 
 _STANDS_FOR = {

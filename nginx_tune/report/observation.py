@@ -17,7 +17,7 @@ from nginx_tune.documents.observation import (
     busier_other,
 )
 from nginx_tune.documents.units import plural
-from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
+from nginx_tune.measure.proof.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text

@@ -8,7 +8,7 @@ from nginx_tune.documents.harms import HARMS
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Observation
-from nginx_tune.prove.latency import QUANTILES
+from nginx_tune.measure.proof.latency import QUANTILES
 from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 
 _PREFIX = "nginx_tune_observe_"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from nginx_tune.documents.verdict import MetricVerdict, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.expression import Expression, parse_expression
-from nginx_tune.prove.metrics import find_metric
+from nginx_tune.measure.proof.expression import Expression, parse_expression
+from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.report.evidence import amount_text
 from nginx_tune.report.text import bytes_text, number_text, percent_text, plain, seconds_text
 

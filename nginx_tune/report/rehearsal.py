@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.units import plural
-from nginx_tune.prove.rehearsal import (
+from nginx_tune.measure.proof.rehearsal import (
     Lasting,
     last_answer,
     lasting_failures,

@@ -6,10 +6,10 @@ from typing import Literal
 
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
-from nginx_tune.prove.comparison import TOO_FEW
-from nginx_tune.prove.cost import COST
-from nginx_tune.prove.interim import FEWEST_FIRST
-from nginx_tune.prove.statistics import fewest_pairs
+from nginx_tune.measure.proof.comparison import TOO_FEW
+from nginx_tune.measure.proof.cost import COST
+from nginx_tune.measure.proof.interim import FEWEST_FIRST
+from nginx_tune.measure.proof.statistics import fewest_pairs
 from nginx_tune.report.measurement_parts import arms_text
 from nginx_tune.report.quantities import (
     interval_text,

@@ -1,4 +1,4 @@
-"""What nginx may use up in its sandbox, beside the cgroups of the lab (``lab.bounds``).
+"""What nginx may use up in its sandbox, beside the cgroups of the lab (``nginx.lab.bounds``).
 
 Processes: from Linux 6.14 on each process namespace has a ``pid_max`` of its own; before, writing
 it changed the whole host's, so it is written only where the kernel says that it is that new.

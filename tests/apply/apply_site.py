@@ -17,10 +17,10 @@ import pytest
 from change_files import sha256
 from free_ports import free_port
 
-from nginx_tune.apply import run
-from nginx_tune.apply.examine import Proposed
-from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import Applied, ApplyOptions, Onlooker, apply_change
+from nginx_tune.change.apply import run
+from nginx_tune.change.apply.examine import Proposed
+from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.run import Applied, ApplyOptions, Onlooker, apply_change
 from nginx_tune.host.live import LiveHost
 
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import pytest
 from change_files import attributes_of
 
-from nginx_tune.apply import calls
-from nginx_tune.apply.attributes import put_attributes
-from nginx_tune.apply.model_journal import Attributes
+from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.attributes import put_attributes
+from nginx_tune.change.apply.model_journal import Attributes
 
 
 class FileState(NamedTuple):

@@ -11,15 +11,15 @@ from free_ports import free_port
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.address import (
+from nginx_tune.nginx.reload.address import (
     AcceptingSocket,
     Address,
     addresses_of,
     lost_addresses,
     spoken_at,
 )
-from nginx_tune.turnover.asking import ask_place
-from nginx_tune.turnover.process import process_of
+from nginx_tune.nginx.reload.asking import ask_place
+from nginx_tune.nginx.reload.process import process_of
 
 
 def address(text: str) -> Address:

@@ -16,8 +16,8 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 
-from nginx_tune.apply.journal import Journal
-from nginx_tune.apply.undo import recover_all
+from nginx_tune.change.apply.journal import Journal
+from nginx_tune.change.apply.undo import recover_all
 from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")

@@ -15,14 +15,14 @@ from apply_site import Site
 from change_files import snapshot
 from free_ports import free_port
 
-from nginx_tune.apply import undo
-from nginx_tune.apply.errors import ForeignError, RefusedError, RejectedError, StuckError
-from nginx_tune.apply.examine import Permissions
-from nginx_tune.apply.model_journal import Answered
-from nginx_tune.apply.undo import leave, roll_back
+from nginx_tune.change.apply import undo
+from nginx_tune.change.apply.errors import ForeignError, RefusedError, RejectedError, StuckError
+from nginx_tune.change.apply.examine import Permissions
+from nginx_tune.change.apply.model_journal import Answered
+from nginx_tune.change.apply.undo import leave, roll_back
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.host_refusals import Looked
+from nginx_tune.nginx.reload.host_refusals import Looked
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
@@ -75,7 +75,7 @@ def test_a_changed_zone_key_is_taken_back_though_reload_was_content(make_site: M
 def test_a_port_that_somebody_took_meanwhile_is_taken_back_and_the_pid_file_stays(
     make_site: Make, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nginx_tune.apply.running.taken_here", lambda *_: Looked([], []))
+    monkeypatch.setattr("nginx_tune.change.apply.running.taken_here", lambda *_: Looked([], []))
     site = make_site()
     pid, before = site.pid, snapshot(site.tree)
     held = _listening(port := free_port())

@@ -13,11 +13,11 @@ from change_files import snapshot
 from free_ports import free_port
 from nginx_versions import stream_modules
 
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.address import AcceptingSocket
-from nginx_tune.turnover.asking import ask_place
-from nginx_tune.turnover.process import process_of
+from nginx_tune.nginx.reload.address import AcceptingSocket
+from nginx_tune.nginx.reload.asking import ask_place
+from nginx_tune.nginx.reload.process import process_of
 
 Make = Callable[..., Site]
 

@@ -13,10 +13,10 @@ from free_ports import free_port
 from matrix_program import own_executable
 from nginx_versions import marked
 
-from nginx_tune.apply.errors import RejectedError
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply.errors import RejectedError
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.host_refusals import Looked
+from nginx_tune.nginx.reload.host_refusals import Looked
 
 pytestmark = [
     pytest.mark.needs("root", "patchelf"),
@@ -117,7 +117,7 @@ def test_a_port_that_somebody_took_meanwhile_is_taken_back(
     make_site: Make, program: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is taken before is refused before any file is changed."""
-    monkeypatch.setattr("nginx_tune.apply.running.taken_here", lambda *_: Looked([], []))
+    monkeypatch.setattr("nginx_tune.change.apply.running.taken_here", lambda *_: Looked([], []))
     site = make_site(binary=program)
     with socket.create_server(("127.0.0.1", port := free_port())):
         changed = {

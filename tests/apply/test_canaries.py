@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from apply_site import Site, amid_watch
 
-from nginx_tune.apply import canary, run
+from nginx_tune.change.apply import canary, run
 from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("root", "nginx")

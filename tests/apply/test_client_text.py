@@ -20,9 +20,9 @@ from apply_site import Site, amid_watch, wait_until
 from hypothesis import given, settings
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.apply import run
-from nginx_tune.turnover.logs import Logs
-from nginx_tune.turnover.parse_reload import bad_lines
+from nginx_tune.change.apply import run
+from nginx_tune.nginx.reload.logs import Logs
+from nginx_tune.nginx.reload.parse_reload import bad_lines
 
 Make = Callable[..., Site]
 needs_nginx = pytest.mark.needs("root", "nginx")

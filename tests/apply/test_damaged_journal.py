@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from change_files import Change, begin
 
-from nginx_tune.apply.errors import RefusedError, StuckError
-from nginx_tune.apply.hindrances import check_unfinished
-from nginx_tune.apply.history import read_history
-from nginx_tune.apply.journal import State
-from nginx_tune.apply.model_journal import Kept, Swapping
-from nginx_tune.apply.swap import clear, swap_in
-from nginx_tune.apply.undo import recover_all, roll_back
+from nginx_tune.change.apply.errors import RefusedError, StuckError
+from nginx_tune.change.apply.hindrances import check_unfinished
+from nginx_tune.change.apply.history import read_history
+from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.model_journal import Kept, Swapping
+from nginx_tune.change.apply.swap import clear, swap_in
+from nginx_tune.change.apply.undo import recover_all, roll_back
 from nginx_tune.host.live import LiveHost
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -73,7 +73,7 @@ def test_a_damaged_journal_is_told_and_nothing_guessed(tmp_path: Path, run_cli: 
 def test_a_last_record_that_is_not_whole_was_never_acted_upon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nginx_tune.apply.undo.lives", lambda _: False)
+    monkeypatch.setattr("nginx_tune.change.apply.undo.lives", lambda _: False)
     path = tmp_path / "nginx.conf"
     for cut in (1, 5):
         path.write_bytes(b"# old\n")

@@ -25,13 +25,13 @@ NAMES = {"openat": "open", "renameat": "renameat2", "unlinkat": "unlink", "fsetx
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from nginx_tune.apply import calls
+from nginx_tune.change.apply import calls
 told = []
 calls.after_call = told.append
-from nginx_tune.apply.examine import Proposed
-from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import ApplyOptions, apply_change
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply.examine import Proposed
+from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.run import ApplyOptions, apply_change
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
 conf, state, edits = json.load(sys.stdin)
 proposed = [Proposed(path, text.encode(), *sums) for path, text, sums in edits]

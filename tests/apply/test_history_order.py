@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.apply import journal
-from nginx_tune.apply.journal import State
+from nginx_tune.change.apply import journal
+from nginx_tune.change.apply.journal import State
 
 
 def test_changes_stand_in_the_order_in_which_they_began(

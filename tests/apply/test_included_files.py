@@ -9,8 +9,8 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 
-from nginx_tune.apply import calls
-from nginx_tune.apply.errors import RefusedError
+from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.errors import RefusedError
 from nginx_tune.conf.dump import printed
 
 pytestmark = pytest.mark.needs("root", "nginx")

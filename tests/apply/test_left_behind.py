@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from change_files import begin, snapshot
 
-from nginx_tune.apply import calls
-from nginx_tune.apply.errors import RefusedError, StuckError
-from nginx_tune.apply.journal import State
-from nginx_tune.apply.model_journal import Kept
-from nginx_tune.apply.swap import swap_in
-from nginx_tune.apply.undo import recover_all, roll_back, undo
+from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.errors import RefusedError, StuckError
+from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.model_journal import Kept
+from nginx_tune.change.apply.swap import swap_in
+from nginx_tune.change.apply.undo import recover_all, roll_back, undo
 from nginx_tune.host.live import LiveHost
 
 
@@ -92,6 +92,6 @@ def test_a_read_only_disk_keeps_a_change_that_the_next_start_takes_back(
         with pytest.raises(StuckError, match=said):
             undo(LiveHost(), change.journal, "it failed")
     assert change.journal.read().phase == "stuck"
-    monkeypatch.setattr("nginx_tune.apply.undo.lives", lambda _: False)
+    monkeypatch.setattr("nginx_tune.change.apply.undo.lives", lambda _: False)
     assert [one.journal.id for one in recover_all(LiveHost(), state)] == [change.journal.id]
     assert snapshot(tree) == before

@@ -13,8 +13,8 @@ import pytest
 from apply_site import Site, amid_watch, runs, wait_until
 from change_files import snapshot
 
-from nginx_tune.apply.errors import StuckError
-from nginx_tune.apply.undo import recover_all, roll_back
+from nginx_tune.change.apply.errors import StuckError
+from nginx_tune.change.apply.undo import recover_all, roll_back
 from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -50,7 +50,7 @@ def test_workers_without_a_master_are_no_old_configuration(
     for pid in _session(master):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not _session(master))
-    monkeypatch.setattr("nginx_tune.apply.undo.is_abandoned", lambda _: True)
+    monkeypatch.setattr("nginx_tune.change.apply.undo.is_abandoned", lambda _: True)
     assert [one.server for one in recover_all(LiveHost(), site.state)] == ["not running"]
 
 

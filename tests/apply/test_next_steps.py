@@ -18,8 +18,8 @@ import pytest
 from apply_site import Site, wait_until
 from change_files import snapshot
 
-from nginx_tune.apply.errors import StuckError
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply.errors import StuckError
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -128,8 +128,8 @@ import os, sys
 from nginx_tune.cli.main import main
 main(["--help"])
 from nginx_tune.cli import change_options, confirm, history, rollback
-import nginx_tune.apply.guardian, nginx_tune.apply.history, nginx_tune.apply.journal
-import nginx_tune.apply.undo, nginx_tune.host.live
+import nginx_tune.change.apply.guardian, nginx_tune.change.apply.history
+import nginx_tune.change.apply.journal, nginx_tune.change.apply.undo, nginx_tune.host.live
 os.setuid(65534)
 for command in ("history", "confirm", "rollback"):
     if main([command, "--state-dir", sys.argv[1]]) != 2:

@@ -10,10 +10,10 @@ from change_files import Change, begin, snapshot
 from power_cut import Recorder
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.apply import undo
-from nginx_tune.apply.journal import State
-from nginx_tune.apply.model_journal import Kept, Swapping
-from nginx_tune.apply.swap import clear, swap_in
+from nginx_tune.change.apply import undo
+from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.model_journal import Kept, Swapping
+from nginx_tune.change.apply.swap import clear, swap_in
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.live import LiveHost
 

@@ -10,12 +10,12 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 
-from nginx_tune.apply import undo
-from nginx_tune.apply.errors import StuckError
-from nginx_tune.apply.server import is_to_reload
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply import undo
+from nginx_tune.change.apply.errors import StuckError
+from nginx_tune.change.apply.server import is_to_reload
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.process import Process
+from nginx_tune.nginx.reload.process import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]

@@ -14,13 +14,13 @@ from apply_site import Site
 from change_files import snapshot
 from free_ports import free_port
 
-from nginx_tune.apply import calls, run
-from nginx_tune.apply.errors import RefusedError, RejectedError
-from nginx_tune.apply.examine import Permissions
-from nginx_tune.apply.undo import roll_back
+from nginx_tune.change.apply import calls, run
+from nginx_tune.change.apply.errors import RefusedError, RejectedError
+from nginx_tune.change.apply.examine import Permissions
+from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.host.live import LiveHost
-from nginx_tune.turnover.address import AcceptingSocket, unheard
+from nginx_tune.nginx.reload.address import AcceptingSocket, unheard
 
 Make = Callable[..., Site]
 NEW = 'return 200 "new\\n";'

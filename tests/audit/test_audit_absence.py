@@ -18,7 +18,7 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.globs import MOST_DIRECTORIES
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts_nginx import Instance, Nginx, Running
-from nginx_tune.subject import subject
+from nginx_tune.nginx import subject
 
 Run = Callable[..., "CompletedProcess[str]"]
 

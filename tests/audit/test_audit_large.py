@@ -14,7 +14,7 @@ from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.conf.variables import MOST_VALUES, Variables
 from nginx_tune.host.live import LiveHost
-from nginx_tune.subject import subject
+from nginx_tune.nginx import subject
 
 LINES = 2000
 MAP = f"events {{}}\nhttp {{\nmap $uri $to {{\n{'/a /b;' * LINES}\n}}\n}}\n"

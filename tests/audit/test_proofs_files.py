@@ -20,7 +20,7 @@ from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts import Nginx as NginxFacts
 from nginx_tune.host.live import LiveHost
-from nginx_tune.inspect.live_facts import gather_live_facts
+from nginx_tune.observe.inspect.live_facts import gather_live_facts
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

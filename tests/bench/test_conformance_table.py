@@ -19,7 +19,7 @@ from conforming.delays import distances, order_interval  # noqa: E402
 from conforming.elsewhere import ELSEWHERE, is_there  # noqa: E402
 from conforming.rows import ground_truth, run  # noqa: E402
 
-from nginx_tune.prove.histogram import Histogram, Layout  # noqa: E402
+from nginx_tune.measure.proof.histogram import Histogram, Layout  # noqa: E402
 
 
 def test_every_number_has_rows() -> None:

@@ -17,8 +17,8 @@ from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Memory, Ngin
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.experiment.emulated import emulate
-from nginx_tune.lab.building import contents_of
-from nginx_tune.scenario.workload import declare_workers, plan_workload
+from nginx_tune.experiment.scenario.workload import declare_workers, plan_workload
+from nginx_tune.nginx.lab.building import contents_of
 
 ROOT = Path(__file__).resolve().parents[2]
 REGRET = ROOT / "benchmarks" / "regret"

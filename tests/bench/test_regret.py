@@ -18,7 +18,7 @@ import matrix  # noqa: E402
 import scoring  # noqa: E402
 
 from nginx_tune.documents.scenario import Scenario  # noqa: E402
-from nginx_tune.prove.metrics import find_metric  # noqa: E402
+from nginx_tune.measure.proof.metrics import find_metric  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
 CELLS = sorted((HERE / "cells").glob("*.toml"))

@@ -11,8 +11,8 @@ import pytest
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Verdict
-from nginx_tune.prove.gates import check_expressions
-from nginx_tune.scenario.checks import check_scenario
+from nginx_tune.experiment.scenario.checks import check_scenario
+from nginx_tune.measure.proof.gates import check_expressions
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

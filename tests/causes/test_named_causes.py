@@ -8,12 +8,6 @@ from typing import Any
 from msgspec.structs import asdict, replace
 from rows import each_row
 
-from nginx_tune.causes.naming import find_causes
-from nginx_tune.causes.parts import (
-    arrival_wait_seconds,
-    read_bytes_per_second,
-    what_ran,
-)
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.log_messages import MESSAGES_BY_ID, LoggedMessage
 from nginx_tune.documents.measured_server import (
@@ -28,7 +22,13 @@ from nginx_tune.documents.measured_server import (
     WorkerUse,
 )
 from nginx_tune.documents.observation import Cause
-from nginx_tune.prove.tally import latency_of
+from nginx_tune.measure.proof.tally import latency_of
+from nginx_tune.observe.causes.naming import find_causes
+from nginx_tune.observe.causes.parts import (
+    arrival_wait_seconds,
+    read_bytes_per_second,
+    what_ran,
+)
 
 
 def turns(values: dict[int, int], blocked_seconds: float) -> LoopTurn:

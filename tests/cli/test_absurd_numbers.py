@@ -16,7 +16,7 @@ from nginx_tune.cli.numbers import Duration, FiniteNumber, Whole
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.cli.probe_words import parse_bytes, parse_caps, parse_moment, parse_rate
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.expression import parse_expression
+from nginx_tune.measure.proof.expression import parse_expression
 
 DRAWN = draws(4, 12)
 ALWAYS = ("", " ", "-1", "nan", "NaN", "inf", "-inf", "1e400", "-1e400", "٣", "\uff11\uff10", "²",

@@ -14,9 +14,9 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.load import watched
+from nginx_tune.observe.window import watched
 
-SEEN = Path(__file__).parent.parent / "prove" / "data" / "probe-measurement.json"
+SEEN = Path(__file__).parent.parent / "proof" / "data" / "probe-measurement.json"
 ASKED = ("http://127.0.0.1:9/", "--allow-live", "--duration", "1s")
 
 

@@ -18,7 +18,7 @@ from nginx_tune.documents.loadplan import Stripe
 from nginx_tune.documents.measurement import Measurement
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
-SEEN = Path(__file__).parent.parent / "prove" / "data" / "probe-measurement.json"
+SEEN = Path(__file__).parent.parent / "proof" / "data" / "probe-measurement.json"
 
 
 @pytest.fixture

@@ -40,7 +40,8 @@ def run(name: str, before: str = "") -> subprocess.CompletedProcess[str]:
     "name",
     [
         "nginx_tune.cli.early", "click", "nginx_tune.cli.main", "nginx_tune.errors",
-        "nginx_tune.cli.schema", "nginx_tune.terminal.output", "msgspec", "nginx_tune.cli.mistyped",
+        "nginx_tune.cli.schema", "nginx_tune.report.terminal.output", "msgspec",
+        "nginx_tune.cli.mistyped",
         "nginx_tune.documents.registry",
     ],
 )  # fmt: skip

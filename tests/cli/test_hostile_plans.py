@@ -16,13 +16,13 @@ import pytest
 from planned_files import as_json, planned_file
 from rows import each_row
 
-from nginx_tune.audit_input.planned import check_plan
+from nginx_tune.cli.planned import check_plan
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.page.render import render_page, render_report_markdown
-from nginx_tune.subject.subject import ConfigurationFiles
+from nginx_tune.nginx.subject import ConfigurationFiles
+from nginx_tune.report.page.render import render_page, render_report_markdown
 
 FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

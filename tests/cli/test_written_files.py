@@ -15,7 +15,7 @@ import pytest
 from rows import each_row
 
 from nginx_tune.cli.main import cli, main
-from nginx_tune.terminal.output import ResultFile
+from nginx_tune.report.terminal.output import ResultFile
 
 PACKAGE = Path(__file__).resolve().parents[2] / "nginx_tune"
 READ = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rows import each_row
 from situations import host, load, site
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.naming import site_in
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision

@@ -10,6 +10,7 @@ import pytest
 from rows import each_row
 
 from nginx_tune.decide.asked_places import asked_places, reads_by_disk, requests_by_disk
+from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.facts import (
@@ -29,7 +30,6 @@ from nginx_tune.documents.workload import (
     ServedData,
     Workload,
 )
-from nginx_tune.model.inputs import BlockingInputs
 
 FILES, SIZE = 4000, 100_000
 PLACES = [DataPath("/srv/archive", ("sda",)), DataPath("/srv/site", ("nvme0n1",))]

@@ -15,10 +15,11 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, 
 from test_law import drawn
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.configured import decide_configured
 from nginx_tune.audit.decided import REFUSED, Decided
 from nginx_tune.audit.engine import audit
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.configured import decide_configured
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.build import build_of
@@ -28,7 +29,6 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
-from nginx_tune.emit import emit_decided
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -9,10 +9,10 @@ from situations import MEBIBYTE, host, load, site
 
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
+from nginx_tune.decide.model.cache_size import block_bytes, file_bytes
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import CacheBounds
 from nginx_tune.documents.workload import ObjectSizes
-from nginx_tune.model.cache_size import block_bytes, file_bytes
 
 
 def planned(mean_bytes: float, filesystem: str = "ext4", **sizes: int) -> list[str]:

@@ -13,7 +13,7 @@ from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, decide_without_break_evens, host, load, site
 from tiers import draws
 
-from nginx_tune.adopt.naming import site_in
+from nginx_tune.change.plan.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of

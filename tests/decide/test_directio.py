@@ -19,16 +19,16 @@ from situations import (
     two_sizes,
 )
 
-from nginx_tune.adopt.changing import hold_against
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.model.cache import zipf_classes
+from nginx_tune.decide.model.directio import DirectInputs, FileGroup, forecast_direct
+from nginx_tune.decide.model.disk import TYPICAL
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import DiskClass, Facts, SizeBucket
 from nginx_tune.documents.workload import Workload
-from nginx_tune.emit import emit_decided
-from nginx_tune.model.cache import zipf_classes
-from nginx_tune.model.directio import DirectInputs, FileGroup, forecast_direct
-from nginx_tune.model.disk import TYPICAL
 
 
 def one(documents: tuple[Facts, Workload], name: str = "directio") -> Decision:

@@ -24,9 +24,10 @@ from situations import (
 )
 from test_properties import ANY_SITE, QUICK, any_facts, any_workload
 
-from nginx_tune.adopt.changing import hold_against
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.curve import Curve, CurvePoint
@@ -34,7 +35,6 @@ from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Rate, TlsUse, Workload
-from nginx_tune.emit import emit_decided
 
 CHANGING = ("enable", "disable", "raise", "lower", "set")
 

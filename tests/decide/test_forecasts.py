@@ -8,13 +8,13 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, scanned, site, t
 
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
+from nginx_tune.decide.model.open_reads import apart_ratio
 from nginx_tune.decide.pool_forecast import forecast_blocking, forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Link, Network
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Workload
-from nginx_tune.model.open_reads import apart_ratio
 
 replace = msgspec.structs.replace
 BLOCKED = "server.loop_blocked_ratio without pools"

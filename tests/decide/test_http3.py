@@ -8,15 +8,15 @@ import msgspec
 from rows import each_row
 from situations import FLAGS, MEBIBYTE, host, load, nginx, site
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.naming import site_in
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Concurrency, HttpVersion, RoundTrip, Workload
-from nginx_tune.emit import emit_decided
 
 BUILT = [*FLAGS, "--with-http_v2_module", "--with-http_v3_module"]
 TLS = SiteTls(certificate="/c.pem", certificate_key="/k.pem")

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.naming import site_in
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.naming import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide import decide
+from nginx_tune.decide.model.cache import believed_ratio, zipf_classes
 from nginx_tune.documents.decisions import Decision, Decisions
-from nginx_tune.model.cache import believed_ratio, zipf_classes
 
 SMALL = load(data_bytes=10**8, file_bytes=10**4)
 CONF = "events { } http { %s server { root /srv/www; %s } }"

@@ -21,6 +21,8 @@ from situations import (
 )
 from tiers import draws
 
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.settings import key_of
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.situation import Situation
@@ -50,8 +52,6 @@ from nginx_tune.documents.workload import (
     TlsUse,
     Workload,
 )
-from nginx_tune.emit import emit_decided
-from nginx_tune.emit.settings import key_of
 
 QUICK = settings(
     max_examples=draws(40, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -9,14 +9,14 @@ import pytest
 from rows import each_row
 from situations import host, load, nginx, site
 
-from nginx_tune.adopt.changing import hold_against
-from nginx_tune.adopt.naming import site_in
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind, LocationShare, Traffic, Workload
-from nginx_tune.emit import emit_decided
 from nginx_tune.errors import UsageError
 
 APP = Upstream(name="app", servers=["127.0.0.1:9"])

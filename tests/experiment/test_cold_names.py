@@ -14,8 +14,8 @@ from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.scenario import ScenarioClass, ScenarioRun
-from nginx_tune.lab.building import contents_of
-from nginx_tune.load.classes import ServedFile, plan_load
+from nginx_tune.measure.load.classes import ServedFile, plan_load
+from nginx_tune.nginx.lab.building import contents_of
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -18,9 +18,9 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UsageError
-from nginx_tune.load.classes import default_classes
+from nginx_tune.experiment.scenario.files import list_scenarios, load_experiment
+from nginx_tune.measure.load.classes import default_classes
 from nginx_tune.report.experiment import render_experiment
-from nginx_tune.scenario.files import list_scenarios, load_experiment
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SPEC = ExperimentSpec(candidate="/etc/new.conf", load=SiteLoad(classes=default_classes()))

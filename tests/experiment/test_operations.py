@@ -19,8 +19,8 @@ from nginx_tune.experiment.operations import (
     Response,
     TrialRequest,
 )
-from nginx_tune.lab.enclosure import HostNeeds
-from nginx_tune.lab.operation import answer_line, read_request, request_line
+from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.operation import answer_line, read_request, request_line
 
 NAME = b"/srv/caf\xe9".decode(errors="surrogateescape")
 """Bytes that are no UTF-8."""

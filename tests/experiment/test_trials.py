@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.enclosure import Enclosure
-from nginx_tune.lab.mounts import raise_loopback
+from nginx_tune.nginx.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.mounts import raise_loopback
 from nginx_tune.experiment import trial
 from nginx_tune.experiment.operations import TrialRequest
 from nginx_tune.experiment.view import plan_view
-from nginx_tune.subject.subject import ConfigurationFiles
+from nginx_tune.nginx.subject import ConfigurationFiles
 from nginx_tune.nginx.binary import read_nginx
 
 conf, state = sys.argv[1:]

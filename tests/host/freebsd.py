@@ -21,7 +21,7 @@ from nginx_tune.documents.facts import (
     Storage,
     Worker,
 )
-from nginx_tune.inspect.facts import seal_facts
+from nginx_tune.observe.inspect.facts import seal_facts
 
 MIB = 1 << 20
 GIB = 1 << 30

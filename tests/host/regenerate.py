@@ -16,7 +16,7 @@ from freebsd import freebsd  # noqa: E402
 from recorded_hosts import NAMES, read_capture  # noqa: E402
 
 from nginx_tune.documents.base import encode  # noqa: E402
-from nginx_tune.inspect.inspection import replay  # noqa: E402
+from nginx_tune.observe.inspect.inspection import replay  # noqa: E402
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Facts
-from nginx_tune.inspect.inspection import inspect_host, record_host, replay
+from nginx_tune.observe.inspect.inspection import inspect_host, record_host, replay
 
 HERE = Path(__file__).resolve().parent
 FACTS = [*sorted((HERE / "golden").glob("*.facts.json")), HERE / "freebsd.facts.json"]

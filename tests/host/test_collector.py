@@ -28,7 +28,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.facts_nginx import Running
 from nginx_tune.host.collect_command import collected
 from nginx_tune.host.collector import render_collector
-from nginx_tune.inspect.inspection import record_host, replay
+from nginx_tune.observe.inspect.inspection import record_host, replay
 
 BUILDERS = {**CAPTURES, **MORE_CAPTURES}
 RUN_CLI = Callable[..., "subprocess.CompletedProcess[str]"]

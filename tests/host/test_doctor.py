@@ -20,7 +20,7 @@ from unprivileged import AS_NOBODY, copy_package, interpreter
 from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import ProgramResult
-from nginx_tune.inspect.doctor import examine, names, unmet
+from nginx_tune.observe.inspect.doctor import examine, names, unmet
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 BUILDERS = {**CAPTURES, **MORE_CAPTURES}

@@ -27,7 +27,7 @@ from nginx_tune.host import (
     version_texts,
 )
 from nginx_tune.host.redact import redact
-from nginx_tune.inspect.inspection import replay
+from nginx_tune.observe.inspect.inspection import replay
 
 
 @cache

@@ -32,7 +32,7 @@ from nginx_tune.host.parse_network_use import (
 )
 from nginx_tune.host.parse_swaps import parse_swaps
 from nginx_tune.host.placement import Interrupts, read_interrupts, read_numa_node
-from nginx_tune.inspect.inspection import inspect_host
+from nginx_tune.observe.inspect.inspection import inspect_host
 from nginx_tune.report.facts import render_facts
 
 HERE = Path(__file__).resolve().parent

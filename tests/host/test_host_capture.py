@@ -14,7 +14,7 @@ from nginx_tune.host.door import MOST_BYTES, HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost, RecordingHost
 from nginx_tune.host.redact import redact
-from nginx_tune.inspect.inspection import record_host, replay
+from nginx_tune.observe.inspect.inspection import record_host, replay
 
 
 def test_every_kind_of_answer_is_replayed(tmp_path: Any) -> None:

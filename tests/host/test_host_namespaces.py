@@ -17,7 +17,7 @@ import pytest
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.kernel import read_kernel
 from nginx_tune.host.live import LiveHost
-from nginx_tune.inspect.facts import gather_facts
+from nginx_tune.observe.inspect.facts import gather_facts
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "ip")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

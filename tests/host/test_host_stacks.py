@@ -116,7 +116,7 @@ def test_loops_stand_for_disks_in_an_emulated_host(tmp_path: Path) -> None:
     code = (
         "import sys; from nginx_tune.documents.base import encode; "
         "from nginx_tune.host.live import LiveHost; "
-        "from nginx_tune.inspect.facts import gather_facts; "
+        "from nginx_tune.observe.inspect.facts import gather_facts; "
         "facts = gather_facts(LiveHost(), paths=sys.argv[1:], loop_is_leaf=True); "
         "sys.stdout.buffer.write(encode(facts))"
     )

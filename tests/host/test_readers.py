@@ -27,8 +27,8 @@ from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
 from nginx_tune.host.storage import read_storage
 from nginx_tune.host.view import View, own_view, view_of
-from nginx_tune.inspect.inspection import inspect_host, record_host
 from nginx_tune.nginx.processes import find_masters, read_running
+from nginx_tune.observe.inspect.inspection import inspect_host, record_host
 from nginx_tune.report.facts import render_facts
 
 DM = "/sys/devices/virtual/block/dm-0"

@@ -28,7 +28,7 @@ from nginx_tune.host.door import HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_elf import parse_elf
 from nginx_tune.host.trust import distrust, distrust_directory, distrust_process
-from nginx_tune.terminal.output import write_file
+from nginx_tune.report.terminal.output import write_file
 
 pytestmark = pytest.mark.needs("root")
 
@@ -445,7 +445,7 @@ def test_our_own_modules_are_not_taken_from_the_working_directory(tmp_path: Path
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')\n")
     (tmp_path / "nginx_tune").mkdir()
     (tmp_path / "nginx_tune" / "__init__.py").write_text("raise SystemExit('taken')\n")
-    argv = programs.own_module("nginx_tune.lab.keeper")
+    argv = programs.own_module("nginx_tune.nginx.lab.keeper")
     environment = {"PYTHONPATH": str(tmp_path)}
     said = programs.run_program(argv, is_checked=True, environment=environment, cwd=tmp_path)
     assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")

@@ -15,12 +15,12 @@ from nginx_tune.documents.curve import Curve, DiskProbe
 from nginx_tune.documents.diskplan import DiskRun, DiskStepRun
 from nginx_tune.documents.facts import Array, Disk, Facts, Layer, PathStorage, Storage
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.inspect.disk_curve import curve_of
-from nginx_tune.inspect.disk_facts import with_disk_probes
-from nginx_tune.inspect.disk_files import MOST_FILES, choose_files
-from nginx_tune.inspect.disk_run import deepest, plan_disk, read_bytes_for
-from nginx_tune.inspect.disk_targets import disk_targets, refusals
-from nginx_tune.inspect.disks import ProbedDisks
+from nginx_tune.observe.inspect.disk_curve import curve_of
+from nginx_tune.observe.inspect.disk_facts import with_disk_probes
+from nginx_tune.observe.inspect.disk_files import MOST_FILES, choose_files
+from nginx_tune.observe.inspect.disk_run import deepest, plan_disk, read_bytes_for
+from nginx_tune.observe.inspect.disk_targets import disk_targets, refusals
+from nginx_tune.observe.inspect.disks import ProbedDisks
 from nginx_tune.report.curves import curve_blocks
 from nginx_tune.report.screen import plain_text
 

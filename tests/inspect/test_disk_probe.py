@@ -24,11 +24,11 @@ from nginx_tune.documents.facts import Disk, Facts, PathStorage, Storage
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.storage import read_storage
-from nginx_tune.inspect.disk_curve import curve_of
-from nginx_tune.inspect.disk_facts import with_disk_probes
-from nginx_tune.inspect.disk_run import plan_disk
-from nginx_tune.inspect.disks import measure_disks, run_disk_probe
-from nginx_tune.load.process import RunInterrupted, find_probe
+from nginx_tune.measure.load.process import RunInterrupted, find_probe
+from nginx_tune.observe.inspect.disk_curve import curve_of
+from nginx_tune.observe.inspect.disk_facts import with_disk_probes
+from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.observe.inspect.disks import measure_disks, run_disk_probe
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -14,8 +14,8 @@ import pytest
 from twins import twin
 
 from nginx_tune.cli.options import _WEAKER_WALLS
-from nginx_tune.lab.kills import MemoryKills, count_memory_kills
-from nginx_tune.lab.namespace_refusals import explain_refusal, has_sys_admin
+from nginx_tune.nginx.lab.kills import MemoryKills, count_memory_kills
+from nginx_tune.nginx.lab.namespace_refusals import explain_refusal, has_sys_admin
 from nginx_tune.sandbox.limits import can_limit_numbers, has_own_numbers
 from nginx_tune.sandbox.spec import Wall
 

@@ -11,8 +11,13 @@ from needs import lacks
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host import programs
-from nginx_tune.lab import scope
-from nginx_tune.lab.cgroups import LabCgroups, disable_controller, find_controller, remove_group
+from nginx_tune.nginx.lab import scope
+from nginx_tune.nginx.lab.cgroups import (
+    LabCgroups,
+    disable_controller,
+    find_controller,
+    remove_group,
+)
 
 V1_GROUPS = "5:memory:/box/a\n7:blkio:/\n1:cpu,cpuacct:/\n0::/\n"
 V2_GROUPS = "0::/user.slice/session-1.scope\n"

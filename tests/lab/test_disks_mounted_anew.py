@@ -16,9 +16,9 @@ import json, subprocess, sys
 from pathlib import Path
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab import loops
-from nginx_tune.lab.building import LabDisks
-from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab import loops
+from nginx_tune.nginx.lab.building import LabDisks
+from nginx_tune.nginx.lab.enclosure import Enclosure
 from nginx_tune.sandbox.kernel_calls import enter_mounts
 
 directory, holds_seconds = Path(sys.argv[1]), sys.argv[2]

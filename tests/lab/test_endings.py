@@ -63,7 +63,7 @@ def send(how: signal.Signals, run: Run) -> None:
 
 def send_to_all(how: signal.Signals, run: Run) -> None:
     """As at the shutdown of a machine: to each process, the keeper among them, but it is last."""
-    keepers = run.find("nginx_tune.lab.keeper")
+    keepers = run.find("nginx_tune.nginx.lab.keeper")
     run.kill([pid for pid in run.processes() if pid not in keepers], how)
 
 
@@ -73,7 +73,7 @@ def send_to(word: str, run: Run) -> None:
 
 def keeper_and_all(run: Run) -> None:
     """The keeper too: only then the directory and the cgroups may stay, until the next run."""
-    run.kill(run.find("nginx_tune.lab.keeper"), signal.SIGKILL)
+    run.kill(run.find("nginx_tune.nginx.lab.keeper"), signal.SIGKILL)
     run.kill([run.process.pid], signal.SIGKILL)
 
 
@@ -128,7 +128,7 @@ def _robbed() -> Iterator[Ending]:
     words = {
         "the process inside": "nginx_tune.experiment.inside",
         "the namespaces": "unshare",
-        "the keeper": "nginx_tune.lab.keeper",
+        "the keeper": "nginx_tune.nginx.lab.keeper",
         "nginx": "nginx: master",
         "the load probe": "nginx-tune-probe",
     }

@@ -12,8 +12,8 @@ from test_topologies import serving
 
 from nginx_tune.documents.lab import Lab, LabEvents, LabOrigin
 from nginx_tune.errors import UsageError
-from nginx_tune.lab.check import check_lab
-from nginx_tune.lab.event_text import LEAST_EVENT_BYTES, EventText
+from nginx_tune.nginx.lab.check import check_lab
+from nginx_tune.nginx.lab.event_text import LEAST_EVENT_BYTES, EventText
 
 EVENTS = LabEvents(per_second=100.0, event_bytes=200, count=20)
 

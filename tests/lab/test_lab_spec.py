@@ -30,11 +30,11 @@ from nginx_tune.documents.facts import (
 )
 from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.lab.building import contents_of
-from nginx_tune.lab.kinds import settle_kinds
-from nginx_tune.lab.model_disk import predict_curve, predict_knee, predict_plateau
-from nginx_tune.lab.model_scale import model_of_curve, scale_lab
-from nginx_tune.lab.spec import Shape, plan_of_class, plan_of_facts, plan_of_tables
+from nginx_tune.nginx.lab.building import contents_of
+from nginx_tune.nginx.lab.kinds import settle_kinds
+from nginx_tune.nginx.lab.model_disk import predict_curve, predict_knee, predict_plateau
+from nginx_tune.nginx.lab.model_scale import model_of_curve, scale_lab
+from nginx_tune.nginx.lab.spec import Shape, plan_of_class, plan_of_facts, plan_of_tables
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB, GIB = 1 << 20, 1 << 30

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab import images
-from nginx_tune.lab.images import Contents, obtain_image
-from nginx_tune.lab.lifetime import start_time
+from nginx_tune.nginx.lab import images
+from nginx_tune.nginx.lab.images import Contents, obtain_image
+from nginx_tune.nginx.lab.lifetime import start_time
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

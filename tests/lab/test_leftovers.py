@@ -15,10 +15,10 @@ import pytest
 from twins import twin
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab import leftovers
-from nginx_tune.lab.keeper import Keeper
-from nginx_tune.lab.leftovers import find_labs, make_directory, write_mark
-from nginx_tune.lab.lifetime import start_time
+from nginx_tune.nginx.lab import leftovers
+from nginx_tune.nginx.lab.keeper import Keeper
+from nginx_tune.nginx.lab.leftovers import find_labs, make_directory, write_mark
+from nginx_tune.nginx.lab.lifetime import start_time
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -179,7 +179,10 @@ def test_a_lab_of_another_process_namespace_is_left_alone(tmp_path: Path) -> Non
     directory = tmp_path / "nginx-tune-lab-x"
     directory.mkdir()
     write_mark(directory, "x")
-    sweep = "from nginx_tune.lab.leftovers import find_labs, sweep; sweep(); print(find_labs()[0])"
+    sweep = (
+        "from nginx_tune.nginx.lab.leftovers import find_labs, sweep\n"
+        "sweep(); print(find_labs()[0])"
+    )
     run = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", sweep],
         capture_output=True,

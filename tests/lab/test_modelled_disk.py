@@ -20,19 +20,19 @@ from loop_disks import MIB, make_data, run_fio
 
 from nginx_tune.documents.curve import Curve
 from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.inspect.disk_curve import curve_of
-from nginx_tune.inspect.disk_run import plan_disk
-from nginx_tune.inspect.disks import run_disk_probe
-from nginx_tune.lab.dirty import BDI, lift_dirty_limit, limit_dirty
-from nginx_tune.lab.disks import run_tool
-from nginx_tune.lab.loops import Loop
-from nginx_tune.lab.model_disk import (
+from nginx_tune.nginx.lab.dirty import BDI, lift_dirty_limit, limit_dirty
+from nginx_tune.nginx.lab.disks import run_tool
+from nginx_tune.nginx.lab.loops import Loop
+from nginx_tune.nginx.lab.model_disk import (
     predict_knee,
     predict_latency_seconds,
     predict_plateau,
     predict_reads_per_second,
 )
-from nginx_tune.lab.modelled import ModelledFile
+from nginx_tune.nginx.lab.modelled import ModelledFile
+from nginx_tune.observe.inspect.disk_curve import curve_of
+from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.observe.inspect.disks import run_disk_probe
 
 pytestmark = pytest.mark.needs("root", "loop", "fuse")
 
@@ -236,8 +236,8 @@ HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
 from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.lab.loops import Loop
-from nginx_tune.lab.modelled import ModelledFile
+from nginx_tune.nginx.lab.loops import Loop
+from nginx_tune.nginx.lab.modelled import ModelledFile
 
 image, point, mount = map(Path, sys.argv[1:])
 model = DiskModel(read_seconds=0.001, channels=4, bytes_per_second=1e8)

@@ -21,19 +21,19 @@ from nginx_tune.documents.lab import Lab, LabDisk, LabLink, LabOrigin
 from nginx_tune.documents.loadplan import LoadPlan, Target, Tls
 from nginx_tune.documents.site import Site
 from nginx_tune.experiment.session import place_plan, place_site
-from nginx_tune.lab import tcp
-from nginx_tune.lab.certificate import make_certificate
-from nginx_tune.lab.environment import Placement
-from nginx_tune.lab.origin import OriginRequest, origin_objects
-from nginx_tune.lab.walls import unshare_command
+from nginx_tune.nginx.lab import tcp
+from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.environment import Placement
+from nginx_tune.nginx.lab.origin import OriginRequest, origin_objects
+from nginx_tune.nginx.lab.walls import unshare_command
 
 LINK = """
 import json, socket, sys, threading, time
 import msgspec
 from nginx_tune.documents.lab import Lab, LabLink
-from nginx_tune.lab.topology import Topology
-from nginx_tune.lab.mounts import raise_loopback
-from nginx_tune.lab.tcp import read_tcp, set_tcp
+from nginx_tune.nginx.lab.topology import Topology
+from nginx_tune.nginx.lab.mounts import raise_loopback
+from nginx_tune.nginx.lab.tcp import read_tcp, set_tcp
 from pathlib import Path
 raise_loopback()
 wanted = {"net.ipv4.tcp_congestion_control": "none", "net.ipv4.tcp_wmem": "4096 16384 999424"}
@@ -101,7 +101,7 @@ def test_a_delay_is_kept_or_the_kernel_lacks_it() -> None:
 def serving(origin: LabOrigin) -> Iterator[int]:
     request = OriginRequest(address="127.0.0.1", origin=origin, seed=1)
     with subprocess.Popen(
-        [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request)],
+        [sys.executable, "-m", "nginx_tune.nginx.lab.origin", msgspec.json.encode(request)],
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None

@@ -13,13 +13,18 @@ import msgspec
 import pytest
 
 from nginx_tune.documents.lab import UPLOADS_PATH, LabOrigin
-from nginx_tune.lab.origin import OriginRequest
+from nginx_tune.nginx.lab.origin import OriginRequest
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     request = OriginRequest(address="127.0.0.1", origin=LabOrigin(), seed=1)
-    argv = [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request).decode()]
+    argv = [
+        sys.executable,
+        "-m",
+        "nginx_tune.nginx.lab.origin",
+        msgspec.json.encode(request).decode(),
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

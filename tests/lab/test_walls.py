@@ -22,9 +22,9 @@ from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
-from nginx_tune.lab.building import contents_of
-from nginx_tune.lab.images import cache_directory, remove_image
-from nginx_tune.lab.walls import Walls
+from nginx_tune.nginx.lab.building import contents_of
+from nginx_tune.nginx.lab.images import cache_directory, remove_image
+from nginx_tune.nginx.lab.walls import Walls
 
 NAME = f"disk{own_name()}"
 MOUNT = f"/srv/{NAME}"
@@ -124,7 +124,7 @@ def test_an_error_inside_is_raised_outside_with_its_words() -> None:
 HOLD = """
 import sys, time, msgspec
 from nginx_tune.documents.lab import Lab
-from nginx_tune.lab.walls import Walls
+from nginx_tune.nginx.lab.walls import Walls
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 lab = msgspec.json.decode(sys.argv[1], type=Lab)

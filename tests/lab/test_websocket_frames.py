@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tiers import dice
 
-from nginx_tune.lab.stub_server import Echo
-from nginx_tune.lab.websocket_frames import (
+from nginx_tune.nginx.lab.stub_server import Echo
+from nginx_tune.nginx.lab.websocket_frames import (
     BINARY,
     CLOSE,
     PING,

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from nginx_tune.documents.loadplan import Arrivals, Http3, Target
 from nginx_tune.errors import UndecidedError
-from nginx_tune.load.classes import ServedFile, default_classes, plan_load
+from nginx_tune.measure.load.classes import ServedFile, default_classes, plan_load
 
 FILES = [ServedFile(f"/f{index}", 100 + index) for index in range(4)]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
-from nginx_tune.model.cache import curve_classes, hit_ratio, zipf_classes
+from nginx_tune.decide.model.cache import curve_classes, hit_ratio, zipf_classes
 
 
 def simulate_lru(objects: int, exponent: float, capacity: int, requests: int) -> float:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from test_model_blocking import LAB, SOURCE
 
-from nginx_tune.model.blocking import predict
-from nginx_tune.model.ceiling import find_ceiling
-from nginx_tune.model.inputs import BlockingInputs
+from nginx_tune.decide.model.blocking import predict
+from nginx_tune.decide.model.ceiling import find_ceiling
+from nginx_tune.decide.model.inputs import BlockingInputs
 
 
 def bound(inputs: BlockingInputs) -> tuple[str, float]:

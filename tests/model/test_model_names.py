@@ -10,10 +10,10 @@ import pytest
 from rows import each_row
 from test_model_simulated import MEBIBYTE, inputs
 
-from nginx_tune.model.cache import PopularityClass, cold_overlap, zipf_classes
-from nginx_tune.model.disk import ModelDisk
-from nginx_tune.model.inputs import BlockingInputs, CacheAge, usable_objects
-from nginx_tune.model.names import (
+from nginx_tune.decide.model.cache import PopularityClass, cold_overlap, zipf_classes
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, usable_objects
+from nginx_tune.decide.model.names import (
     cold_name_ratio,
     least_name_reads,
     name_reads,

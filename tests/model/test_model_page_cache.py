@@ -10,9 +10,9 @@ from page_cache import LinuxLists, Lru, hits
 from rows import each_row
 from tiers import draws
 
-from nginx_tune.model.cache import hit_ratio_after, page_cache_hit_ratio, zipf_classes
-from nginx_tune.model.disk import TYPICAL
-from nginx_tune.model.inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
+from nginx_tune.decide.model.cache import hit_ratio_after, page_cache_hit_ratio, zipf_classes
+from nginx_tune.decide.model.disk import TYPICAL
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
 
 PAGE = 4096
 DRAWN = draws(20, 40)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
-from nginx_tune.model.pool import (
+from nginx_tune.decide.model.pool import (
     MAX_THREADS,
     PoolLoad,
     PoolSize,

@@ -7,11 +7,11 @@ from rows import each_row
 from simulation import Action, Clock, Station, divided, gamma, poisson
 from tiers import draws
 
-from nginx_tune.model.blocking import predict
-from nginx_tune.model.cache import zipf_classes
-from nginx_tune.model.disk import ModelDisk
-from nginx_tune.model.inputs import BlockingInputs
-from nginx_tune.model.protocol import ReadPath, read_path
+from nginx_tune.decide.model.blocking import predict
+from nginx_tune.decide.model.cache import zipf_classes
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.model.inputs import BlockingInputs
+from nginx_tune.decide.model.protocol import ReadPath, read_path
 
 MEBIBYTE = 1 << 20
 

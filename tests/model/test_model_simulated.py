@@ -11,15 +11,15 @@ from rows import each_row
 from simulation import Clock, Station, divided, gamma, mean, poisson, quantile
 from tiers import draws
 
-from nginx_tune.model.blocking import predict, predict_measured
-from nginx_tune.model.cache import (
+from nginx_tune.decide.model.blocking import predict, predict_measured
+from nginx_tune.decide.model.cache import (
     curve_classes,
     hit_ratio,
     zipf_classes,
 )
-from nginx_tune.model.ceiling import find_ceiling
-from nginx_tune.model.disk import ModelDisk, disks_together
-from nginx_tune.model.inputs import BlockingInputs
+from nginx_tune.decide.model.ceiling import find_ceiling
+from nginx_tune.decide.model.disk import ModelDisk, disks_together
+from nginx_tune.decide.model.inputs import BlockingInputs
 
 MEBIBYTE = 1 << 20
 

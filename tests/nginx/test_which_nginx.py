@@ -367,7 +367,7 @@ BY_MODULE = [
     ("ancestor", "environment", "is_ours"),
     [
         pytest.param(SHELL, {"NGINX_TUNE_LAB": "1-a"}, True, id="mark"),
-        pytest.param([*BY_MODULE, "nginx_tune.lab.inside"], {}, True, id="command line"),
+        pytest.param([*BY_MODULE, "nginx_tune.nginx.lab.inside"], {}, True, id="command line"),
         pytest.param(SHELL, {"NGINX_TUNE_LABEL": "1"}, False, id="another variable"),
         pytest.param([*BY_MODULE, "other.module"], {}, False, id="another module"),
     ],

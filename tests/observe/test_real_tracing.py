@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from nginx_tune.observe.window.turns import loop_turn_of
 from tiers import dice
 
 from nginx_tune.host.door import Missing
@@ -28,7 +29,6 @@ from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.loop_turns import Means, start_tracing
 from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
 from nginx_tune.observe.tracefs import PREFIX, TraceFs, TraceInstance, open_tracefs, sweep_tracing
-from nginx_tune.window.turns import loop_turn_of
 
 # As root: whoever starts pytest next takes others' rights to its temporary directory away.
 CONF = """\

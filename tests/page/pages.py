@@ -31,8 +31,8 @@ from nginx_tune.documents.scenario import ArmText, ClaimResult, PredictionResult
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.documents.workload import LocationShare, LogSummary, Rejected, Traffic, Workload
-from nginx_tune.prove.tally import latency_of
-from nginx_tune.prove.verdict import judge
+from nginx_tune.measure.proof.tally import latency_of
+from nginx_tune.measure.proof.verdict import judge
 
 RATE = "hot.requests_per_second"
 

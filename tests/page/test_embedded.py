@@ -12,8 +12,8 @@ import pytest
 from rows import each_row
 
 from nginx_tune.errors import UsageError
-from nginx_tune.page import embedded
-from nginx_tune.page.embedded import embed, embedded_documents
+from nginx_tune.report.page import embedded
+from nginx_tune.report.page.embedded import embed, embedded_documents
 
 
 def packed(data: bytes) -> str:

@@ -32,17 +32,17 @@ from nginx_tune.documents.run import Run
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
-from nginx_tune.page.embedded import embedded_documents
-from nginx_tune.page.plot.axis import LogAxis
-from nginx_tune.page.plot.curves import CurvePlot
-from nginx_tune.page.plot.disk import disk_plots
-from nginx_tune.page.plot.quantiles import quantile_plots
-from nginx_tune.page.plot.ratios import metrics_plot
-from nginx_tune.page.plot.seconds import loop_plot, seconds_plots
-from nginx_tune.page.plot.workers import SharesPlot, workers_plots
-from nginx_tune.page.render import render_page, render_report_markdown
-from nginx_tune.page.sections import section_of
-from nginx_tune.prove.histogram import decode_histogram, merge_histograms
+from nginx_tune.measure.proof.histogram import decode_histogram, merge_histograms
+from nginx_tune.report.page.embedded import embedded_documents
+from nginx_tune.report.page.plot.axis import LogAxis
+from nginx_tune.report.page.plot.curves import CurvePlot
+from nginx_tune.report.page.plot.disk import disk_plots
+from nginx_tune.report.page.plot.quantiles import quantile_plots
+from nginx_tune.report.page.plot.ratios import metrics_plot
+from nginx_tune.report.page.plot.seconds import loop_plot, seconds_plots
+from nginx_tune.report.page.plot.workers import SharesPlot, workers_plots
+from nginx_tune.report.page.render import render_page, render_report_markdown
+from nginx_tune.report.page.sections import section_of
 from nginx_tune.report.text import seconds_text
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

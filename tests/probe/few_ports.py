@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -26,14 +26,14 @@ from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Stripe
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.load.probe import find_probe, run_probe
-from nginx_tune.prove.blocks import Blocks, Pair
-from nginx_tune.prove.expression import parse_expression
-from nginx_tune.prove.gates import answer_expression
-from nginx_tune.prove.histogram import decode_histogram
-from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs
-from nginx_tune.prove.imbalance import with_imbalance
-from nginx_tune.prove.merge import HostMeasurement, merge_measurements
+from nginx_tune.measure.load.probe import find_probe, run_probe
+from nginx_tune.measure.proof.blocks import Blocks, Pair
+from nginx_tune.measure.proof.expression import parse_expression
+from nginx_tune.measure.proof.gates import answer_expression
+from nginx_tune.measure.proof.histogram import decode_histogram
+from nginx_tune.measure.proof.histogram_log import LogFile, merge_histogram_logs
+from nginx_tune.measure.proof.imbalance import with_imbalance
+from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements
 from nginx_tune.report.measurement import render_measurement
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

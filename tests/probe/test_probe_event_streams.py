@@ -16,10 +16,10 @@ from test_probe_http3 import listening as listening_quic
 from nginx_tune.documents.lab import LabEvents, LabOrigin
 from nginx_tune.documents.loadplan import Arrivals, EventStream, Http2, Http3, LoadPlan, Tls
 from nginx_tune.documents.measured_class import EventStreams
-from nginx_tune.lab.certificate import make_certificate
-from nginx_tune.lab.event_text import LAST, STAMP
-from nginx_tune.lab.origin import OriginRequest
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
+from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.event_text import LAST, STAMP
+from nginx_tune.nginx.lab.origin import OriginRequest
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,7 +32,12 @@ USERS = 8
 @pytest.fixture
 def origin_port() -> Iterator[int]:
     request = OriginRequest(address="127.0.0.1", origin=LabOrigin(events=EVENTS), seed=1)
-    argv = [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request).decode()]
+    argv = [
+        sys.executable,
+        "-m",
+        "nginx_tune.nginx.lab.origin",
+        msgspec.json.encode(request).decode(),
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         with contextlib.ExitStack() as stack:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 from far_link import OWN, PEER, Counts, Link, over
+from nginx_tune.observe.window.waiting import plan_round_trips
 from probe_loads import SIZES, Nginx, load_plan
 from test_probe_http3 import Quic, closed, listening, over_http3
 
@@ -26,9 +27,8 @@ from nginx_tune.documents.loadplan import (
 )
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.host.door import Missing
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
-from nginx_tune.window.waiting import plan_round_trips
 
 T = TypeVar("T")
 

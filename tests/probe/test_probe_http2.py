@@ -31,8 +31,8 @@ from truth import assert_stop_is_seen, stopped_once
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Paths, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.errors import UsageError
-from nginx_tune.load.probe import run_probe
-from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.measure.load.probe import run_probe
+from nginx_tune.measure.proof.histogram import decode_histogram
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

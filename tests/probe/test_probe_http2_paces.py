@@ -16,8 +16,8 @@ from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Priority
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.load.families import family_faults
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.families import family_faults
+from nginx_tune.measure.load.probe import run_probe
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

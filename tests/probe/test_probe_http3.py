@@ -27,7 +27,7 @@ from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, LoadClass, Pat
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

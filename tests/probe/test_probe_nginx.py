@@ -11,7 +11,7 @@ from probe_loads import Nginx, StartNginx, load_class, load_plan
 
 from nginx_tune.documents.loadplan import Arrivals, Paths, Permit, Target
 from nginx_tune.errors import UsageError
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 

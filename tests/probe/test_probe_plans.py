@@ -30,10 +30,10 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.load.asked_paths import find_files, read_paths
-from nginx_tune.load.one_class import Keepalive, Load, OfferedRate, plan_load
-from nginx_tune.load.rate import plan_at_rate
-from nginx_tune.load.target import resolve_url
+from nginx_tune.measure.load.asked_paths import find_files, read_paths
+from nginx_tune.measure.load.one_class import Keepalive, Load, OfferedRate, plan_load
+from nginx_tune.measure.load.rate import plan_at_rate
+from nginx_tune.measure.load.target import resolve_url
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

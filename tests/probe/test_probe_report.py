@@ -25,16 +25,16 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.errors import UsageError
-from nginx_tune.load.bounds import plan_within
-from nginx_tune.load.one_class import OfferedRate, default_threads
-from nginx_tune.prove.hidden_stalls import hidden_stall
-from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
+from nginx_tune.measure.load.bounds import plan_within
+from nginx_tune.measure.load.one_class import OfferedRate, default_threads
+from nginx_tune.measure.proof.hidden_stalls import hidden_stall
+from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.report.capacity import capacity_screen
 from nginx_tune.report.load_words import describe_load
 from nginx_tune.report.measurement import measured_screen, render_measurement
 from nginx_tune.report.measurement_parts import shape_of
 from nginx_tune.report.screen import plain_text
-from nginx_tune.terminal.writer import lay_out
+from nginx_tune.report.terminal.writer import lay_out
 
 
 def test_no_unit_has_a_thousand_of_it() -> None:

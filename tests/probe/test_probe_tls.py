@@ -16,7 +16,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import LoadPlan, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.report.measurement import render_measurement
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

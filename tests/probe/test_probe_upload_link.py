@@ -30,9 +30,9 @@ from nginx_tune.documents.loadplan import (
     Upload,
 )
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.lab.link import _CLIENT_END, SERVER_ADDRESS, ClientSide, Namespace
-from nginx_tune.lab.origin import OriginRequest
-from nginx_tune.load.probe import find_probe
+from nginx_tune.measure.load.probe import find_probe
+from nginx_tune.nginx.lab.link import _CLIENT_END, SERVER_ADDRESS, ClientSide, Namespace
+from nginx_tune.nginx.lab.origin import OriginRequest
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe")
 
@@ -79,7 +79,7 @@ def nginx_at(ends: Ends, directory: Path, env: dict[str, str]) -> Iterator[None]
     """nginx at the other end, in front of the origin that counts."""
     request = OriginRequest(address="127.0.0.1", origin=LabOrigin(delay_seconds=0.001), seed=1)
     text = msgspec.json.encode(request).decode()
-    argv = [sys.executable, "-m", "nginx_tune.lab.origin", text]
+    argv = [sys.executable, "-m", "nginx_tune.nginx.lab.origin", text]
     with started(ends.servers, argv, env) as port:
         paths = "".join(
             f"{name}_temp_path {directory}/{name};"

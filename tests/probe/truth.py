@@ -16,7 +16,7 @@ from typing import Any
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.measure.proof.histogram import decode_histogram
 
 SERVER = Path(__file__).with_name("ground_truth.py")
 

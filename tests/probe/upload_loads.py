@@ -22,9 +22,9 @@ from nginx_tune.documents.loadplan import (
     Upload,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement, Uploads
-from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, new_mark
-from nginx_tune.lab.origin import OriginRequest
-from nginx_tune.load.probe import run_probe
+from nginx_tune.measure.load.probe import run_probe
+from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK, new_mark
+from nginx_tune.nginx.lab.origin import OriginRequest
 
 SERVER = Path(__file__).parent / "upload_server.py"
 LATE_READER = Path(__file__).parent / "http2_late_reader.py"
@@ -55,7 +55,12 @@ def listening(
 def counting_origin() -> Iterator[int]:
     """The lab's origin, as a lab starts it: its port."""
     request = OriginRequest(address="127.0.0.1", origin=LabOrigin(), seed=1)
-    argv = [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request).decode()]
+    argv = [
+        sys.executable,
+        "-m",
+        "nginx_tune.nginx.lab.origin",
+        msgspec.json.encode(request).decode(),
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=MARKED) as process:
         try:
             assert process.stdout is not None

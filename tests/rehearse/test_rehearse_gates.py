@@ -18,10 +18,10 @@ from nginx_tune.documents.rehearsal import (
 )
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
-from nginx_tune.prove.histogram_log import LogFile
-from nginx_tune.prove.phases import split_phases
-from nginx_tune.prove.rehearsal import (
+from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
+from nginx_tune.measure.proof.histogram_log import LogFile
+from nginx_tune.measure.proof.phases import split_phases
+from nginx_tune.measure.proof.rehearsal import (
     check_rehearsal_gates,
     judge_rehearsal,
     lasting_failures,

@@ -9,10 +9,10 @@ from subprocess import CompletedProcess
 
 from rows import each_row
 
-from nginx_tune.prove.expression import parse_expression
-from nginx_tune.prove.gates import check_expressions
-from nginx_tune.prove.latency import STATISTICS
-from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric, metric_names
+from nginx_tune.measure.proof.expression import parse_expression
+from nginx_tune.measure.proof.gates import check_expressions
+from nginx_tune.measure.proof.latency import STATISTICS
+from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric, metric_names
 from nginx_tune.report.metric_page import render_metric_markdown, render_metric_text
 from nginx_tune.report.metric_pages import MetricPage, find_metric_page, metric_pages
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment, MetricVerdict
-from nginx_tune.prove.blocks import Pair
-from nginx_tune.prove.cost import _extremes
+from nginx_tune.measure.proof.blocks import Pair
+from nginx_tune.measure.proof.cost import _extremes
 from nginx_tune.report.measurement import render_measurement
 from nginx_tune.report.quantities import ratio_text
 from nginx_tune.report.scenario import render_scenario_run
 from nginx_tune.report.verdict import settles_text, verdict_sentence
-from tests.prove.test_prove_reports import RUN, UNSETTLED, VERDICTS
+from tests.proof.test_prove_reports import RUN, UNSETTLED, VERDICTS
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 

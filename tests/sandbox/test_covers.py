@@ -19,7 +19,7 @@ from nginx_tune.sandbox.covers import open_below, open_files
 PRELUDE = """
 import json, os, sys
 from pathlib import Path
-from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.enclosure import Enclosure
 lab, host = map(Path, sys.argv[1:])
 enclosure = Enclosure()
 enclosure.begin(lab)

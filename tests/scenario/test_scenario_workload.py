@@ -7,15 +7,15 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from nginx_tune.decide.model.cache import curve_classes, hit_ratio, zipf_classes
 from nginx_tune.documents.facts import Dataset, Facts, Sizes
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import Popularity
-from nginx_tune.load.classes import ServedFile, plan_load
-from nginx_tune.model.cache import curve_classes, hit_ratio, zipf_classes
-from nginx_tune.scenario.popularity import declare_popularity
-from nginx_tune.scenario.workload import plan_workload
+from nginx_tune.experiment.scenario.popularity import declare_popularity
+from nginx_tune.experiment.scenario.workload import plan_workload
+from nginx_tune.measure.load.classes import ServedFile, plan_load
 
 LAB = Lab(
     name="hdd",

@@ -17,8 +17,8 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ScenarioRun
-from nginx_tune.prove.gates import check_expressions
-from nginx_tune.scenario.files import list_scenarios
+from nginx_tune.experiment.scenario.files import list_scenarios
+from nginx_tune.measure.proof.gates import check_expressions
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -21,8 +21,8 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.redact import redact
 from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.subject.configuration import read_configuration
-from nginx_tune.terminal.saying import shown_line
+from nginx_tune.nginx.configuration import read_configuration
+from nginx_tune.report.terminal.saying import shown_line
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 PACKAGE = Path(__file__).resolve().parents[2] / "nginx_tune"
@@ -174,12 +174,16 @@ def test_lines_that_hold_none_stay(text: str) -> None:
     assert shown_line(text) == text
 
 
-_SAYS = {"terminal/saying.py", "terminal/progress.py", "host/collect_command.py"}
+_SAYS = {"report/terminal/saying.py", "report/terminal/progress.py", "host/collect_command.py"}
 _MAKERS = {
     "Finding": {"audit/engine.py"},
     "NginxTest": {"experiment/trial.py"},
-    "ArmText": {"validate/validation.py", "scenario/run.py", "emit/arms.py"},
-    "Capture": {"inspect/inspection.py"},
+    "ArmText": {
+        "experiment/validate/validation.py",
+        "experiment/scenario/run.py",
+        "change/generate/arms.py",
+    },
+    "Capture": {"observe/inspect/inspection.py"},
 }
 _RAW = {"audit/rules/ob_no_status.py", "conf/quoted.py"}
 

@@ -24,12 +24,12 @@ from nginx_tune.documents.run import Run, RunComparison, Runs
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.prove.interim import alpha_of
-from nginx_tune.prove.rejudge import rejudge
-from nginx_tune.prove.tally import latency_of
-from nginx_tune.prove.verdict import judge
-from nginx_tune.store import runs
-from nginx_tune.store.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.experiment import runs
+from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.measure.proof.interim import alpha_of
+from nginx_tune.measure.proof.rejudge import rejudge
+from nginx_tune.measure.proof.tally import latency_of
+from nginx_tune.measure.proof.verdict import judge
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"

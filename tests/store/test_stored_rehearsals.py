@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from nginx_tune.documents.rehearsal import Phase, Rehearsal, Turnover
-from nginx_tune.prove.rehearsal import worst_outcome
-from nginx_tune.store.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.measure.proof.rehearsal import worst_outcome
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 THERE = Turnover(

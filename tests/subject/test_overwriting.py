@@ -10,7 +10,7 @@ import pytest
 from rows import each_row
 
 from nginx_tune.errors import UsageError
-from nginx_tune.subject.overwriting import refuse_in_tree
+from nginx_tune.nginx.overwriting import refuse_in_tree
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

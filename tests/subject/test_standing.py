@@ -9,15 +9,15 @@ import pytest
 from rows import each_row
 from situations import host, load, nginx, site
 
+from nginx_tune.change.generate import emit_decided
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Unknown
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.emit import emit_decided
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.subject.standing import standing_in, with_standing
+from nginx_tune.nginx.standing import standing_in, with_standing
 
 MAIN = """\
 user www-data staff;

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from nginx_tune.errors import UsageError
-from nginx_tune.terminal import output
+from nginx_tune.report.terminal import output
 
 Run = Callable[..., "CompletedProcess[str]"]
 CONF = Path(__file__).resolve().parents[1] / "conf" / "valid" / "one-line.conf"

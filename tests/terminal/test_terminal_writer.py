@@ -14,9 +14,9 @@ from rows import each_row
 
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Line, Screen, Table, markdown, plain_text
+from nginx_tune.report.terminal.writer import lay_out
 from nginx_tune.report.verdict import verdict_screen
-from nginx_tune.terminal.writer import lay_out
-from tests.prove.test_prove_reports import RUN, VERDICTS
+from tests.proof.test_prove_reports import RUN, VERDICTS
 
 GOLDEN = Path(__file__).parent / "golden"
 SCREENS = {"scenario-run": scenario_screen(RUN)} | {

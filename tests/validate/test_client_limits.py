@@ -9,7 +9,7 @@ from rows import each_row
 
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
-from nginx_tune.validate.client_limits import ClientLimits
+from nginx_tune.experiment.validate.client_limits import ClientLimits
 
 ZONE = "limit_req_zone $binary_remote_addr zone=r:1m rate=10r/s;"
 AT = Target(address="127.0.0.1", port=80, host="a.test")

@@ -8,7 +8,7 @@ from tiers import REPEAT, dice, draws
 
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.experiment.operations import Response
-from nginx_tune.validate.lost import (
+from nginx_tune.experiment.validate.lost import (
     Kind,
     is_loaded,
     lost_answer,

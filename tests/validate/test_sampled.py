@@ -8,14 +8,14 @@ from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.experiment.operations import Response
-from nginx_tune.load.classes import ServedFile
-from nginx_tune.validate.sampled import (
+from nginx_tune.experiment.validate.sampled import (
     _STUB_DIGEST,
     Batch,
     batches_of,
     settle,
     with_typical_first,
 )
+from nginx_tune.measure.load.classes import ServedFile
 
 STUB = Response(status=200, length_bytes=2048, digest=_STUB_DIGEST)
 

@@ -20,12 +20,9 @@ from nginx_tune.experiment.target import (
     target_of,
     why_not_asked,
 )
-from nginx_tune.experiment.worker_header import with_worker_header
-from nginx_tune.lab.stub_server import RESOLVED, resolve
-from nginx_tune.load.classes import ServedFile, plan_load
-from nginx_tune.validate.asks import Ask, Asks, CommonAsks, common_asks, plan_asks
-from nginx_tune.validate.outgoing import plan_outgoing, unspoken
-from nginx_tune.validate.site_load import (
+from nginx_tune.experiment.validate.asks import Ask, Asks, CommonAsks, common_asks, plan_asks
+from nginx_tune.experiment.validate.outgoing import plan_outgoing, unspoken
+from nginx_tune.experiment.validate.site_load import (
     at_listeners,
     class_names,
     default_load,
@@ -35,7 +32,10 @@ from nginx_tune.validate.site_load import (
     protocol_note,
     replay_load,
 )
-from nginx_tune.validate.successors import find_successors
+from nginx_tune.experiment.validate.successors import find_successors
+from nginx_tune.experiment.worker_header import with_worker_header
+from nginx_tune.measure.load.classes import ServedFile, plan_load
+from nginx_tune.nginx.lab.stub_server import RESOLVED, resolve
 
 
 class Files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from test_site_plans import tree_of
 
-from nginx_tune.validate.successors import find_successors
+from nginx_tune.experiment.validate.successors import find_successors
 
 A = "server { listen 80; server_name a.test; root /a; }"
 B = "server { listen 80; server_name b.test; location / { proxy_pass http://b; } }"

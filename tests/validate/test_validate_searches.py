@@ -21,8 +21,8 @@ from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.objective import search_arms
 from nginx_tune.experiment.sequential import Deadline, Looking
 from nginx_tune.experiment.session import Session
-from nginx_tune.load.classes import ServedFile, default_classes, for_seconds, plan_load
-from nginx_tune.validate.site_load import with_further
+from nginx_tune.experiment.validate.site_load import with_further
+from nginx_tune.measure.load.classes import ServedFile, default_classes, for_seconds, plan_load
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"

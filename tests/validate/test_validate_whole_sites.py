@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from twins import twin
 
-from nginx_tune.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.certificate import make_certificate
 from nginx_tune.nginx.matrix import find_series
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

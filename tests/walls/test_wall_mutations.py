@@ -39,7 +39,7 @@ class Wall(NamedTuple):
     """Whether the configuration names a socket, so that nginx may open such."""
 
 
-LAUNCH, ROOT_FILE, MOUNTS = "sandbox/launch.py", "sandbox/root.py", "lab/mounts.py"
+LAUNCH, ROOT_FILE, MOUNTS = "sandbox/launch.py", "sandbox/root.py", "nginx/lab/mounts.py"
 NO_FILTER = (LAUNCH, "calls.install_filter(program, listens=listens)", "0")
 NO_LANDLOCK = (LAUNCH, "restrict_writes(writable, files)", "pass")
 NO_READ_ONLY = (ROOT_FILE, "read_only=not place.writable", "read_only=False")
@@ -63,7 +63,7 @@ MUTATIONS = [
         refuses="the sandbox cannot be made",
     ),
     Wall("new root", ((LAUNCH, "build_root(self._prepared.plan)", "pass"),), ("see_hidden",)),
-    Wall("network", (("lab/walls.py", '"--net", ', ""),), changes="packet: "),
+    Wall("network", (("nginx/lab/walls.py", '"--net", ', ""),), changes="packet: "),
     Wall("process namespace", ((LAUNCH, "    | calls.CLONE_NEWPID\n", ""),), ("see_processes",)),
     Wall("Landlock", (NO_LANDLOCK,), ("write_pipe",), changes="heard"),
     Wall(
@@ -101,14 +101,14 @@ MUTATIONS = [
     ),
     Wall(
         "both namespaces of shared memory and the filter before them",
-        (NO_IPC, ("lab/walls.py", '"--ipc", ', ""), NO_FILTER),
+        (NO_IPC, ("nginx/lab/walls.py", '"--ipc", ', ""), NO_FILTER),
         ("shared_memory",),
         changes="shared memory",
     ),
 ]
 
 BELTS = [
-    Wall("both namespaces of shared memory", (NO_IPC, ("lab/walls.py", '"--ipc", ', ""))),
+    Wall("both namespaces of shared memory", (NO_IPC, ("nginx/lab/walls.py", '"--ipc", ', ""))),
     Wall("read-only mounts", (NO_READ_ONLY,)),
     Wall("the seal of what is mounted", (NO_SEAL,), how="request", worker="root"),
     Wall(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "stream-module
 UNANSWERED = 3
 """Datagrams that are sent on to where nothing may answer."""
 LEAST = 90
-NO_NETWORK = ("lab/walls.py", '"--net", ', "")
+NO_NETWORK = ("nginx/lab/walls.py", '"--net", ', "")
 
 
 def serve(package: Path, user: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import struct
 import sys
 from pathlib import Path
 
-from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.enclosure import Enclosure
 from nginx_tune.sandbox import kernel_calls as calls
 from nginx_tune.sandbox.covers import Covers
 from nginx_tune.sandbox.places import settle

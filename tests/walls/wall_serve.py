@@ -17,13 +17,13 @@ from nginx_tune.cli.trees import read_configuration
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Question
 from nginx_tune.experiment.site_files import has_files
+from nginx_tune.experiment.validate.entries import SiteFiles
+from nginx_tune.experiment.validate.site import read_site
+from nginx_tune.experiment.validate.site_load import default_load
+from nginx_tune.experiment.validate.stage import open_stage
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.walls import Walls
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.validate.entries import SiteFiles
-from nginx_tune.validate.site import read_site
-from nginx_tune.validate.site_load import default_load
-from nginx_tune.validate.stage import open_stage
+from nginx_tune.nginx.lab.walls import Walls
 
 
 def main(conf: str, binary: str, *urls: str) -> int:

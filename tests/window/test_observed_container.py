@@ -22,7 +22,7 @@ from own_name import own_name
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
-from nginx_tune.lab.cgroups import LabCgroups
+from nginx_tune.nginx.lab.cgroups import LabCgroups
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 

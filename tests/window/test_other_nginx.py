@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from nginx_tune.observe.window.others import with_pointer
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measured_server import ServerMeasurement
@@ -18,7 +19,6 @@ from nginx_tune.documents.observation import Cause, Observation, OtherNginx, bus
 from nginx_tune.nginx.instance import start_instance
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
-from nginx_tune.window.others import with_pointer
 
 CONF = """\
 user root;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from nginx_tune.observe.window.waiting import plan_round_trips
 
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.situation import Situation
@@ -19,7 +20,6 @@ from nginx_tune.observe.waiting import WaitingLook, sort_waiting
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.observation_prometheus import render_observation_prometheus
 from nginx_tune.report.screen import plain_text
-from nginx_tune.window.waiting import plan_round_trips
 
 ESTABLISHED, CLOSE_WAIT = 1, 8
 

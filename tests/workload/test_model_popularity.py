@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.documents.tally import Objects
-from nginx_tune.workload.model_popularity import (
+from nginx_tune.decide.workload.model_popularity import (
     CURVE_SHARES,
     Counted,
     counted_objects,
@@ -14,6 +13,7 @@ from nginx_tune.workload.model_popularity import (
     fewest_requests,
     fit_zipf,
 )
+from nginx_tune.documents.tally import Objects
 
 
 def objects(*sampled: tuple[int, int, int], level: int = 0, **parts: int) -> Objects:

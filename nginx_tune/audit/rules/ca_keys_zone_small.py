@@ -11,9 +11,9 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import GIB, linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE, Cache
+from nginx_tune.decide.model.cache_size import scanned_file_bytes
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
-from nginx_tune.model.cache_size import scanned_file_bytes
 
 SMALLEST_FILE = 4096
 """A cached file takes at least a block of its file system."""

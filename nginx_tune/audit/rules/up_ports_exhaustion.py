@@ -14,9 +14,9 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.upstreams import Pass, is_unix
+from nginx_tune.decide.model.local_ports import FACT, SYSCTL, local_ports
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
-from nginx_tune.model.local_ports import FACT, SYSCTL, local_ports
 
 CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""

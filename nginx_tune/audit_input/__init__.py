@@ -1,1 +1,0 @@
-"""What an audit reads: a tree by name, a dump, a revision, with facts."""

@@ -1,0 +1,1 @@
+"""Changes of a configuration: planned, generated, applied."""

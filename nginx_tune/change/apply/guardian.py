@@ -1,0 +1,175 @@
+"""The process that takes a change back unless it is confirmed: it outlives the session.
+
+Told to end (SIGTERM) it takes the change back first. Its clock is the machine's since its start
+(CLOCK_BOOTTIME), which nobody sets; after a restart of the machine the next start of nginx-tune
+takes an unconfirmed change back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from nginx_tune.change.apply.errors import RefusedError
+from nginx_tune.change.apply.journal import Journal, State, boot_id, boot_seconds
+from nginx_tune.change.apply.model_journal import Awaiting, Kept
+from nginx_tune.change.apply.swap import clear
+from nginx_tune.change.apply.undo import is_abandoned, undo, undo_served
+from nginx_tune.errors import ExitStatus, NginxTuneError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.programs import own_module, start_program
+from nginx_tune.nginx.reload.process import Process, process_of
+
+_MODULE = "nginx_tune.change.apply.guardian"
+_READY = "guardian"
+"""A file with its process id, beside the journal."""
+_POLL_SECONDS = 0.25
+_READY_SECONDS = 20.0
+_PATIENCE_SECONDS = 30.0
+_SYSTEMD = Path("/run/systemd/system")
+
+
+def hand_over(state: State, journal: Journal, seconds: float) -> str:
+    """Start the process that waits, and go; until when it waits, in UTC.
+
+    Errors: OSError, RefusedError when it does not start.
+    """
+    until = boot_seconds() + seconds
+    shown = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+    guardian = _start(own_module(_MODULE, str(state.path), journal.id, repr(until)), journal)
+    text = shown.isoformat(timespec="seconds")
+    journal.append(Awaiting(guardian=guardian, until=text, until_boot_seconds=until))
+    return text
+
+
+def _start(command: list[str], journal: Journal) -> Process:
+    """Start it out of reach of what ends a session: systemd ends a session's whole cgroup."""
+    if _SYSTEMD.is_dir() and os.geteuid() == 0:
+        command = ["systemd-run", "--quiet", "--collect", f"--unit=nginx-tune-{journal.id}",
+                   "--", *command]  # fmt: skip
+    started = start_program(
+        command,
+        is_checked=command[0] == sys.executable,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+    until = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < until:
+        with suppress(OSError, ValueError):
+            guardian = process_of(int((journal.directory / _READY).read_text()))
+            if guardian is not None:
+                started.returncode = 0  # nobody waits for it: it lives on
+                return guardian
+        if started.poll():  # systemd-run itself ends well at once
+            break
+        time.sleep(0.02)
+    started.kill()
+    started.wait()
+    raise RefusedError("the process that would take the change back did not start")
+
+
+def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
+    """Keep a change that waits; one that is kept already is fine.
+
+    Errors: RefusedError when it was taken back meanwhile, or did not wait.
+    """
+    with state.locked(patience_seconds=_PATIENCE_SECONDS):
+        journal = state.find(name)
+        story = journal.read()
+        if story.phase == "kept":
+            return journal, ExitStatus.OK
+        waits = story.deadline
+        if story.phase != "awaiting" or waits is None or story.begin is None:
+            why = f": {story.reason}" if story.reason else ""
+            if story.phase == "stuck":
+                raise RefusedError(
+                    f"change {journal.id} is stuck, it does not wait{why}", hint=journal.ways_out
+                )
+            if not story.is_finished:
+                raise RefusedError(
+                    f"change {journal.id} is unfinished: its process has died",
+                    hint=journal.recovery,
+                )
+            raise RefusedError(f"change {journal.id} is {story.phase}, it does not wait{why}")
+        is_late = boot_seconds() > waits.until_boot_seconds
+        if is_late or story.begin.boot_id != boot_id():
+            undo_served(LiveHost(), journal, "it was not confirmed in time")
+            return journal, ExitStatus.FOUND
+        journal.append(Kept(confirmed=True))
+        clear(story.begin.entries)
+        return journal, ExitStatus.OK
+
+
+def guard(
+    state: State,
+    journal: Journal,
+    until_boot_seconds: float,
+    is_told_to_end: Callable[[], bool] = lambda: False,
+) -> None:
+    """Wait, and take the change back at the end of the time, or when who began it has died.
+
+    Told to end, as at the shutdown of the machine, it takes the change back at once: nobody else
+    would before the next start of nginx-tune.
+    """
+    with journal.held():
+        (journal.directory / _READY).write_text(str(os.getpid()))
+        why = _await_end(journal, until_boot_seconds, is_told_to_end)
+        if not why:
+            return
+        with _alone(state):
+            story = journal.read()
+            if story.phase == "awaiting" or (not story.is_finished and is_abandoned(story)):
+                undo(LiveHost(), journal, why)
+
+
+def _await_end(
+    journal: Journal, until_boot_seconds: float, is_told_to_end: Callable[[], bool]
+) -> str:
+    """Why it is to be taken back here; empty once somebody else has ended it."""
+    while True:
+        story = journal.read()
+        if story.is_finished or story.phase == "stuck":
+            return ""
+        is_orphan = story.phase != "awaiting" and is_abandoned(story)
+        if is_orphan or boot_seconds() >= until_boot_seconds:
+            return "it was not confirmed in time"
+        # Before it waits, apply itself is at work on it, and hears of its own end.
+        if story.phase == "awaiting" and is_told_to_end():
+            return "it was not confirmed before the process that waits was told to end"
+        time.sleep(_POLL_SECONDS)
+
+
+def _alone(state: State) -> AbstractContextManager[None]:
+    """The lock; where its directory is gone nobody else can hold one, and files are put back."""
+    return (
+        state.locked(patience_seconds=_PATIENCE_SECONDS) if state.path.is_dir() else nullcontext()
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """The detached process: state directory, change, deadline."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    state = State(Path(arguments[0]))
+    journal = Journal(state.journals / arguments[1])
+    try:
+        guard(state, journal, float(arguments[2]), lambda: bool(told))
+    except NginxTuneError as error:  # it stands in the journal
+        return int(error.status)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+"""What the journals of a state directory tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from nginx_tune.change.apply.journal import Journal, State, boot_id, boot_seconds
+from nginx_tune.change.apply.model_journal import (
+    Answered,
+    Begin,
+    Entry,
+    Phase,
+    Story,
+    Stuck,
+    Undone,
+)
+from nginx_tune.change.apply.undo import is_abandoned
+from nginx_tune.documents.history import ChangedFile, ChangeRecord, ChangeState, History
+
+if TYPE_CHECKING:
+    from nginx_tune.change.apply.run import Ahead
+
+_STATES: dict[Phase, ChangeState] = {
+    "kept": "kept",
+    "awaiting": "awaiting",
+    "undone": "rolled_back",
+    "stuck": "stuck",
+    "left": "left",
+    "damaged": "damaged",
+}
+
+
+def read_history(state: State) -> History:
+    """Every change of which something was begun.
+
+    Errors: RefusedError when others could have written the journals.
+    """
+    state.check()
+    found = [describe_change(journal) for journal in state.all()]
+    return History(changes=[one for one in found if one is not None])
+
+
+def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord | None:
+    """One change; null when nothing of it was begun."""
+    story = journal.read()
+    begin = story.begin
+    if story.phase == "damaged":
+        return _damaged(journal, begin)
+    if begin is None:
+        return None
+    answered = next((one for one in story.records if isinstance(one, Answered)), None)
+    state = _STATES.get(story.phase, "unfinished")
+    reason = story.reason
+    if state == "awaiting" and (late := _why_late(story)):
+        state, reason = "unfinished", late
+    waits = story.deadline if state == "awaiting" else None
+    return ChangeRecord(
+        id=journal.id,
+        state=state,
+        begun_at=begin.at,
+        conf_path=begin.target.conf_path,
+        files=_files(begin.entries),
+        reason=reason,
+        server=_server(story),
+        stuck_paths=_stuck(story),
+        confirm_until="" if waits is None else waits.until,
+        new_workers=None if answered is None else len(answered.workers),
+        workers_seen=None if answered is None else answered.seen,
+        listeners=None if answered is None else answered.listeners,
+        next_step=_next_step(journal, story, state),
+        notes=list(notes),
+    )
+
+
+def describe_ahead(ahead: Ahead) -> ChangeRecord:
+    """A change that was only looked at."""
+    return ChangeRecord(
+        id="",
+        state="dry_run",
+        begun_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        conf_path=ahead.conf_path,
+        files=_files(ahead.entries),
+        notes=ahead.steps,
+    )
+
+
+def _files(entries: Sequence[Entry]) -> list[ChangedFile]:
+    return [
+        ChangedFile(
+            path=one.path,
+            kind=one.kind,
+            sha256_before=one.sha256_before,
+            sha256_after=one.sha256_after,
+        )
+        for one in entries
+    ]
+
+
+def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
+    """What its name tells, and its first record where that is whole."""
+    begun = datetime.strptime(journal.id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+    return ChangeRecord(
+        id=journal.id,
+        state="damaged",
+        begun_at=begun.isoformat(timespec="seconds") if begin is None else begin.at,
+        conf_path="" if begin is None else begin.target.conf_path,
+        files=[] if begin is None else _files(begin.entries),
+        reason="its journal is damaged: how it ended is not known",
+        next_step=f"next: {journal.way_out_of_damage}",
+    )
+
+
+def _why_late(story: Story) -> str:
+    """Of a change that waited: its time is over, and nobody is there to take it back."""
+    waits, begin = story.deadline, story.begin
+    if waits is None or begin is None or not is_abandoned(story):
+        return ""
+    if begin.boot_id == boot_id() and boot_seconds() <= waits.until_boot_seconds:
+        return ""
+    return f"not confirmed until {waits.until}, and the process that takes it back has died"
+
+
+def _next_step(journal: Journal, story: Story, state: ChangeState) -> str:
+    if state == "stuck":
+        return f"next: {journal.ways_out}"
+    if state == "awaiting":
+        died = f"; the process that takes it back has died: {journal.recovery}"
+        return f"keep it: {journal.command('confirm')}" + (died if is_abandoned(story) else "")
+    if state != "unfinished":
+        return ""
+    if is_abandoned(story):
+        return f"its process has died; take it back: {journal.recovery}"
+    return f"process {story.owner.pid if story.owner else '?'} is at work on it"
+
+
+def _server(story: Story) -> str:
+    last = story.records[-1]
+    return last.server if isinstance(last, Undone) else ""
+
+
+def _stuck(story: Story) -> list[str]:
+    last = story.records[-1]
+    return last.paths if isinstance(last, Stuck) else []

@@ -1,0 +1,383 @@
+"""The state directory: one change at a time, and what is needed to take each one back.
+
+``lock`` is held while files are changed. A change has a directory of its own with its journal and
+the bytes of every file that it replaces, all on the disk before the first file is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.errors import RefusedError, StuckError
+from nginx_tune.change.apply.model_journal import (
+    AnyRecord,
+    Begin,
+    Entry,
+    Story,
+    Stuck,
+    Undoing,
+    Undone,
+    encode_record,
+    read_story,
+)
+from nginx_tune.change.apply.state_files import fault, make_missing, next_id, opened, store
+from nginx_tune.errors import UsageError
+from nginx_tune.host.own_files import why_not_own
+from nginx_tune.nginx.reload.process import Process, process_of
+
+STATE_DIRECTORY = Path("/var/lib/nginx-tune")
+_JOURNAL = "journal"
+_LOCK = "lock"
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
+_MOST_BYTES = 64 << 20
+
+
+def boot_id() -> str:
+    """Of this start of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def boot_seconds() -> float:
+    """Since the machine started, asleep or not: nobody sets this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def this_process() -> Process:
+    """This one."""
+    found = process_of(os.getpid())
+    return found or Process(pid=os.getpid(), start_ticks=0)
+
+
+class Journal:
+    """The journal of one change."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.id = directory.name
+        self._held: int | None = None
+        self._known: Story | None = None
+
+    def command(self, verb: str, *options: str) -> str:
+        """What to type about this change: with its state directory, where that is not the usual."""
+        return self._typed(verb, self.id, *options)
+
+    @property
+    def recovery(self) -> str:
+        """What to type to have every unfinished change taken back."""
+        return self._typed("rollback", "--recover")
+
+    def _typed(self, *words: str) -> str:
+        path = self.directory.parent.parent
+        place = [] if path == STATE_DIRECTORY else ["--state-dir", str(path)]
+        return shlex.join(["nginx-tune", *words, *place])
+
+    @property
+    def ways_out(self) -> str:
+        """What to type when it is stuck."""
+        if not (self.directory / _JOURNAL).exists():
+            return f"by hand: its journal {self.directory} is gone"
+        leave = self.command("rollback", "--leave")
+        return f"{self.command('rollback')}, or to end it with the files as they are: {leave}"
+
+    def read(self) -> Story:
+        """What it amounts to; a change of which nothing was written is empty.
+
+        Whoever holds it also knows what stood there before it was removed or emptied.
+        """
+        try:
+            descriptor = self._open(_JOURNAL)
+        except (FileNotFoundError, NotADirectoryError):
+            descriptor = -1 if self._held is None else os.dup(self._held)
+        if descriptor < 0:
+            return self._known or read_story(None)
+        try:
+            story = _story_of(descriptor)
+        finally:
+            os.close(descriptor)
+        if story.phase == "damaged" and self._known is not None:
+            return self._known
+        if self._held is not None:
+            self._known = story
+        return story
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, its file is held open: it can be read and ended though its name is gone.
+
+        A state directory that is removed, renamed or unmounted amid a change would otherwise make
+        that change one of which nothing was begun, and leave its new files in force.
+        """
+        self._held = os.open(self.directory / _JOURNAL, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self.read()
+            yield
+        finally:
+            self.read()  # what it came to, for whoever tells of it
+            os.close(self._held)
+            self._held = None
+
+    def _open(self, name: str) -> int:
+        """A file of the change, which nobody else can have written.
+
+        Errors: FileNotFoundError, RefusedError.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        path = self.directory / name
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise RefusedError(f"{path}: not believed: {error.strerror}") from None
+        status = os.fstat(descriptor)
+        why = "" if stat.S_ISREG(status.st_mode) else "no regular file"
+        why = why or fault(self.directory.lstat()) or fault(status)
+        if why:
+            os.close(descriptor)
+            raise RefusedError(f"{path}: not believed: {why}", hint="look who put it there")
+        return descriptor
+
+    def append(self, record: AnyRecord) -> None:
+        """Write one record to the disk; what was not written whole before is cut off.
+
+        What leads on must be found by the next process, so it fails where the name is gone; what
+        tells of the way back is then written to the file that is held.
+        Errors: OSError; EIO where what stood there is gone.
+        """
+        descriptor = self._open_to_append(record)
+        try:
+            whole = _story_of(descriptor).whole_bytes
+            if not whole and not isinstance(record, Begin):
+                raise OSError(errno.EIO, "its journal was emptied")
+            if os.fstat(descriptor).st_size != whole:
+                calls.cut(descriptor, whole)
+            os.lseek(descriptor, whole, os.SEEK_SET)
+            calls.write(descriptor, encode_record(record))
+            calls.flush(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _open_to_append(self, record: AnyRecord) -> int:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return os.open(self.directory / _JOURNAL, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            if self._held is None or not isinstance(record, Undoing | Undone | Stuck):
+                raise
+            return os.dup(self._held)
+
+    def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
+        """Store what is needed to take it back, then the first record: the journal begins whole.
+
+        Errors: OSError, RefusedError; nothing of the tree has been touched.
+        """
+        encode_record(record)  # before anything is stored: what it cannot name is refused
+        with opened(self.directory) as directory:
+            for number, entry in enumerate(record.entries):
+                if entry.kind == "edit":
+                    store(directory, f"original-{number}", originals[entry.path])
+            store(directory, _JOURNAL + ".part", encode_record(record))
+            calls.rename_over(directory, _JOURNAL + ".part", _JOURNAL)
+            calls.flush(directory)
+        with opened(self.directory.parent) as parent:
+            calls.flush(parent)
+
+    def check_whole(self) -> None:
+        """Errors: StuckError where what was written whole once is so no more."""
+        if self.read().phase == "damaged":
+            raise StuckError(
+                f"{self.directory / _JOURNAL}: damaged: what became of change {self.id}, and what "
+                f"is to be put back, is not known",
+                hint=self.way_out_of_damage,
+            )
+
+    @property
+    def way_out_of_damage(self) -> str:
+        """What to do when the journal is damaged."""
+        return (
+            f"restore it from a copy, or compare nginx's files with those that were replaced "
+            f"({self.directory}/original-*), then remove {self.directory}"
+        )
+
+    def original(self, entry: Entry) -> bytes:
+        """The bytes of a file before the change.
+
+        Errors: StuckError when they are not as they were stored.
+        """
+        begin = self.read().begin
+        entries = [] if begin is None else begin.entries
+        path = self.directory / f"original-{entries.index(entry)}"
+        with os.fdopen(self._open(path.name), "rb") as file:
+            content = file.read()
+        if hashlib.sha256(content).hexdigest() != entry.sha256_before:
+            raise StuckError(f"{path}: the stored bytes of {entry.path} are damaged")
+        return content
+
+
+class State:
+    """The state directory."""
+
+    def __init__(self, path: Path = STATE_DIRECTORY) -> None:
+        self.path = path
+        self.journals = path / "changes"
+
+    def prepare(self) -> None:
+        """Make it, for its owner alone.
+
+        Errors: RefusedError when it cannot be made, or others could change it.
+        """
+        if self.path.exists():
+            self.check()
+        try:
+            # One that is there keeps its mode: it may be a directory of something else.
+            make_missing(self.path)
+            make_missing(self.journals)
+        except OSError as error:
+            raise RefusedError(f"{self.path}: cannot keep a journal: {error.strerror}") from None
+        self.check()
+
+    def check(self) -> None:
+        """Errors: RefusedError when others could change what is kept here."""
+        with contextlib.suppress(OSError):
+            is_roots = self.path.stat().st_uid == 0 and os.geteuid() != 0
+            if is_roots and not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+                raise RefusedError(
+                    f"{self.path}: the history of changes here is root's", hint="use sudo"
+                )
+        why = why_not_own(self.path)
+        for place in (self.path, self.journals):
+            if why:
+                break
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                status = place.stat() if place == self.path else place.lstat()
+                why = "" if stat.S_ISDIR(status.st_mode) else f"{place} is no directory"
+                why = why or fault(status)
+        if why:
+            raise RefusedError(
+                f"{self.path}: not believed: {why}", hint="name another with --state-dir"
+            )
+
+    @contextlib.contextmanager
+    def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
+        """Alone at work on this host's files.
+
+        Errors: RefusedError that names who holds it, or when others could change what is kept,
+                or nothing can be kept; UsageError where no change was ever made.
+        """
+        self.check()
+        descriptor = self._open_lock()
+        try:
+            self._wait(descriptor, time.monotonic() + patience_seconds)
+            # Who holds it is only told: a full disk must not keep a change from being taken back.
+            with contextlib.suppress(OSError):
+                calls.cut(descriptor, 0)
+                calls.write(descriptor, str(os.getpid()).encode())
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Inside, nobody changes this host's files; nothing is written for it, nor made.
+
+        Errors: RefusedError that names who is at work, or when others could change what is kept.
+        """
+        self.check()
+        try:
+            descriptor = os.open(self.path / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield  # no change was ever made
+            return
+        except OSError as error:
+            raise RefusedError(f"{self.path / _LOCK}: {error.strerror}") from None
+        try:
+            self._wait(descriptor, time.monotonic())
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _open_lock(self) -> int:
+        path, flags = self.path / _LOCK, os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+        except FileNotFoundError:
+            raise UsageError(f"{self.path}: no change was made here") from None
+        except OSError as error:
+            if error.errno == errno.EROFS:  # files can be put back though nothing is written here
+                with contextlib.suppress(OSError):
+                    return os.open(path, os.O_RDONLY | flags)
+            raise RefusedError(f"{path}: {error.strerror}") from None
+
+    def _wait(self, descriptor: int, until: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < until:
+                    time.sleep(0.05)
+                    continue
+                holder = os.pread(descriptor, 20, 0).decode(errors="replace")
+                raise RefusedError(
+                    f"{self.path / _LOCK}: another nginx-tune (process {holder or '?'}) is at work",
+                    hint="wait for it, or see nginx-tune history",
+                ) from None
+            return
+
+    def all(self) -> list[Journal]:
+        """Every change, oldest first."""
+        try:
+            names = sorted(path.name for path in self.journals.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [Journal(self.journals / name) for name in names if _ID.fullmatch(name)]
+
+    def find(self, name: str | None) -> Journal:
+        """A change by its id or the beginning of it; without one the last that was begun.
+
+        Errors: UsageError when there is none, or several; StuckError when its journal is damaged.
+        """
+        found = [one for one in self.all() if one.read().phase != "empty"]
+        if name is not None:
+            found = [one for one in found if one.id.startswith(name)]
+            if len(found) > 1:
+                raise UsageError(f"{name}: {len(found)} changes begin so", hint="give more of it")
+        if not found:
+            raise UsageError(
+                "no change is known" if name is None else f"{name}: no such change",
+                hint=f"nginx-tune history --state-dir {self.path}",
+            )
+        found[-1].check_whole()
+        return found[-1]
+
+    def new(self) -> Journal:
+        """A directory for a change, whose name comes after those of all earlier ones.
+
+        The caller holds the lock. Errors: RefusedError when it cannot be made.
+        """
+        earlier = self.all()
+        directory = self.journals / next_id(_now(), earlier[-1].id if earlier else "")
+        try:
+            calls.make_directory(directory, 0o700)
+        except OSError as error:
+            raise RefusedError(f"{directory}: cannot keep a journal: {error.strerror}") from None
+        return Journal(directory)
+
+
+def _story_of(descriptor: int) -> Story:
+    return read_story(os.pread(descriptor, _MOST_BYTES, 0))
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")

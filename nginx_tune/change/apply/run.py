@@ -1,0 +1,482 @@
+"""One change from the lock to the end: kept, waiting to be confirmed, or taken back."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Literal, NamedTuple
+
+from nginx_tune.change.apply.canary import Canary, ask_canaries, check_url
+from nginx_tune.change.apply.errors import RefusedError, RejectedError, disk_words, reason_of
+from nginx_tune.change.apply.examine import Examined, Permissions, Proposed, check_trust, examine
+from nginx_tune.change.apply.foreign_code import refuse_foreign_code
+from nginx_tune.change.apply.guardian import hand_over
+from nginx_tune.change.apply.hindrances import check_ended, check_package_managers, check_unfinished
+from nginx_tune.change.apply.journal import Journal, State, boot_id, this_process
+from nginx_tune.change.apply.model_journal import Answered, Begin, Entry, Kept, Reloading, Swapping
+from nginx_tune.change.apply.new_caches import refuse_foreign_files
+from nginx_tune.change.apply.new_places import refuse_taken_places
+from nginx_tune.change.apply.reading import check_included, read_files
+from nginx_tune.change.apply.running import (
+    check_loaded,
+    check_sockets,
+    refuse_taken_ports,
+    remember,
+)
+from nginx_tune.change.apply.server import generations, tell, unheard, uninterrupted
+from nginx_tune.change.apply.swap import clear, look, stage, swap_in
+from nginx_tune.change.apply.target import (
+    EffectiveConf,
+    ManagedNginx,
+    check_listens,
+    describe_target,
+    describe_test,
+    find_subject,
+    read_as_target,
+)
+from nginx_tune.change.apply.undo import recover, undo_served
+from nginx_tune.change.apply.watch import watch
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.units import plural
+from nginx_tune.errors import NginxTuneError, UsageError
+from nginx_tune.host.door import Host
+from nginx_tune.nginx.overwriting import refuse_in_tree
+from nginx_tune.nginx.reload.address import AcceptingSocket
+from nginx_tune.nginx.reload.generation import Readiness, ask_before, await_workers, see_answers
+from nginx_tune.nginx.reload.logs import Logs
+from nginx_tune.nginx.reload.process import Process
+from nginx_tune.nginx.reload.workers import OldServeError, ReloadError
+
+Outcome = Literal["kept", "awaiting", "rolled_back"]
+
+
+class ApplyOptions(NamedTuple):
+    """What the operator asks for."""
+
+    conf_path: str | None = None
+    prefix: str | None = None
+    binary: str | None = None
+    pid: int | None = None
+    reload_command: Sequence[str] = ()
+    reloads: bool = True
+    reload_seconds: float = 15.0
+    watch_seconds: float = 10.0
+    confirm_seconds: float = 0.0
+    canaries: Sequence[str] = ()
+    permissions: Permissions = Permissions()
+    results: Sequence[str] = ()
+    """Files that what was done is written to: none that nginx reads."""
+
+
+class Applied(NamedTuple):
+    """How it ended."""
+
+    journal: Journal
+    outcome: Outcome
+    reason: str
+    """Why it was taken back; empty otherwise."""
+    notes: list[str]
+    confirm_until: str = ""
+
+    @property
+    def id(self) -> str:
+        """Of the change."""
+        return self.journal.id
+
+
+class Onlooker(NamedTuple):
+    """Who is told of a change, and may refuse it before the first file is changed."""
+
+    say: Callable[[str], None] = lambda _: None
+    show: Callable[[Sequence[Examined]], None] = lambda _: None
+    """Trees of the files as they are and as they will be."""
+    judge: Callable[[ConfTree, ConfTree], None] = lambda _old, _new: None
+    """Trees of the configuration as it is and as it will be."""
+
+
+NOBODY = Onlooker()
+
+
+class Ahead(NamedTuple):
+    """The result of a dry run."""
+
+    conf_path: str
+    entries: list[Entry]
+    steps: list[str]
+
+
+def look_at_change(
+    host: Host,
+    state: State,
+    proposed: Sequence[Proposed],
+    reads: Mapping[str, str],
+    wish: ApplyOptions,
+    *,
+    onlooker: Onlooker = NOBODY,
+) -> Ahead:
+    """All that is checked of a change before it is made; nothing is written.
+
+    Errors: those of ``apply_change`` before anything is changed; UndecidedError where that would
+            first take back a change that was not finished.
+    """
+    _check_canaries(wish)
+    with state.unchanged():
+        check_ended(state)
+        check_package_managers()
+        change = _Change(host, state, wish, onlooker)
+        looked = change.look(proposed, reads)
+        entries = [one.entry for one in looked.found]
+        return Ahead(looked.subject.conf_path, entries, change.steps(looked.subject))
+
+
+def apply_change(
+    host: Host,
+    state: State,
+    proposed: Sequence[Proposed],
+    reads: Mapping[str, str],
+    wish: ApplyOptions,
+    *,
+    onlooker: Onlooker = NOBODY,
+) -> Applied:
+    """Change the files, reload, look whether it serves, and keep it or put every byte back.
+
+    Errors: RefusedError before anything is changed (RejectedError when the target's own test
+            rejects the old files or the new ones), StuckError when it cannot be taken back.
+            KeyboardInterrupt after it was taken back.
+    """
+    _check_canaries(wish)
+    state.prepare()
+    with state.locked():
+        for done in recover(host, state):
+            onlooker.say(f"change {done.journal.id} had not been finished: taken back")
+        check_unfinished(state)
+        check_package_managers()
+        return _Change(host, state, wish, onlooker).run(proposed, reads)
+
+
+def _check_canaries(wish: ApplyOptions) -> None:
+    for url in wish.canaries:
+        check_url(url)
+    if wish.canaries and not wish.reloads:
+        raise UsageError(
+            "--canary: nothing is asked with --no-reload, since nginx goes on as it was",
+            hint="leave one of them out",
+        )
+
+
+class _Looked(NamedTuple):
+    """Findings before the first file is changed."""
+
+    subject: ManagedNginx
+    found: list[Examined]
+    before: EffectiveConf
+    canaries: list[Canary]
+
+
+class _Change:
+    """One change."""
+
+    def __init__(self, host: Host, state: State, wish: ApplyOptions, onlooker: Onlooker) -> None:
+        self._host = host
+        self._state = state
+        self._wish = wish
+        self._say = onlooker.say
+        self._onlooker = onlooker
+        self._notes: list[str] = []
+        self._unread: frozenset[Process] = frozenset()
+
+    def run(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> Applied:
+        """From the first look to the end."""
+        subject, found, before, canaries = self.look(proposed, reads)
+        if subject.master is not None and self._unread:
+            remember(self._state, subject.master, self._unread, before.reading)
+        journal = self._begin(subject, before, found)
+        with journal.held():
+            return self._change(journal, subject, before, found, canaries)
+
+    def look(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> _Looked:
+        """All that can be told while nothing is written.
+
+        Errors: RefusedError.
+        """
+        wish = self._wish
+        subject = find_subject(
+            self._host,
+            binary=wish.binary,
+            pid=wish.pid,
+            conf_path=wish.conf_path,
+            prefix=wish.prefix,
+            needs_master=wish.reloads,
+        )
+        found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
+        before = self._read_before(subject, found)
+        refuse_in_tree(wish.results, before.files, before.asked)
+        self._look_ahead(subject, before, found)
+        canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
+        self._onlooker.show(found)
+        return _Looked(subject, found, before, list(canaries))
+
+    def steps(self, subject: ManagedNginx) -> list[str]:
+        """Steps after the exchange of the files, which a dry run leaves out."""
+        wish = self._wish
+        told = "would not be told (--no-reload)"
+        if subject.master is not None:
+            how = shlex.join(wish.reload_command) or "SIGHUP"
+            told = f"process {subject.master.pid} would be told to reload ({how})"
+        found = [
+            "nginx -t was not asked about the new files, which are not in place",
+            f"nginx {told}",
+        ]
+        if subject.master is not None:
+            asked = f", with {plural(len(wish.canaries), 'canary')}" if wish.canaries else ""
+            found.append(f"it would be watched for {wish.watch_seconds:g} s{asked}")
+        if wish.confirm_seconds:
+            found.append(
+                f"it would be taken back {wish.confirm_seconds:g} s later unless confirmed"
+            )
+        return [*self._notes, *found]
+
+    def _change(
+        self,
+        journal: Journal,
+        subject: ManagedNginx,
+        before: EffectiveConf,
+        found: Sequence[Examined],
+        canaries: Sequence[Canary],
+    ) -> Applied:
+        try:
+            self._swap(journal, found)
+            after = self._test(journal, subject, before, found)
+            if subject.master is not None:
+                self._reload(journal, subject.master, before, after, canaries)
+            self._check_still(found)
+        except ReloadError as error:
+            return self._taken_back(journal, error.message)
+        except OSError as error:  # a disk that filled up or became read-only meanwhile
+            return self._taken_back(journal, disk_words(error))
+        except BaseException as error:
+            self._taken_back(journal, reason_of(error))
+            raise
+        try:
+            return self._end(journal, found)
+        except KeyboardInterrupt:
+            phase = journal.read().phase
+            if phase == "kept":  # it came too late
+                return Applied(journal, "kept", "", self._notes)
+            if phase != "undone":
+                self._taken_back(journal, "interrupted")
+            raise
+
+    def _read_before(self, subject: ManagedNginx, found: Sequence[Examined]) -> EffectiveConf:
+        """The old files as the target reads them: if it rejects them there is no way back."""
+        self._refuse_foreign_code(subject)
+        try:
+            before = read_as_target(self._host, subject)
+        except RejectedError as error:
+            raise RejectedError(
+                f"nginx -t rejects the files as they are, so a change could not be taken back: "
+                f"{error.message}",
+                hint="put them right first",
+            ) from None
+        if not self._wish.permissions.trusted:
+            check_trust(before.reading.places)
+        if subject.master is not None:
+            self._unread = check_loaded(self._host, self._state, subject.master, before.reading)
+        loaded = {os.path.realpath(path) for path in before.files}
+        for one in found:
+            if one.entry.kind == "edit" and one.entry.path not in loaded:
+                if self._wish.pid is not None:
+                    raise RefusedError(
+                        f"process {self._wish.pid} reads {subject.conf_path}, the change is of "
+                        f"{one.entry.path}",
+                        hint="name the master that reads it, or leave --pid out",
+                    )
+                raise RefusedError(
+                    f"{one.entry.path}: {subject.conf_path} does not include it",
+                    hint="name the configuration with -c",
+                )
+        return before
+
+    def _look_ahead(
+        self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
+    ) -> None:
+        """Refuse what nobody could take back, before the first file is changed."""
+        contents = {one.entry.path: one.content for one in found}
+        after = read_files(self._host, subject.conf_path, prefix=subject.prefix, contents=contents)
+        # A new file may not be there for a moment where nothing of nginx's lies, such as where
+        # cron looks.
+        check_included(contents, after.files)
+        refuse_foreign_files(before.reading.tree, after.tree)
+        refuse_taken_places(before.reading.tree, after.tree, subject)
+        if subject.master is not None:
+            self._notes += refuse_taken_ports(subject.master, before.reading, after)
+        self._onlooker.judge(before.reading.tree, after.tree)
+
+    def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
+        if not self._wish.permissions.trusted:
+            refuse_foreign_code(self._host, subject)
+
+    def _begin(
+        self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
+    ) -> Journal:
+        workers: frozenset[Process] = frozenset()
+        silent: frozenset[AcceptingSocket] = frozenset()
+        if subject.master is not None:
+            workers = generations(self._host, subject.master).serving
+            silent = ask_before(self._host, subject.master, before.addresses)
+        journal = self._state.new()
+        record = Begin(
+            id=journal.id,
+            at=_now(),
+            boot_id=boot_id(),
+            owner=this_process(),
+            target=describe_target(
+                subject,
+                before,
+                workers=workers,
+                silent=silent,
+                reload_command=self._wish.reload_command,
+            ),
+            entries=[one.entry for one in found],
+        )
+        try:
+            journal.begin(record, {one.entry.path: one.original for one in found})
+        except OSError as error:
+            raise RefusedError(
+                f"{journal.directory}: cannot keep a journal: {error.strerror}"
+            ) from None
+        return journal
+
+    def _swap(self, journal: Journal, found: Sequence[Examined]) -> None:
+        for one in found:
+            try:
+                stage(one.entry, one.content, one.attributes)
+            except OSError as error:
+                words = error.strerror or str(error)
+                raise RefusedError(f"{one.entry.path}: cannot write beside it: {words}") from None
+        # From here on the files may be new: a rollback must look whether somebody told nginx.
+        journal.append(Swapping())
+        swap_in([one.entry for one in found])
+        self._say(f"{plural(len(found), 'file')} changed")
+
+    def _test(
+        self,
+        journal: Journal,
+        subject: ManagedNginx,
+        before: EffectiveConf,
+        found: Sequence[Examined],
+    ) -> EffectiveConf:
+        self._refuse_foreign_code(subject)
+        after = read_as_target(self._host, subject)
+        check_included([one.entry.path for one in found], after.files)
+        loaded = {os.path.realpath(path) for path in after.files}
+        for one in found:
+            hidden = posixpath.join(posixpath.dirname(one.entry.path), one.entry.beside)
+            if hidden in loaded:
+                raise RefusedError(
+                    f"{hidden}: an include takes hidden files too, so the old one is read as well"
+                )
+        if not self._wish.permissions.loses:
+            check_listens(before, after)
+            if subject.master is not None:
+                check_sockets(self._host, subject.master, after.reading)
+        journal.append(describe_test(before, after))
+        return after
+
+    def _reload(
+        self,
+        journal: Journal,
+        master: Process,
+        before: EffectiveConf,
+        after: EffectiveConf,
+        canaries: Sequence[Canary],
+    ) -> None:
+        story = journal.read()
+        target = None if story.begin is None else story.begin.target
+        silent = frozenset(target.silent) if target else frozenset()
+        now = generations(self._host, master)
+        old = now.serving | now.leaving
+        logs = Logs([*before.error_logs, *after.error_logs], only_own=True)
+        try:
+            journal.append(Reloading())
+            tell(self._host, master, self._wish.reload_command)
+            seconds = self._wish.reload_seconds
+            try:
+                workers = await_workers(
+                    lambda: generations(self._host, master), master, old, logs, seconds=seconds
+                )
+            except OldServeError as error:
+                raise unheard(self._wish.reload_command, error) from None
+            remember(self._state, master, workers, after.reading)
+            seen = see_answers(self._host, master, workers, after.addresses, silent)
+            self._notes += seen.notes
+            journal.append(_answered(seen))
+            self._say(
+                f"{plural(len(workers), 'new worker')}, {seen.seen} seen to answer "
+                f"on {plural(len(seen.places), 'listener')}"
+            )
+            watch(
+                self._host,
+                master,
+                old,
+                workers,
+                logs,
+                canaries=canaries,
+                seconds=self._wish.watch_seconds,
+            )
+        finally:
+            self._notes += [f"logged before the change too: {one}" for one in logs.seen_before]
+            logs.close()
+
+    def _check_still(self, found: Sequence[Examined]) -> None:
+        for one in found:
+            state = look(one.entry)
+            if state != "new":
+                why = "somebody else put the old file back" if state == "old" else state
+                raise ReloadError(f"{one.entry.path}: {why} meanwhile")
+
+    def _taken_back(self, journal: Journal, reason: str) -> Applied:
+        """Whatever comes meanwhile, it is ended and told.
+
+        Errors: StuckError; KeyboardInterrupt after it was taken back.
+        """
+        try:
+            with uninterrupted():
+                self._say(f"taking it back: {reason}")
+                server = undo_served(self._host, journal, reason)
+                self._say(f"every file is as it was; nginx was {server}")
+        except KeyboardInterrupt:  # at its very beginning, or it waited until the end
+            if not journal.read().is_finished:
+                undo_served(self._host, journal, reason)
+            raise
+        return Applied(journal, "rolled_back", reason, self._notes)
+
+    def _end(self, journal: Journal, found: Sequence[Examined]) -> Applied:
+        entries = [one.entry for one in found]
+        if self._wish.confirm_seconds > 0:
+            try:
+                until = hand_over(self._state, journal, self._wish.confirm_seconds)
+            except (OSError, NginxTuneError) as error:
+                return self._taken_back(journal, f"no process could wait for you: {error}")
+            return Applied(journal, "awaiting", "", self._notes, until)
+        try:
+            journal.append(Kept())
+        except OSError as error:
+            return self._taken_back(journal, f"the journal cannot be written: {disk_words(error)}")
+        self._notes += [f"{path}: {why}" for path, why in clear(entries).items()]
+        return Applied(journal, "kept", "", self._notes)
+
+
+def _answered(seen: Readiness) -> Answered:
+    return Answered(
+        workers=sorted(one.pid for one in seen.workers),
+        seen=seen.seen,
+        listeners=len(seen.places),
+    )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

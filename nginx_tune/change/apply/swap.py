@@ -1,0 +1,310 @@
+"""Old files for new ones and back: each by an exchange of names that is looked at afterwards.
+
+The new file is made beside the old one under a hidden name, which no ``*`` of an include matches.
+The exchange leaves the old file itself, with all that it is, under that name until the change is
+kept. What comes out of an exchange is compared with what was expected, so that nobody's bytes are
+lost who wrote at that moment (compare and swap). Source: renameat2(2), glob(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import posixpath
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.attributes import differing, put_attributes, read_attributes
+from nginx_tune.change.apply.errors import ForeignError, RefusedError
+from nginx_tune.change.apply.model_journal import Attributes, Entry
+from nginx_tune.host.door import MOST_BYTES
+
+_UNFINISHED = ".part"
+"""Behind the hidden name while the file is written: what has the name itself is whole."""
+
+Original = Callable[[Entry], bytes]
+"""The stored bytes of a file that was changed."""
+
+
+class RegularFile(NamedTuple):
+    """A regular file as it is."""
+
+    sha256: str
+    content: bytes
+    attributes: Attributes
+    links: int
+    inode: int
+
+
+def read_found(directory: int, name: str) -> RegularFile | None:
+    """A file of a directory; null when there is none.
+
+    Errors: OSError; ELOOP for a link, and ValueError for what is no regular file or too large.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("no regular file")
+        # Before the bytes: reading them can change when it was read last.
+        attributes = read_attributes(descriptor)
+        content = file.read(MOST_BYTES + 1) or b""
+        while len(content) < status.st_size and (more := file.read(MOST_BYTES)):
+            content += more
+        if len(content) > MOST_BYTES:
+            raise ValueError("too large for a configuration file")
+        digest = hashlib.sha256(content).hexdigest()
+        return RegularFile(digest, content, attributes, status.st_nlink, status.st_ino)
+
+
+@contextlib.contextmanager
+def opened_directory(path: str) -> Iterator[int]:
+    """The directory of a file."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(posixpath.dirname(path), flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def stage(entry: Entry, content: bytes, attributes: Attributes) -> None:
+    """Make the new file beside the old one, whole and on the disk.
+
+    Errors: OSError, such as for a full or read-only file system.
+    """
+    with opened_directory(entry.path) as directory:
+        _make(directory, entry.beside, content, attributes, with_times=False)
+
+
+def _make(
+    directory: int, name: str, content: bytes, attributes: Attributes, *, with_times: bool
+) -> None:
+    calls.unlink(directory, name + _UNFINISHED)
+    descriptor = calls.create(directory, name + _UNFINISHED)
+    try:
+        calls.write(descriptor, content)
+        put_attributes(descriptor, attributes, with_times=with_times)
+        calls.flush(descriptor)
+    finally:
+        os.close(descriptor)
+    calls.rename_new(directory, name + _UNFINISHED, name)
+    calls.flush(directory)
+
+
+def swap_in(entries: Sequence[Entry]) -> None:
+    """Put every staged file in its place; files that are new first.
+
+    Errors: RefusedError when one has changed since; then all are the old ones again.
+    """
+    done: list[Entry] = []
+    try:
+        for entry in in_order(entries):
+            with opened_directory(entry.path) as directory:
+                _swap_one(directory, entry)
+                done.append(entry)
+                calls.flush(directory)
+    except (OSError, ValueError, RefusedError) as error:
+        put_back(done)
+        if isinstance(error, RefusedError):
+            raise
+        raise RefusedError(f"{entry.path}: cannot be replaced: {_words(error)}") from None
+
+
+def in_order(entries: Sequence[Entry]) -> list[Entry]:
+    """New files before those that may include them: a reload between them sees the old tree."""
+    return sorted(entries, key=lambda entry: entry.kind != "create")
+
+
+def _swap_one(directory: int, entry: Entry) -> None:
+    name = posixpath.basename(entry.path)
+    if entry.kind == "create":
+        try:
+            calls.rename_new(directory, entry.beside, name)
+        except FileExistsError:
+            raise RefusedError(f"{entry.path}: there is a file now") from None
+        return
+    calls.exchange(directory, entry.beside, name)
+    why = _unlike(directory, entry.beside, entry.sha256_before, entry.attributes)
+    if why:
+        _exchange_back(directory, entry, entry.sha256_after)
+        raise RefusedError(f"{entry.path}: changed since the plan was made: {why}")
+
+
+def _unlike(
+    directory: int, name: str, sha256: str | None, attributes: Attributes | None = None
+) -> str:
+    """In what a file is not as expected; empty when in nothing."""
+    try:
+        found = read_found(directory, name)
+    except (OSError, ValueError) as error:
+        return _words(error)
+    if found is None:
+        return "it is gone"
+    if found.sha256 != sha256:
+        return "its bytes"
+    return "" if attributes is None else differing(found.attributes, attributes, with_times=False)
+
+
+def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
+    """Undo an exchange that took out somebody else's file, and theirs is the newest that stays."""
+    name = posixpath.basename(entry.path)
+    calls.exchange(directory, entry.beside, name)
+    if _unlike(directory, entry.beside, ours):
+        # Somebody wrote a third time meanwhile: the last one came out here, so it goes in again.
+        calls.exchange(directory, entry.beside, name)
+
+
+def look(entry: Entry) -> str:
+    """Whether a place holds the ``old`` file or the ``new`` one, or else what is wrong with it."""
+    try:
+        with opened_directory(entry.path) as directory:
+            found = read_found(directory, posixpath.basename(entry.path))
+    except (OSError, ValueError) as error:
+        return _words(error)
+    if found is None:
+        return "old" if entry.kind == "create" else "somebody removed it"
+    if found.sha256 == entry.sha256_after:
+        return "new"
+    return "old" if found.sha256 == entry.sha256_before else "somebody else wrote to it"
+
+
+def _state(entry: Entry) -> str:
+    """As ``look``; but a file whose new one still lies beside was never exchanged.
+
+    Whatever stands there is not of this change, so it is left like an old one.
+    """
+    state = look(entry)
+    if state in ("old", "new"):
+        return state
+    with contextlib.suppress(OSError), opened_directory(entry.path) as directory:
+        if not _unlike(directory, entry.beside, entry.sha256_after):
+            return "old"
+    return state
+
+
+def foreign(entries: Sequence[Entry]) -> dict[str, str]:
+    """The files that are neither old nor new, and why."""
+    states = {entry.path: _state(entry) for entry in entries}
+    return {path: state for path, state in states.items() if state not in ("old", "new")}
+
+
+def put_back(entries: Sequence[Entry], original: Original | None = None) -> None:
+    """Make every file the old one; those that are already are left as they are.
+
+    ``original`` is asked where the old file itself is no more.
+    Errors: ForeignError with the files that somebody else has written to; none is changed then.
+    """
+    wrong = foreign(entries)
+    if wrong:
+        raise _foreign_error(wrong)
+    done: list[Entry] = []
+    for entry in reversed(in_order(entries)):
+        with opened_directory(entry.path) as directory:
+            why, is_moved = _put_back_one(directory, entry, original)
+            if why:
+                _redo(done)
+                raise _foreign_error({entry.path: why})
+            if is_moved:
+                done.append(entry)
+            calls.flush(directory)
+    clear(entries)
+
+
+def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
+    told = "; ".join(f"{path}: {why}" for path, why in wrong.items())
+    return ForeignError(
+        f"not put back, nothing of others is overwritten: {told}",
+        paths=list(wrong),
+        hint="put these files right by hand and roll back again",
+    )
+
+
+def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
+    """What hinders it; and whether the new file was moved."""
+    name = posixpath.basename(entry.path)
+    state = _state(entry)
+    if state == "old" and _holds_foreign(directory, entry):
+        # Taken out by an exchange whose process died before it could look: it goes in again.
+        _move_in(directory, entry)
+        return "somebody else wrote to it", False
+    if state != "new":
+        return ("" if state == "old" else state), False
+    if entry.kind == "create":
+        calls.rename_new(directory, name, entry.beside)
+    else:
+        if not _is_there(directory, entry.beside):
+            if original is None or entry.attributes is None:
+                return "its old bytes are not known", False
+            _make(directory, entry.beside, original(entry), entry.attributes, with_times=True)
+        calls.exchange(directory, entry.beside, name)
+    if not _unlike(directory, entry.beside, entry.sha256_after):
+        return "", True
+    with contextlib.suppress(FileExistsError):  # a newer one of theirs is there already
+        _move_in(directory, entry)
+    return "somebody else wrote to it", False
+
+
+def _move_in(directory: int, entry: Entry) -> None:
+    name = posixpath.basename(entry.path)
+    (calls.rename_new if entry.kind == "create" else calls.exchange)(directory, entry.beside, name)
+
+
+def _holds_foreign(directory: int, entry: Entry) -> bool:
+    """Whether what lies beside is neither the old file nor the new one."""
+    if not _is_there(directory, entry.beside):
+        return False
+    ours = (entry.sha256_before, entry.sha256_after)
+    return all(_unlike(directory, entry.beside, sha256) for sha256 in ours)
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _redo(done: Sequence[Entry]) -> None:
+    """Give the new files back their places: one of them cannot be put back, so none is."""
+    for entry in reversed(done):
+        with opened_directory(entry.path) as directory:
+            with contextlib.suppress(FileExistsError):
+                _move_in(directory, entry)
+            calls.flush(directory)
+
+
+def clear(entries: Sequence[Entry]) -> dict[str, str]:
+    """Remove what lies beside; what somebody wrote into after it was replaced is kept and named.
+
+    No change fails by it: the next recovery clears what could not be removed.
+
+    Shape: paths that are left, and why.
+    """
+    left = {}
+    for entry in entries:
+        beside = posixpath.join(posixpath.dirname(entry.path), entry.beside)
+        try:
+            with opened_directory(entry.path) as directory:
+                calls.unlink(directory, entry.beside + _UNFINISHED)
+                if _holds_foreign(directory, entry):
+                    left[beside] = "somebody wrote into it; it is left"
+                    continue
+                if _is_there(directory, entry.beside):
+                    calls.unlink(directory, entry.beside)
+                    calls.flush(directory)
+        except OSError as error:
+            left[beside] = f"not removed: {_words(error)}"
+    return left
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,377 @@
+"""Settings, site and kind to the text of an nginx.conf.
+
+A skeleton per kind (``templates/``) gives the blocks and what every such site has; every number
+comes in as a Setting with its reason. The lab runs the very text that is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nginx_tune.change.generate.provenance import Provenance, header
+from nginx_tune.change.generate.quoting import Written, comment, quote
+from nginx_tune.change.generate.settings import merge, within, written
+from nginx_tune.change.generate.site_check import check_site
+from nginx_tune.change.generate.templates import environment
+from nginx_tune.conf.directive import Directive, Source
+from nginx_tune.conf.listeners import ListenAddress, is_socket_option, listeners_of
+from nginx_tune.conf.sockets import socket_name
+from nginx_tune.decide.cache_key import names_a_port
+from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.site import Site, root_locations, tls_listens
+from nginx_tune.documents.workload import Kind
+
+PLAIN_SETTINGS = (
+    Setting(context="events", directive="accept_mutex", args=["off"]),
+    Setting(context="http", directive="access_log", args=["off"]),
+    Setting(context="http", directive="sendfile", args=["on"]),
+    Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
+)
+"""The source's baseline, without thread pools (the sources, A3)."""
+
+DEFAULT_TLS_LISTEN = "443"
+
+
+@dataclass(frozen=True)
+class Location:
+    """A location that serves the site's files or its upstream."""
+
+    name: Written
+    root: str | None
+    next_place: Written | None
+    """Where to look when the file is not below ``root``."""
+    tuned: Written
+
+
+def emit_nginx_conf(
+    settings: Sequence[Setting],
+    site: Site,
+    kind: Kind,
+    *,
+    forced: Sequence[Setting] = (),
+    left_alone: Sequence[str] = (),
+    provenance: Provenance | None = None,
+    status_page: bool = False,
+    memory_page: bool = False,
+) -> str:
+    """The text of an nginx.conf.
+
+    ``forced`` settings go on top of the others, in the place of the same directive of the same
+    context; ``left_alone`` are lines on what was deliberately not set; ``status_page`` adds a
+    local stub_status, ``memory_page`` a page that is answered without a file or a server: what
+    experiments ask to see whether loops stand still, and nobody else did.
+
+    Errors: UsageError for a value that cannot be written.
+    """
+    check_site(site)
+    merged = merge([*_site_settings(site), *settings, *_with_sendfile(site, settings)], forced)
+    text: str = (
+        environment()
+        .get_template(f"{kind}.conf.j2")
+        .render(
+            header=header(provenance),
+            left_alone=[comment(line) for line in left_alone],
+            site=site,
+            listens=[
+                *(_listen(item, site, merged) for item in _listens(site)),
+                *_quic_listens(site, merged),
+            ],
+            places=_places(site, kind, merged),
+            upstreams=[
+                {
+                    "name": upstream.name,
+                    "servers": [server.split() for server in upstream.servers],
+                    "tuned": written(within(merged, "upstream", upstream.name), 8),
+                }
+                for upstream in site.upstreams
+            ],
+            origin=site.upstreams[0].name if site.upstreams else None,
+            names_a_port=names_a_port(site),
+            status_page=status_page,
+            memory_page=memory_page,
+            main=written(within(merged, "main"), 0),
+            events=written(within(merged, "events"), 4),
+            http=written(within(merged, "http"), 4),
+            server=written([s for s in within(merged, "server") if s.directive != "listen"], 8),
+        )
+    )
+    return text
+
+
+def emit_decided(
+    decisions: Decisions,
+    site: Site,
+    *,
+    forced: Sequence[Setting] = (),
+    provenance: Provenance | None = None,
+    status_page: bool = False,
+    memory_page: bool = False,
+) -> str:
+    """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
+    # A file of these kinds passes nothing on, though the site may name upstreams for others.
+    unwritten = _OF_UPSTREAMS if decisions.kind in ("static", "media") else frozenset[str]()
+    return emit_nginx_conf(
+        [
+            setting
+            for decision in decisions.decisions
+            if decision.id not in unwritten
+            for setting in decision.settings
+        ],
+        site,
+        decisions.kind,
+        forced=forced,
+        left_alone=[
+            line
+            for d in decisions.decisions
+            if d.id not in unwritten and _changes_nothing(d)
+            for line in _left_alone(d)
+        ],
+        provenance=provenance,
+        status_page=status_page,
+        memory_page=memory_page,
+    )
+
+
+def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
+    """The source's plain configuration for this site: the arm to compare with.
+
+    A site with an upstream passes requests on to it; of kind ``cache``, through one cache in the
+    first of its cache directories, as nginx's documentation shows it.
+    """
+    if kind not in ("proxy", "cache") or not site.upstreams:
+        return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced, memory_page=True)
+    cache = _plain_cache(site.cache_dirs[0]) if kind == "cache" and site.cache_dirs else ()
+    return emit_nginx_conf((*PLAIN_SETTINGS, *cache), site, kind, forced=forced, memory_page=True)
+
+
+def _plain_cache(directory: str) -> tuple[Setting, ...]:
+    zone = [directory, "levels=1:2", "keys_zone=plain:10m"]
+    return (
+        Setting(context="http", directive="proxy_cache_path", args=zone),
+        Setting(context="location", directive="proxy_cache", args=["plain"]),
+    )
+
+
+_OF_CACHES = frozenset({"cache-layout", "cache-key", "cache-misses", "cache-updates", "slice"})
+_OF_UPSTREAMS = frozenset({"upstream-keepalive", "streaming"})
+_DIRECTIVES = {
+    "thread-pools": "aio threads",
+    "thread-pool-size": "thread_pool",
+    "per-disk-pools": "pool per disk",
+    "cache-layout": "proxy_cache_path",
+    "cache-key": "proxy_cache_key",
+    "cache-misses": "proxy_cache_lock",
+    "workers": "worker_processes",
+    "connections": "worker_connections",
+    "file-limits": "worker_rlimit_nofile",
+    "upstream-keepalive": "keepalive",
+    "accept": "accept_mutex, multi_accept",
+}
+
+
+def _changes_nothing(decision: Decision) -> bool:
+    """Also one that proposes beside what it sets."""
+    if decision.proposed:
+        return True
+    if decision.id in _OF_CACHES and decision.verdict == "not_applicable":
+        return False  # who asked for no cache is not told four times that there is none
+    return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
+
+
+def _left_alone(decision: Decision) -> list[str]:
+    """Why nothing is set; what would be, and the command that settles it, a line each."""
+    name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
+    lines = [f"{name}: {decision.summary}"]
+    for one in decision.proposed:
+        words = " ".join([one.directive, *(word or '""' for word in one.args)])
+        lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
+    if decision.proposed and decision.next_command:
+        lines.append(f"  settle it: {decision.next_command}")
+    return lines
+
+
+def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
+    """``tcp_nopush``, which does nothing where bodies are not sent by ``sendfile``."""
+    on = any((one.directive, one.args) == ("sendfile", ["on"]) for one in settings)
+    if not site.tcp_nopush or not on:
+        return []
+    reason = "head and file leave in one packet; its worth depends on the network"
+    return [Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason)]
+
+
+def _site_settings(site: Site) -> list[Setting]:
+    settings = []
+    if site.user is not None:
+        words = site.user.split()
+        reason = "whoever breaks into a worker is root" if words[:1] == ["root"] else ""
+        settings.append(Setting(context="main", directive="user", args=words, reason=reason))
+    if site.error_log is not None:
+        reason = "warn shows what the default level hides: reused connections, spilled bodies"
+        args = [site.error_log, "warn"]
+        settings.append(Setting(context="main", directive="error_log", args=args, reason=reason))
+    if site.tls is not None:
+        if site.tls.protocols:
+            settings.append(
+                Setting(
+                    context="http",
+                    directive="ssl_protocols",
+                    args=site.tls.protocols,
+                    reason="older ones are deprecated (RFC 8996)",
+                )
+            )
+        settings.append(
+            Setting(
+                context="http",
+                directive="ssl_session_cache",
+                args=["shared:SSL:10m"],
+                reason="about 40000 sessions for all workers; a resumed one needs no key exchange",
+            )
+        )
+    for line in site.gzip or ():
+        name, *args = line.split()
+        reason = "text goes out smaller" if line == "gzip on" else ""
+        settings.append(Setting(context="http", directive=name, args=args, reason=reason))
+    return settings
+
+
+def _listens(site: Site) -> list[str]:
+    if site.tls is not None and site.listen == Site().listen:
+        return [DEFAULT_TLS_LISTEN]
+    return site.listen
+
+
+def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
+    """One ``listen``: the site's words, ``ssl``, and the options that decisions add.
+
+    HTTP/2 is for TLS where there is any: ``listen … http2`` without ``ssl`` takes no HTTP/1.1 until
+    1.25.1 (ngx_http_v2_init), and browsers speak nothing else there.
+    """
+    words = item.split()
+    is_plain = site.tls is not None and item not in tls_listens(_listens(site))
+    if site.tls is not None and not is_plain and "ssl" not in words:
+        words.append("ssl")
+    if any(s.directive == "http2" for s in within(settings, "server")):
+        words = [word for word in words if word != "http2"]
+    added = [one for one in _of_listen(settings) if not _is_quic(one)]
+    given = {word.partition("=")[0] for word in words}
+    added = [s for s in added if s.args[0].partition("=")[0] not in given]
+    if is_plain:
+        added = [s for s in added if s.args != ["http2"]]
+    address = _address(words, _listens(site))
+    reasons = []
+    if address.maybe is not None and any(is_socket_option(s.args[0]) for s in added):
+        reasons = [f"{address.maybe.value} may be the same socket, which takes options once"]
+    if not _takes_options(address):
+        added = [s for s in added if not is_socket_option(s.args[0])]
+    words += [word for setting in added for word in setting.args]
+    reason = "; ".join([*reasons, *(s.reason for s in added if s.reason)])
+    line = Setting(context="server", directive="listen", args=words, reason=reason)
+    return written([line], 8)
+
+
+def _address(words: Sequence[str], listens: Sequence[str]) -> ListenAddress:
+    """The address of a ``listen`` among those of a site."""
+    lines = [_as_line(words), *map(_as_line, map(str.split, listens))]
+    name = socket_name(words[0])
+    others = [line for line in lines[1:] if socket_name(line.value) != name]
+    return listeners_of([(line, line) for line in (lines[0], *others)])[0]
+
+
+def _takes_options(address: ListenAddress) -> bool:
+    """Whether it has a socket of its own, which no other of the site's addresses may be."""
+    return address.has_socket and address.maybe is None
+
+
+def _as_line(words: Sequence[str]) -> Directive:
+    return Directive("listen", tuple(words), ("",) * len(words), _OF_A_SITE, (0, 0))
+
+
+_OF_A_SITE = Source("site", "")
+
+
+def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
+    return [s for s in within(settings, "server") if s.directive == "listen"]
+
+
+def _is_quic(setting: Setting) -> bool:
+    """Whether it is a listener of its own: UDP, beside that of TCP on the same port."""
+    return setting.args[:1] == ["quic"]
+
+
+def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
+    """A ``listen … quic`` beside each address of TLS, with the words that it may have.
+
+    Source: ngx_http_core_listen; ssl, http2 and what is of TCP are refused beside quic.
+    """
+    lines = []
+    for wanted in filter(_is_quic, _of_listen(settings)):
+        listens = tls_listens(_listens(site))
+        for address, *words in map(str.split, listens):
+            if socket_name(address).family == "unix":
+                continue
+            kept = [address, *(word for word in words if word in _OF_ANY_LISTEN)]
+            args = wanted.args if _takes_options(_address(kept, listens)) else wanted.args[:1]
+            line = Setting(
+                context="server", directive="listen", args=[*kept, *args], reason=wanted.reason
+            )
+            lines.append(written([line], 8))
+    return lines
+
+
+_OF_ANY_LISTEN = frozenset({"default_server", "ipv6only=on", "ipv6only=off"})
+
+
+def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Location]:
+    blocks = {s.block for s in settings if s.context == "location" and s.block}
+    hot = [prefix for prefix in site.hot_locations if prefix in blocks]
+    roots: list[str | None] = list(site.roots) if kind in ("static", "media") else [None]
+    if not roots:
+        roots = list(Site().roots)
+    names = root_locations(site) if len(roots) == len(site.roots) else ["/"]
+    following: list[str | None] = [*names[1:], None]
+    apart = bool(site.root_prefixes) and len(roots) > 1
+    if apart:
+        following = [None] * len(roots)
+        if "/" not in names:  # what no root holds is on none of the disks
+            names, roots, following = [*names, "/"], [*roots, None], [*following, None]
+    places = [
+        _place(name, root, nxt, settings)
+        for name, root, nxt in zip(names, roots, following, strict=True)
+    ]
+    if apart:
+        places += _directories(dict(zip(names, roots, strict=True)), hot)
+    streams = [] if kind in ("static", "media") else _streams(settings, [*names, *hot])
+    return places + [
+        _place(prefix, roots[0], following[0], settings) for prefix in [*hot, *streams]
+    ]
+
+
+def _directories(roots: Mapping[str, str | None], hot: Sequence[str]) -> list[Location]:
+    """The prefixes themselves without their slash, which a root redirects as it does below them."""
+    named = {prefix.removesuffix("/"): root for prefix, root in roots.items() if root is not None}
+    return [
+        Location(name=Written(f"= {quote(name)}"), root=root, next_place=None, tuned=Written(""))
+        for name, root in named.items()
+        if name and name not in roots and name not in hot
+    ]
+
+
+def _streams(settings: Sequence[Setting], taken: Sequence[str]) -> list[str]:
+    """The locations that are not buffered."""
+    found = dict.fromkeys(s.block for s in settings if s.directive == "proxy_buffering" and s.block)
+    return [prefix for prefix in found if prefix not in taken]
+
+
+def _place(
+    name: str, root: str | None, following: str | None, settings: Sequence[Setting]
+) -> Location:
+    return Location(
+        name=quote(name),
+        root=root,
+        next_place=None if following is None else quote(following),
+        tuned=written(within(settings, "location", name), 12),
+    )
+
+
+__all__ = ["PLAIN_SETTINGS", "Provenance", "emit_decided", "emit_nginx_conf", "emit_plain"]

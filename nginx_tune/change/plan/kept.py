@@ -1,0 +1,372 @@
+"""The upstreams whose connections may be kept, and why the others' may not.
+
+A kept connection is given to whoever asks next, so that all must be asked as one and the same
+client; and an idle one holds a process of a server that has one for each connection (PHP-FPM).
+A group whose servers are chosen by a module of others is left as it is, with its zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from nginx_tune.change.plan.own_connections import (
+    is_inherited,
+    leaves,
+    own_connection,
+    why_none_is_kept,
+)
+from nginx_tune.conf.compressed_answers import unrepeated
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.running import workers_in
+from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstream_identity import (
+    identity_lines,
+    identity_that_differs,
+    is_of_protocol,
+    is_of_trust,
+)
+from nginx_tune.conf.upstreams import Pass, UpstreamBlock, address_in, passes, upstreams
+from nginx_tune.conf.variables import Variables
+from nginx_tune.decide.upstream_keepalive import addresses_of
+from nginx_tune.documents.decisions import Decision, Setting
+
+_REUSING = frozenset({"proxy", "grpc"})
+_MOST_NAMED = 3
+_NOTHING = "nothing to share"
+_CONCURRENCY = "workload.concurrency"
+_ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
+_SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
+_PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
+"""The variables that begin with a slash."""
+
+
+class KeptConnections:
+    """What may be kept in one configuration."""
+
+    def __init__(
+        self, tree: ConfTree, *, closes_by_default: bool = True, lacks_ports: bool = False
+    ) -> None:
+        """``closes_by_default``: what nginx does before 1.29.7 with connections to upstreams.
+
+        ``lacks_ports``: whether this host has too few local ports for a new one for each request.
+        """
+        self._lacks_ports = lacks_ports
+        self._variables = Variables(tree)
+        self._closes_by_default = closes_by_default
+        self._staying: dict[int, Directive] = {}
+        """By the block of a place: the line for which it stays as it is."""
+        self.groups = upstreams(tree)
+        self.is_one_worker = tree.is_whole and workers_in(tree, None) == 1
+        names = {one.name for one in self.groups}
+        self._users: dict[str, list[Pass]] = {name: [] for name in names}
+        """The places that are known to ask a group, by name or a variable's known values."""
+        self._open: dict[tuple[object, ...], Pass] = {}
+        """Those that a variable may lead to any group, of several that are alike one."""
+        self._known: dict[Directive, frozenset[str]] = {}
+        """By the line that passes requests on: the groups that it is known to ask."""
+        self._perhaps: dict[Directive, set[str]] = {}
+        """By the same: those that it may ask by a variable of a request."""
+        asked: set[str] = set()
+        for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
+            if one.module == "proxy":
+                self._note_what_stays(one.scope)
+            literal = address_in(_server_part(one).partition("$")[0])
+            known = names & {*one.addresses, literal}
+            self._known[one.place] = self._known.get(one.place, frozenset()) | known
+            for name in known:
+                self._users[name].append(one)
+            asked |= known or {*one.addresses, *([one.place.value] if one.has_variables else [])}
+            values = self._variables.possible(one.place.value, one.scope)
+            if not values.complete and _host_is_open(one):
+                self._open.setdefault((literal, *_kind(one)), one)
+                led = {name for name in names if name.startswith(literal)}
+                self._perhaps.setdefault(one.place, set()).update(led)
+        self.shares_the_load = len(asked) > 1
+        """Whether requests go to several groups or servers: how many to each nobody says."""
+
+    @cached_property
+    def refused(self) -> dict[str, str]:
+        """The groups that get no kept connections, each with the reason."""
+        found = {one.name: why for one in self.groups if (why := self._refusal(one))}
+        astray = {one.name: self._all_led_astray(one, found) for one in self.groups}
+        # Once is enough: what leads to one that is added here leads to one of the others already.
+        return found | {name: why for name, why in astray.items() if why and name not in found}
+
+    @cached_property
+    def allowed(self) -> frozenset[str]:
+        """The names of groups whose connections may be kept."""
+        return frozenset(
+            name for name, users in self._users.items() if users and name not in self.refused
+        )
+
+    def is_asked_by(self, scope: Scope) -> bool:
+        """Whether a place passes requests to such groups, and perhaps to servers without one.
+
+        One that may lead to another group as well would have that one's pool filled: a
+        ``keepalive`` that nothing made use of stands for all that ask the group.
+        """
+        line = scope.own.block.first("proxy_pass") if scope.own.block else None
+        if line is None or not self._known.get(line):
+            return False
+        return self._led_to(line) <= self.allowed
+
+    def told_shares(self) -> list[str]:
+        """Of each group whose connections only some places can keep: which ones do."""
+        found = []
+        for name in sorted(self.allowed):
+            users = [one for one in self._users[name] if not self._never_leaves(one)]
+            if 0 < len(users) < len(self._users[name]):
+                named = ", ".join(_at(one.place) for one in users[:_MOST_NAMED])
+                more = f" and {len(users) - _MOST_NAMED} more" * (len(users) > _MOST_NAMED)
+                every = len(self._users[name])
+                found.append(
+                    f'keepalive in upstream "{name}" is for {len(users)} of {every} places that '
+                    f"ask it: {named}{more}"
+                )
+        return found
+
+    def _note_what_stays(self, scope: Scope) -> None:
+        line = own_connection(scope, closes_by_default=self._closes_by_default)
+        if line is None:
+            return
+        self._staying[id(scope.own)] = line
+        if is_inherited(line):
+            for around in scope.chain[:-1]:
+                self._staying.setdefault(id(around), line)
+
+    def line_of_its_own(self, scope: Scope) -> Directive | None:
+        """The line for which a place stays as it is: its own, or of a place inside of it."""
+        return self._staying.get(id(scope.own))
+
+    def _refusal(self, group: UpstreamBlock) -> str:
+        users = self._users[group.name] + [
+            one for (literal, *_), one in self._open.items() if group.name.startswith(str(literal))
+        ]
+        own = group.keepalive
+        if own is not None and own.value == "0":
+            return f"{_at(own)} stays: it is meant to keep none"
+        if (foreign := _foreign(group)) is not None:
+            return f"{_at(foreign)} is no method of nginx's own, and may not know what is kept"
+        line = identity_that_differs(users, self._variables, group.name)
+        if line is not None:
+            return f"{_how_it_differs(line)}, and a kept connection is shared by all"
+        other = next((one.place for one in users if one.module not in _REUSING), None)
+        if other is not None:
+            stays = f"; {_at(own)} stays" if own is not None else ""
+            return (
+                f"{_at(other)}: an idle connection can hold one of that server's processes, "
+                f"whose number is not known{stays}"
+            )
+        if own is None and (group.is_unix or (group.is_loopback and not self._lacks_ports)):
+            return "a connection within this host costs little"
+        if own is None and (bound := max_conns(group)) is not None:
+            return f"{_at(bound)} bounds what the server takes, and idle connections add to it"
+        if own is None and (line := self._is_not_repeated(users)) is not None:
+            return why_none_is_kept(line)
+        closing = [self._never_leaves(one) for one in users]
+        if own is None and closing and all(closing):
+            return closing[0]
+        return ""
+
+    def _all_led_astray(self, group: UpstreamBlock, refused: Collection[str]) -> str:
+        """Why no place that asks a group is changed for it; empty where one is, or needs not be."""
+        users = self._users[group.name]
+        if group.keepalive is not None or not users:
+            return ""
+        found = ""
+        for one in users:
+            astray = sorted(self._led_to(one.place) & set(refused))
+            if not astray or one.module != "proxy" or leaves(one.scope):
+                return ""
+            found = found or f"{_at(one.place)} may lead to upstream {astray[0]} as well"
+        return found
+
+    def _led_to(self, line: Directive) -> frozenset[str]:
+        """The groups that a line may ask."""
+        return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
+
+    def _never_leaves(self, one: Pass) -> str:
+        """Why requests from a place surely end their connection; empty where they may not."""
+        line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
+        if line is None:
+            return ""
+        if line.name == "proxy_set_header" and len(line.args) > 1:
+            sent = self._variables.possible(line.args[1], one.scope)
+            if not sent.complete or "" in sent.known:
+                return ""
+        return why_none_is_kept(line)
+
+    def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
+        """A line by which errors are final where connections would be kept by ``keepalive`` alone.
+
+        Those of gRPC are left open always (ngx_http_grpc_create_request).
+        """
+        if not self._closes_by_default:
+            return None
+        open_ = (one for one in users if one.module == "grpc" or leaves(one.scope))
+        lines = (unrepeated(one.scope, one.module) for one in open_)
+        return next((line for line in lines if line is not None), None)
+
+
+def max_conns(group: UpstreamBlock) -> Directive | None:
+    """The first server of a group with a bound of connections."""
+    bounds = ((one, arg) for one in group.servers for arg in one.args[1:])
+    return next((one for one, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None)
+
+
+def _how_it_differs(line: Directive) -> str:
+    """What a line says of its requests that not all to the group are alike in."""
+    if is_of_protocol(line):
+        return f"{_at(line)} speaks another protocol than other requests to it"
+    if is_of_trust(line):
+        return f"with {_at(line)} not all requests ask the same of the server's TLS"
+    return f"with {_at(line)} not all requests are made as the same client"
+
+
+def _foreign(group: UpstreamBlock) -> Directive | None:
+    """A line of a group that no module of nginx's own takes: it may choose the servers.
+
+    Such modules know servers as they were read, not as a zone has them (check, sticky).
+    """
+    return next((one for one in group.block if not _is_own(one.name)), None)
+
+
+def _is_own(name: str) -> bool:
+    return name != "sticky" and any(row.is_own for row in rows_of(name))
+
+
+def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
+    """Why workers are not to share what they know of a group; empty where they may.
+
+    A server that is alone never counts as failed (ngx_http_upstream_get_round_robin_peer).
+    """
+    if _foreign(group) is not None:
+        return _NOTHING
+    bound = max_conns(group)
+    if bound is None:
+        return _NOTHING if addresses_of([str(one.value) for one in group.servers]) == 1 else ""
+    if group.block.first("zone") is not None or is_one_worker:
+        return ""
+    return f"{_at(bound)} counts in each worker, and with a zone in all together: no zone"
+
+
+def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
+    """The decision for the groups whose connections may be kept; of the others it says why.
+
+    A number that stands is changed only where the requests at once are known, and all are for one
+    group: its idle connections are kept for as long as it says, 60 s by default, and each may hold
+    a thread of a server that has few.
+    """
+    if not kept.groups:
+        return decision
+    unshared = {
+        one.name: why
+        for one in kept.groups
+        if (why := _unshared(one, is_one_worker=kept.is_one_worker))
+    }
+    decision = replace(
+        decision,
+        settings=[
+            one
+            for one in decision.settings
+            if one.directive != "zone" or one.block.lower() not in unshared
+        ],
+    )
+    reasons = [f'no keepalive in upstream "{name}": {why}' for name, why in kept.refused.items()]
+    reasons += [why for why in unshared.values() if why != _NOTHING]
+    settings = [_unless_own(one, decision, kept) for one in decision.settings]
+    if kept.allowed:
+        reasons += [*kept.told_shares(), *_stay_for_a_share(decision, kept)]
+        return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
+    settings = [one for one in settings if one.directive == "zone"]
+    said = "; ".join(reasons) or "no place is known to pass requests to an upstream"
+    return replace(
+        decision,
+        verdict="set" if settings else "keep",
+        settings=settings,
+        summary=f"{said[0].upper()}{said[1:]}.",
+        flips_when=[],
+        risks=[],
+    )
+
+
+def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
+    """The setting, for which what stands will do; a zone says why nothing is kept beside it."""
+    why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
+    if why is not None:
+        return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
+    if wanted.directive != "keepalive" or (_is_known(decision) and not kept.shares_the_load):
+        return wanted
+    return replace(wanted, same=[*wanted.same, *dict.fromkeys(one.value for one in _own(kept))])
+
+
+def _own(kept: KeptConnections) -> list[Directive]:
+    """The lines that say how many connections a group keeps."""
+    return [one.keepalive for one in kept.groups if one.keepalive and one.name in kept.allowed]
+
+
+def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
+    """The numbers that stand though fewer than all requests at once, which go to several groups."""
+    wanted = [one.args[0] for one in decision.settings if one.directive == "keepalive"]
+    if not (wanted and kept.shares_the_load and _is_known(decision)):
+        return []
+    return [
+        f"{_at(one)} stays: how many of the requests under way are for that group is not known"
+        for one in _own(kept)
+        if (have := parse_bytes(one.value)) is not None and have < int(wanted[0])
+    ]
+
+
+def _is_known(decision: Decision) -> bool:
+    """Whether somebody measured, or said, how many requests there are at once."""
+    return any(
+        one.fact == _CONCURRENCY and one.provenance != "assumed" for one in decision.evidence
+    )
+
+
+def _scopes(tree: ConfTree) -> list[Scope]:
+    """Those of a tree, and ``limit_except`` blocks, which pass requests on as well."""
+    found = scopes(tree)
+    limited = [
+        Scope(tree, "location", (*one.chain, line))
+        for one in found
+        for line in (one.own.block or Block([])).all("limit_except")
+    ]
+    return [*found, *limited]
+
+
+def _kind(one: Pass) -> tuple[object, ...]:
+    """What makes two places alike to an upstream: whose processes they take, and as whom."""
+    lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
+    is_variable = any("$" in arg for _, args in lines for arg in args or ())
+    version = one.effective("http_version")
+    speaks = (one.module, one.is_tls, version.value if version else None)
+    return *speaks, *lines, one.scope.own if is_variable else None
+
+
+def _host_is_open(one: Pass) -> bool:
+    """Whether a variable stands in the server's name, not only behind it."""
+    before, _, after = _server_part(one).partition("$")
+    before = _SCHEME.sub("", before, count=1)
+    is_path = before != "" and _PATH.match(after) is not None
+    return "/" not in before and ":" not in before and not is_path
+
+
+def _server_part(one: Pass) -> str:
+    return _ANY_SCHEME.sub("http://", one.place.value, count=1)
+
+
+def _perhaps_tls(one: Pass) -> Pass:
+    """A place whose scheme is a variable's, taken for TLS."""
+    return one._replace(is_tls=True) if one.place.value.startswith("$") else one
+
+
+def _at(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line}"

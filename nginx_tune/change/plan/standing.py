@@ -1,0 +1,404 @@
+"""What a configuration says today, which a decision is held against: lines and their places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from nginx_tune.change.plan.caching import SharedAnswers
+from nginx_tune.change.plan.kept import KeptConnections
+from nginx_tune.change.plan.listen_options import listen_options
+from nginx_tune.conf.body_filters import body_filter
+from nginx_tune.conf.caches import MODULES
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.header_sizes import FIELD_SIZE, HEADER_SIZE
+from nginx_tune.conf.listeners import (
+    listeners,
+    newly_multiplexed,
+    tls_servers,
+)
+from nginx_tune.conf.quantities import is_alike, parse_bytes
+from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
+from nginx_tune.conf.served import sends_no_files, served_paths
+from nginx_tune.conf.thread_pools import DEFAULT, aio_lines, asked_pool
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import UpstreamBlock
+from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
+from nginx_tune.documents.decisions import Decision, Place, Setting
+
+AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
+"""Directives of which more than was decided does no harm: who wrote it may know of a peak."""
+PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
+"""Directives of several conditions, each of which is enough."""
+_CONNECTIONS = ["worker_connections", str(DEFAULT_CONNECTIONS)]
+"""What holds where nothing is said."""
+_AS_IT_STANDS = frozenset(
+    {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
+)
+"""Directives of caches of which any line is its operator's choice: what an own key tells apart must
+stay apart."""
+KEPT = ("proxy_http_version", "proxy_set_header")
+"""What kept connections need in a location; nothing may undo what stands there for a reason."""
+
+
+_OF_FILES = frozenset(
+    {"aio", "directio", "open_file_cache", "output_buffers", "sendfile", "sendfile_max_chunk"}
+)
+"""Directives that do nothing where no file is sent."""
+_ONCE = frozenset({"aio", "aio_write"})
+"""Directives of which one line further out does for many places."""
+_NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
+
+_BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
+"""The parameters that give a log a buffer."""
+
+
+class Standing:
+    """What a configuration says where files are sent or requests passed on."""
+
+    def __init__(
+        self,
+        tree: ConfTree,
+        streams: frozenset[str] = frozenset(),
+        *,
+        closes_by_default: bool = True,
+        lacks_ports: bool = False,
+    ) -> None:
+        """``streams`` are the locations of which somebody says that they pass streams on.
+
+        ``closes_by_default``: whether nginx ends connections to upstreams (before 1.29.7);
+        ``lacks_ports``: whether there are too few local ports for that.
+        """
+        self.tree = tree
+        self._closes_by_default, self._lacks_ports = closes_by_default, lacks_ports
+        self._streams = streams
+        self.http = [block.block or Block([]) for block in http_blocks(tree)]
+        serving = {id(one.scope.own): one.scope for one in served_paths(tree)}
+        passing = [s for s in scopes(tree) if _passes(s)]
+        self.answering: list[Scope] = [*serving.values(), *passing] or scopes(tree)
+
+    def lines(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Directive | None]:
+        """The line that holds in each place the setting is for; null for nginx's default.
+
+        ``apart`` are locations that have a setting of their own.
+        """
+        if wanted.context in ("main", "events"):
+            return [self._outside_http(wanted)]
+        if wanted.context == "upstream":
+            return [u.block.first(wanted.directive) for u in self._chosen(wanted)] or [None]
+        if is_named(wanted):
+            if wanted.directive == "access_log":
+                return [*self._logs(wanted)] or [None]
+            found = [line for block in self.http for line in block.all(wanted.directive)]
+            return [next((line for line in found if _same_name(line, wanted)), None)]
+        if self._is_for_later(wanted):
+            return [block.first(wanted.directive) for block in self.http] or [None]
+        lines = [effective(scope, wanted) for scope in self.concerned(wanted, apart)]
+        return list({id(line): line for line in lines}.values()) or [None]
+
+    def _is_for_later(self, wanted: Setting) -> bool:
+        """Tell whether a setting of http is for servers that are still to be written."""
+        return wanted.context == "http" and not self.answering
+
+    def _logs(self, wanted: Setting) -> Sequence[Directive]:
+        """The lines of a log, in servers and locations too, that say how it is buffered.
+
+        One file has one buffer, whichever line gives it: another size is refused ("already defined
+        with conflicting parameters"), and no size is as good. A line of ``stream`` counts as well;
+        where nothing has a buffer yet it is left alone. Source: ngx_http_log_set_log(),
+        ngx_stream_log_set_log(), which share ``ngx_open_file_t`` (ngx_conf_open_file).
+        """
+        own = self._of_log(wanted, http_directives(self.tree))
+        streams = (one.block for one in self.tree.main.all("stream") if one.block is not None)
+        others = self._of_log(wanted, (line for block in streams for line in block.walk()))
+        return [one for one in own + others if any(map(_BUFFERS.match, one.args[1:]))] or own
+
+    def _of_log(self, wanted: Setting, lines: Iterable[Directive]) -> list[Directive]:
+        name = self.tree.opened_name(wanted.args[0])
+        logs = (one for one in lines if one.name == "access_log" and one.args)
+        return [one for one in logs if self.tree.opened_name(one.value) == name]
+
+    def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
+        """Where the setting is to go: the lines that differ, else the blocks that lack one."""
+        outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
+        if outside or is_named(wanted):
+            blocks = self.blocks(wanted)
+            standing = [one for one in self.lines(wanted, apart) if one is not None]
+            lines = [one for one in standing if not holds(one, wanted)] or standing
+            if wanted.context == "main" and not lines:
+                return [Place(file=self.tree.path, line=1, text="main", change=False)]
+            return [_place(one, change=bool(lines)) for one in lines or blocks]
+        if wanted.directive == "listen":
+            lines = listen_options(wanted, self.tree).lines
+            return [_place(line, change=True) for line in lines]
+        found: dict[tuple[str, int], Place] = {}
+        around = self.further_out(wanted, apart)
+        for scope in self.concerned(wanted, apart):
+            line = effective(scope, wanted)
+            if not holds(line, wanted):
+                own = next((a for a in reversed(scope.chain) if wanted.context == a.name), None)
+                one = around.get(id(scope.own), own or scope.own) if line is None else line
+                found[one.file, one.start] = _place(one, change=line is not None)
+        return list(found.values())
+
+    def further_out(self, wanted: Setting, apart: Sequence[str] = ()) -> dict[int, Directive]:
+        """The block around several scopes in which one line does for all, by their own blocks.
+
+        It is a server's, or http for several of them. All that sends files or passes requests on
+        there, and neither has a line of its own nor gets one (``apart``), is to want it, but for a
+        few locations with a filter that reads bodies, which get ``aio off``.
+        """
+        if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
+            return {}
+        concerned = {id(scope.own) for scope in self.concerned(wanted, apart)}
+        lacking = [scope for scope in self.answering if effective(scope, wanted) is None]
+        found: dict[int, Directive] = {}
+        for level in ("server", "http"):
+            groups: dict[Directive, list[Scope]] = {}
+            for scope in lacking:
+                around = next(one for one in scope.chain if one.name == level)
+                groups.setdefault(around, []).append(scope)
+            for around, group in groups.items():
+                others = [
+                    scope
+                    for scope in group
+                    if id(scope.own) not in concerned and not set(apart) & set(scope.own.args)
+                ]
+                left_out = {id(one.own) for one in others}
+                own = {
+                    id(scope.own): around
+                    for scope in group
+                    if id(scope.own) in concerned and not left_out & set(map(id, scope.chain))
+                }
+                is_shared = level == "server" or len({id(scope.server) for scope in group}) > 1
+                can_be_left_out = all(
+                    one.kind == "location" and body_filter(one) is not None for one in others
+                )
+                is_shorter = id(around) in own or len(own) > 1 + len(others)
+                if is_shared and can_be_left_out and is_shorter:
+                    found |= own
+        return found
+
+    def blocks(self, wanted: Setting) -> list[Directive]:
+        """The blocks that a setting outside of servers goes into."""
+        if wanted.context == "upstream":
+            return [u.directive for u in self._chosen(wanted)]
+        if wanted.context == "main":
+            return []
+        return self.tree.main.all("http" if wanted.context == "http" else "events")
+
+    def _chosen(self, wanted: Setting) -> list[UpstreamBlock]:
+        """The groups that a setting is for."""
+        chosen = [u for u in self.kept.groups if not wanted.block or u.name == wanted.block.lower()]
+        if wanted.directive == "keepalive_timeout":
+            # Only beside the line that is written with it: what stands is its operator's.
+            own = ("keepalive", wanted.directive)
+            chosen = [u for u in chosen if not any(map(u.block.first, own))]
+        elif wanted.directive != "keepalive":
+            return chosen
+        return [u for u in chosen if u.name in self.kept.allowed]
+
+    def _outside_http(self, wanted: Setting) -> Directive | None:
+        blocks = [self.tree.main]
+        if wanted.context == "events":
+            blocks = [line.block for line in self.tree.main.all("events") if line.block]
+        found = [line for block in blocks for line in block.all(wanted.directive)]
+        if wanted.directive == "thread_pool":
+            found = [line for line in found if list(line.args[:1]) == wanted.args[:1]]
+        return found[-1] if found else None
+
+    def concerned(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
+        """The scopes that a setting is for."""
+        answering = [scope for scope in self.answering if self._concerns(scope, wanted)]
+        if wanted.block:
+            return [scope for scope in answering if wanted.block in scope.own.args]
+        return [scope for scope in answering if not set(apart) & set(scope.own.args)]
+
+    def _concerns(self, scope: Scope, wanted: Setting) -> bool:
+        """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
+        if wanted.directive == "sendfile" and wanted.args == ["on"]:
+            is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
+            if is_idle or copies_by_choice(scope):
+                return False
+        if wanted.directive in _OF_FILES and sends_no_files(scope):
+            return False
+        if wanted.directive in ("aio", "aio_write"):
+            return self._reads_by(scope, wanted)
+        if wanted.directive == "http2":
+            return scope.server in self._secure
+        if wanted.directive in (FIELD_SIZE, HEADER_SIZE):
+            lacks_own = scope.effective(wanted.directive) is None
+            return lacks_own and scope.server in self._to_speak_http2
+        if not wanted.directive.startswith("proxy_"):
+            return True
+        if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
+            return False
+        if wanted.directive in KEPT and (
+            self.kept.line_of_its_own(scope) or not self.kept.is_asked_by(scope)
+        ):
+            return False
+        is_of_cache = wanted.directive.startswith(("proxy_cache", "proxy_no_cache"))
+        return not is_of_cache or self._is_cached(scope, wanted)
+
+    def _reads_by(self, scope: Scope, wanted: Setting) -> bool:
+        """Whether a line of ``aio`` or ``aio_write`` does anything in a scope."""
+        if body_filter(scope) is not None:
+            if wanted.directive == "aio_write":
+                return asked_pool(scope.effective("aio")) is not None
+            if wanted.block and wanted.args == ["off"] and scope.sets("aio") is not None:
+                return False  # another's of that name
+            return not asks_threads(wanted)
+        if wanted.directive == "aio_write":
+            return True
+        if wanted.args == ["threads"] and self._pools_apart:
+            return asked_pool(scope.effective("aio")) in (None, DEFAULT)
+        # "off" in a block: another location of that name, without a filter.
+        return not (wanted.block and wanted.args == ["off"])
+
+    def _is_cached(self, scope: Scope, wanted: Setting) -> bool:
+        """Whether a place has a cache, or gets one."""
+        if self.caches:
+            return _caches(scope, "proxy")
+        if wanted.block:
+            return True
+        is_stream = bool(self._streams & {*scope.own.args})
+        return not is_stream and self.shared.hindrance(scope) is None
+
+    @cached_property
+    def kept(self) -> KeptConnections:
+        """The upstreams whose connections may be kept."""
+        return KeptConnections(
+            self.tree, closes_by_default=self._closes_by_default, lacks_ports=self._lacks_ports
+        )
+
+    @cached_property
+    def _pools_apart(self) -> bool:
+        """Whether several pools are asked: one for all would have them wait for each other."""
+        names = {name for _, name in aio_lines(self.tree)}
+        return len(names) > 1 or any("$" in name for name in names)
+
+    @cached_property
+    def _secure(self) -> set[Directive]:
+        """The servers of TLS alone; a ``listen … http2`` stands for the directive."""
+        found = [one for one in listeners(self.tree) if not one.is_quic]
+        lacking = {server for one in found if not one.is_http2 for server in one.servers}
+        return tls_servers(found) & lacking
+
+    @cached_property
+    def _encrypting(self) -> set[Directive]:
+        """The servers whose every body is read and encrypted, by sendfile or not."""
+        return tls_servers(listeners(self.tree))
+
+    @cached_property
+    def _to_speak_http2(self) -> set[Directive]:
+        return {one.server for one in newly_multiplexed(self.tree)}
+
+    @cached_property
+    def caches(self) -> bool:
+        """Whether anything is cached already, by whatever module."""
+        return any(_caches(scope, one) for scope in self.answering for one in MODULES)
+
+    @cached_property
+    def shared(self) -> SharedAnswers:
+        """Where all who ask are answered alike."""
+        return SharedAnswers(self.tree)
+
+    @cached_property
+    def passing(self) -> list[Scope]:
+        """The places that pass requests on by ``proxy_pass``, whose answers can be kept."""
+        return [
+            scope
+            for scope in self.answering
+            if scope.own.block and scope.own.block.first("proxy_pass")
+        ]
+
+    @cached_property
+    def may_cache(self) -> bool:
+        """Whether any of them answers all who ask alike."""
+        return any(self.shared.hindrance(scope) is None for scope in self.passing)
+
+
+def _caches(scope: Scope, module: str) -> bool:
+    """Whether a scope keeps what it passes on; a ``proxy_cache`` further out counts for each."""
+    if scope.value(f"{module}_cache", "off") == "off":
+        return False
+    block = scope.own.block
+    return module == "proxy" or (block is not None and block.first(f"{module}_pass") is not None)
+
+
+def _place(line: Directive, *, change: bool) -> Place:
+    return Place(file=line.file, line=line.line, text=str(line), change=change)
+
+
+def _passes(scope: Scope) -> bool:
+    return any(line.name.endswith("_pass") for line in scope.own.block or ())
+
+
+def is_named(wanted: Setting) -> bool:
+    """Whether it stands in http, once for each name."""
+    return wanted.directive in _NAMED
+
+
+def _same_name(line: Directive, wanted: Setting) -> bool:
+    place = 1 if wanted.directive == "split_clients" else 0
+    return list(line.args[place : place + 1]) == wanted.args[place : place + 1]
+
+
+def copies_by_choice(scope: Scope) -> Directive | None:
+    """The ``sendfile off`` that a location has for itself: somebody knows these files."""
+    line = scope.effective("sendfile")
+    if line is None or line.value.lower() != "off":
+        return None
+    inner = [one for one in scope.chain if one.name in ("location", "if") and one.block]
+    return line if any(line in one.block.all("sendfile") for one in inner if one.block) else None
+
+
+def asks_threads(wanted: Setting) -> bool:
+    """Whether a setting has files read by thread pools."""
+    return wanted.directive == "aio" and wanted.args[:1] != [] and wanted.args[0][:7] == "threads"
+
+
+def effective(scope: Scope, wanted: Setting) -> Directive | None:
+    """The line of a scope that a setting would replace."""
+    if wanted.directive in ("proxy_set_header", "ssl_conf_command"):
+        lines = scope.effective_all(wanted.directive)
+        return next((line for line in lines if list(line.args[:1]) == wanted.args[:1]), None)
+    if wanted.directive in PREDICATES:
+        lines = scope.effective_all(wanted.directive)
+        return next((line for line in lines if set(wanted.args) <= set(line.args)), None)
+    return scope.effective(wanted.directive)
+
+
+def own_blocks(decision: Decision, directive: str) -> list[str]:
+    """The blocks for which a decision has a setting of their own.
+
+    ``off`` is for a filter's places, of which another server may have plain ones by the same name.
+    """
+    own = [s for s in decision.settings if s.block and s.directive == directive]
+    return [s.block for s in own if s.args != ["off"]]
+
+
+def holds(line: Directive | None, wanted: Setting) -> bool:
+    """Whether a line says what a setting asks for."""
+    if line is None:
+        return [wanted.directive, *wanted.args] == _CONNECTIONS
+    if line.value in wanted.same:
+        return True
+    if wanted.directive in (*AT_LEAST, "output_buffers") and len(line.args) == len(wanted.args):
+        have, want = parse_bytes(line.args[-1]), parse_bytes(wanted.args[-1])
+        is_more = have is not None and want is not None and have >= want
+        return is_more or is_alike(line.args[-1], wanted.args[-1])
+    if wanted.directive == "access_log" and wanted.args[0] != "off" and line.value != "off":
+        names = {arg.partition("=")[0] for arg in line.args[1:]}
+        return "gzip" in names or all(arg.partition("=")[0] in names for arg in wanted.args[2:])
+    if wanted.directive in _AS_IT_STANDS:
+        return True
+    if wanted.directive in PREDICATES:
+        return set(wanted.args) <= set(line.args)
+    if wanted.lines and line.block is not None:
+        inner = [[one.name, *one.args] for one in line.block]
+        return list(line.args) == wanted.args and inner == wanted.lines
+    if len(line.args) != len(wanted.args) or not all(map(is_alike, line.args[:1], wanted.args)):
+        return False
+    return all(map(is_alike, sorted(line.args), sorted(wanted.args)))

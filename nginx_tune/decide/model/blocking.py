@@ -1,0 +1,373 @@
+"""What cold reads on the event loop do to everybody else, and what offloading them costs.
+
+A worker is one loop. Without thread pools a page-cache miss holds the loop for one read, so
+
+- when the request rate is known and the loop keeps up, the victims wait as in an M/G/1 queue
+  whose service times are the cold reads;
+- when clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
+  always: one turn serves every active transfer one chunk, so a turn lasts as long as all cold
+  chunks in it, and a hot file of k chunks needs k turns.
+
+With thread pools the loop only hands over, at a price per read, and hot requests proceed at
+memory speed as long as some thread is free for them (``model_pool``).
+
+Calibration (nginx 1.22.1, one worker, measured by hand): hot mean 0.9-1.0 s without pools
+where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CPU for a 1-KB
+request and 36-38 µs with a pool. The source's own host (A2-A7) is a test, not a calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.decide.model.open_reads import open_reads
+from nginx_tune.decide.model.pool import CACHE_SHARE_FOR_COLD
+from nginx_tune.decide.model.sizes import Pieces, piece_sizes
+from nginx_tune.decide.model.turns import (
+    ENCRYPTED_BYTES_PER_SECOND,
+    MEMORY_BYTES_PER_SECOND,
+    turn_wait,
+)
+from nginx_tune.decide.model.waiting import LoopWait, loop_wait, peak_under_way
+from nginx_tune.decide.model.way import first_reads, way_bound
+
+OFFLOAD_SECONDS = 18e-6
+"""Handing one read to a thread and taking it back, as measured with 1-KB requests."""
+REQUEST_CPU_SECONDS = 19e-6
+"""CPU of one small static request, as measured."""
+DISK_READ_CPU_SECONDS = 37e-6
+"""CPU of a read that goes to the disk beyond that of one from memory: 35 to 40 µs for 24 KB of
+ext4 on a virtio disk, kernel 6.18."""
+SEND_CPU_BYTES_PER_SECOND = 12e9
+"""CPU side of sending cached bytes. Measured: 100-KB requests take 4-12 µs more."""
+SCHEDULING_TAIL_SECONDS = 2e-3
+"""p99 of an in-memory answer on a busy host whose loops never block, as measured."""
+BUSY_HOST_SECONDS = 0.3e-3
+"""Mean of any answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
+MARGIN = 3.5
+"""Pools pay when blocking costs others this many times the CPU that offloading costs: a response
+waits for more than CPU at each hand-over, since a thread has to wake up, and then the loop.
+Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
+read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
+ENCRYPTED_MARGIN = 4.5
+"""The same where the worker encrypts: each buffer comes back to the loop before the next is read.
+Source: drawn-4201-009, 400 us for five reads over TLS."""
+_SATURATED = 0.95
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model expects of one worker's clients, without and with thread pools."""
+
+    hit_ratio: float
+    reads_per_request: float
+    """Times that one cold object holds a loop without pools."""
+    tasks_per_request: float
+    hold_seconds: float
+    """Time one cold read holds the loop, disk contention included."""
+    blocked_ratio: float
+    """Share of the time in which a loop without pools stands in a disk read."""
+    wait_off_seconds: float
+    """Mean wait of one event behind cold reads, without pools."""
+    turn_wait_seconds: float
+    """The same behind large answers that are sent in one turn, beyond what their reads take."""
+    turn_p99_seconds: float
+    """What one in a hundred waits behind such turns, their reads included."""
+    memory_p99_off_seconds: float
+    memory_p99_on_seconds: float
+    hot_off_seconds: float
+    """Mean time of one memory-resident request, without pools."""
+    hot_on_seconds: float
+    cold_ratio: float
+    """Cold bytes per second with pools over without."""
+    cold_lost_ratio: float
+    """Of the cold bytes a second with pools, those left where windows are lost that a loop which
+    has not accepted all of them yet does not lose."""
+    cold_transfers: float
+    """Transfers that miss the page cache at once, whole server, with pools on."""
+    cold_peak: float
+    """The same at its peak: more in less than a thousandth of the time."""
+    closed_loop: bool
+    """Clients wait for their answers, so faster answers are more requests."""
+    others_per_request: float = 0.0
+    """Requests that read no file, for each that does."""
+    can_offload: bool = True
+    margin: float = MARGIN
+    """What ``gain`` has to be for pools to pay."""
+
+    @property
+    def gain(self) -> float:
+        """What one response waits behind cold reads over the price of offloading its reads."""
+        waits = self.wait_off_seconds * self.reads_per_request
+        return waits / (OFFLOAD_SECONDS * self.tasks_per_request)
+
+    @property
+    def pools_pay(self) -> bool:
+        """Whether offloading costs clearly less than blocking, or ends what others feel."""
+        felt = self.turns_are_felt or self.reads_are_felt
+        return self.can_offload and (self.gain > self.margin or felt)
+
+    @property
+    def turns_are_felt(self) -> bool:
+        """Whether others wait longer behind large answers than their own take otherwise.
+
+        On average, or those who wait longest.
+        """
+        return (
+            self.turn_wait_seconds > BUSY_HOST_SECONDS
+            or self.turn_p99_seconds > SCHEDULING_TAIL_SECONDS
+        )
+
+    @property
+    def reads_are_felt(self) -> bool:
+        """Whether requests that read no file wait for longer behind cold reads than they take.
+
+        And they are so many that what all of them wait is more than what offloading costs.
+        """
+        others = self.wait_off_seconds * self.others_per_request
+        weighed = self.gain + others / (OFFLOAD_SECONDS * self.tasks_per_request)
+        return self.wait_off_seconds > BUSY_HOST_SECONDS and weighed > self.margin
+
+    @property
+    def only_others(self) -> bool:
+        """Whether others alone make pools pay, not the answers that read files."""
+        return (self.turns_are_felt or self.reads_are_felt) and self.gain <= self.margin
+
+
+def predict(i: BlockingInputs) -> Prediction:
+    """The model's answer for these inputs."""
+    miss = miss_ratio(i)
+    reads = i.holds_per_miss
+    read_bytes = i.hold_bytes
+    hold = i.disk.read_seconds(read_bytes)
+    copy = read_bytes / MEMORY_BYTES_PER_SECOND
+    in_flight = (i.concurrency or 0.0) / i.workers
+    cold = _cold_per_turn(i, miss)
+    closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
+    cold = min(cold, _accepted_per_loop(i, miss, closed_hold) * miss)
+    turn = cold * closed_hold
+    waits_for_answers = i.rate_per_second is None
+    bound = way_bound(i, reads * (turn + in_flight * copy))
+    missing = miss
+    if bound is not None:
+        i = replace(i, rate_per_second=bound)
+        missing = min(1.0, cold / in_flight) if waits_for_answers else miss
+    open_hold, utilisation = open_reads(i, (i.rate_per_second or 0.0) * missing * reads)
+    ahead = first_reads(i, i.rate_per_second or 0.0, missing, is_bound=bound is not None)
+    if ahead is not None:
+        open_hold, utilisation = ahead
+    saturates = i.rate_per_second is not None and utilisation >= _SATURATED
+    open_loop = i.rate_per_second is not None and not saturates
+    if open_loop:
+        hold_seen = open_hold
+        blocked, wait, tail = _open_wait(i, utilisation, open_hold, missing)
+        if in_flight:
+            wait = min(wait, turn)
+    else:
+        if saturates and not turn:  # more and more pile up, however many there are
+            turn = closed_hold
+        hold_seen, wait = closed_hold, turn
+        # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
+        tail = turn * 1.5
+        blocked = turn / (turn + in_flight * copy) if turn else 0.0
+    window_seconds = i.disk.read_seconds(i.disk_read_bytes)
+    transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)
+    hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
+    shared = _shared_send_seconds(i, transfers if bound is None else 0.0)
+    turns = turn_wait(i, i.tasks_per_request * OFFLOAD_SECONDS)
+    return Prediction(
+        hit_ratio=1.0 - miss,
+        reads_per_request=reads,
+        tasks_per_request=i.tasks_per_request,
+        hold_seconds=hold_seen,
+        blocked_ratio=min(1.0, blocked),
+        wait_off_seconds=wait,
+        turn_wait_seconds=turns.mean_seconds,
+        turn_p99_seconds=turns.p99_seconds,
+        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
+        memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
+        # Memory and link are shared with pools and without.
+        hot_off_seconds=BUSY_HOST_SECONDS + turns.mean_seconds + max(reads * (wait + copy), shared),
+        hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
+        cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
+        cold_lost_ratio=(1 + lost_windows(i, cold * i.workers)) / (1 + lost_windows(i, transfers)),
+        cold_transfers=transfers,
+        cold_peak=_cold_peak(i, miss, transfers),
+        closed_loop=waits_for_answers or not open_loop,
+        others_per_request=i.others_per_second / (i.rate_per_second or math.inf),
+        can_offload=i.can_offload,
+        margin=ENCRYPTED_MARGIN if i.encrypts else MARGIN,
+    )
+
+
+def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) -> LoopWait:
+    """Waits where requests come by themselves.
+
+    A loop runs into a stall with the first read of a cold object; those that follow wait with it.
+    """
+    arrivals = (i.rate_per_second or 0.0) * miss / i.workers
+    usual = i.disk.read_seconds(i.hold_bytes)
+    found = _holds_found(i)
+    return loop_wait(
+        utilisation,
+        hold / usual * i.disk.read_seconds(found.mean_bytes),
+        i.disk.spread_of(found.mean_bytes, moving=True),
+        sizes_spread=found.spread,
+        stalls=i.disk.stalls,
+        reads_per_second=arrivals,
+    )
+
+
+def _holds_found(i: BlockingInputs) -> Pieces:
+    """What holds the loop as others come by: a large file is long on it, and seldom.
+
+    Source: drawn-4201-028, where files of 2.4 MB were a seventh of those of 7 to 180 KB: answers
+    from memory waited 0.5 ms behind them, an eighth of that by the mean size.
+    """
+    return piece_sizes(
+        i.object_bytes,
+        i.sizes,
+        i.longest_hold_bytes,
+        latency_bytes=i.disk.latency_seconds * i.disk.bytes_per_second,
+    )
+
+
+def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
+    """The answer where the share of blocked time was measured on the running server.
+
+    The measured share stands in the place of rate, popularity and cache; the time of one read is
+    still the disk's.
+    """
+    base = predict(i)
+    hold = i.disk.read_seconds(i.hold_bytes)
+    bounded = min(blocked_ratio, _SATURATED)
+    found = _holds_found(i)
+    _, wait, tail = loop_wait(
+        bounded,
+        i.disk.read_seconds(found.mean_bytes),
+        i.disk.spread_of(found.mean_bytes),
+        sizes_spread=found.spread,
+    )
+    copy = i.hold_bytes / MEMORY_BYTES_PER_SECOND
+    return replace(
+        base,
+        hold_seconds=hold,
+        blocked_ratio=blocked_ratio,
+        wait_off_seconds=wait,
+        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
+        hot_off_seconds=BUSY_HOST_SECONDS
+        + max(
+            base.reads_per_request * (wait + copy),
+            _shared_send_seconds(i, base.cold_transfers),
+        ),
+        closed_loop=False,
+    )
+
+
+def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) -> float:
+    """Transfers that miss the page cache at once, whole server, once pools let them overlap.
+
+    By Little's law from the rate while the disk keeps up; otherwise clients wait for the disk
+    and nearly every transfer in flight is a cold one.
+    """
+    if miss <= 0:
+        return 0.0
+    if i.cold_concurrency is not None:
+        return i.cold_concurrency
+    if i.rate_per_second is not None:
+        disk_use = i.rate_per_second * miss * reads * hold / i.disk.heads
+        if disk_use < _SATURATED:
+            outstanding = i.rate_per_second * miss * reads * hold / (1 - disk_use)
+            return min(outstanding, i.concurrency or math.inf)
+    if i.concurrency is None:
+        return i.workers * i.disk.heads
+    cold_time = miss * hold * max(1.0, i.concurrency * miss / i.disk.heads)
+    hot_time = (1 - miss) * i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
+    return i.concurrency * cold_time / (cold_time + hot_time)
+
+
+def _cold_peak(i: BlockingInputs, miss: float, transfers: float) -> float:
+    """Peak of the cold transfers that a known rate brings once pools let them overlap.
+
+    Overlapping reads take turns at a head, a window of the read-ahead each, and every turn
+    positions it anew. Where the disk does not bear that, only the clients bound what piles up.
+    """
+    if i.cold_concurrency is not None or i.rate_per_second is None or miss <= 0:
+        return transfers
+    turns = i.turns_per_miss
+    each = turns * i.disk.read_seconds(i.object_bytes / turns)
+    peak = peak_under_way(i.rate_per_second * miss, each, i.disk.heads, i.disk.stalls)
+    bounded = min(peak, i.concurrency or math.inf)
+    return max(transfers, bounded) if math.isfinite(bounded) else transfers
+
+
+def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
+    """Cold chunks in one turn of one worker's loop."""
+    if miss <= 0:
+        return 0.0
+    if i.cold_concurrency is not None:
+        missing = miss if i.cold_by_popularity else 1.0
+        return missing * i.cold_concurrency / i.workers
+    return miss * (i.concurrency or 0.0) / i.workers
+
+
+def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
+    """Transfers that a loop without pools has accepted, where all clients came at once.
+
+    It accepts one connection in a turn (``multi_accept`` is off), and a turn takes as long as the
+    reads of those that are there: n of them are there after ``hold`` times n^2 / 2.
+    Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients came at once and files
+            were sent in 0.8 s, not in five, to those that were accepted.
+    """
+    if i.since_seconds is None or miss <= 0 or hold <= 0:
+        return math.inf
+    return math.sqrt(2 * i.since_seconds / (miss * hold))
+
+
+def lost_windows(i: BlockingInputs, transfers: float) -> float:
+    """Share of what is read ahead that is pushed out before it is sent, and is read again.
+
+    Each transfer has a read under way and one ahead of it; what was read once has about half of the
+    page cache. Transfers take turns, so that from the edge on all of it is lost.
+    Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
+            with 20 (thread-pools); the kernel counted as many pages read for a second time.
+    """
+    room = CACHE_SHARE_FOR_COLD * i.page_cache_bytes
+    crowding = 2 * min(i.read_bytes, i.object_bytes) * transfers / room
+    return min(1.0, max(0.0, 2 * crowding - 1))
+
+
+def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
+    """Time of a hot request when all of them share the memory bandwidth and the link."""
+    hot = max(0.0, (i.concurrency or 0.0) - cold)
+    shared = i.workers * MEMORY_BYTES_PER_SECOND
+    if i.way_bytes_per_second is not None:
+        shared = min(shared, i.way_bytes_per_second)
+    return hot * i.object_bytes / shared
+
+
+def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
+    """Reads the disk has at once with pools over without: blocking allows one a worker."""
+    without = min(float(i.workers), i.disk.heads, max(1.0, transfers))
+    with_pools = min(max(transfers, 1.0), i.disk.heads)
+    return max(1.0, with_pools / without)
+
+
+def cpu_ratio(
+    tasks_per_request: float,
+    object_bytes: float,
+    *,
+    of_files: float = 1.0,
+    disk_reads: float = 0.0,
+    encrypts: bool = False,
+) -> float:
+    """CPU per request with pools over without.
+
+    ``of_files`` of the requests are for files, each with ``disk_reads`` on average.
+    """
+    speed = ENCRYPTED_BYTES_PER_SECOND if encrypts else SEND_CPU_BYTES_PER_SECOND
+    base = REQUEST_CPU_SECONDS + of_files * object_bytes / speed
+    base += of_files * disk_reads * DISK_READ_CPU_SECONDS
+    return (base + of_files * tasks_per_request * OFFLOAD_SECONDS) / base

@@ -1,0 +1,198 @@
+"""How long an event waits on a loop that cold reads and a disk's stalls hold up.
+
+Reads hold the loop one by one: an M/G/1 queue. A stall is of another kind. It comes by the clock,
+whether anybody reads or not (flash that collects garbage, a controller that flushes its cache), and
+nothing moves on the disk until it is over. A loop that runs into it with its first cold read stands
+for the whole rest, so that few reads a second can be blocked for much of the stalled time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import NamedTuple
+
+from nginx_tune.decide.model.accept import erlang_c
+
+_TAIL = 0.01
+_BISECTIONS = 40
+_SELDOM = 1e-3
+"""Share of the time in which more may be under way than the peak says."""
+
+
+class Stalls(NamedTuple):
+    """Times at which a disk stands still."""
+
+    ratio: float
+    """Share of all time."""
+    seconds: float
+    """Length of one."""
+    spread_between: float
+    """Coefficient of variation of the read times outside of stalls."""
+    share: float = 1.0
+    """Of the reads, those to the disk that has them."""
+
+    @property
+    def per_second(self) -> float:
+        """How many begin in a second."""
+        return self.ratio / self.seconds
+
+
+class LoopWait(NamedTuple):
+    """What others on the loop see of its cold reads."""
+
+    blocked_ratio: float
+    mean_seconds: float
+    p99_seconds: float
+
+
+def loop_wait(
+    utilisation: float,
+    hold_seconds: float,
+    spread: float,
+    *,
+    sizes_spread: float = 0.0,
+    stalls: Stalls | None = None,
+    reads_per_second: float = 0.0,
+) -> LoopWait:
+    """Waits behind reads that hold the loop for ``utilisation`` of the time, stalls left out.
+
+    ``reads_per_second`` come to this loop; ``spread`` is that of their times outside of stalls,
+    and ``sizes_spread`` that of their sizes beside it.
+    """
+    spread = math.hypot(spread, sizes_spread)
+    if stalls is None:
+        return LoopWait(
+            utilisation,
+            waiting_seconds(utilisation, hold_seconds, spread),
+            waiting_p99_seconds(utilisation, hold_seconds, spread),
+        )
+    mean = waiting_seconds(utilisation, hold_seconds, spread)
+    # A stall comes by its own disk's clock, however seldom that disk is read.
+    met = reads_per_second * stalls.share
+    stood, squared = _stall_moments(stalls.seconds, met, utilisation * stalls.share)
+    return LoopWait(
+        min(1.0, utilisation + stalls.per_second * stood),
+        mean + stalls.per_second * squared / 2,
+        _p99(utilisation, mean, stalls, met),
+    )
+
+
+def waiting_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
+    """Mean wait in an M/G/1 queue of cold reads.
+
+    Source: Pollaczek-Khinchine: W = rho * E[S] * (1 + cv^2) / (2 * (1 - rho)).
+    """
+    if utilisation >= 1:
+        return math.inf
+    return utilisation * hold_seconds * (1 + spread**2) / (2 * (1 - utilisation))
+
+
+def waiting_p99_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
+    """99th percentile of that wait.
+
+    A share of 1 - rho of the arrivals does not wait, the rest about exponentially.
+    Source: the heavy-traffic form of the M/G/1 wait (Kingman 1962), exact for M/M/1.
+    """
+    if utilisation <= _TAIL:  # fewer than one in a hundred waits at all
+        return 0.0
+    mean_of_waiters = waiting_seconds(utilisation, hold_seconds, spread) / utilisation
+    return mean_of_waiters * math.log(utilisation / _TAIL)
+
+
+def _stall_moments(
+    seconds: float, reads_per_second: float, utilisation: float
+) -> tuple[float, float]:
+    """Mean time that a loop stands in one stall, and the mean of its square.
+
+    With probability rho a read is under way when the stall begins, and the loop stands through all
+    of it. Else it stands from the next read on, which comes after an exponential time X:
+    E[(L - X)+] = L - (1 - e^(-kL)) / k and E[((L - X)+)^2] = L^2 - 2L/k + 2(1 - e^(-kL)) / k^2
+    for k reads a second.
+    Source: reads arrive as a Poisson process (integrals of the exponential law); an arrival during
+            the time stood waits for its rest, on average E[B^2] / 2 for each stall.
+    """
+    met = reads_per_second * seconds
+    if met < 1e-3:  # noqa: PLR2004  # the differences below would cancel out
+        first, second = seconds * met / 2, seconds**2 * met / 3
+    else:
+        left = -math.expm1(-met)
+        first = seconds * (1 - left / met)
+        second = seconds**2 * (1 - 2 / met + 2 * left / met**2)
+    whole = min(1.0, utilisation)
+    return (
+        whole * seconds + (1 - whole) * first,
+        whole * seconds**2 + (1 - whole) * second,
+    )
+
+
+def _p99(utilisation: float, mean: float, stalls: Stalls, reads_per_second: float) -> float:
+    """The time that one wait in a hundred passes.
+
+    Of those that come while the loop stands, as many have t or more before them as would stand
+    in a stall that is t shorter.
+    """
+
+    def beyond(time: float) -> float:
+        share = 0.0
+        if mean > 0:
+            share = utilisation * math.exp(-time * utilisation / mean)
+        if time < stalls.seconds:
+            rest = stalls.seconds - time
+            under_way = utilisation * stalls.share
+            share += stalls.per_second * _stall_moments(rest, reads_per_second, under_way)[0]
+        return share
+
+    return one_in_a_hundred(beyond, stalls.seconds)
+
+
+def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> float:
+    """The time that one in a hundred waits for or longer; 0 where fewer wait at all.
+
+    ``beyond``: the share that waits longer than a time, which falls with it.
+    """
+    if beyond(0.0) <= _TAIL:
+        return 0.0
+    low, high = 0.0, about_seconds
+    while beyond(high) > _TAIL and math.isfinite(high):
+        high *= 2
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if beyond(middle) > _TAIL:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def peak_under_way(
+    arrivals_per_second: float, seconds: float, heads: float, stalls: Stalls | None = None
+) -> float:
+    """Transfers under way at once that are exceeded in less than a thousandth of the time.
+
+    Each takes a head for ``seconds``. Below the heads' number it is Poisson (M/G/infinity);
+    above, a queue whose length falls off as rho^n (M/M/c). In a stall transfers come and none
+    leaves. The greatest of the three.
+    Source: Erlang C; the Poisson quantile by Cornish and Fisher's expansion (1938).
+    """
+    places = max(1, round(heads))
+    offered = arrivals_per_second * seconds
+    if offered >= places:
+        return math.inf
+    peak = _poisson_quantile(offered, _SELDOM)
+    queued = erlang_c(places, offered)
+    if queued > _SELDOM:
+        peak = max(peak, places + math.log(queued / _SELDOM) / math.log(places / offered))
+    if stalls is not None and stalls.ratio > _SELDOM:
+        come = offered + arrivals_per_second * stalls.share * stalls.seconds
+        peak = max(peak, _poisson_quantile(come, _SELDOM / stalls.ratio))
+    return peak
+
+
+def _poisson_quantile(mean: float, beyond: float) -> float:
+    """The number that a Poisson number with that mean passes with probability ``beyond``."""
+    if mean <= 0:
+        return 0.0
+    z = NormalDist().inv_cdf(1 - min(0.5, beyond))
+    return mean + z * math.sqrt(mean) + (z * z - 1) / 6

@@ -1,0 +1,137 @@
+"""The workload each kind of site is assumed to have until somebody measures or declares it.
+
+Assumed numbers only fill gaps; each keeps the provenance ``assumed``, which lowers the confidence
+of every decision that leans on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from nginx_tune.decide.workload.cached_scans import scans_of_caches
+from nginx_tune.documents.facts import Dataset, Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import (
+    Concurrency,
+    ConnectionReuse,
+    Kind,
+    ObjectSizes,
+    Popularity,
+    ServedData,
+    Workload,
+)
+
+KIBIBYTE = 1 << 10
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is typical for a kind of site."""
+
+    exponent: float
+    """Zipf exponent of popularity over objects."""
+    object_bytes: int
+    """Mean object where no dataset tells it."""
+    mean_concurrency: float
+    peak_concurrency: float
+    """Requests in flight: a middling site, enough for its busy hour."""
+    requests_per_connection: float
+
+
+PROFILES: dict[Kind, Profile] = {
+    # Web objects: exponents of 0.64-0.83 (Breslau et al., INFOCOM 1999).
+    "static": Profile(0.8, 32 * KIBIBYTE, 20, 100, 10),
+    # Video: flatter, 0.56 on a campus link (Gill et al., YouTube Traffic Characterization, IMC
+    # 2007); the source's own load is flat but for one file. Long transfers, so many at once.
+    "media": Profile(0.6, 4 * MEBIBYTE, 50, 200, 4),
+    # What a proxy cache sees is web popularity less what browsers keep.
+    "cache": Profile(0.7, 64 * KIBIBYTE, 50, 200, 10),
+    "proxy": Profile(0.8, 16 * KIBIBYTE, 20, 100, 10),
+}
+
+
+def workload_for(
+    kind: Kind | None, facts: Facts, given: Workload | None = None, *, site: Site | None = None
+) -> Workload:
+    """``given`` with its gaps filled: the dataset from the facts, the rest from the profile.
+
+    Of the kind cache only what was scanned in the caches of ``site`` counts, where that is given.
+    Shape: every part that decisions use has a value, except the request rate and the CPU time of
+           a request: nothing typical can be said about those.
+    """
+    base = given or Workload()
+    chosen = kind or base.kind
+    profile = PROFILES[chosen]
+    if chosen == "cache" and site is not None:
+        kept = scans_of_caches(facts.datasets, site)
+        facts = msgspec.structs.replace(facts, datasets=kept)
+    return msgspec.structs.replace(
+        base,
+        kind=chosen,
+        kind_provenance="declared" if kind else base.kind_provenance,
+        dataset=_dataset(base.dataset, facts, chosen),
+        popularity=_popularity(base.popularity, profile),
+        sizes=_sizes(base.sizes, base.dataset, facts, profile),
+        concurrency=_concurrency(base.concurrency, profile),
+        connection_reuse=_reuse(base.connection_reuse, profile),
+    )
+
+
+def _dataset(given: ServedData, facts: Facts, kind: Kind) -> ServedData:
+    if given.bytes is not None or kind == "proxy":
+        return given
+    scanned = [d for d in facts.datasets if d.bytes is not None]
+    if not scanned:
+        return given
+    return ServedData(
+        path=scanned[0].path if len(scanned) == 1 else None,
+        files=sum(d.files or 0 for d in scanned),
+        bytes=sum(d.bytes or 0 for d in scanned),
+        requests_by_path=given.requests_by_path,
+        provenance="measured",
+    )
+
+
+def _popularity(given: Popularity, profile: Profile) -> Popularity:
+    if given.exponent is not None or given.curve:
+        return given
+    return Popularity(exponent=profile.exponent, provenance="assumed")
+
+
+def _sizes(given: ObjectSizes, declared: ServedData, facts: Facts, profile: Profile) -> ObjectSizes:
+    if given.mean_bytes is not None:
+        return given
+    if declared.bytes and declared.files:
+        mean = declared.bytes / declared.files
+        return ObjectSizes(mean_bytes=mean, provenance=declared.provenance)
+    scanned: list[Dataset] = [d for d in facts.datasets if d.bytes and d.files]
+    if scanned:
+        files = sum(d.files or 0 for d in scanned)
+        mean = sum(d.bytes or 0 for d in scanned) / files
+        return ObjectSizes(mean_bytes=mean, provenance="measured")
+    return ObjectSizes(mean_bytes=float(profile.object_bytes), provenance="assumed")
+
+
+def _concurrency(given: Concurrency, profile: Profile) -> Concurrency:
+    if given.peak is not None or given.mean is not None:
+        return given
+    return Concurrency(
+        mean=profile.mean_concurrency,
+        peak=profile.peak_concurrency,
+        cold_peak=given.cold_peak,
+        cold_by_popularity=given.cold_by_popularity,
+        client_bytes_per_second=given.client_bytes_per_second,
+        clients_keep_pace=given.clients_keep_pace,
+        provenance="assumed",
+    )
+
+
+def _reuse(given: ConnectionReuse, profile: Profile) -> ConnectionReuse:
+    if given.requests_per_connection is not None:
+        return given
+    return ConnectionReuse(
+        requests_per_connection=profile.requests_per_connection, provenance="assumed"
+    )

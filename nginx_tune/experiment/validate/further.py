@@ -1,0 +1,387 @@
+"""The places beside the first root: asked once of both arms, then loaded where they serve alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple, TypedDict
+
+from nginx_tune.conf.locations import LocationMatcher
+from nginx_tune.documents.loadplan import LoadClass, Target
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.operations import Question, Response
+from nginx_tune.experiment.session import Session
+from nginx_tune.experiment.site_files import as_url, shown
+from nginx_tune.experiment.validate.apart import Kinds, places_apart
+from nginx_tune.experiment.validate.asks import Ask, location_text
+from nginx_tune.experiment.validate.client_limits import ClientLimits
+from nginx_tune.experiment.validate.entry_answers import judge_memory, label_of, own_questions
+from nginx_tune.experiment.validate.lost import (
+    Kind,
+    is_loaded,
+    lost_answer,
+    lost_content,
+    moved_content,
+)
+from nginx_tune.experiment.validate.sampled import Batch, batches_of, settle, with_typical_first
+from nginx_tune.experiment.validate.site import MOST_LOOKED_AT, SitePair
+from nginx_tune.experiment.validate.site_load import MOST_FILES, offered, plan_classes, share_of
+from nginx_tune.measure.load.classes import ServedFile
+
+_MOST_AGAIN = 8
+"""Times that what a limit refused is asked again: each is a start of nginx."""
+_MOST_LOOKS = 2
+"""Some files of each batch, and all of those that differ."""
+
+ListFiles = Callable[[str], Sequence[ServedFile]]
+
+
+class Further(NamedTuple):
+    """What was found of the other places."""
+
+    classes: dict[str, list[LoadClass]]
+    """By the arm's name."""
+    asked: list[tuple[str, str, str]]
+    """Of what is loaded: the name of its class, the place, and what it is."""
+    refused: dict[str, str]
+    """Why others are not loaded."""
+    lost: dict[str, str]
+    """Why the candidate serves some no longer."""
+    questions: dict[str, Question]
+    """What the baseline is asked of each place, by its label."""
+    files: Sequence[ServedFile]
+    """The first root's, but for those that are answered with something else."""
+    has_memory: bool
+    """Whether the URL without a file is answered as it says, by all that are asked."""
+
+
+class _Asked(NamedTuple):
+    """A place as each arm is asked for it."""
+
+    asks: tuple[Ask, Ask]
+    files: Sequence[ServedFile]
+    """By their URLs; empty where its own URL is asked."""
+    is_loaded: bool
+    has_partner: bool
+    """Whether the candidate has a place of that name."""
+
+    batches: Sequence[Batch] = ()
+    """Of the files, where it is learnt what answers them."""
+    served: Sequence[ServedFile] = ()
+    """Of the files, what is loaded then."""
+    refused: Mapping[str, str] = {}
+    """Why the others are not."""
+
+    def url(self, ask: Ask) -> str:
+        return self.files[0].url if self.files else ask.url
+
+
+class _Root(NamedTuple):
+    """Files of which it is learnt what answers them."""
+
+    targets: tuple[Target, Target]
+    batches: Sequence[Batch]
+
+
+class _Learnt(NamedTuple):
+    """What of them is loaded, and why others are not."""
+
+    files: list[ServedFile]
+    refused: dict[str, str]
+
+
+def find_further(
+    session: Session,
+    arms: Sequence[Arm],
+    site: SitePair,
+    *,
+    files: Sequence[ServedFile],
+    files_of: ListFiles,
+    is_there: Callable[[str], bool],
+    has_silent: bool,
+    asks_both: bool,
+    limits: ClientLimits,
+) -> Further:
+    """Ask both arms once for each place, or the baseline alone for both.
+
+    ``files`` are the first root's, by their URLs; ``files_of`` lists those that the arms see below
+    a directory, ``is_there`` says whether they see one of a path.
+    """
+    files_of = cache(files_of)
+    matchers = [LocationMatcher(tree) for tree in site.trees]
+    own = _own_root(site, files, matchers) if asks_both else None
+    places = [
+        _with_batches(_at_a_file(one, site, own), matchers) if asks_both else one
+        for one in _places(site, files_of, asks_both=asks_both)
+    ]
+    asked_first = [own_questions(entry, files) for entry in site.entries]
+    surveyed = [
+        _answers(
+            session,
+            arm,
+            [
+                *asked_first[n].values(),
+                *(Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places),
+            ],
+            limits,
+        )
+        for n, arm in enumerate(arms[: 2 if asks_both else 1])
+    ]
+    surveyed = surveyed if asks_both else surveyed * 2
+    answers = [found[len(asked) :] for found, asked in zip(surveyed, asked_first, strict=True)]
+    baseline, candidate = (
+        dict(zip(asked, found, strict=False))
+        for found, asked in zip(surveyed, asked_first, strict=True)
+    )
+    at_entry = judge_memory(asked_first[1], (baseline, candidate))
+    first = own or _Root((site.entry.target, site.entry.target), ())
+    of_own, *of_places = _learn(session, arms, [
+        first,
+        *(_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places),
+    ], limits)  # fmt: skip
+    of_own = of_own if own else _Learnt(list(files), {})
+    places = [
+        one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
+        for one, learnt in zip(places, of_places, strict=True)
+    ]
+    host = site.entries[0].target.host
+    at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
+    served = with_typical_first(of_own.files, files[0]) if files else []
+    from_disk = {file.url for file in served}
+    kinds = [Kinds(tree) for tree in site.trees]
+    questions = {
+        one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
+        for one in places
+        if not one.asks[0].is_news
+    }
+    found = Further(
+        {arm.name: [] for arm in arms}, [], questions=questions, files=served, **at_entry._asdict()
+    )
+    for place, *answered in zip(places, *answers, strict=True):
+        own_ask = place.asks[0]
+        made_of = _made_of(place, site, kinds) if asks_both else None
+        if own_ask.is_news and (made_of is None or made_of["after"] != "own"):
+            continue  # of a new place for files, or for another server, its own URL tells nothing
+        gone = lost_answer(*answered, has_silent=has_silent)
+        if not gone and made_of and not own_ask.is_news:
+            gone = lost_content(
+                *answered,
+                **made_of,
+                has_partner=place.has_partner,
+                has_file=_has_file(place, site, kinds[1], is_there),
+            )
+        moved = (
+            moved_content(*answered, **made_of)
+            if made_of and not gone and not own_ask.is_news
+            else ""
+        )
+        if gone:
+            where = f" ({shown(place.url(own_ask))})" if place.files else ""
+            found.lost.setdefault(own_ask.label, gone + where)
+        elif moved:
+            found.refused[own_ask.label] = moved
+        elif place.is_loaded and not place.files and own_ask.url in from_disk:
+            found.refused[own_ask.label] = "its files are among those of the first root"
+        elif place.is_loaded:
+            _load_served(found, place, answered, arms, site)
+    return found
+
+
+def _own_root(
+    site: SitePair, files: Sequence[ServedFile], matchers: Sequence[LocationMatcher]
+) -> _Root | None:
+    """The files of the first root, where something of the load asks for them one by one."""
+    if not files or all(item.manifest or item.source == "memory" for item in site.classes):
+        return None
+    before, after = site.entries
+    return _Root(
+        (before.target, after.target), batches_of(files, (before.server, after.server), matchers)
+    )
+
+
+def _at_a_file(place: _Asked, site: SitePair, own: _Root | None) -> _Asked:
+    """A place that is known by a pattern, asked by a file of the first root that it takes."""
+    ask = place.asks[0]
+    if own is None or place.files or ask.block is not site.entries[0].server:
+        return place
+    url = next(
+        (
+            batch.files[0].url
+            for batch in own.batches
+            if batch.location is not None
+            and location_text(batch.location) == ask.location
+            and ask.location.startswith("~")
+        ),
+        None,
+    )
+    if url is None:
+        return place
+    before, after = (one._replace(url=url) for one in place.asks)
+    return place._replace(asks=(before, before if place.asks[0] is place.asks[1] else after))
+
+
+def _with_batches(place: _Asked, matchers: Sequence[LocationMatcher]) -> _Asked:
+    block = place.asks[0].block
+    if not place.is_loaded or not place.files or block is None:
+        return place
+    servers = (block, place.asks[1].block or block)
+    return place._replace(batches=batches_of(place.files, servers, matchers))
+
+
+def _answers(
+    session: Session, arm: Arm, questions: Sequence[Question], limits: ClientLimits
+) -> list[Response]:
+    """What an arm answers; what a limit refused is asked again, of a new nginx.
+
+    The questions come at once, as no client's do, and a new one has counted nothing.
+    """
+    answers = session.survey(arm, questions)
+    left = list(range(len(questions)))
+    for number in range(_MOST_AGAIN):
+        refused = [n for n in left if answers[n].status in limits.statuses(questions[n].target)]
+        if not refused or (number and len(refused) == len(left)):
+            break
+        left = refused
+        for n, one in zip(left, session.survey(arm, [questions[n] for n in left]), strict=True):
+            answers[n] = one
+    return answers
+
+
+def _learn(
+    session: Session, arms: Sequence[Arm], roots: Sequence[_Root], limits: ClientLimits
+) -> list[_Learnt]:
+    """Ask both arms for some files of each root, and for more where those differ.
+
+    What a limit refuses all the same tells nothing of a file.
+    """
+    answers: list[dict[str, tuple[Response, Response]]] = [{} for _ in roots]
+    wanted = [[file for batch in root.batches for file in batch.sample] for root in roots]
+    for _ in range(_MOST_LOOKS):
+        if not any(wanted):
+            break
+        surveyed = [
+            _answers(session, arm, [
+                Question(target=root.targets[n], url=file.url)
+                for root, files in zip(roots, wanted, strict=True) for file in files
+            ], limits)
+            for n, arm in enumerate(arms)
+        ]  # fmt: skip
+        came = iter(zip(*surveyed, strict=True))
+        for root, known, files in zip(roots, answers, wanted, strict=True):
+            told = {file.url: next(came) for file in files}
+            refusals = limits.statuses(root.targets[0]) | limits.statuses(root.targets[1])
+            known.update({url: both for url, both in told.items()
+                          if not any(one.status in refusals for one in both)})  # fmt: skip
+        settled = [
+            [settle(batch, known) for batch in root.batches]
+            for root, known in zip(roots, answers, strict=True)
+        ]
+        wanted = [[file for one in found for file in one.asks_more] for found in settled]
+    return [
+        _Learnt(
+            [file for batch in root.batches for file in settle(batch, known).files],
+            {k: why for batch in root.batches for k, why in settle(batch, known).refused.items()},
+        )
+        for root, known in zip(roots, answers, strict=True)
+    ]
+
+
+def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
+    """Of the baseline's first server, by labels: its files, and its answer from memory."""
+    return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
+
+
+def _places(site: SitePair, files_of: ListFiles, *, asks_both: bool) -> list[_Asked]:
+    pairs = [*site.asks, *site.looked_at]
+    places = [
+        _Asked(pair, _files_of(pair, files_of), number < len(site.asks), pair[0] is not pair[1])
+        for number, pair in enumerate(pairs)
+    ]
+    if asks_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":
+        apart = places_apart(site.trees, site.successors, files_of)
+        places += [_Asked((one.ask, one.ask), [one.file], False, True)
+                   for one in apart[:MOST_LOOKED_AT]]  # fmt: skip
+    return places
+
+
+def _files_of(pair: tuple[Ask, Ask], files_of: ListFiles) -> list[ServedFile]:
+    """The baseline's, which its clients ask for; the candidate's where it has none."""
+    for ask in pair:
+        if ask.root is not None and (found := files_of(ask.root)[:MOST_FILES]):
+            return [as_url(file, root=ask.root, url_prefix=ask.url_prefix) for file in found]
+    return []
+
+
+class _MadeOf(TypedDict):
+    before: Kind
+    after: Kind
+
+
+def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
+    """What the answers of both arms are made of, where the same clients get them."""
+    own, other = place.asks
+    there = None if own.block is None else site.successors.servers.get(own.block)
+    if own.block is None or there is None:
+        return None
+    return {
+        "before": kinds[0].of(own.block, place.url(own)),
+        "after": kinds[1].of(there, place.url(other)),
+    }
+
+
+def _has_file(
+    place: _Asked, site: SitePair, candidate: Kinds, is_there: Callable[[str], bool]
+) -> bool:
+    """Whether what the candidate has for a file of the baseline is there, as far as is known."""
+    block = place.asks[0].block
+    there = None if block is None else site.successors.servers.get(block)
+    if not place.files or there is None:
+        return True
+    path = candidate.file_at(there, place.files[0].url)
+    return path is None or is_there(path)
+
+
+def _load_served(
+    found: Further,
+    place: _Asked,
+    answered: Sequence[Response],
+    arms: Sequence[Arm],
+    site: SitePair,
+) -> None:
+    """Load a place, or say why it is not."""
+    own = place.asks[0]
+    if place.batches:
+        why = {f"{own.label} ({label})": reason for label, reason in place.refused.items()}
+        found.refused.update(why)
+        if place.served:
+            _load(found, place._replace(files=place.served), 200, arms, site)
+        return
+    is_empty = own.root is not None and not place.files
+    status, reason = is_loaded(answered, are_files=bool(place.files), is_empty=is_empty)
+    if status is None:
+        found.refused[own.label] = f"{reason}{_of_no_files(own) if is_empty else ''}"
+    else:
+        _load(found, place, status, arms, site)
+
+
+def _load(found: Further, place: _Asked, status: int, arms: Sequence[Arm], site: SitePair) -> None:
+    own = place.asks[0]
+    found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
+    share = share_of(site.load, own.server, own.location)
+    rate = None if share is None else share * (site.load.rate_per_second or 0.0)
+    protocols = offered(place.asks, site.load.protocols)
+    for arm, ask in zip(arms, place.asks, strict=True):
+        found.classes[arm.name] += plan_classes(
+            ask, protocols, status=status, files=place.files, rate_per_second=rate
+        )
+
+
+def _said(place: _Asked) -> str:
+    own = place.asks[0]
+    if place.files:
+        return "files"
+    return f"{own.url}{_of_no_files(own)}"
+
+
+def _of_no_files(own: Ask) -> str:
+    return "" if own.root is None else f", as {shown(own.root)} has no files to ask for"

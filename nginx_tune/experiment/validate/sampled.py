@@ -1,0 +1,185 @@
+"""What answers the files below a root: learnt by asking for some of each kind; pure.
+
+A file below a root need not be what its URL is answered with: a location may hand it to an
+application, refuse it, send it elsewhere or rewrite its body. What a location does is done to all
+of its files that end alike, so a few of each are asked for. Where those differ all are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.locations import LocationMatcher
+from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.experiment.operations import Response
+from nginx_tune.experiment.unserved import said_of
+from nginx_tune.measure.load.classes import ServedFile
+from nginx_tune.nginx.lab.stub_server import BODY_BYTES
+
+Answers = Mapping[str, tuple[Response, Response]]
+"""Of the baseline and the candidate, by the URL."""
+
+_OK = 200
+_EACH = 3
+_MOST_ENDINGS = 8
+"""Of one location: rarer ones are taken together."""
+_MOST_BATCHES = 60
+_MOST_AGAIN = 300
+"""Files of one batch that are all asked for, where some of them are answered otherwise."""
+_STUB_DIGEST = hashlib.sha256(b"x" * BODY_BYTES).hexdigest()
+
+
+class Batch(NamedTuple):
+    """Files that end alike and fall into the same location of either arm."""
+
+    location: Directive | None
+    """The baseline's."""
+    files: list[ServedFile]
+    """By their URLs."""
+
+    @property
+    def sample(self) -> list[ServedFile]:
+        """What is asked for: the first, the last, and one between."""
+        last = len(self.files) - 1
+        return [self.files[at] for at in sorted({0, last // 2, last})[:_EACH]]
+
+
+class LearntFiles(NamedTuple):
+    """What is loaded of a batch."""
+
+    files: list[ServedFile]
+    """With the length that they are answered with."""
+    refused: dict[str, str]
+    """Why others are not, by the first of their URLs."""
+    asks_more: list[ServedFile]
+    """What is to be asked for before that can be said."""
+
+
+def batches_of(
+    files: Sequence[ServedFile],
+    servers: tuple[Directive, Directive],
+    matchers: Sequence[LocationMatcher],
+) -> list[Batch]:
+    """The files of a root by what answers them; ``servers`` are the arms'.
+
+    Batches beyond what can be asked for in time are taken together.
+    """
+    found: dict[tuple[Directive | None, Directive | None], list[ServedFile]] = {}
+    for file in files:
+        own, there = (
+            matcher.location_of(server, file.url)
+            for matcher, server in zip(matchers, servers, strict=True)
+        )
+        found.setdefault((own, there), []).append(file)
+    batches = [Batch(own, part) for (own, _), whole in found.items() for part in _by_ending(whole)]
+    if len(batches) <= _MOST_BATCHES:
+        return batches
+    rest = [file for batch in batches[_MOST_BATCHES - 1 :] for file in batch.files]
+    return [*batches[: _MOST_BATCHES - 1], Batch(None, rest)]
+
+
+def _by_ending(files: Sequence[ServedFile]) -> list[list[ServedFile]]:
+    endings = [posixpath.splitext(file.url)[1].lower() for file in files]
+    usual = {ending for ending, _ in Counter(endings).most_common(_MOST_ENDINGS)}
+    found: dict[str, list[ServedFile]] = {}
+    for file, ending in zip(files, endings, strict=True):
+        found.setdefault(ending if ending in usual else "", []).append(file)
+    return list(found.values())
+
+
+def settle(batch: Batch, answers: Answers) -> LearntFiles:
+    """What is loaded, by the answers so far.
+
+    Where all that were asked for come as they lie on the disk, so do the others. Where they come
+    with other lengths, or some do not come, only what was asked for is loaded.
+    """
+    known = [(file, answers[file.url]) for file in batch.files if file.url in answers]
+    served, reasons = [], {}
+    for file, answered in known:
+        length, why = answered_with(file, *answered)
+        if length is None:
+            reasons[file.url] = why
+        else:
+            served.append(ServedFile(file.url, length))
+    if not reasons and served == [file for file, _ in known]:
+        return LearntFiles(batch.files, {}, [])
+    if not served:
+        return LearntFiles([], _told(reasons, len(batch.files) - len(known)), [])
+    unasked = [file for file in batch.files if file.url not in answers]
+    if unasked and len(known) <= _EACH:
+        return LearntFiles([], {}, unasked[:_MOST_AGAIN])
+    refused = _told(reasons, 0)
+    if unasked:
+        label = f"{unasked[0].url} and {len(unasked) - 1} more"
+        refused[label] = "not asked for: files beside them are answered otherwise"
+    return LearntFiles(served, refused, [])
+
+
+def _told(reasons: Mapping[str, str], more: int) -> dict[str, str]:
+    """Each reason once, by its first URL and the number of others."""
+    urls: dict[str, list[str]] = {}
+    for url, why in reasons.items():
+        urls.setdefault(why, []).append(url)
+    counts = {why: len(found) - 1 for why, found in urls.items()}
+    first = next(iter(urls), "")
+    counts[first] = counts.get(first, 0) + more
+    return {
+        f"{found[0]} and {counts[why]} more" if counts[why] else found[0]: why
+        for why, found in urls.items()
+    }
+
+
+def answered_with(
+    file: ServedFile, baseline: Response, candidate: Response
+) -> tuple[int | None, str]:
+    """The length that a file comes with; None and why not where the baseline sends none.
+
+    What the candidate alone refuses is loaded: that is to be seen.
+    """
+    if baseline.status is None:
+        return None, f"no answer: {baseline.fault}"
+    if baseline.status != _OK:
+        return None, said_of(baseline.status)
+    if is_stub(baseline):
+        return None, (
+            "not answered from the file: passed on to an application, in whose place a stub "
+            f"answers {BODY_BYTES} bytes"
+        )
+    length = file.bytes if baseline.length_bytes is None else baseline.length_bytes
+    if candidate.status == _OK and candidate.length_bytes not in (None, length):
+        said = f"{length} and {candidate.length_bytes} bytes"
+        return None, f"the arms answer {said} for the same file"
+    return length, ""
+
+
+def unexpected(item: LoadClass, length: int | None, answer: Response) -> str:
+    """What a request of a class is answered, where it is not what the class expects; else empty."""
+    if answer.status is None:
+        return f"is not answered: {answer.fault}"
+    if answer.status not in item.status:
+        return said_of(answer.status)
+    if length is None or answer.length_bytes in (None, length):
+        return ""
+    who = " by a stub" if is_stub(answer) else ""
+    return f"is answered with {answer.length_bytes} bytes{who} in the place of {length}"
+
+
+def is_stub(answer: Response) -> bool:
+    """Whether it is what stubs say in the place of other servers."""
+    return answer.digest == _STUB_DIGEST and answer.length_bytes == BODY_BYTES
+
+
+def with_typical_first(files: Sequence[ServedFile], first: ServedFile) -> list[ServedFile]:
+    """The files with a typical one at their head: it is asked for most.
+
+    ``first`` is the one that was; of what is left, where that is not, the one of middle size.
+    """
+    if not files or files[0].url == first.url:
+        return list(files)
+    typical = sorted(files, key=lambda file: file.bytes)[len(files) // 2]
+    return [typical, *(file for file in files if file != typical)]

@@ -1,0 +1,392 @@
+"""The stage of a validation: the lab, both trees in place, stubs around them, the load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.lab import Lab, Start
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.experiment.arm import Arm, Conduct
+from nginx_tune.experiment.experiment import Experiment
+from nginx_tune.experiment.operations import Question
+from nginx_tune.experiment.session import Session
+from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
+from nginx_tune.experiment.target import listen_addresses, listen_sockets
+from nginx_tune.experiment.unserved import said_of
+from nginx_tune.experiment.validate.client_limits import ClientLimits
+from nginx_tune.experiment.validate.entries import NO_FILES_HINT
+from nginx_tune.experiment.validate.further import Further, entry_questions, find_further
+from nginx_tune.experiment.validate.outgoing import plan_outgoing, unspoken
+from nginx_tune.experiment.validate.replay_data import Replay, make_replay, without_foreign_lengths
+from nginx_tune.experiment.validate.replayed_files import Placing, passes_of
+from nginx_tune.experiment.validate.site import SitePair, primary_of, without_files
+from nginx_tune.experiment.validate.site_load import (
+    at_listeners,
+    protocol_note,
+    with_further,
+)
+from nginx_tune.experiment.validate.stage_notes import (
+    absent_notes,
+    accepted_codings,
+    asked_notes,
+    compression_notes,
+    place_notes,
+    prefix_notes,
+    stub_notes,
+    unseen_log_notes,
+    with_codings,
+)
+from nginx_tune.experiment.view import (
+    build_prefix,
+    merge_views,
+    module_files,
+    opened_files,
+    outermost,
+    plan_view,
+    required_directories,
+    written_directories,
+    written_places,
+)
+from nginx_tune.experiment.worker_header import HEADER, with_worker_header
+from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
+from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.environment import Outgoing
+from nginx_tune.nginx.lab.refused import refuse_foreign_code, refuse_special_files
+from nginx_tune.nginx.lab.spec import LabPlan, PlannedLab, Shape
+from nginx_tune.nginx.lab.walls import Walls
+
+_OK = 200
+
+
+class Stage(NamedTuple):
+    """All is there; nothing is measured yet."""
+
+    session: Session
+    experiment: Experiment
+    """Its blocks have no length yet."""
+    notes: list[str]
+    """What is not as configured."""
+    lost: list[str]
+    """What the baseline serves and the candidate does not."""
+    questions: Mapping[str, Question]
+    """One for each place that is asked, by its label."""
+    has_silent: bool
+    """Whether some server that nginx asks has no stub, so that 502 says nothing."""
+    primary_metric: str
+    """What decides, of what is loaded."""
+
+
+class _Run(NamedTuple):
+    """A configuration and what runs it."""
+
+    tree: ConfTree
+    binary: str
+    flags: Sequence[str]
+    """Configure arguments."""
+    prefix: str | None
+
+    def places(self, written: Sequence[str]) -> set[str]:
+        """The directories that it writes to; ``written`` are the files that are named."""
+        return written_places(self.flags, written, prefix=build_prefix(self.flags, self.prefix))
+
+    def view(self) -> HostNeeds:
+        """What it sees of the host."""
+        return plan_view([self.tree], self.flags, self.prefix, directory=str(Path.cwd()))
+
+
+def open_stage(
+    walls: Walls,
+    site: SitePair,
+    *,
+    lab: LabPlan | None,
+    prefixes: tuple[str | None, str | None],
+    scale: float | None,
+    starts: Literal["full", "cold"] = "full",
+    changing: Mapping[str, Mapping[str, bytes]] | None = None,
+) -> Stage:
+    """Open the lab and put both trees into it.
+
+    ``changing`` are by the arm's name the files of a configuration that is changed while it runs:
+    the baseline alone is asked then, and the stubs take upgraded connections.
+    Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
+            configuration, UsageError for a manifest that needs a lab.
+    """
+    replay = _replay(walls, site, has_lab=lab is not None, scale=scale)
+    own = served_files(site.entry.root) if site.entry.root and replay is None else []
+    shape = _shape(site, own, replay)
+    planned = _planned(lab, site, shape)
+    outgoing = _outgoing(site)
+    written = [path for entry in site.entries for path in entry.written]
+    runs = [
+        _Run(tree, runnable_program(build), build.flags, prefix)
+        for tree, build, prefix in zip(site.trees, site.builds, prefixes, strict=True)
+    ]
+    has_two = runs[0].binary != runs[1].binary
+    places = outermost({place for run in runs for place in run.places(written)})
+    kept = {tree.path for tree in site.trees} | ({site.entry.root} if site.entry.root else set())
+    stored = {path for tree in site.trees for path in written_directories(tree)}
+    overlays = sorted({place for place in places if _holds(place, kept)} | stored)
+    covers = [place for place in places if place not in overlays]
+    for run in runs:
+        refuse_special_files(opened_files(run.tree))
+        refuse_foreign_code(run.binary, module_files(run.tree, run.flags, run.prefix))
+    sockets = sorted({path for tree in site.trees for path in listen_sockets(tree)})
+    required = required_directories([*written, *sockets])
+    absent = [path for path in required if not Path(path).is_dir()]
+    view = merge_views([run.view() for run in runs])
+    session = Session(
+        walls,
+        planned.lab,
+        binary=runs[1].binary,
+        covers=covers,
+        overlays=overlays,
+        made=absent,
+        view=view,
+    )
+    files = _files(session, site, own)
+    classes = _replayed(site, replay, walls.directory)
+    arms = [
+        Arm(
+            name=name,
+            conf_path=run.tree.path,
+            error_log=entry.error_log,
+            prefix=run.prefix,
+            prime=hot_urls(classes, files),
+            conduct=Conduct(
+                binary=run.binary if has_two else None, starts=_start(planned.lab, starts)
+            ),
+        )
+        for name, run, entry in zip(("baseline", "candidate"), runs, site.entries, strict=True)
+    ]
+    headed = with_worker_header(site.trees) if changing is None else ({}, {})
+    seen = changing or _seen(arms, site, headed)
+    addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
+    made = session.make_environment(
+        addresses,
+        arms,
+        shown=seen,
+        outgoing=outgoing,
+        sockets=sockets,
+        echoes=changing is not None,
+    )
+    has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
+    limits = ClientLimits(site.trees, of_all=True)
+    further = find_further(
+        session,
+        arms,
+        site,
+        files=files,
+        files_of=lambda directory: _on_disk(session, site, own, directory),
+        # A lab's disks hide what the host has in their place.
+        is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
+        has_silent=has_silent,
+        asks_both=changing is None,
+        limits=limits,
+    )
+    if list(further.files) != list(files):
+        files = list(further.files)
+        arms = [replace(arm, prime=hot_urls(classes, files)) for arm in arms]
+    classes = [item for item in classes if _is_served(item, further)]
+    accepted = accepted_codings(site.trees)
+    plans = {
+        arm.name: with_codings(
+            with_further(
+                at_listeners(
+                    plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
+                    entry,
+                ),
+                further.classes[arm.name],
+            ),
+            accepted,
+        )
+        for arm, entry in zip(arms, site.entries, strict=True)
+    }
+    paced: Sequence[str] = ()
+    above: Mapping[str, str] = {}
+    if changing is None:
+        plans, paced, above = limits.below(plans, first=site.primary_metric.partition(".")[0])
+        arms = [replace(arm, limited=limits.statuses_of(plans[arm.name])) for arm in arms]
+    if not plans["candidate"].classes:
+        raise _nothing_loaded(site, further, above)
+    # A redirect decides where nothing else is served.
+    loaded = sorted(plans["candidate"].classes, key=lambda item: _OK not in item.status)
+    names = [item.name for item in loaded]
+    notes = [
+        *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
+        *prefix_notes(prefixes),
+        *absent_notes(absent),
+        *stub_notes(made, site.trees),
+        *unseen_log_notes(
+            log
+            for log in dict.fromkeys(entry.error_log for entry in site.entries)
+            if log is not None and Path(log).is_char_device()
+        ),
+        *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
+        *(_failing(session, arms[0], site, files) if changing is not None and classes else []),
+        *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
+        *asked_notes(further.asked, {**_unloaded(site, further), **above}),
+        *protocol_note(plans["candidate"], site.load.protocols),
+        *compression_notes(site.trees),
+        *(limits.notes(plans["candidate"], paced) if changing is None else []),
+        *site.load.notes,
+        *(replay.notes if replay else []),
+        *planned.notes,
+        *session.notes,
+    ]
+    gone = [*site.lost, *(f"{label}: {why}" for label, why in further.lost.items())]
+    return Stage(
+        session,
+        Experiment(arms, plans),
+        [*map(shown, notes)],
+        [*map(shown, gone)],
+        {**entry_questions(site, files), **further.questions},
+        has_silent,
+        primary_of(site, names, paced),
+    )
+
+
+def _replay(walls: Walls, site: SitePair, *, has_lab: bool, scale: float | None) -> Replay | None:
+    """The requests of a manifest for files that the lab has; None to ask as recorded."""
+    load, entry = site.load, site.entry
+    if not load.manifest or not has_lab or entry.root is None:
+        if load.hashed:
+            raise UsageError(
+                f"{load.manifest}: its paths are hashed, so no server knows them",
+                hint="have a lab make files of those sizes (--lab), or record it with --keep-paths",
+            )
+        return None
+    placing = Placing(
+        entry.url_prefix,
+        entry.index_file,
+        load.hashed,
+        (lambda _: False) if load.hashed else passes_of(site.trees[1], entry.server),
+    )
+    return make_replay(Path(load.manifest), walls.directory, placing, scale=scale)
+
+
+def _shape(site: SitePair, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
+    root = site.entry.root or ""
+    if replay is not None:
+        return Shape(root, list(replay.sizes.values()), replay.sizes, replay.share)
+    return Shape(root, [file.bytes for file in own])
+
+
+def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
+    if lab is not None:
+        planned = lab(shape)
+        if any(not disk.mount for disk in planned.lab.disks):
+            raise UndecidedError(
+                f"{site.trees[1].path}: no files are served, so the lab's disk has no place",
+                hint="leave --lab out, or name a TOML file without disks",
+            )
+        return planned
+    if site.entry.root is not None and not shape.sizes:
+        raise without_files([site.entry.root])
+    return PlannedLab(Lab(name="none"))
+
+
+def _is_served(item: ScenarioClass, further: Further) -> bool:
+    """Whether what a class asks for is served; what was recorded has refusals among it."""
+    if item.manifest:
+        return True
+    return further.has_memory if item.source == "memory" else bool(further.files)
+
+
+def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
+    """What is in memory as a block starts, where no limit of memory leaves anything out."""
+    if (
+        wanted == "cold" or lab.cold_names or not lab.disks
+    ):  # names of files that were read are warm
+        return "cold"
+    return "warm" if lab.memory_bytes is None else "full"
+
+
+def _failing(session: Session, arm: Arm, site: SitePair, files: Sequence[ServedFile]) -> list[str]:
+    """That the files of the first root are refused to who asks, before any change."""
+    if not files:
+        return []
+    question = Question(target=site.entries[0].target, url=files[0].url)
+    (answer,) = session.survey(arm, [question])
+    if answer.status in (None, 200):
+        return []
+    return [f"{question.url} {said_of(answer.status)}: requests for files fail before any change"]
+
+
+def _nothing_loaded(site: SitePair, further: Further, above: Mapping[str, str]) -> UndecidedError:
+    refused = {**site.left_out, **further.refused, **further.lost, **above}
+    empty = dict.fromkeys(map(shown, site.without_files), "no readable files to ask for")
+    why = "; ".join(f"{label}: {reason}" for label, reason in {**empty, **refused}.items())
+    return UndecidedError(
+        f"{site.trees[1].path}: nothing of it can be asked: {why}",
+        hint=NO_FILES_HINT if empty else "",
+    )
+
+
+def _outgoing(site: SitePair) -> list[Outgoing]:
+    """What either tree asks, each server once."""
+    both = [one for tree in site.trees for one in plan_outgoing(tree)]
+    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in both}.values())
+
+
+def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[ServedFile]:
+    root = site.entry.root
+    if root is None:
+        return []
+    found = _on_disk(session, site, own, root)
+    return [as_url(file, root=root, url_prefix=site.entry.url_prefix) for file in found]
+
+
+def _on_disk(
+    session: Session, site: SitePair, own: Sequence[ServedFile], directory: str
+) -> Sequence[ServedFile]:
+    """The files below a directory that both arms see; ``own`` are those of the first root."""
+    if directory != site.entry.root:
+        return served_files(directory)
+    return lab_files(session, directory) if session.lab.disks else own
+
+
+def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[ScenarioClass]:
+    """The classes with the requests that are left of a manifest."""
+    manifest = site.load.manifest
+    if replay:
+        manifest = replay.manifest
+    elif manifest:
+        passes = [
+            passes_of(tree, one.server) for tree, one in zip(site.trees, site.entries, strict=True)
+        ]
+        manifest = without_foreign_lengths(
+            Path(manifest), directory, lambda path: any(one(path) for one in passes)
+        )
+    return [replace(item, manifest=manifest) if item.manifest else item for item in site.classes]
+
+
+def _seen(
+    arms: Sequence[Arm], site: SitePair, headed: Sequence[Mapping[str, bytes]]
+) -> dict[str, dict[str, bytes]]:
+    """By the arm's name the files that it sees with other bytes."""
+    changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)
+    return {
+        arm.name: {**own, **with_header}
+        for arm, own, with_header in zip(arms, changed, headed, strict=True)
+    }
+
+
+def _unloaded(site: SitePair, further: Further) -> dict[str, str]:
+    """Why places are not loaded, but for those that stand among what is lost."""
+    refused = {**site.left_out, **further.refused}
+    return {label: why for label, why in refused.items() if label not in further.lost}
+
+
+def _holds(place: str, paths: set[str]) -> bool:
+    return any(
+        PurePosixPath(place) in (PurePosixPath(path), *PurePosixPath(path).parents)
+        for path in paths
+    )

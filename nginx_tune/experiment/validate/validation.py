@@ -1,0 +1,379 @@
+"""Two configurations: their experiment run, and the validation that is stored and shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.conf.secrets import redact_tree
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.experiment import ExperimentSpec
+from nginx_tune.documents.lab import Start
+from nginx_tune.documents.loadplan import LoadClass, Target
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.progress import part_of
+from nginx_tune.documents.scenario import ArmText
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Environment, Stopped
+from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.experiment import find_warmup, run_pairs
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.objective import search_arms
+from nginx_tune.experiment.operations import Question
+from nginx_tune.experiment.sequential import Deadline, Looking
+from nginx_tune.experiment.site_files import has_files, shown
+from nginx_tune.experiment.validate.entries import SiteFiles
+from nginx_tune.experiment.validate.replay_data import asked_of
+from nginx_tune.experiment.validate.sampled import unexpected
+from nginx_tune.experiment.validate.site import SitePair, read_site
+from nginx_tune.experiment.validate.stage import Stage, open_stage
+from nginx_tune.experiment.validate.stage_notes import packet_warnings
+from nginx_tune.measure.proof.failing import unjudged_classes
+from nginx_tune.measure.proof.interim import FIRST_ALPHA
+from nginx_tune.measure.proof.statistics import ALPHA
+from nginx_tune.measure.proof.verdict import judge, measure_noise_floor
+from nginx_tune.nginx.binary import LinkedBuild, build_differences
+from nginx_tune.nginx.lab.spec import LabPlan
+from nginx_tune.nginx.lab.walls import Walls, given_up
+
+
+@dataclass
+class Measured:
+    """What there is so far: an interruption leaves it as it is."""
+
+    looking: Looking | None = None
+    """Where pairs are added until it is settled."""
+    blocks: list[Measurement] = field(default_factory=list)
+    checked: list[Measurement] = field(default_factory=list)
+    """Of the baseline against itself."""
+    capacities: dict[str, Capacity] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What is not as configured."""
+    lost: list[str] = field(default_factory=list)
+    """What the baseline serves and the candidate does not."""
+    warnings: list[str] = field(default_factory=list)
+    """What the figures may not hold for."""
+    lab: str = "none"
+    tcp: dict[str, str] = field(default_factory=dict)
+    starts: Start | None = None
+    interrupted: bool = False
+
+
+def conclude(
+    measured: Measured,
+    *,
+    trees: Sequence[ConfTree],
+    primary_metric: str,
+    requires: Sequence[str],
+    accept_worse: Sequence[str],
+    builds: tuple[LinkedBuild, LinkedBuild],
+    seed: int,
+) -> Validation:
+    """The validation; ``trees`` and ``builds`` are those of the baseline and the candidate."""
+    nginx = builds[1].nginx
+    floor = measure_noise_floor(measured.checked)
+    looking = measured.looking
+    if measured.interrupted and looking is not None:
+        looking.look_now(measured.blocks)
+    look = looking.look if looking else None
+    # Who watches a run may end it for what is seen: that is one of several looks too.
+    first = FIRST_ALPHA if measured.interrupted else ALPHA
+    verdict = judge(
+        measured.blocks,
+        primary_metric=primary_metric,
+        requires=requires,
+        noise_floor=floor,
+        alpha=look.alpha if look else first,
+        accept_worse=accept_worse,
+        lost=measured.lost,
+        environment=Environment(
+            nginx_version=nginx.version,
+            nginx_binary=nginx.binary,
+            nginx_choice=nginx.choice,
+            build_differences=build_differences(*builds),
+            kernel_release=os.uname().release,
+            lab=measured.lab,
+            starts=measured.starts,
+            seed=seed,
+            weaker_walls=[*given_up()],
+            tcp=measured.tcp,
+            differences=[*measured.notes, *_refused(measured.blocks)],
+        ),
+    )
+    verdict = msgspec.structs.replace(
+        verdict,
+        warnings=[*measured.warnings, *verdict.warnings],
+        looks=look.number if look else 1,
+        stopped=_why_stopped(measured),
+        capacities=measured.capacities,
+    )
+    return Validation(
+        verdict=verdict,
+        requires=list(requires),
+        noise_floor=floor,
+        arms=[
+            ArmText(arm=name, nginx_conf=_dump(tree))
+            for name, tree in zip(("baseline", "candidate"), trees, strict=True)
+        ],
+        measurements=measured.blocks,
+        self_check=measured.checked,
+    )
+
+
+def _refused(blocks: Sequence[Measurement]) -> list[str]:
+    """A note of the system calls that the sandbox refused some nginx."""
+    calls = sorted({one for block in blocks for one in block.server.refused_calls})
+    return [f"the sandbox refused nginx {', '.join(calls)}"] if calls else []
+
+
+def _why_stopped(measured: Measured) -> Stopped:
+    if measured.interrupted:
+        return "interrupted"
+    if measured.looking is None:
+        return "pairs"
+    return "settled" if measured.looking.is_over else "time"
+
+
+def _dump(tree: ConfTree) -> str:
+    """The configuration in the form of ``nginx -T``, without its secrets."""
+    return "\n".join(
+        f"# configuration file {shown(file)}:\n{data.decode(errors='replace')}"
+        for file, data in redact_tree(tree).items()
+    )
+
+
+_SHARE_OF_PAIRS = 0.5
+"""Of the time, when an objective's search wants the rest."""
+
+
+class Sides(NamedTuple):
+    """What a validation is of, besides its experiment."""
+
+    baseline: ConfTree
+    candidate: ConfTree
+    lab: LabPlan | None
+    """Host to emulate; None runs on this machine as it is."""
+    prefixes: tuple[str | None, str | None]
+    """The ``-p`` that the baseline's nginx and the candidate's get; None for the build's own."""
+    builds: tuple[LinkedBuild, LinkedBuild]
+    """What the baseline and the candidate are run by."""
+    planned: Mapping[str, bytes] = {}
+    """Files of the candidate that are the baseline's with other bytes, by their paths."""
+
+
+def run_validation(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> Validation:
+    """Run both configurations interleaved and judge them.
+
+    Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
+    first block the interruption is raised on.
+    Errors: ConfigurationError for a tree that could not be parsed or that nginx rejects,
+            UndecidedError when there is nothing to load or a tool is missing, UsageError for a
+            gate that names an unknown metric (before anything runs).
+    """
+    deadline = Deadline(spec.max_seconds)
+    site = _read_site(spec, sides)
+    # A search for the capacity has the other half of the time.
+    share = _SHARE_OF_PAIRS if spec.objectives else 1.0
+    metric = site.primary_metric
+    measured = Measured()
+    try:
+        with Walls(MODULE_INSIDE, progress=progress) as walls:
+            stage = _open_stage(walls, site, spec, sides)
+            metric = stage.primary_metric
+            if spec.max_seconds is not None:
+                looking = Looking(metric, deadline, first_pairs=spec.pairs, share=share)
+                measured.looking = looking
+            measured.notes = stage.notes
+            if spec.accept_lost:
+                measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
+            else:
+                measured.lost = stage.lost
+            measured.warnings = packet_warnings(stage.session.lab, site.trees)
+            measured.lab = stage.session.lab.name
+            measured.tcp = stage.session.tcp
+            if stage.session.lab.disks:
+                measured.starts = stage.experiment.arms[0].conduct.starts
+            _measure(stage, spec, measured, deadline, progress)
+    except KeyboardInterrupt:
+        if not measured.blocks:
+            raise
+        measured.interrupted = True
+        progress("interrupted: what was measured so far is judged")
+    return conclude(
+        measured,
+        trees=site.trees,
+        primary_metric=metric,
+        requires=spec.requires,
+        accept_worse=spec.accept_worse,
+        builds=sides.builds,
+        seed=spec.seed,
+    )
+
+
+def look_at(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> ExperimentSpec:
+    """The experiment settled as a run would settle it, with what was found; nothing is measured.
+
+    Both configurations are started and asked once, in the same sandbox. Errors: a run's.
+    """
+    site = _read_site(spec, sides)
+    with Walls(MODULE_INSIDE, progress=progress) as walls:
+        stage = _open_stage(walls, site, spec, sides)
+        lab = stage.session.lab
+    # The files of recorded requests follow from the manifest.
+    data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
+    return msgspec.structs.replace(
+        spec,
+        lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
+        primary_metric=stage.primary_metric,
+        found=[*build_differences(*sides.builds), *stage.notes],
+        lost=stage.lost,
+    )
+
+
+def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
+    return read_site(
+        sides.baseline,
+        sides.candidate,
+        spec.load,
+        files=SiteFiles(has_files, makes_files=sides.lab is not None),
+        builds=(sides.builds[0].nginx, sides.builds[1].nginx),
+        primary_metric=spec.primary_metric,
+        requires=spec.requires,
+        objectives=spec.objectives,
+        accept_worse=spec.accept_worse,
+        planned=sides.planned,
+    )
+
+
+def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides) -> Stage:
+    return open_stage(
+        walls,
+        site,
+        lab=sides.lab,
+        prefixes=sides.prefixes,
+        scale=spec.scale,
+        starts=spec.starts,
+    )
+
+
+_ASKED_AT_ONCE = 1000
+_MOST_ASKED = 20_000
+
+
+class _FirstBlocks:
+    """Ends a run where the first block of an arm shows that a class cannot be judged.
+
+    The URL that it fails at is found by asking for one after the other. What does not fail again
+    may be an accident of that block, and its pair is discarded as any other.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._seen: set[str] = set()
+
+    def __call__(self, block: Measurement) -> None:
+        """Look at a block.
+
+        Errors: UndecidedError.
+        """
+        arm = block.arm or ""
+        if arm in self._seen:
+            return
+        self._seen.add(arm)
+        plan = self._stage.experiment.plans[arm]
+        for name, why in unjudged_classes(block).items():
+            item = next(one for one in plan.classes if one.name == name)
+            if said := self._fault(arm, item, item.target or plan.target):
+                raise UndecidedError(
+                    f"{name}: {why} with the {arm}: {said}",
+                    hint="take that request out of the manifest, or record it anew"
+                    if item.paths.manifest
+                    else f"leave '{name}' out: --dry-run prints the load as a file to change, and "
+                    "'scenario run' takes it",
+                )
+
+    def _fault(self, arm: str, item: LoadClass, target: Target) -> str:
+        """The first URL of a class with what it is answered; empty where all are as they should.
+
+        So it is where the class speaks what no single request here does.
+        """
+        if item.http3 is not None or (item.http2 is not None and target.tls is None):
+            return ""
+        by_name = {one.name: one for one in self._stage.experiment.arms}
+        asked = dict(islice(asked_of(item), _MOST_ASKED))
+        whole = list(asked)
+        for start in range(0, len(whole), _ASKED_AT_ONCE):
+            urls = whole[start : start + _ASKED_AT_ONCE]
+            answers = self._stage.session.survey(
+                by_name[arm], [Question(target=target, url=url) for url in urls]
+            )
+            for url, answer in zip(urls, answers, strict=True):
+                if answer.was_asked and (said := unexpected(item, asked[url], answer)):
+                    return f"{target.host} {shown(url)} {said}"
+        return ""
+
+
+def _measure(
+    stage: Stage,
+    spec: ExperimentSpec,
+    measured: Measured,
+    deadline: Deadline,
+    progress: Callable[[str], None],
+) -> None:
+    session, experiment = stage.session, stage.experiment
+    first = _FirstBlocks(stage)
+    duration, warmup = spec.duration_seconds, spec.warmup_seconds
+    trial = 0 if warmup is not None else len(experiment.arms)
+    checked = len(experiment.arms) * spec.pairs if spec.self_check else 0
+    own = len(experiment.arms) * spec.pairs
+    # Pairs that are added until it is settled are not known in advance.
+    whole = None if measured.looking else trial + checked + own
+    if warmup is None:
+        warmup = find_warmup(
+            session,
+            experiment,
+            duration=duration,
+            seed=spec.seed,
+            progress=part_of(progress, 0, whole),
+            heeds=first,
+        )
+    experiment = experiment.for_seconds(warmup=warmup, duration=duration)
+    if spec.self_check:
+        progress("self-check: the baseline against itself")
+        measured.checked = run_pairs(
+            session,
+            experiment.against_itself(),
+            pairs=spec.pairs,
+            seed=spec.seed + 1000,
+            progress=part_of(progress, trial, whole),
+            heeds=_FirstBlocks(stage),
+        )
+    run_pairs(
+        session,
+        experiment,
+        pairs=spec.pairs,
+        seed=spec.seed,
+        progress=part_of(progress, trial + checked, whole),
+        goes_on=measured.looking.wants_more if measured.looking else None,
+        into=measured.blocks,
+        heeds=first,
+    )
+    if spec.objectives:
+        measured.capacities = search_arms(
+            session,
+            experiment,
+            spec.objectives,
+            seed=spec.seed,
+            has_time=lambda: deadline.has(warmup + duration),
+            progress=progress,
+        )

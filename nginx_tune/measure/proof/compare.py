@@ -1,0 +1,320 @@
+"""Two windows over servers against each other, with a control where there is one.
+
+One window before a change and one after it differ in everything that changed meanwhile, traffic
+above all. So the request rate is compared first, and without a control an outcome is only given
+where traffic cannot be the reason: it stayed the same, or it moved against the outcome (better
+under more requests, worse under fewer). With a control, a server that was not changed and was
+watched at the same times, every ratio is divided by the control's: difference in differences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.documents.comparison import ComparedMetric, Comparison
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.run import RunComparison
+from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.verdict import Outcome
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.measure.proof.bootstrap import FEWEST_SECONDS, Series, percentile_interval, resample
+from nginx_tune.measure.proof.comparison import CUT_OFF, MARGIN, stands
+from nginx_tune.measure.proof.harm_counts import JudgedCount, judge_count, new_causes, only_in_one
+from nginx_tune.measure.proof.statistics import ALPHA
+from nginx_tune.measure.proof.windows import (
+    SERVER,
+    TRAFFIC,
+    ComparedWindow,
+    read_window,
+    unit_and_side,
+)
+
+SAME_TRAFFIC = 1.25
+"""Rates whose ratio surely lies within this factor count as the same traffic."""
+
+_PRIMARIES = (
+    "server.loop_turn_seconds.blocked_seconds",
+    "server.block_io_delay_seconds",
+    "server.state_d_ratio",
+)
+_ALONE = "one window before and one after: whatever else changed between them is in the ratios"
+
+Document = Observation | Measurement
+
+
+class Windows(NamedTuple):
+    """The windows of one comparison."""
+
+    before: ComparedWindow
+    after: ComparedWindow
+    control: tuple[ComparedWindow, ComparedWindow] | None = None
+
+
+def compare(
+    before: Document,
+    after: Document,
+    control: tuple[Document, Document] | None = None,
+    *,
+    primary_metric: str | None = None,
+) -> Comparison:
+    """The comparison of two documents of one kind.
+
+    Errors: UsageError for a primary metric that both do not have.
+    """
+    windows = Windows(
+        read_window(before),
+        read_window(after),
+        (read_window(control[0]), read_window(control[1])) if control else None,
+    )
+    names = _common(windows)
+    primary = _primary(primary_metric, names, windows)
+    flags = [flag for window in _all(windows) for flag in window.flags]
+    traffic = _compare_series(TRAFFIC, windows, tests=1) if TRAFFIC in names else None
+    judged = []
+    for name in [primary, *(one for one in names if one != primary)]:
+        tests = 1 if name == primary else max(1, len(names) - 1)
+        found = _compare_series(name, windows, tests=tests)
+        judged.append(found if name == TRAFFIC else _with_traffic(found, traffic, windows))
+    counted = [
+        judge_count(
+            name,
+            windows.before,
+            windows.after,
+            windows.control,
+            more_traffic=_is_more(traffic, windows),
+        )
+        for name in _common_totals(windows)
+    ]
+    totals = [one.metric for one in counted]
+    outcome, reason = judged[0].outcome, judged[0].reason
+    worse = next((one for one in totals if one.outcome == "worse"), None)
+    doubt = _doubt(counted, windows)
+    if flags:
+        outcome, reason = "invalid", flags[0]
+    elif worse is not None:
+        outcome, reason = "worse", f"{worse.name}: {worse.reason}"
+    elif doubt and outcome in ("better", "no_difference"):
+        outcome, reason = "inconclusive", doubt
+    return Comparison(
+        outcome=outcome,
+        primary_metric=primary,
+        reason=reason,
+        controlled=control is not None,
+        traffic_ratio=traffic.ratio if traffic else None,
+        metrics=[*judged, *totals],
+        warnings=_warnings(windows, traffic),
+    )
+
+
+def comparison_status(
+    comparison: Comparison | RunComparison, *, accept_inconclusive: bool = False
+) -> ExitStatus:
+    """The exit status of a comparison of windows or of runs, as that of a verdict."""
+    if comparison.outcome == "worse":
+        return ExitStatus.FOUND
+    if comparison.outcome == "invalid":
+        return ExitStatus.UNDECIDED
+    if comparison.outcome == "inconclusive" and not accept_inconclusive:
+        return ExitStatus.UNDECIDED
+    return ExitStatus.OK
+
+
+def _all(windows: Windows) -> list[ComparedWindow]:
+    return [windows.before, windows.after, *(windows.control or ())]
+
+
+def _common(windows: Windows) -> list[str]:
+    """Metrics that every window has, in the order of the first."""
+    others = _all(windows)[1:]
+    return [name for name in windows.before.series if all(name in w.series for w in others)]
+
+
+def _common_totals(windows: Windows) -> list[str]:
+    return [name for name in windows.before.totals if name in windows.after.totals]
+
+
+def _doubt(counted: Sequence[JudgedCount], windows: Windows) -> str:
+    """Why nothing better, and no sameness, can be said of the whole, though of a part it can."""
+    said = [f"{one.metric.name}: {one.metric.reason}" for one in counted if one.is_doubt]
+    new = new_causes(*windows)
+    said += [f"named after the change and not before it: {', '.join(new)}"] if new else []
+    return "; ".join(said)
+
+
+def _is_more(traffic: ComparedMetric | None, windows: Windows) -> bool:
+    """Whether there were surely more requests than before, and not by a load of ours."""
+    if windows.before.is_loaded or traffic is None or traffic.ratio is None:
+        return False
+    return (traffic.high or traffic.ratio) > SAME_TRAFFIC and (traffic.low or traffic.ratio) > 1
+
+
+def _primary(asked: str | None, names: list[str], windows: Windows) -> str:
+    if asked is not None:
+        if asked in names:
+            return asked
+        raise UsageError(
+            f"'{asked[:80]}' is not in all of the files",
+            hint=f"they have {', '.join(names) or 'no series in common'}",
+        )
+    classes = [name for name in names if name.endswith(".p99") and name not in SERVER]
+    wanted = [*classes, *_PRIMARIES] if windows.before.is_loaded else [*_PRIMARIES, *names]
+    found = next((name for name in wanted if name in names), None)
+    if found is None:
+        raise UsageError(
+            "the files have no series of seconds in common",
+            hint="observe both times the same way, for 20 s at least",
+        )
+    return found
+
+
+def _warnings(windows: Windows, traffic: ComparedMetric | None) -> list[str]:
+    warnings = []
+    if lacking := only_in_one(windows.before, windows.after):
+        warnings.append(
+            f"counted in one of the windows alone, and so not compared: {', '.join(lacking)}"
+        )
+    if windows.control is None and not windows.before.is_loaded:
+        warnings.append(_ALONE)
+        if traffic is None:
+            warnings.append(
+                "the request rate is not known (no stub_status): a change of traffic cannot be "
+                "told from one of the configuration"
+            )
+        elif traffic.low is None or traffic.high is None:
+            warnings.append(f"the request rate cannot be compared: {traffic.reason}")
+        elif not _is_same(traffic):
+            change = f"{traffic.ratio or 0:.3g}× [{traffic.low:.3g}–{traffic.high:.3g}]"
+            is_told = traffic.low > 1 or traffic.high < 1
+            what = "is not the same" if is_told else "may not be the same"
+            warnings.append(f"traffic {what}: {change} the requests a second")
+    return warnings
+
+
+def _is_same(traffic: ComparedMetric) -> bool:
+    low, high = traffic.low, traffic.high
+    return low is not None and high is not None and low >= 1 / SAME_TRAFFIC and high <= SAME_TRAFFIC
+
+
+def _with_traffic(
+    metric: ComparedMetric, traffic: ComparedMetric | None, windows: Windows
+) -> ComparedMetric:
+    """The metric, its outcome taken back where a change of traffic may be the reason for it."""
+    settled = metric.outcome in ("better", "worse", "no_difference")
+    if not settled or windows.control is not None or windows.before.is_loaded:
+        return metric
+    if traffic is not None and _is_same(traffic):
+        return metric
+    if traffic is None or traffic.low is None or traffic.high is None:
+        return _undecided(metric, "the request rate is not known: traffic may be the reason")
+    against = (metric.outcome == "better" and traffic.low >= 1) or (
+        metric.outcome == "worse" and traffic.high <= 1
+    )
+    if against:
+        return metric
+    return _undecided(metric, "traffic changed, and may be the reason; give a --control")
+
+
+def _undecided(metric: ComparedMetric, reason: str) -> ComparedMetric:
+    return replace(metric, outcome="inconclusive", reason=reason)
+
+
+def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetric:
+    """One metric, judged by the interval of its ratio, or of its difference where one is zero."""
+    unit, direction = unit_and_side(name)
+    series = [window.series[name] for window in _all(windows)]
+    values = [one.value for one in series]
+    pairs = zip(series, _all(windows), strict=True)
+    shortest = min(_whole_seconds(one, window) for one, window in pairs)
+    draft = ComparedMetric(
+        name=name,
+        unit=unit,
+        before=values[0],
+        after=values[1],
+        control_ratio=_quotient(values[3], values[2]) if windows.control else None,
+        seconds=shortest,
+        better_when=direction,
+        outcome="inconclusive",
+    )
+    ratio = _quotient(values[1], values[0])
+    if windows.control:
+        ratio = _quotient(ratio, draft.control_ratio)
+    draft = replace(draft, ratio=ratio)
+    if shortest < FEWEST_SECONDS:
+        return _undecided(draft, f"{shortest} seconds; at least {FEWEST_SECONDS} are needed")
+    if all(value == 0 for value in values):
+        return replace(draft, outcome="no_difference", reason="none in any window")
+    samples = [resample(one, f"{name} {index}") for index, one in enumerate(series)]
+    alpha = ALPHA / tests
+    if ratio is None:
+        return _judge_difference(draft, samples, alpha)
+    ratios = [_ratio_of(*drawn) for drawn in zip(*samples, strict=True)]
+    interval = percentile_interval(ratios, alpha)
+    if interval is None:
+        return _undecided(draft, "no ratio: zero in too many seconds")
+    low, high = interval
+    outcome, reason = _outcome(ratio, low, high, direction)
+    bounded = [name in window.bounded for window in _all(windows)]
+    # Of a control what was before stands above the line, and what came after below it.
+    can_grow, can_shrink = any(bounded[1:3]), bounded[0] or any(bounded[3:])
+    if not stands(outcome, direction, can_grow=can_grow, can_shrink=can_shrink):
+        outcome, reason = "inconclusive", CUT_OFF
+    return replace(
+        draft, low=low, high=high, level=1 - alpha, method="block_bootstrap", outcome=outcome,
+        reason=reason,
+    )  # fmt: skip
+
+
+def _judge_difference(
+    draft: ComparedMetric, samples: list[list[float]], alpha: float
+) -> ComparedMetric:
+    """A metric that was zero in one of the windows: its difference decides."""
+    differences = [
+        after - before - (drawn[1] - drawn[0] if drawn else 0.0)
+        for before, after, *drawn in zip(*samples, strict=True)
+    ]
+    interval = percentile_interval(differences, alpha)
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        return _undecided(draft, "no ratio: zero in a window; the difference may be chance")
+    outcome = _direction(interval[0] > 0, draft.better_when)
+    return replace(
+        draft, outcome=outcome, method="block_bootstrap", level=1 - alpha,
+        reason="no ratio: zero in a window",
+    )  # fmt: skip
+
+
+def _outcome(ratio: float, low: float, high: float, direction: str) -> tuple[Outcome, str]:
+    edge = 1 + MARGIN
+    if 1 / edge < low and high < edge:
+        return "no_difference", ""
+    if low <= 1 <= high:
+        return "inconclusive", "the interval holds 1"
+    if 1 / edge <= ratio <= edge:
+        return "inconclusive", f"less than the smallest effect worth having, {percent_text(MARGIN)}"
+    return _direction(ratio > 1, direction), ""
+
+
+def _direction(grew: bool, direction: str) -> Outcome:
+    return "better" if grew is (direction == "higher") else "worse"
+
+
+def _whole_seconds(series: Series, window: ComparedWindow) -> int:
+    """How many seconds a series has; the rest of one at the end is a point of its own."""
+    points = len(series)
+    return round(window.seconds) if points == math.ceil(window.seconds) else points
+
+
+def _quotient(above: float | None, below: float | None) -> float | None:
+    return None if above is None or not below or above == 0 else above / below
+
+
+def _ratio_of(before: float, after: float, *control: float) -> float:
+    change = after / before if before > 0 else math.nan
+    if not control:
+        return change
+    drift = control[1] / control[0] if control[0] > 0 else math.nan
+    return change / drift if drift > 0 else math.nan

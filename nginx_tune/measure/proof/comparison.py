@@ -1,0 +1,298 @@
+"""One metric in two arms: what each arm reads, and the pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.verdict import BetterWhen, Outcome
+from nginx_tune.measure.proof.blocks import Blocks
+from nginx_tune.measure.proof.latency import Reading
+from nginx_tune.measure.proof.metrics import Metric
+from nginx_tune.measure.proof.statistics import (
+    ALPHA,
+    fewest_pairs,
+    hodges_lehmann,
+    sign_flip_p,
+    signed_rank_interval,
+)
+
+CUT_OFF = "lower bounds, for requests were cut off"
+"""Why a number is no more than a bound."""
+
+
+@dataclass(frozen=True)
+class MetricPairs:
+    """A metric over the valid pairs of two arms."""
+
+    metric: Metric
+    all_blocks: Blocks
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Those that count for this metric."""
+        return self.all_blocks.counting_for(self.metric.name)
+
+    @property
+    def discarded(self) -> int:
+        """Pairs that do not count."""
+        spoilt = len(self.all_blocks.pairs) - len(self.blocks.pairs)
+        return len(self.all_blocks.discarded) + spoilt
+
+    @cached_property
+    def baseline(self) -> Reading:
+        """All blocks of the baseline together."""
+        return self.metric.read(self.blocks.baseline)
+
+    @cached_property
+    def candidate(self) -> Reading:
+        """All blocks of the candidate together."""
+        return self.metric.read(self.blocks.candidate)
+
+    @cached_property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Baseline and candidate of each pair; empty when any block lacks the metric.
+
+        To leave out only the blocks that lack it would choose blocks by their result.
+        """
+        return [] if self.missing else [(b or 0.0, c or 0.0) for b, c in self._values]
+
+    @cached_property
+    def missing(self) -> str:
+        """Why there are no pairs; empty when there are."""
+        if not self.blocks.pairs:
+            return "no valid pair of blocks"
+        lacking = sum(None in pair for pair in self._values)
+        if not lacking:
+            return ""
+        reason = next(r.reason for r in self._readings if r.seen is None)
+        return f"{lacking} of {len(self._values)} pairs lack it: {reason}"
+
+    @cached_property
+    def bounded(self) -> frozenset[str]:
+        """The arms of which some block's number is a lower bound: requests were cut off."""
+        arms = ("baseline", "candidate")
+        return frozenset(
+            arms[index % 2] for index, one in enumerate(self._readings) if one.is_bound
+        )
+
+    @cached_property
+    def log_ratios(self) -> list[float]:
+        """The log of candidate / baseline of each pair; empty when one has no ratio."""
+        if any(b <= 0 or c <= 0 for b, c in self.pairs):
+            return []
+        return [math.log(c / b) for b, c in self.pairs]
+
+    @property
+    def differences(self) -> list[float]:
+        """Candidate - baseline of each pair."""
+        return [candidate - baseline for baseline, candidate in self.pairs]
+
+    @property
+    def by_pair(self) -> dict[int, float]:
+        """The log ratio of each pair by its number; the difference where not all have one.
+
+        Empty where any block lacks the metric.
+        """
+        if not self.pairs:
+            return {}
+        values = self.log_ratios or self.differences
+        return {pair.index: one for pair, one in zip(self.blocks.pairs, values, strict=True)}
+
+    @cached_property
+    def ratio(self) -> Reading:
+        """Candidate / baseline: estimated over pairs, else from the arms as wholes.
+
+        A bound where one arm's numbers are lower bounds; nothing where both are.
+        """
+        before, after = self.baseline, self.candidate
+        if self.log_ratios:
+            return _bounded(math.exp(hodges_lehmann(self.log_ratios)), self.bounded)
+        for arm, reading in (("baseline", before), ("candidate", after)):
+            if reading.seen is None:
+                return Reading(None, f"{arm}: {reading.reason}")
+        if not before.seen or after.seen is None:
+            return Reading(None, "no ratio: the baseline is zero")
+        arms = [arm for arm, one in (("baseline", before), ("candidate", after)) if one.is_bound]
+        return _bounded(after.seen / before.seen, frozenset(arms))
+
+    @cached_property
+    def middles(self) -> tuple[float, float] | None:
+        """Baseline and candidate in the middle of their blocks; None without a ratio of pairs.
+
+        Each is the Hodges-Lehmann estimate of its own blocks. Their quotient is near that of the
+        pairs and not the same, so both give way half of what is between.
+        """
+        if not self.log_ratios:
+            return None
+        before, after = (
+            hodges_lehmann([math.log(value) for value in arm])
+            for arm in zip(*self.pairs, strict=True)
+        )
+        apart = (hodges_lehmann(self.log_ratios) - (after - before)) / 2
+        return math.exp(before - apart), math.exp(after + apart)
+
+    @cached_property
+    def _values(self) -> list[tuple[float | None, float | None]]:
+        values = [reading.seen for reading in self._readings]
+        return list(zip(values[::2], values[1::2], strict=True))
+
+    @cached_property
+    def _readings(self) -> list[Reading]:
+        return [
+            self.metric.read([block])
+            for pair in self.blocks.pairs
+            for block in (pair.baseline, pair.candidate)
+        ]
+
+
+def _bounded(ratio: float, arms: frozenset[str]) -> Reading:
+    """A ratio of numbers of which some arms' are lower bounds."""
+    if not arms:
+        return Reading(ratio)
+    if len(arms) > 1:
+        return Reading(None, f"both arms: {CUT_OFF}")
+    [arm] = arms
+    if arm == "candidate":
+        return Reading(ratio, f"at least {ratio:.3g}; candidate: {CUT_OFF}", at_least=ratio)
+    return Reading(ratio, f"at most {ratio:.3g}; baseline: {CUT_OFF}", at_most=ratio)
+
+
+MARGIN = 0.05
+"""The smallest effect worth having, as a share."""
+
+
+class Criterion(NamedTuple):
+    """What a claim must clear."""
+
+    tests: int = 1
+    """Metrics that are tested together, this one among them."""
+    margin: float = MARGIN
+    floor: float = 0.0
+    """Share that two equal arms come out apart on this host."""
+    alpha: float = ALPHA
+    """Share of wrong claims; less when this is one of several looks."""
+
+
+TOO_FEW = "are needed"
+"""In the reason of an outcome that too few pairs allow."""
+
+NO_SIDE = "neither way is better"
+"""Of a metric that rises or falls without harm or gain, such as the load average (A6)."""
+
+ALONE = Criterion()
+"""Of a metric that is looked at once, by itself."""
+
+
+def outcome_of(
+    comparison: MetricPairs, p: float | None, bar: Criterion = ALONE
+) -> tuple[Outcome, str]:
+    """The outcome of a metric, and why it is not decided."""
+    if comparison.metric.better_when == "neither":
+        return "inconclusive", NO_SIDE
+    if comparison.log_ratios:
+        found = _outcome_of_ratios(comparison, p, bar)
+    else:
+        found = _outcome_of_differences(comparison, p, bar.alpha)
+    return found if _stands(comparison, found[0]) else ("inconclusive", _why_open(comparison))
+
+
+def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
+    """Whether an outcome holds wherever above its bounds the truth lies.
+
+    Where the candidate's numbers can only be higher it may be found higher, and lower where the
+    baseline's can: ranks and their intervals grow with every number.
+    """
+    return stands(
+        outcome,
+        comparison.metric.better_when,
+        can_grow="candidate" in comparison.bounded,
+        can_shrink="baseline" in comparison.bounded,
+    )
+
+
+def stands(outcome: Outcome, better_when: BetterWhen, *, can_grow: bool, can_shrink: bool) -> bool:
+    """Whether an outcome holds though the ratio may in truth be higher, or lower, or both."""
+    if not (can_grow or can_shrink) or outcome not in ("better", "worse", "no_difference"):
+        return True
+    is_higher = (outcome == "better") is (better_when == "higher")
+    return outcome != "no_difference" and not (can_shrink if is_higher else can_grow)
+
+
+def _why_open(comparison: MetricPairs) -> str:
+    return f"{' and '.join(sorted(comparison.bounded))}: {CUT_OFF}"
+
+
+def p_value_of(comparison: MetricPairs) -> float | None:
+    """None where there is nothing to test: no pairs, or the same number in both arms."""
+    if comparison.log_ratios:
+        return sign_flip_p(comparison.log_ratios)
+    if any(comparison.differences):
+        return sign_flip_p(comparison.differences)
+    return None
+
+
+def _outcome_of_ratios(
+    comparison: MetricPairs, p: float | None, bar: Criterion
+) -> tuple[Outcome, str]:
+    """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
+    pairs = len(comparison.log_ratios)
+    fewest = fewest_pairs(alpha=bar.alpha)
+    if pairs < fewest:
+        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest} {TOO_FEW}"
+    interval = signed_rank_interval(comparison.log_ratios, bar.alpha)
+    if interval is None:
+        return "inconclusive", "no interval"
+    edge = math.log1p(bar.margin)
+    if -edge < interval.low and interval.high < edge:
+        return "no_difference", ""
+    if interval.low <= 0 <= interval.high:
+        return "inconclusive", "the interval holds 1"
+    estimate = hodges_lehmann(comparison.log_ratios)
+    if abs(estimate) <= edge:
+        share = percent_text(bar.margin)
+        return "inconclusive", f"less than the smallest effect worth having, {share}"
+    if is_noise(comparison.log_ratios, bar.margin, bar.floor):
+        return "inconclusive", f"within the noise of this host, {percent_text(bar.floor, 2)}"
+    # One metric needs no correction, and its interval has decided.
+    if bar.tests > 1 and (p is None or p > bar.alpha):
+        return "inconclusive", (
+            f"clear of 1 alone, not after the correction for {bar.tests} metrics tested together"
+        )
+    return _direction(comparison, estimate), ""
+
+
+def _outcome_of_differences(
+    comparison: MetricPairs, p: float | None, alpha: float
+) -> tuple[Outcome, str]:
+    """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
+    pairs = comparison.pairs
+    if not pairs:
+        return "inconclusive", comparison.missing
+    if p is None:
+        if len(pairs) < fewest_pairs(alpha=alpha):
+            needed = f"at least {fewest_pairs(alpha=alpha)} {TOO_FEW}"
+            return "inconclusive", f"{_count(len(pairs), 'pair')}; {needed}"
+        return "no_difference", "the same in every pair"
+    zeros = sum(value <= 0 for pair in pairs for value in pair)
+    reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"
+    if p > alpha:
+        return "inconclusive", reason
+    return _direction(comparison, math.fsum(comparison.differences)), reason
+
+
+def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
+    """An effect worth having that two equal arms show on this host as well."""
+    return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
+
+
+def _direction(comparison: MetricPairs, change: float) -> Outcome:
+    return "better" if (change > 0) is (comparison.metric.better_when == "higher") else "worse"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

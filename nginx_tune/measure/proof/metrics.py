@@ -1,0 +1,332 @@
+"""The metrics that gates, claims and tables name, and how each is read from blocks.
+
+``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per block, from
+which pairs are made, and one for all blocks of an arm together: counts add, rates are averaged,
+quantiles come from the added histograms. What was not measured has a reason instead of a value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.verdict import BetterWhen, Unit
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof import event_streams, quic, uploads
+from nginx_tune.measure.proof.derived import DERIVED, read_loop_turn_per_ttfb
+from nginx_tune.measure.proof.latency import (
+    STATISTICS,
+    LatencySample,
+    Reading,
+    read_statistic,
+    sample_of,
+)
+from nginx_tune.measure.proof.nearest import nearest_metrics
+from nginx_tune.measure.proof.numbers import (
+    CLASS_NUMBERS,
+    PART_NUMBERS,
+    TOTALS,
+    Combine,
+    PlainNumber,
+)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named quantity of a measurement."""
+
+    name: str
+    unit: Unit
+    better_when: BetterWhen
+    read: Callable[[Sequence[Measurement]], Reading]
+    """The value of these blocks together; of one block when there is one."""
+
+
+FAILURE_KINDS = (
+    "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
+    "status", "length", "range", "hash", "upload", "timeout", "local_ports", "descriptors",
+    "backlog", "other",
+)  # fmt: skip
+
+_LATENCY_FIELDS = {
+    "": "response_seconds",
+    "response": "response_seconds",
+    "response_seconds": "response_seconds",
+    "ttfb": "ttfb_seconds",
+    "ttfb_seconds": "ttfb_seconds",
+    "service": "service_seconds",
+    "service_seconds": "service_seconds",
+    "arrival": "arrival_seconds",
+    "arrival_seconds": "arrival_seconds",
+    "connect": "connect_seconds",
+    "connect_seconds": "connect_seconds",
+    "tls": "tls_seconds",
+    "tls_seconds": "tls_seconds",
+    "round_trip": "round_trip_seconds",
+    "round_trip_seconds": "round_trip_seconds",
+}
+
+_KINDS = ("ttfb", "service", "arrival", "connect", "tls", "round_trip")
+"""Of latencies, as gates spell them."""
+
+SERVER_LATENCIES = (
+    "loop_turn_seconds",
+    "open_seconds",
+    "rename_seconds",
+    "pool_queue_wait_seconds",
+)
+
+_LOOP_TURN_PER_TTFB = "loop_turn_per_ttfb"
+
+_DEFAULT_CLASS_METRICS = ("requests_per_second", "mean", "p99", "ttfb.p99", "truncated")
+_DEFAULT_SERVER_METRICS = (
+    "pool_overflow", "listen_overflows", "listen_drops", "loop_turn_seconds.p99",
+    "block_io_delay_seconds", "cpu_seconds_per_request",
+)  # fmt: skip
+
+
+def find_metric(name: str, classes: Iterable[str] | None = None) -> Metric:
+    """The metric of a name; with ``classes`` its class must be one of them.
+
+    Errors: UsageError that names the nearest metrics there are.
+    """
+    known = None if classes is None else list(classes)
+    for position in (i for i, character in enumerate(name) if character == "."):
+        head, tail = name[:position], name[position + 1 :]
+        metric = _find(name, head, tail)
+        if metric is None:
+            continue
+        if known is None or head in ("server", "generator", "total") or head in known:
+            return metric
+    names = metric_names(known or ["CLASS"])
+    near = nearest_metrics(name, names)
+    hint = f"near it: {', '.join(near)}" if near else f"such as {', '.join(names[:3])}"
+    if known:
+        hint += f"; classes: {', '.join(known)}"
+    raise UsageError(f"unknown metric '{name[:80]}'", hint=hint)
+
+
+def metric_names(classes: Iterable[str]) -> list[str]:
+    """Every metric that these classes, the totals, the server and the generator have."""
+    tails = [
+        *STATISTICS,
+        *(f"{kind}.{statistic}" for kind in _KINDS for statistic in STATISTICS),
+        *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
+        *(f"{kind}.{one}" for kind in event_streams.LATENCIES for one in STATISTICS),
+        *CLASS_NUMBERS,
+        *(f"{uploads.UPLOAD}.{statistic}" for statistic in STATISTICS),
+        *event_streams.FIGURES,
+        *uploads.FIGURES,
+        *quic.FIGURES,
+        "errors",
+        *(f"errors.{kind}" for kind in FAILURE_KINDS),
+    ]
+    return [
+        *(f"{name}.{tail}" for name in classes for tail in tails),
+        *(f"total.{tail}" for tail in (*TOTALS, "errors")),
+        *(f"{part}.{tail}" for part, numbers in PART_NUMBERS.items() for tail in numbers),
+        *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
+        *(f"server.{field}.{statistic}" for field in SERVER_LATENCIES for statistic in STATISTICS),
+        *(f"total.errors.{kind}" for kind in FAILURE_KINDS),
+        *DERIVED,
+    ]
+
+
+def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
+    """The metrics a verdict shows when none are named.
+
+    Shape: the same few of each class, then those of the server that every block has.
+    """
+    classes = dict.fromkeys(name for block in blocks for name in block.classes)
+    watched = dict.fromkeys(
+        name for block in blocks for name, part in block.classes.items() if part.event_stream
+    )
+    sending = dict.fromkeys(
+        name for block in blocks for name, part in block.classes.items() if part.upload
+    )
+    server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
+    return [
+        *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
+        *(f"{name}.{tail}" for name in watched for tail in event_streams.DEFAULT),
+        *(f"{name}.{tail}" for name in sending for tail in uploads.DEFAULT),
+        *(name for name in server if find_metric(name).read(blocks).value is not None),
+    ]
+
+
+def _find(name: str, head: str, tail: str) -> Metric | None:
+    if derived := DERIVED.get(name):
+        return Metric(name, derived.unit, derived.better_when, derived.read)
+    if head == "total":
+        if tail == "errors":
+            return Metric(name, "count", "lower", _reader(_total_errors, math.fsum, name))
+        if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
+            return Metric(name, "count", "lower", _reader(_errors_of(kind), math.fsum, name))
+        return _total(name, CLASS_NUMBERS[tail]) if tail in TOTALS else None
+    if head in PART_NUMBERS:
+        if number := PART_NUMBERS[head].get(tail):
+            return _part(name, head, number)
+        field, _, statistic = tail.rpartition(".")
+        if head == "generator" and field in ("lateness", "lateness_seconds"):
+            return _lateness(name, statistic) if statistic in STATISTICS else None
+        if head == "server" and field in SERVER_LATENCIES and statistic in STATISTICS:
+            return _server_latency(name, field, statistic)
+        return None
+    return _class_metric(name, head, tail) if head else None
+
+
+def _class_metric(name: str, head: str, tail: str) -> Metric | None:
+    if number := CLASS_NUMBERS.get(tail):
+        field = number.field
+        return _of_class(name, head, number, lambda part: float(getattr(part, field)))
+    if tail == "errors":
+        number = PlainNumber("count", "lower", math.fsum, "errors")
+        return _of_class(name, head, number, _all_errors)
+    if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
+        number = PlainNumber("count", "lower", math.fsum, tail)
+        return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
+    if special := _special_number(name, head, tail):
+        return special
+    kind, dot, statistic = tail.rpartition(".")
+    if statistic in STATISTICS and (read_special := _special_latency(head, kind, statistic)):
+        return Metric(name, "seconds", "lower", read_special)
+    if kind == _LOOP_TURN_PER_TTFB and statistic in STATISTICS:
+        read = partial(read_loop_turn_per_ttfb, name=head, statistic=statistic)
+        return Metric(name, "ratio", "lower", read)
+    if statistic not in STATISTICS or kind not in _LATENCY_FIELDS or bool(kind) != bool(dot):
+        return None
+    return _latency(name, head, _LATENCY_FIELDS[kind], statistic)
+
+
+def _special_number(name: str, head: str, tail: str) -> Metric | None:
+    """Lines for event streams, bodies and connections over QUIC, which only some classes have."""
+    if figure := event_streams.FIGURES.get(tail):
+        read_figure = partial(event_streams.read_figure, name=head, figure=figure)
+        return Metric(name, figure.unit, figure.better_when, read_figure)
+    if sent := uploads.FIGURES.get(tail):
+        read_sent = partial(uploads.read_number, name=head, number=sent)
+        return Metric(name, sent.unit, sent.better_when, read_sent)
+    if beneath := quic.FIGURES.get(tail):
+        read_beneath = partial(quic.read_number, name=head, number=beneath)
+        return Metric(name, beneath.unit, beneath.better_when, read_beneath)
+    return None
+
+
+def _special_latency(
+    head: str, kind: str, statistic: str
+) -> Callable[[Sequence[Measurement]], Reading] | None:
+    """The reader of a latency that only such classes have."""
+    if kind == uploads.UPLOAD:
+        return partial(uploads.read_upload, name=head, statistic=statistic)
+    if watched := event_streams.LATENCIES.get(kind):
+        return partial(event_streams.read_latency, name=head, field=watched, statistic=statistic)
+    return None
+
+
+def _of_class(
+    name: str, head: str, number: PlainNumber, value: Callable[[ClassMeasurement], float]
+) -> Metric:
+    def read(block: Measurement) -> float | None:
+        part = block.classes.get(head)
+        return None if part is None else value(part)
+
+    return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
+
+
+def _total(name: str, number: PlainNumber) -> Metric:
+    def read(block: Measurement) -> float | None:
+        parts = block.classes.values()
+        return math.fsum(getattr(part, number.field) for part in parts) if parts else None
+
+    return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
+
+
+def _part(name: str, head: str, number: PlainNumber) -> Metric:
+    def read(block: Measurement) -> float | None:
+        value = getattr(block, head)
+        for step in number.field.split("."):
+            value = getattr(value, step, None)
+        return None if value is None else float(value)
+
+    return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
+
+
+def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        samples = []
+        for block in blocks:
+            part = block.classes.get(head)
+            if part is None:
+                return Reading(None, f"block {block.block} has no class '{head}'")
+            samples.append(sample_of(part, field))
+        return read_statistic(samples, statistic)
+
+    return Metric(name, "seconds", "lower", read)
+
+
+def _lateness(name: str, statistic: str) -> Metric:
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        return read_statistic(
+            [LatencySample(block.generator.lateness_seconds) for block in blocks], statistic
+        )
+
+    return Metric(name, "seconds", "lower", read)
+
+
+def _server_latency(name: str, field: str, statistic: str) -> Metric:
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        samples = []
+        for block in blocks:
+            latency = getattr(block.server, field)
+            if latency is None:
+                return Reading(None, _why_missing(block, name))
+            # Turns that were not seen whole count only where they reach a statistic.
+            cut = latency.censored if latency.at_least else 0
+            samples.append(LatencySample(latency, cut, latency.censored_from_seconds))
+        return read_statistic(samples, statistic)
+
+    return Metric(name, "seconds", "lower", read)
+
+
+def _all_errors(part: ClassMeasurement) -> float:
+    return float(sum(part.errors.values()))
+
+
+def _total_errors(block: Measurement) -> float | None:
+    return math.fsum(map(_all_errors, block.classes.values())) if block.classes else None
+
+
+def _errors_of(kind: str) -> Callable[[Measurement], float | None]:
+    def read(block: Measurement) -> float | None:
+        parts = block.classes.values()
+        return float(sum(part.errors.get(kind, 0) for part in parts)) if parts else None
+
+    return read
+
+
+def _reader(
+    one: Callable[[Measurement], float | None], combine: Combine, name: str
+) -> Callable[[Sequence[Measurement]], Reading]:
+    """The reader of a number: all blocks must have it, or it is not measured."""
+
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        values = []
+        for block in blocks:
+            value = one(block)
+            if value is None or not math.isfinite(value):
+                return Reading(None, _why_missing(block, name))
+            values.append(value)
+        return Reading(combine(values)) if values else Reading(None, "no valid block")
+
+    return read
+
+
+def _why_missing(block: Measurement, name: str) -> str:
+    pointer = "/" + name.replace(".", "/")
+    for unknown in block.unknown:
+        if pointer == unknown.path or pointer.startswith(unknown.path + "/"):
+            return unknown.reason
+    return f"block {block.block} does not have it"

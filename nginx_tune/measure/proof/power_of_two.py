@@ -1,0 +1,185 @@
+"""Latencies by powers of two: which there are in measurements, and the histogram of each.
+
+The counters of an HdrHistogram end where powers of two (in nanoseconds) do, so every bucket here
+is a sum of whole counters and its count is exact.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from nginx_tune.documents.histogram import Bucket, Histograms, LatencyHistogram
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof import event_streams, uploads
+from nginx_tune.measure.proof.blocks import counts_for
+from nginx_tune.measure.proof.histogram import Histogram, decode_histogram
+from nginx_tune.measure.proof.latency import (
+    LatencySample,
+    merge_latencies,
+    own_sample,
+    read_statistic,
+    sample_of,
+)
+from nginx_tune.measure.proof.metrics import SERVER_LATENCIES
+
+EVERY = "all"
+"""Stands for every latency that has a sample."""
+
+_OF_CLASS = {
+    "": "response_seconds",
+    ".ttfb": "ttfb_seconds",
+    ".service": "service_seconds",
+    ".arrival": "arrival_seconds",
+    ".connect": "connect_seconds",
+    ".tls": "tls_seconds",
+    ".round_trip": "round_trip_seconds",
+    ".failed": "failed_seconds",
+}
+_OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}
+_UPLOAD = f".{uploads.UPLOAD}"
+_OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
+_LATENESS = "generator.lateness"
+_NANOSECONDS = 1e9
+
+
+def latency_names(classes: Iterable[str]) -> list[str]:
+    """Every latency that measurements with these classes can have."""
+    tails = (*_OF_CLASS, *_OF_WATCHED, _UPLOAD)
+    of_classes = [f"{name}{tail}" for name in classes for tail in tails]
+    return [*of_classes, *_OF_SERVER, _LATENESS]
+
+
+def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
+    """Errors: UsageError for a name that is no latency, with those near it."""
+    known = latency_names(classes)
+    for name in names:
+        if name not in (*known, EVERY):
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
+            raise UsageError(
+                f"no latency '{name[:80]}'", hint=f"such as {', '.join(near)}, or {EVERY}"
+            )
+
+
+def histograms_of(
+    measurements: Sequence[Measurement], names: Sequence[str] = (), *, discard: bool = False
+) -> Histograms:
+    """The histograms of these latencies, the blocks of an arm together; no names: of each class.
+
+    With ``discard`` blocks are left out whose flags discard them from a verdict.
+
+    Errors: UsageError for an unknown name, for a malformed histogram, and for histograms of
+    different precision.
+    """
+    classes = list(dict.fromkeys(name for one in measurements for name in one.classes))
+    check_latencies(names, classes)
+    every = EVERY in names
+    wanted = latency_names(classes) if every else list(dict.fromkeys(names)) or classes
+    arms = dict.fromkeys(one.arm for one in measurements)
+    found = [
+        _of_arm(name, arm, [one for one in measurements if one.arm == arm], discard=discard)
+        for name in wanted
+        for arm in arms
+    ]
+    return Histograms(histograms=[one for one in found if one.count or not every])
+
+
+def power_buckets(histogram: Histogram) -> list[Bucket]:
+    """The counts by powers of two, from the first that is not empty to the last.
+
+    What lies below the histogram's unit is in one bucket that begins at 0.
+    """
+    layout = histogram.layout
+    counts: Counter[int] = Counter()
+    for index, count in histogram.counts.items():
+        counts[layout.lowest_value(index).bit_length()] += count
+    filled = [bits for bits, count in counts.items() if count]
+    if not filled:
+        return []
+    # A lowest value of 0 has no bits: its counter ends with the unit.
+    unit = layout.unit_bits
+    powers = [bits for bits in range(min(filled), max(filled) + 1) if not 0 < bits <= unit]
+    return [
+        Bucket(
+            from_seconds=(1 << (bits - 1)) / _NANOSECONDS if bits else 0.0,
+            below_seconds=(1 << (bits or unit)) / _NANOSECONDS,
+            count=counts[bits],
+        )
+        for bits in powers
+    ]
+
+
+def _of_arm(
+    name: str, arm: str, blocks: Sequence[Measurement], *, discard: bool
+) -> LatencyHistogram:
+    counted = [one for one in blocks if not discard or counts_for(one, name)]
+    samples = [found for one in counted if (found := _sample(one, name)) is not None]
+    latency = merge_latencies([sample.latency for sample in samples])
+    histogram = decode_histogram(latency.histogram) if latency.histogram else None
+    first = min(histogram.counts, default=None) if histogram else None
+    least = None if first is None or histogram is None else histogram.layout.lowest_value(first)
+    return LatencyHistogram(
+        latency=name,
+        arm=arm,
+        blocks=len(samples),
+        left_out=len(blocks) - len(counted),
+        count=latency.count,
+        min_seconds=None if least is None else least / _NANOSECONDS,
+        mean_seconds=latency.mean,
+        median_seconds=latency.p50,
+        max_seconds=latency.max,
+        stdev_seconds=latency.stdev,
+        censored=sum(sample.censored for sample in samples),
+        at_least=_bounds(samples, latency),
+        buckets=power_buckets(histogram) if histogram else [],
+    )
+
+
+def _bounds(samples: Sequence[LatencySample], latency: Latency) -> list[str]:
+    """The statistics that requests which never finished make lower bounds."""
+    if not latency.count:
+        return []
+    named = {"mean": "mean", "median": "p50", "max": "max"}
+    return [
+        word for word, statistic in named.items() if read_statistic(samples, statistic).is_bound
+    ]
+
+
+def _sample(block: Measurement, name: str) -> LatencySample | None:
+    """A latency of a block; None where the block has none of that name."""
+    if name == _LATENESS:
+        return LatencySample(block.generator.lateness_seconds)
+    if name in _OF_SERVER:
+        found = getattr(block.server, _OF_SERVER[name])
+        if found is None:
+            return None
+        return LatencySample(
+            found, found.censored if found.at_least else 0, found.censored_from_seconds
+        )
+    special = _special_sample(block, name)
+    if special is not None:
+        return special
+    for tail, field in _OF_CLASS.items():
+        head = name.removesuffix(tail)
+        if name.endswith(tail) and head in block.classes:
+            part = block.classes[head]
+            return (
+                LatencySample(part.failed_seconds) if tail == ".failed" else sample_of(part, field)
+            )
+    return None
+
+
+def _special_sample(block: Measurement, name: str) -> LatencySample | None:
+    """A latency that only classes have that watch or send bodies."""
+    head, _, word = name.rpartition(".")
+    part = block.classes.get(head)
+    if part is None:
+        return None
+    if part.event_stream is not None and (field := event_streams.LATENCIES.get(word)):
+        return own_sample(getattr(part.event_stream, field))
+    if part.upload is not None and word == uploads.UPLOAD:
+        return own_sample(part.upload.upload_seconds)
+    return None

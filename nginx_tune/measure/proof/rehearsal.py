@@ -1,0 +1,224 @@
+"""Gates on a rehearsal, and what it comes to; pure.
+
+reload.failed == 0                  requests of the load that failed, of all kinds
+reload.failed.reset == 0            of one kind
+reload.retried == 0                 requests that were sent again, the load's and held connections'
+reload.lost == 0                    long connections that were lost; also reload.lost.websocket
+reload.first_answer <= 500ms        until the last listener was answered by the new generation
+reload.drain <= 30s                 until the last old worker was gone
+reload.memory_peak <= 512MiB        of both generations together
+reload.listen_overflows == 0        also listen_drops
+reload.during.p99 <= 50ms           also before, after; p50, max, failed
+reload_back.failed == 0             of the way back; upgrade, restart as reload
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, get_args
+
+from nginx_tune.documents.rehearsal import (
+    HeldKind,
+    Phase,
+    PhaseName,
+    Rehearsal,
+    Turnover,
+    TurnoverOutcome,
+)
+from nginx_tune.documents.verdict import GateResult
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.measure.proof.expression import COMPARE, Dimension, Expression, parse_expression
+
+_COUNTERS = {"listen_overflows": "ListenOverflows", "listen_drops": "ListenDrops"}
+_DIMENSIONS: dict[str, Dimension] = {
+    "first_answer": "time",
+    "drain": "time",
+    "memory_peak": "bytes",
+    "p50": "time",
+    "p99": "time",
+    "max": "time",
+}
+_PLAIN = ("failed", "retried", "lost", *_COUNTERS, "first_answer", "drain", "memory_peak")
+_OF_PHASE = ("p50", "p99", "max", "failed")
+_KIND = re.compile(r"[a-z_]{1,40}")
+_LEAST_LASTING = 3
+_CALM_SECONDS = 1.0
+_LASTING_RATIO = 2.0
+"""How much more often requests fail after a change than before."""
+
+
+def turnover_name(one: Turnover) -> str:
+    """As gates and tables call it."""
+    return f"{one.manner}_back" if one.is_back else one.manner
+
+
+def worst_outcome(rehearsal: Rehearsal) -> TurnoverOutcome:
+    """Of several changes the one that came out worst; of none that nothing was taken."""
+    order: list[TurnoverOutcome] = ["down", "refused", "taken"]
+    found = {one.outcome for one in rehearsal.turnovers}
+    if rehearsal.refused_here:
+        found.add("refused")
+    return next((one for one in order if one in found), "refused")
+
+
+def check_rehearsal_gates(requires: Iterable[str], names: Sequence[str]) -> None:
+    """Nothing, when each gate can be read and names something of these turnovers.
+
+    Errors: UsageError.
+    """
+    for text in requires:
+        _check(parse_expression(text), names)
+
+
+def _check(gate: Expression, names: Sequence[str]) -> None:
+    head, _, metric = gate.name.partition(".")
+    hint = f"for example '{names[0]}.failed == 0' or '{names[0]}.during.p99 <= 50ms'"
+    if gate.source != "candidate":
+        raise UsageError(f"'{gate.text}': a rehearsal has no {gate.source}", hint=hint)
+    if head not in names:
+        raise UsageError(f"'{gate.text}': no '{head}'; one of {', '.join(names)}", hint=hint)
+    if not _is_known(metric):
+        raise UsageError(f"'{gate.text}': no metric '{metric}'", hint=hint)
+    wanted = _DIMENSIONS.get(metric.rpartition(".")[2])
+    fits = gate.dimension == wanted or (gate.dimension == "count" and wanted is None)
+    if not fits and not (gate.dimension is None and gate.limit == 0):
+        unit = {"time": "ms", "bytes": "MiB"}.get(wanted or "", "")
+        wants = f"wants a unit such as {unit}" if unit else "has no unit"
+        raise UsageError(f"'{gate.text}': {metric} {wants}", hint=hint)
+
+
+def _is_known(metric: str) -> bool:
+    head, _, rest = metric.partition(".")
+    if not rest:
+        return metric in _PLAIN
+    if head == "lost":
+        return rest in get_args(HeldKind)
+    if head == "failed":
+        return _KIND.fullmatch(rest) is not None
+    return head in get_args(PhaseName) and rest in _OF_PHASE
+
+
+def judge_rehearsal(requires: Iterable[str], turnovers: Sequence[Turnover]) -> list[GateResult]:
+    """The result of each gate: what was not measured never passes."""
+    found = {turnover_name(one): one for one in turnovers}
+    return [_judge(parse_expression(text), found) for text in requires]
+
+
+def _judge(gate: Expression, found: dict[str, Turnover]) -> GateResult:
+    head, _, metric = gate.name.partition(".")
+    one = found.get(head)
+    value = None if one is None else _value(one, metric)
+    reason = "" if value is not None else _why(one, metric)
+    passed = value is not None and COMPARE[gate.operator](value, gate.limit)
+    return GateResult(expression=gate.text, measured=value, passed=passed, reason=reason)
+
+
+def _why(one: Turnover | None, metric: str) -> str:
+    if one is None:
+        return "it did not come to that"
+    head, _, kind = metric.partition(".")
+    if head == "lost":
+        return f"not measured: no {f'{kind} connection' if kind else 'connection'} was held"
+    return f"not measured: the {one.manner} was {one.outcome}, {one.workers_left} old workers stay"
+
+
+def _value(one: Turnover, metric: str) -> float | None:
+    head, _, rest = metric.partition(".")
+    if head == "failed":
+        return one.failed.get(rest, 0) if rest else sum(one.failed.values())
+    if head == "lost":
+        held = [item for item in one.held if item.held and (not rest or item.kind == rest)]
+        return sum(item.lost for item in held) if held else None
+    if head in _COUNTERS:
+        return one.counters.get(_COUNTERS[head])
+    if head == "first_answer":
+        return last_answer(one)
+    if head == "drain":
+        return one.drain_seconds
+    if head == "memory_peak":
+        return one.memory_peak_bytes
+    if head == "retried":
+        return sent_again(one)
+    phase = next((item for item in one.phases if item.name == head), None)
+    return None if phase is None else _of_phase(phase, rest)
+
+
+def _of_phase(phase: Phase, name: str) -> float | None:
+    values = {
+        "p50": phase.p50_seconds,
+        "p99": phase.p99_seconds,
+        "max": phase.max_seconds,
+        "failed": phase.failed,
+    }
+    return values[name]
+
+
+def sent_again(one: Turnover) -> int:
+    """Requests that met the close of a kept connection; one that may not be repeated is lost so."""
+    return one.retried + sum(item.retried for item in one.held)
+
+
+def last_answer(one: Turnover) -> float | None:
+    """Seconds until the last listener was answered by the new generation; null when one was not."""
+    seconds = [item.seconds for item in one.first_answers if not _was_silent(item.reason)]
+    known = [value for value in seconds if value is not None]
+    return max(known) if known and len(known) == len(seconds) else None
+
+
+def _was_silent(reason: str) -> bool:
+    return reason.endswith("as before")
+
+
+class Lasting(NamedTuple):
+    """Requests that go on failing after a change, when it is long over."""
+
+    failed: int
+    requests: int
+    """In all, failed ones too."""
+    failed_before: int
+    requests_before: int
+
+
+def lasting_failures(one: Turnover) -> Lasting | None:
+    """The failures of what was changed to, apart from those of the change itself; None for none.
+
+    Phases are whole seconds: a few failures may be the change's last ones, and what failed as
+    often before is no matter of the change. Where requests waited long before it, this machine is
+    too busy to tell: those that time out then are nobody's fault.
+    """
+    phases = {phase.name: phase for phase in one.phases}
+    after, before = phases.get("after"), phases.get("before", Phase(name="before"))
+    is_calm = (before.max_seconds or 0.0) < _CALM_SECONDS
+    if one.outcome != "taken" or after is None or after.failed < _LEAST_LASTING or not is_calm:
+        return None
+    found = Lasting(
+        after.failed,
+        after.requests + after.failed,
+        before.failed,
+        before.requests + before.failed,
+    )
+    share_before = found.failed_before / max(1, found.requests_before)
+    return found if found.failed / found.requests > _LASTING_RATIO * share_before else None
+
+
+def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
+    """Found (1) where a change was not taken as it is written, or a gate failed.
+
+    So is one that this host would refuse, and one after which requests fail that did not before.
+    Undecided (4) where a gate's quantity was not measured, or nothing was rehearsed.
+    """
+    turnovers, gates = rehearsal.turnovers, rehearsal.gates
+    if rehearsal.refused_here:
+        return ExitStatus.FOUND
+    if not turnovers:
+        return ExitStatus.UNDECIDED
+    is_taken = all(
+        one.outcome == "taken" and not one.faults and lasting_failures(one) is None
+        for one in turnovers
+    )
+    is_taken = is_taken and not rehearsal.worse_answers
+    if is_taken and all(one.passed for one in gates):
+        return ExitStatus.OK
+    unmeasured = [one for one in gates if one.measured is None]
+    return ExitStatus.UNDECIDED if is_taken and unmeasured else ExitStatus.FOUND

@@ -1,0 +1,265 @@
+"""Two stored runs against each other: the candidate of the second against that of the first.
+
+Two runs lie apart in time, so what the host did meanwhile is between them. Where both had the
+same baseline, it is the control: per pair the log ratio of candidate to baseline, and the ratios
+of one run against those of the other. What moved the host moved its baseline too and falls out.
+Without a common baseline the candidates' own values are compared, with a warning, and no outcome
+goes past ``inconclusive``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from statistics import median
+from typing import NamedTuple
+
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.rehearsal import Rehearsal
+from nginx_tune.documents.run import Run, RunComparison, RunMetric, RunSummary
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Outcome
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
+from nginx_tune.measure.proof.comparison import CUT_OFF, MARGIN, NO_SIDE, MetricPairs, stands
+from nginx_tune.measure.proof.metrics import default_metrics, find_metric
+from nginx_tune.measure.proof.statistics import ALPHA, Interval, holm
+
+
+def shift_of(first: Sequence[float], second: Sequence[float]) -> float:
+    """How far the second sample lies above the first: the median of all differences.
+
+    Errors: StatisticsError when either is empty.
+    """
+    return median(_differences(first, second))
+
+
+def rank_sum_cumulative(first: int, second: int) -> list[int]:
+    """The number of arrangements of two samples with at most 0, 1, 2, … inversions."""
+    ways = [1] + [0] * (first * second)
+    # The Gaussian binomial coefficient: a product of (1 - q^(second + i)) / (1 - q^i).
+    for step in range(1, first + 1):
+        for place in range(len(ways) - 1, second + step - 1, -1):
+            ways[place] -= ways[place - second - step]
+        for place in range(step, len(ways)):
+            ways[place] += ways[place - step]
+    return list(accumulate(ways))
+
+
+def shift_interval(first: Sequence[float], second: Sequence[float]) -> Interval | None:
+    """The narrowest exact interval of the shift whose coverage is at least ``1 - ALPHA``.
+
+    Where none reaches that, the widest one there is with the level it has; None for an empty
+    sample.
+    """
+    if not first or not second:
+        return None
+    differences = sorted(_differences(first, second))
+    cumulative = rank_sum_cumulative(len(first), len(second))
+    cut = max(bisect.bisect_right(cumulative, cumulative[-1] * ALPHA / 2), 1)
+    level = 1 - 2 * cumulative[cut - 1] / cumulative[-1]
+    return Interval(differences[cut - 1], differences[-cut], level)
+
+
+def rank_sum_p(first: Sequence[float], second: Sequence[float]) -> float:
+    """The two-sided p of "both samples are of one population"; 1 for an empty one.
+
+    A tie is half an inversion, and half of one counts towards the middle: with ties p is too
+    large rather than too small.
+    """
+    if not first or not second:
+        return 1.0
+    below = sum((a < b) + (a == b) / 2 for a in first for b in second)
+    cumulative = rank_sum_cumulative(len(first), len(second))
+    least = math.ceil(min(below, len(first) * len(second) - below))
+    return min(1.0, 2 * cumulative[least] / cumulative[-1])
+
+
+def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [b - a for a in first for b in second]
+
+
+_FEWEST_PAIRS = 4
+"""Of either run: with fewer no rank sum is significant at 0.05."""
+
+
+class _Compared(NamedTuple):
+    """One metric of both runs."""
+
+    a: MetricPairs
+    b: MetricPairs
+    values_a: list[float]
+    """Logs of what is compared, one a pair; empty where it cannot be."""
+    values_b: list[float]
+    reason: str
+
+    @property
+    def p_value(self) -> float | None:
+        return rank_sum_p(self.values_a, self.values_b) if not self.reason else None
+
+
+def compare_runs(a: Run, b: Run, *, primary_metric: str | None = None) -> RunComparison:
+    """The comparison of two runs.
+
+    Errors: UsageError when they have no metric in common, or not the one that is asked for.
+    """
+    blocks = [pair_blocks(run_pairs_of(run)) for run in (a, b)]
+    same = _baseline(a) == _baseline(b) != ""
+    names = _names(blocks, primary_metric, a.summary)
+    compared = [_compare(name, blocks[0], blocks[1], same_baseline=same) for name in names]
+    p_values = [one.p_value for one in compared]
+    tested = [index for index, p in enumerate(p_values) if index and p is not None]
+    adjusted = holm([p_values[index] or 0.0 for index in tested])
+    for index, corrected in zip(tested, adjusted, strict=True):
+        p_values[index] = corrected
+    metrics = [
+        _judge(one, p, same_baseline=same) for one, p in zip(compared, p_values, strict=True)
+    ]
+    return RunComparison(
+        a=a.summary,
+        b=b.summary,
+        outcome=metrics[0].outcome,
+        primary_metric=names[0],
+        reason=metrics[0].reason,
+        same_baseline=same,
+        metrics=metrics,
+        warnings=_warnings(a.summary, b.summary, same_baseline=same),
+    )
+
+
+def run_pairs_of(run: Run) -> list[Measurement]:
+    """The blocks of a run's baseline and candidate; a scenario may have further arms."""
+    result = _measured(run)
+    if not isinstance(result, ScenarioRun):
+        return result.measurements
+    arms = len({block.arm for block in result.measurements})
+    return select_pairs(result.measurements, max(arms, 1), against="baseline", arm="candidate")
+
+
+def _measured(run: Run) -> Validation | ScenarioRun:
+    """What was measured in pairs. Errors: UsageError for a rehearsal."""
+    if isinstance(run.result, Rehearsal):
+        raise UsageError(
+            f"run {run.summary.id} is a rehearsal, which has no pairs",
+            hint="nginx-tune report A B shows both",
+        )
+    return run.result
+
+
+def _baseline(run: Run) -> str:
+    """What the runs' baselines are told apart by; empty when that is not stored."""
+    return next((arm.nginx_conf for arm in _measured(run).arms if arm.arm == "baseline"), "")
+
+
+def _names(blocks: Sequence[Blocks], asked: str | None, first: RunSummary) -> list[str]:
+    both = [default_metrics(one.baseline + one.candidate) for one in blocks]
+    common = [name for name in both[0] if name in both[1]]
+    classes = [name for name in blocks[0].classes if name in blocks[1].classes]
+    if not all(one.pairs for one in blocks):
+        raise UsageError("a run without a valid pair of blocks cannot be compared")
+    primary = asked or first.primary_metric
+    find_metric(primary, classes)
+    return list(dict.fromkeys((primary, *common)))
+
+
+def _compare(name: str, a: Blocks, b: Blocks, *, same_baseline: bool) -> _Compared:
+    metric = find_metric(name)
+    both = MetricPairs(metric, a), MetricPairs(metric, b)
+    values_a, values_b = (_logs(one, same_baseline=same_baseline) for one in both)
+    reason = next((one.missing for one in both if one.missing), "")
+    if not reason and not (values_a and values_b):
+        reason = "no ratio: zero in a block"
+    if not reason and min(len(values_a), len(values_b)) < _FEWEST_PAIRS:
+        reason = f"at least {_FEWEST_PAIRS} pairs of either run are needed"
+    return _Compared(*both, values_a, values_b, reason)
+
+
+def _logs(comparison: MetricPairs, *, same_baseline: bool) -> list[float]:
+    if same_baseline:
+        return comparison.log_ratios
+    values = [candidate for _, candidate in comparison.pairs]
+    return [math.log(value) for value in values] if all(v > 0 for v in values) else []
+
+
+def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric:
+    has_values = bool(one.values_a and one.values_b)
+    interval = shift_interval(one.values_a, one.values_b) if has_values else None
+    shift = shift_of(one.values_a, one.values_b) if has_values else None
+    metric = one.a.metric
+    outcome: Outcome = "inconclusive"
+    reason = one.reason
+    if not reason and metric.better_when == "neither":
+        reason = NO_SIDE
+    if not reason and interval is not None and shift is not None and p is not None:
+        grew_is_better = metric.better_when == "higher"
+        outcome, reason = _outcome(shift, interval.low, interval.high, p, grew_is_better)
+    if not reason and not same_baseline:
+        outcome, reason = "inconclusive", "without a common baseline: the host may have changed"
+    if not _stands(one, outcome, same_baseline=same_baseline):
+        outcome, reason = "inconclusive", CUT_OFF
+    before, after = one.a.baseline.value, one.b.baseline.value
+    return RunMetric(
+        name=metric.name,
+        unit=metric.unit,
+        a=one.a.candidate.seen,
+        b=one.b.candidate.seen,
+        at_least=[name for name, run in (("a", one.a), ("b", one.b)) if "candidate" in run.bounded],
+        baseline_ratio=after / before if before and after is not None else None,
+        ratio=None if shift is None else math.exp(shift),
+        low=None if interval is None else math.exp(interval.low),
+        high=None if interval is None else math.exp(interval.high),
+        level=None if interval is None else interval.level,
+        p_value=p,
+        pairs_a=len(one.values_a),
+        pairs_b=len(one.values_b),
+        better_when=metric.better_when,
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+def _stands(one: _Compared, outcome: Outcome, *, same_baseline: bool) -> bool:
+    """Whether an outcome holds wherever above its bounds the truth lies."""
+    a, b = one.a.bounded, one.b.bounded
+    return stands(
+        outcome,
+        one.a.metric.better_when,
+        can_grow="candidate" in b or (same_baseline and "baseline" in a),
+        can_shrink="candidate" in a or (same_baseline and "baseline" in b),
+    )
+
+
+def _outcome(
+    shift: float, low: float, high: float, p: float, grew_is_better: bool
+) -> tuple[Outcome, str]:
+    edge = math.log1p(MARGIN)
+    if -edge < low and high < edge:
+        return "no_difference", ""
+    if low <= 0 <= high:
+        return "inconclusive", "the interval holds 1"
+    if abs(shift) <= edge:
+        return "inconclusive", f"less than the smallest effect worth having, {percent_text(MARGIN)}"
+    if p > ALPHA:
+        return "inconclusive", "not significant among this many metrics"
+    return ("better" if (shift > 0) is grew_is_better else "worse"), ""
+
+
+def _warnings(a: RunSummary, b: RunSummary, *, same_baseline: bool) -> list[str]:
+    found = []
+    if not same_baseline:
+        found.append(
+            "the runs have different baselines: whatever else changed between them is in the ratios"
+        )
+    for what, one, other in (
+        ("lab", a.lab, b.lab),
+        ("nginx", a.nginx_version, b.nginx_version),
+        ("kind", a.kind, b.kind),
+        ("name", a.name, b.name),
+    ):
+        if one != other:
+            found.append(f"{what}: {one} in {a.id}, {other} in {b.id}")
+    return found

@@ -1,0 +1,364 @@
+"""Two arms judged: the candidate is better, worse, no different, or it is not known.
+
+Two metrics are named before the run and tested each by itself: the primary one, and what the same
+requests cost the server. All others are tested together (``together``). A claim needs all
+of: at least six pairs, an exact interval clear of 1, an estimate beyond the smallest effect worth
+having and beyond the noise floor of the host, and among the others a p that survives. One judged
+metric that is worse makes the candidate worse, however much better the rest is, unless the caller
+named it beforehand as one that may be. ``no_difference`` is as strict: the whole interval of the
+primary metric and that of the cost lie inside the margin. Anything else is ``inconclusive``, with
+the pairs that would settle it. A candidate that fails more requests is never better, however fast
+the rest came. Where disks failed reads the comparison is invalid, since it is theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
+from nginx_tune.errors import ExitStatus, UsageError, worst
+from nginx_tune.measure.proof.blocks import Blocks, failure_warnings, flag_warnings, pair_blocks
+from nginx_tune.measure.proof.by_seconds import with_seconds_checks
+from nginx_tune.measure.proof.comparison import (
+    MARGIN,
+    Criterion,
+    MetricPairs,
+    is_noise,
+    outcome_of,
+    p_value_of,
+)
+from nginx_tune.measure.proof.cost import COST, CostComparison
+from nginx_tune.measure.proof.failing import failing_both, failing_class, limit_warnings
+from nginx_tune.measure.proof.gates import judge_gates
+from nginx_tune.measure.proof.metrics import default_metrics, find_metric
+from nginx_tune.measure.proof.statistics import (
+    ALPHA,
+    pairs_needed,
+    signed_rank_interval,
+)
+from nginx_tune.measure.proof.tls_sessions import sessions_by_arm
+from nginx_tune.measure.proof.together import step_down
+
+
+def find_read_errors(measurements: Sequence[Measurement]) -> str:
+    """What disks failed in which arms, in some words; empty when none did.
+
+    A failed read ends a response early or refuses it, and a retried one takes time, wherever the
+    bad places of the disk happen to lie under what an arm asks for: better and worse then say
+    nothing of the configuration. One failed read in one block is enough, in any block: none can
+    be left out without choosing by the result.
+    """
+    arms = dict.fromkeys(block.arm for block in measurements)
+    told = [_told([block for block in measurements if block.arm == arm]) for arm in arms]
+    found = [f"{arm}: {text}" for arm, text in zip(arms, told, strict=True) if text]
+    return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
+
+
+def _told(blocks: Sequence[Measurement]) -> str:
+    failing = [block for block in blocks if _disk_failed(block)]
+    if not failing:
+        return ""
+    by_disk: dict[str, int] = {}
+    for block in failing:
+        for disk, count in block.server.disk_read_errors.items():
+            by_disk[disk] = by_disk.get(disk, 0) + count
+    lines = sum(block.server.read_errors or 0 for block in failing)
+    parts = [f"{count:,} of {disk}" for disk, count in sorted(by_disk.items())]
+    parts += [f"{lines:,} in nginx's error log"] if lines else []
+    return f"{', '.join(parts)}, in {len(failing)} of {len(blocks)} blocks"
+
+
+def _disk_failed(block: Measurement) -> bool:
+    return bool(block.server.read_errors or sum(block.server.disk_read_errors.values()))
+
+
+_EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
+"""Shown and not judged: what many threads wait for disks rises where all that clients see gets
+better, and a longer turn harms through what clients wait alone."""
+
+
+def judge(
+    measurements: Sequence[Measurement],
+    *,
+    primary_metric: str,
+    metrics: Sequence[str] | None = None,
+    requires: Sequence[str] = (),
+    margin: float = MARGIN,
+    noise_floor: float | Mapping[str, float] | None = None,
+    alpha: float = ALPHA,
+    environment: Environment | None = None,
+    decisions: Decisions | None = None,
+    accept_worse: Sequence[str] = (),
+    lost: Sequence[str] = (),
+) -> Verdict:
+    """The verdict over all blocks of two arms.
+
+    ``lost`` is what the candidate no longer serves: it is worse, however fast it is.
+    ``accept_worse`` are metrics that may become worse; they are judged and decide nothing.
+    ``alpha`` is the share of wrong claims that this look may make; less when it is one of several.
+    Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
+            each metric, as ``measure_noise_floor`` returns it.
+    Errors: UsageError for an unknown metric, an expression that cannot be read, blocks that
+            cannot be paired, or a primary metric that may become worse.
+    """
+    if primary_metric in accept_worse:
+        raise UsageError(
+            f"{primary_metric} decides, so it cannot be accepted as worse",
+            hint="name another metric with --primary",
+        )
+    blocks = pair_blocks(measurements)
+    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    if metrics is None:
+        metrics = default_metrics(blocks.baseline + blocks.candidate)
+    names = list(dict.fromkeys((primary_metric, *_cost_of(blocks, primary_metric), *metrics)))
+    bar = Criterion(margin=margin, alpha=alpha)
+    judged = _judge_metrics(names, blocks, classes, noise_floor, bar)
+    outcome, reason = _overall(judged, blocks, find_read_errors(measurements), accept_worse)
+    if lost:
+        outcome, reason = "worse", f"it no longer serves what the baseline does: {'; '.join(lost)}"
+    environment = environment or Environment()
+    return Verdict(
+        outcome=outcome,
+        primary_metric=primary_metric,
+        reason=reason,
+        metrics=with_seconds_checks(judged, blocks, bar, seed=environment.seed),
+        gates=judge_gates(requires, blocks, decisions, classes),
+        warnings=[
+            *failure_warnings(blocks),
+            *limit_warnings(blocks),
+            *flag_warnings(blocks),
+        ],
+        accept_worse=list(accept_worse),
+        lost=list(lost),
+        environment=msgspec.structs.replace(
+            environment,
+            pairs=len(blocks.pairs),
+            discarded_pairs=len(blocks.discarded),
+            tls=sessions_by_arm(measurements),
+        ),
+    )
+
+
+def measure_noise_floor(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """How far apart two arms of the same configuration came out, per metric, as a share.
+
+    The far end of the interval: what an A/A run cannot tell from nothing, no A/B run may claim.
+
+    Shape: only metrics that have a ratio in every pair.
+    """
+    blocks = pair_blocks(measurements)
+    floors = {}
+    for name in default_metrics(blocks.baseline + blocks.candidate):
+        interval = signed_rank_interval(MetricPairs(find_metric(name), blocks).log_ratios)
+        if interval is not None:
+            floors[name] = math.expm1(max(abs(interval.low), abs(interval.high)))
+    return floors
+
+
+def verdict_status(verdict: Verdict, *, accept_inconclusive: bool = False) -> ExitStatus:
+    """The exit status of a verdict with its gates."""
+    statuses = [ExitStatus.OK]
+    if verdict.outcome == "worse" or not all(gate.passed for gate in verdict.gates):
+        statuses.append(ExitStatus.FOUND)
+    if verdict.outcome == "invalid":
+        statuses.append(ExitStatus.UNDECIDED)
+    if verdict.outcome == "inconclusive" and not accept_inconclusive:
+        statuses.append(ExitStatus.UNDECIDED)
+    if any(is_unknown(capacity) for capacity in verdict.capacities.values()):
+        statuses.append(ExitStatus.UNDECIDED)
+    return worst(*statuses)
+
+
+def is_unknown(capacity: Capacity) -> bool:
+    """Whether a search came to no capacity: what was in the way is not the server."""
+    return capacity.capacity_per_second is None and capacity.limited_by != "bound"
+
+
+def scenario_status(run: ScenarioRun) -> ExitStatus:
+    """The exit status of a scenario: its claims decide, unless nothing valid was measured."""
+    if run.verdict.outcome == "invalid":
+        return ExitStatus.UNDECIDED
+    held = all(claim.held or claim.left_out for claim in run.claims)
+    return ExitStatus.OK if held else ExitStatus.FOUND
+
+
+def _cost_of(blocks: Blocks, primary_metric: str) -> list[str]:
+    """The cost, where it was measured and is not what the primary metric says already."""
+    if primary_metric.startswith("server.cpu_seconds"):
+        return []
+    read = find_metric(COST).read
+    return [COST] if any(read([block]).value for block in blocks.baseline) else []
+
+
+def _judge_metrics(
+    names: Sequence[str],
+    blocks: Blocks,
+    classes: Sequence[str],
+    noise_floor: float | Mapping[str, float] | None,
+    bar: Criterion,
+) -> list[MetricVerdict]:
+    """Each metric; the first is the primary one."""
+    compared = [_compare(name, blocks, classes) for name in names]
+    p_values = [p_value_of(comparison) for comparison in compared]
+    tested = [
+        index
+        for index, p in enumerate(p_values)
+        if p is not None and index and names[index] not in (COST, *_EXPLAINING)
+    ]
+    adjusted = step_down([compared[index].by_pair for index in tested])
+    for index, corrected in zip(tested, adjusted, strict=True):
+        p_values[index] = corrected
+    floors = (
+        noise_floor if isinstance(noise_floor, Mapping) else dict.fromkeys(names, noise_floor or 0)
+    )
+    results = []
+    for index, (comparison, p) in enumerate(zip(compared, p_values, strict=True)):
+        tests = len(tested) if index in tested else 1
+        own = bar._replace(tests=tests, floor=floors.get(names[index], 0.0))
+        found = _judge_metric(comparison, p, own)
+        results.append(_unjudged(found, comparison) if index else found)
+    return _without_contradicted(results)
+
+
+def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdict]:
+    """The metrics; a mean that is worse is not judged where the same users got more answers.
+
+    Users who wait for each answer get more of them only by waiting less (Little). A mean that says
+    otherwise has come from the ends of the blocks: from whom was still waiting there.
+    """
+    faster = {one.name for one in metrics if one.outcome == "better"}
+    results = []
+    for index, one in enumerate(metrics):
+        name, _, statistic = one.name.rpartition(".")
+        rate = f"{name}.requests_per_second"
+        if index and one.outcome == "worse" and statistic == "mean" and rate in faster:
+            reason = f"{rate} is better, and both are of the same users"
+            one = msgspec.structs.replace(  # noqa: PLW2901
+                one, outcome="inconclusive", judged=False, reason=reason
+            )
+        results.append(one)
+    return results
+
+
+def _compare(name: str, blocks: Blocks, classes: Sequence[str]) -> MetricPairs:
+    metric = find_metric(name, classes or None)
+    return CostComparison(metric, blocks) if name == COST else MetricPairs(metric, blocks)
+
+
+def _unjudged(found: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
+    """The metric without an outcome, where it is to explain or could not be told."""
+    if found.name in _EXPLAINING:
+        reason = "shown to explain; what clients see is judged"
+    elif isinstance(comparison, CostComparison) and found.outcome not in ("better", "worse"):
+        reason = comparison.other_mix
+        if reason:  # 1 is then all that could not be explained, and no ratio
+            found = msgspec.structs.replace(found, ratio=None, low=None, high=None)
+    else:
+        reason = ""
+    if not reason:
+        return found
+    return msgspec.structs.replace(
+        found, outcome="inconclusive", judged=False, reason=reason, pairs_needed=None
+    )
+
+
+def _judge_metric(comparison: MetricPairs, p: float | None, bar: Criterion) -> MetricVerdict:
+    log_ratios = comparison.log_ratios
+    interval = signed_rank_interval(log_ratios, bar.alpha)
+    outcome, reason = outcome_of(comparison, p, bar)
+    needed = None
+    # No number of pairs settles what the host's own noise hides.
+    is_open = outcome == "inconclusive" and not comparison.bounded
+    if is_open and log_ratios and not is_noise(log_ratios, bar.margin, bar.floor):
+        needed = pairs_needed(
+            log_ratios, worth=math.log1p(bar.margin), tests=bar.tests, alpha=bar.alpha
+        )
+    before, after = comparison.middles or (None, None)
+    return MetricVerdict(
+        name=comparison.metric.name,
+        unit=comparison.metric.unit,
+        baseline=comparison.baseline.seen,
+        candidate=comparison.candidate.seen,
+        at_least=[arm for arm in ("baseline", "candidate") if arm in comparison.bounded],
+        baseline_middle=before,
+        candidate_middle=after,
+        ratio=comparison.ratio.value,
+        low=None if interval is None else math.exp(interval.low),
+        high=None if interval is None else math.exp(interval.high),
+        level=None if interval is None else interval.level,
+        p_value=p,
+        pairs=len(comparison.pairs),
+        discarded_pairs=comparison.discarded,
+        better_when=comparison.metric.better_when,
+        outcome=outcome,
+        pairs_needed=needed,
+        reason=reason,
+    )
+
+
+def _overall(
+    judged: Sequence[MetricVerdict],
+    blocks: Blocks,
+    failing_disks: str,
+    accept_worse: Sequence[str],
+) -> tuple[Outcome, str]:
+    primary = judged[0]
+    if failing_disks:
+        return "invalid", failing_disks
+    counted = len(blocks.counting_for(primary.name).pairs)
+    if not counted or primary.discarded_pairs > counted:
+        first = _first_flag(blocks)
+        planned = counted + primary.discarded_pairs
+        return "invalid", f"{primary.discarded_pairs} of {planned} pairs discarded{first}"
+    if failing := failing_both(blocks, primary.name):
+        return "invalid", failing
+    if not primary.pairs:
+        return "invalid", f"{primary.name}: {primary.reason}"
+    if primary.outcome != "worse" and (failing := failing_class(blocks)):
+        return "worse", failing
+    if primary.outcome == "worse":
+        return primary.outcome, primary.reason
+    worse = [
+        one
+        for one in judged[1:]
+        if one.judged and one.outcome == "worse" and one.name not in accept_worse
+    ]
+    if worse:
+        return "worse", "; ".join(_said(one) for one in worse)
+    return _beside_cost(judged, accept_worse)
+
+
+def _beside_cost(
+    judged: Sequence[MetricVerdict], accept_worse: Sequence[str]
+) -> tuple[Outcome, str]:
+    """The primary metric's outcome; where that sees no difference, the cost's."""
+    primary = judged[0]
+    cost = next((one for one in judged[1:] if one.name == COST and one.judged), None)
+    if primary.outcome != "no_difference" or cost is None or COST in accept_worse:
+        return primary.outcome, primary.reason
+    if cost.outcome == "inconclusive":
+        return "inconclusive", f"{cost.name}: {cost.reason}"
+    if cost.outcome == "better":
+        return "better", _said(cost)
+    return primary.outcome, primary.reason
+
+
+def _said(metric: MetricVerdict) -> str:
+    """A metric with its ratio, on a line."""
+    ratio = "" if metric.ratio is None else f": {metric.ratio:.3g} × the baseline's"
+    return f"{metric.name}{ratio or ': ' + metric.reason}"
+
+
+def _first_flag(blocks: Blocks) -> str:
+    """Why the first pair does not count."""
+    if blocks.discarded:
+        return f"; {blocks.discarded[0].reason}"
+    spoilt = next((pair for pair in blocks.pairs if pair.spoilt), None)
+    return f"; the probe was late for {', '.join(sorted(spoilt.spoilt))}" if spoilt else ""

@@ -1,0 +1,242 @@
+"""The process behind a modelled disk: a file system of one file that takes its time.
+
+The file is the disk's image, mounted over an ordinary file by /dev/fuse; a loop device with direct
+I/O on it is the disk. One thread serves all: the answer to a read or a write goes into a heap with
+the time that the model gives, so any number can be under way, and the model's channels alone
+decide how many move. Run with real-time priority, since a late answer is a disk of another speed.
+
+Standard input takes ``on`` and ``off`` (answer as the model says, or at once) and is answered by
+the same word and the reads that failed since the last ``on``; its end, or an unmount, ends the
+process. The kernel then fails what is still asked for, so nothing waits for a dead server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import heapq
+import mmap
+import os
+import random
+import select
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.nginx.lab import fuse_messages as fuse
+from nginx_tune.nginx.lab.model_disk import ServiceProcess
+
+_PR_SET_TIMERSLACK = 29
+_PR_SET_IO_FLUSHER = 57
+_MS_NOSUID_NODEV = 2 | 4
+_CLONE_NEWNS = 0x20000
+_MS_PRIVATE_ALL = 1 << 18 | 1 << 14
+_MNT_DETACH = 2
+_PRIORITY = 2
+_PATH_SECONDS = 60e-6
+"""What the kernel takes from the read to us and back (a read answered at once takes 40 to 90 µs
+of a reader's time): answers are sent so much earlier, at most half of their time."""
+
+
+class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process is started with, as JSON in its only argument."""
+
+    image: str
+    point: str
+    """An existing file to mount over."""
+    model: DiskModel
+    seed: int
+    writable: bool
+
+
+class _Answer(NamedTuple):
+    """An answer that is due."""
+
+    unique: int
+    offset: int
+    length: int
+    is_read: bool = True
+    failed: bool = False
+
+
+def _leave_mounts(libc: ctypes.CDLL) -> None:
+    """Go where the lab's mounts are not: into a mount namespace of our own, with all let go there.
+
+    The last process of a mount namespace unmounts what is left in it as it ends, before /dev/fuse
+    is closed. If that were this one, it would wait for ever for answers of its own, with the loop
+    device. Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
+    """
+    for done in (
+        libc.unshare(_CLONE_NEWNS),
+        libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_PRIVATE_ALL), None),
+        libc.umount2(b"/", _MNT_DETACH),
+    ):
+        if done != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), "a mount namespace for the modelled disk")
+
+
+class DiskServer:
+    """A mounted file system of one file."""
+
+    def __init__(self, request: ServerRequest) -> None:
+        self._request = request
+        self._random = random.Random(request.seed)  # noqa: S311  # the same disk from a seed
+        self._process: ServiceProcess | None = None
+        self._due: list[tuple[float, int, _Answer]] = []
+        self._served = 0
+        self._failed = 0
+        flags = os.O_RDWR if request.writable else os.O_RDONLY
+        self._image = os.open(request.image, flags | os.O_CLOEXEC)
+        self._size = os.fstat(self._image).st_size
+        access = mmap.ACCESS_WRITE if request.writable else mmap.ACCESS_READ
+        self._data = memoryview(mmap.mmap(self._image, self._size, access=access))
+        self._buffer = bytearray(fuse.BUFFER_BYTES)
+        self._device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._mount()
+
+    def _mount(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        options = (
+            f"fd={self._device},rootmode=100600,user_id=0,group_id=0,allow_other,"
+            f"max_read={fuse.LARGEST_IO_BYTES}"
+        )
+        point = os.fsencode(self._request.point)
+        flags = ctypes.c_ulong(_MS_NOSUID_NODEV)
+        if libc.mount(b"nginx-tune-disk", point, b"fuse", flags, options.encode()) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), self._request.point)
+        _leave_mounts(libc)
+        # Memory that is reclaimed for this process must not wait for the disk it serves.
+        libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        with contextlib.suppress(OSError):  # a container may forbid it
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+
+    def run(self) -> None:
+        """Serve until the file is unmounted or standard input ends."""
+        while True:
+            now = time.monotonic()
+            while self._due and self._due[0][0] <= now:
+                self._answer(heapq.heappop(self._due)[-1])
+                now = time.monotonic()
+            wait = max(0.0, self._due[0][0] - now) if self._due else None
+            readable, _, _ = select.select([self._device, 0], [], [], wait)
+            if 0 in readable and not self._obey():
+                return
+            if self._device in readable and not self._take_requests():
+                return
+
+    def _obey(self) -> bool:
+        """Follow an order; whether there was one."""
+        order = os.read(0, 64).decode().strip()
+        if not order:
+            return False
+        self._process = None
+        if order == "on":
+            self._failed = 0
+            self._process = ServiceProcess(
+                self._request.model, self._random.random, salt=self._request.seed
+            )
+        os.write(1, f"{order} {self._failed}\n".encode())
+        return True
+
+    def _take_requests(self) -> bool:
+        """Take every request that waits; whether the file is still mounted."""
+        while True:
+            try:
+                os.readv(self._device, [self._buffer])
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno == errno.ENODEV:  # unmounted
+                    return False
+                if error.errno in {errno.ENOENT, errno.EINTR}:  # the asker went away
+                    continue
+                raise
+            self._handle(fuse.parse_request(self._buffer))
+
+    def _handle(self, request: fuse.FuseRequest) -> None:
+        operation, unique = request
+        if operation == fuse.READ:
+            self._take_read(unique)
+        elif operation == fuse.WRITE:
+            self._take_write(unique)
+        elif operation == fuse.INIT:
+            self._reply(unique, fuse.render_init(self._buffer))
+        elif operation in {fuse.GETATTR, fuse.SETATTR}:
+            writable = self._request.writable
+            self._reply(unique, fuse.render_attributes(self._size, writable=writable))
+        elif operation == fuse.OPEN:
+            self._reply(unique, fuse.render_opened())
+        elif operation == fuse.STATFS:
+            self._reply(unique, fuse.render_statfs(self._size))
+        elif operation in {fuse.RELEASE, fuse.FSYNC, fuse.FLUSH, fuse.DESTROY}:
+            self._reply(unique)
+        elif operation not in fuse.UNANSWERED:
+            self._reply(unique, error=fuse.NOT_SUPPORTED)
+
+    def _take_read(self, unique: int) -> None:
+        offset, length = fuse.parse_transfer(self._buffer)
+        length = max(0, min(length, self._size - offset))
+        if self._process is not None:
+            # The image's own disk works while the modelled one makes its reader wait.
+            os.posix_fadvise(self._image, offset, length, os.POSIX_FADV_WILLNEED)
+        self._serve(_Answer(unique, offset, length))
+
+    def _take_write(self, unique: int) -> None:
+        """Take the bytes at once, for the buffer is needed again; who writes waits all the same."""
+        offset, length = fuse.parse_transfer(self._buffer)
+        if not self._request.writable or offset + length > self._size:
+            self._reply(unique, error=errno.EROFS)
+            return
+        self._data[offset : offset + length] = memoryview(self._buffer)[
+            fuse.PAYLOAD : fuse.PAYLOAD + length
+        ]
+        self._serve(_Answer(unique, offset, length, is_read=False))
+
+    def _serve(self, answer: _Answer) -> None:
+        """Answer when the model says, or at once; bad places are bad for reads alone."""
+        if self._process is None:
+            self._answer(answer)
+            return
+        now = time.monotonic()
+        at, failed = self._process.serve(now, answer.offset, answer.length)
+        answer = answer._replace(failed=failed and answer.is_read)
+        self._served += 1
+        heapq.heappush(self._due, (at - min(_PATH_SECONDS, (at - now) / 2), self._served, answer))
+
+    def _answer(self, answer: _Answer) -> None:
+        if not answer.is_read:
+            self._reply(answer.unique, fuse.render_written(answer.length))
+        elif answer.failed:
+            self._failed += 1
+            self._reply(answer.unique, error=errno.EIO)
+        else:
+            self._reply(answer.unique, self._data[answer.offset : answer.offset + answer.length])
+
+    def _reply(self, unique: int, payload: bytes | memoryview = b"", *, error: int = 0) -> None:
+        header = fuse.render_reply(unique, 0 if error else len(payload), error=error)
+        try:
+            os.writev(self._device, [header] if error else [header, payload])
+        except OSError as failure:
+            # The asker was killed meanwhile, or the file was unmounted.
+            if failure.errno not in {errno.ENOENT, errno.ENODEV}:
+                raise
+
+
+def _main() -> None:
+    request = msgspec.json.decode(sys.argv[1], type=ServerRequest)
+    Path(request.point).touch()
+    server = DiskServer(request)
+    os.write(1, b"off 0\n")
+    server.run()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,225 @@
+"""Stubs of what is no HTTP: FastCGI, SCGI and uwsgi applications, a resolver, a log, an echo.
+
+The echo takes what was upgraded to another protocol, such as WebSocket.
+One process for all. Every request of an application gets the same answer at once, 200 with a
+body of ``BODY_BYTES``; every name resolves to one address; what is logged is thrown away.
+Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import os
+import socket
+import struct
+import sys
+from typing import Literal, cast
+
+import msgspec
+
+from nginx_tune.nginx.lab.websocket_frames import CLOSE, FrameReader, echo_of, switching
+
+BODY_BYTES = 2048
+RESOLVED = "192.0.2.1"
+"""Every name's address: of no network there is (RFC 5737)."""
+
+_BODY = b"x" * BODY_BYTES
+_CGI = b"Status: 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
+_HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
+_FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
+_FCGI_HEADER = struct.Struct("!BBHHBx")
+_UWSGI_HEADER = struct.Struct("<BHB")
+_FINAL_FRAME = 0x80
+"""Of the first byte of a frame; text that is no frame has it not."""
+_ENDLESS = 1 << 24
+"""No head of a request is longer."""
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one stub listens."""
+
+    protocol: Literal["fastcgi", "scgi", "uwsgi", "dns", "syslog", "echo"]
+    address: str = ""
+    """An IP address; empty for every one."""
+    port: int = 0
+    path: str = ""
+    """Of a unix socket."""
+
+
+class _Application(asyncio.Protocol, abc.ABC):
+    """A connection on which requests come; what has come so far is ``seen``."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
+        self.transport = transport
+        self.seen = b""
+
+    def data_received(self, data: bytes) -> None:
+        """More has come."""
+        self.seen += data
+        if len(self.seen) > _ENDLESS:
+            self.transport.abort()
+        else:
+            self.answer_seen()
+
+    @abc.abstractmethod
+    def answer_seen(self) -> None:
+        """Answer what is whole of what has come."""
+
+
+class FastCgi(_Application):
+    """Answers where the input of a request ends; a connection may be kept."""
+
+    keeps = False
+
+    def answer_seen(self) -> None:
+        """Answer what is whole of what has come."""
+        while len(self.seen) >= _FCGI_HEADER.size:
+            version, kind, number, length, padding = _FCGI_HEADER.unpack_from(self.seen)
+            end = _FCGI_HEADER.size + length + padding
+            if version != 1 or len(self.seen) < end:
+                break
+            if kind == 1:  # FCGI_BEGIN_REQUEST: the third byte holds FCGI_KEEP_CONN
+                self.keeps = bool(self.seen[_FCGI_HEADER.size + 2] & 1)
+            self.seen = self.seen[end:]
+            if kind == _FCGI_STDIN and not length:
+                self._answer(number)
+
+    def _answer(self, number: int) -> None:
+        text = _CGI % BODY_BYTES + _BODY
+        self.transport.write(
+            _FCGI_HEADER.pack(1, _FCGI_STDOUT, number, len(text), 0) + text
+            + _FCGI_HEADER.pack(1, _FCGI_STDOUT, number, 0, 0)
+            + _FCGI_HEADER.pack(1, _FCGI_END, number, 8, 0) + bytes(8)
+        )  # fmt: skip
+        if not self.keeps:
+            self.transport.close()
+
+
+class Scgi(_Application):
+    """Answers behind the netstring of the headers."""
+
+    def answer_seen(self) -> None:
+        """Answer what is whole of what has come."""
+        length, colon, rest = self.seen.partition(b":")
+        if colon and length.isdigit() and len(rest) > int(length):
+            self.transport.write(_CGI % BODY_BYTES + _BODY)
+            self.transport.close()
+
+
+class Uwsgi(_Application):
+    """Answers behind the variables, in HTTP."""
+
+    def answer_seen(self) -> None:
+        """Answer what is whole of what has come."""
+        head = _UWSGI_HEADER.size
+        if len(self.seen) < head:
+            return
+        _, length, _ = _UWSGI_HEADER.unpack_from(self.seen)
+        if len(self.seen) >= head + length:
+            self.transport.write(_HTTP % BODY_BYTES + _BODY)
+            self.transport.close()
+
+
+class Echo(_Application):
+    """Takes an upgraded connection, and sends back what comes.
+
+    Frames of WebSocket come back as a server's, anything else as it is.
+    """
+
+    is_upgraded = False
+    frames: FrameReader | None = None
+
+    def answer_seen(self) -> None:
+        """Answer what is whole of what has come."""
+        if not self.is_upgraded:
+            head, end, rest = self.seen.partition(b"\r\n\r\n")
+            if not end:
+                return
+            self.transport.write(switching(head))
+            self.is_upgraded, self.seen = True, rest
+        data, self.seen = self.seen, b""
+        if not data:
+            return
+        if self.frames is None and data[0] & _FINAL_FRAME:
+            self.frames = FrameReader()
+        if self.frames is None:
+            self.transport.write(data)
+            return
+        try:
+            for frame in self.frames.feed(data):
+                self.transport.write(echo_of(frame))
+                if frame.opcode == CLOSE:
+                    self.transport.close()
+        except ValueError:
+            self.transport.abort()
+
+
+class Resolver(asyncio.DatagramProtocol):
+    """Knows every name: IPv4 alone, so that nginx has one address to ask."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        # asyncio's own is no instance of what it is documented to be.
+        self.transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        """A query."""
+        answer = resolve(data)
+        if answer:
+            self.transport.sendto(answer, address)
+
+
+class SystemLog(asyncio.DatagramProtocol):
+    """Takes what comes."""
+
+
+def resolve(query: bytes) -> bytes:
+    """The answer to a query of one name; empty for what is none."""
+    end = query.find(b"\0", 12) + 1
+    if len(query) < 17 or not end or len(query) < end + 4:  # noqa: PLR2004  # a head and a name
+        return b""
+    question = query[12 : end + 4]
+    wants_ipv4 = question[-4:-2] == b"\0\x01"
+    head = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(wants_ipv4), 0, 0)
+    record = struct.pack("!HHHIH", 0xC00C, 1, 1, 60, 4) + socket.inet_aton(RESOLVED)
+    return head + question + (record if wants_ipv4 else b"")
+
+
+_STREAMS = {"echo": Echo, "fastcgi": FastCgi, "scgi": Scgi, "uwsgi": Uwsgi}
+_DATAGRAMS = {"dns": Resolver, "syslog": SystemLog}
+
+
+async def _serve(endpoints: list[Endpoint]) -> None:
+    loop = asyncio.get_running_loop()
+    for one in endpoints:
+        if one.protocol in _DATAGRAMS:
+            kind = _DATAGRAMS[one.protocol]
+            if one.path:
+                await loop.create_datagram_endpoint(
+                    kind, local_addr=one.path, family=socket.AF_UNIX
+                )
+                continue
+            await loop.create_datagram_endpoint(
+                kind,
+                local_addr=(one.address or "0.0.0.0", one.port),  # noqa: S104  # behind walls
+            )
+        elif one.path:
+            await loop.create_unix_server(_STREAMS[one.protocol], one.path, backlog=1024)
+        else:
+            place = one.address or None
+            await loop.create_server(_STREAMS[one.protocol], place, one.port, backlog=1024)
+    os.write(1, b"ready\n")
+    await asyncio.Event().wait()
+
+
+def _main() -> None:
+    endpoints = msgspec.json.decode(sys.argv[1], type=list[Endpoint])
+    os.umask(0)  # sockets are for every user
+    asyncio.run(_serve(endpoints))
+
+
+if __name__ == "__main__":
+    _main()

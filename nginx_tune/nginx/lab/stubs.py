@@ -1,0 +1,251 @@
+"""Servers in the place of those that a configuration asks: upstreams, resolvers, system logs.
+
+What speaks HTTP is a bare nginx of the same build, so that it is never what limits; the rest is
+``stub_server``. Both answer every request at once with 200 and a body of ``BODY_BYTES``. They go
+with the walls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from nginx_tune.errors import NginxTuneError, UndecidedError
+from nginx_tune.host.programs import (
+    own_module,
+    run_program,
+    start_program,
+    start_text_program,
+)
+from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.environment import Outgoing, Stubs
+from nginx_tune.nginx.lab.outside import open_outside
+from nginx_tune.nginx.lab.stub_server import BODY_BYTES, Endpoint
+
+_LISTEN: dict[str, str] = {"http": "", "https": " ssl", "grpc": " http2", "grpcs": " ssl http2"}
+_PATIENCE_SECONDS = 10.0
+
+
+def start_stubs(
+    wanted: Sequence[Outgoing],
+    binary: str,
+    directory: Path,
+    cpus: Sequence[int],
+    *,
+    echoes: bool = False,
+) -> Stubs:
+    """Answer in the place of some servers; with ``echoes`` HTTP's take upgraded connections."""
+    echo = _start_echo(directory, cpus) if echoes and wanted else ""
+    silent: dict[str, str] = {}
+    sockets = {
+        path: str(directory / f"socket-{number}")
+        for number, path in enumerate(dict.fromkeys(one.path for one in wanted if one.path))
+    }
+    here = [one for one in wanted if one.is_here and (":" not in one.address or _has_ipv6())]
+    there = [one for one in wanted if not one.is_here]
+    # Never at the path itself: it may be a socket of the host.
+    ours = [msgspec.structs.replace(one, path=sockets.get(one.path, "")) for one in here]
+    started = _start(ours, binary, directory / "here", cpus, silent, echo=echo) if here else []
+    answering = [one for one, own in zip(here, ours, strict=True) if own in started]
+    if there:
+        outside, reason = open_outside()
+        if outside is None:
+            silent |= {one.name: reason for one in there}
+        else:
+            for address in dict.fromkeys(one.answers_from for one in there if one.answers_from):
+                with contextlib.suppress(UndecidedError):  # a kernel without IPv6
+                    outside.take(address)
+            answering += outside.run(
+                lambda: _start(there, binary, directory / "there", cpus, silent, echo=echo)
+            )
+    reached = {one.path for one in answering}
+    found = {path: ours for path, ours in sockets.items() if path in reached}
+    return Stubs(answering=answering, silent=silent, sockets=found)
+
+
+def _start(
+    wanted: Sequence[Outgoing],
+    binary: str,
+    directory: Path,
+    cpus: Sequence[int],
+    silent: dict[str, str],
+    *,
+    echo: str,
+) -> list[Outgoing]:
+    """Start what answers in this network; which of them do."""
+    directory.mkdir(parents=True)
+    places: dict[_Place, Outgoing] = {}
+    for one in wanted:
+        first = places.setdefault(_place(one), one)
+        if first.protocol != one.protocol and one.name not in silent:
+            where = "at its path" if one.path else "on its port"
+            silent[one.name] = f"{first.protocol} is spoken {where}"
+    answering: list[Outgoing] = []
+    web = [one for one in places.values() if one.protocol in _LISTEN]
+    others = [one for one in places.values() if one.protocol not in _LISTEN]
+    for is_web, part in ((True, web), (False, others)):
+        try:
+            if part and is_web:
+                _start_web(part, binary, directory, cpus, echo)
+            elif part:
+                _start_others(part, cpus)
+        except (NginxTuneError, OSError) as error:
+            reason = error.message if isinstance(error, NginxTuneError) else str(error)
+            silent |= {one.name: reason for one in part}
+            continue
+        answering += part
+    kinds = {(_place(one), one.protocol) for one in answering}
+    return [one for one in wanted if (_place(one), one.protocol) in kinds]
+
+
+_Place = tuple[str, int, str, bool]
+
+
+def _place(one: Outgoing) -> _Place:
+    """Where it is listened: a port of datagrams is another than that of connections."""
+    is_datagram = not one.path and one.protocol in {"dns", "syslog"}
+    return (one.address or one.answers_from, one.port, one.path, is_datagram)
+
+
+def _start_echo(directory: Path, cpus: Sequence[int]) -> str:
+    """Where upgraded connections are taken: the path of a socket."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = str(directory / "echo")
+    _run_stubs([Endpoint(protocol="echo", path=path)], cpus)
+    return path
+
+
+def _start_web(
+    wanted: Sequence[Outgoing], binary: str, directory: Path, cpus: Sequence[int], echo: str
+) -> None:
+    conf = directory / "nginx.conf"
+    tls = any(one.protocol in {"https", "grpcs"} for one in wanted)
+    certificate = make_certificate(directory, names=["localhost"]) if tls else None
+    secure = (
+        f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};"
+        if certificate
+        else ""
+    )
+    listens = "".join(
+        f" listen {place}{_LISTEN[one.protocol]};" for one in wanted for place in _places(one)
+    )
+    conf.write_text(
+        f"daemon off; master_process off; pid {directory}/pid; error_log stderr error;\n"
+        "events { worker_connections 8192; }\n"
+        f"http {{ {_temporary_paths(binary, directory)} access_log off;\n"
+        "keepalive_timeout 1h; keepalive_requests 1000000000;\n"
+        f"server {{{listens} {secure} default_type application/octet-stream;\n"
+        f"{_upgraded(echo) if echo else ''}"
+        f'return 200 "{"x" * BODY_BYTES}"; }} }}\n'
+    )
+    stderr_path = directory / "stderr"
+    with stderr_path.open("wb") as stderr:
+        process = start_program(
+            [binary, "-c", str(conf)],
+            is_checked=True,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+        )
+    _settle(process, cpus)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not _accepts(wanted[0]):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            said = stderr_path.read_text(errors="replace").strip().splitlines()
+            emergencies = [line for line in said if "[emerg]" in line] or said or ["no message"]
+            raise UndecidedError(f"the stub ended: {emergencies[0].rpartition('] ')[2]}")
+        time.sleep(0.01)
+
+
+def _temporary_paths(binary: str, directory: Path) -> str:
+    """Lines that have nginx make its temporary directories in ours: the host's take no writes."""
+    flags = run_program([binary, "-V"], is_checked=True).stderr.decode(errors="replace")
+    modules = [
+        name
+        for name in ("proxy", "fastcgi", "uwsgi", "scgi")
+        if f"--without-http_{name}_module" not in flags
+    ]
+    return "".join(f"{name}_temp_path {directory}/{name};" for name in ("client_body", *modules))
+
+
+def _upgraded(echo: str) -> str:
+    """Of a server: what asks for another protocol goes to the echo."""
+    return (
+        "if ($http_upgrade) { rewrite ^ /.upgraded last; }\n"
+        f"location = /.upgraded {{ internal; proxy_pass http://unix:{echo}; proxy_read_timeout 1h;"
+        " proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
+        " proxy_set_header Connection upgrade; }\n"
+    )
+
+
+def _places(one: Outgoing) -> Iterable[str]:
+    if one.path:
+        return [f"unix:{one.path}"]
+    if one.address:
+        return [
+            f"[{one.address}]:{one.port}" if ":" in one.address else f"{one.address}:{one.port}"
+        ]
+    both = [f"*:{one.port}", f"[::]:{one.port}"]
+    return both if _has_ipv6() else both[:1]
+
+
+def _has_ipv6() -> bool:
+    """Whether this thread's network has an address of IPv6."""
+    with contextlib.suppress(OSError):
+        return bool(Path("/proc/thread-self/net/if_inet6").read_text())
+    return False
+
+
+def _accepts(one: Outgoing) -> bool:
+    with contextlib.suppress(OSError):
+        if one.path:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(one.path)
+        else:
+            place = (one.address or "127.0.0.1", one.port)
+            socket.create_connection(place, timeout=1.0).close()
+        return True
+    return False
+
+
+def _start_others(wanted: Sequence[Outgoing], cpus: Sequence[int]) -> None:
+    endpoints = [
+        Endpoint(
+            protocol=one.protocol,  # type: ignore[arg-type]  # not of the web's
+            address=one.address or one.answers_from,
+            port=one.port,
+            path=one.path,
+        )
+        for one in wanted
+    ]
+    _run_stubs(endpoints, cpus)
+
+
+def _run_stubs(endpoints: Sequence[Endpoint], cpus: Sequence[int]) -> None:
+    process = start_text_program(
+        own_module("nginx_tune.nginx.lab.stub_server", msgspec.json.encode(endpoints).decode()),
+        is_checked=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    _settle(process, cpus)
+    if process.stdout is None or process.stdout.readline() != "ready\n":
+        process.kill()
+        errors = "" if process.stderr is None else process.stderr.read().strip()
+        raise UndecidedError(f"the stub ended: {errors.splitlines()[-1] if errors else ''}")
+
+
+def _settle(process: subprocess.Popen[bytes] | subprocess.Popen[str], cpus: Sequence[int]) -> None:
+    """Have it on the CPUs of the clients: of nginx's it takes nothing."""
+    if cpus:
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(process.pid, cpus)

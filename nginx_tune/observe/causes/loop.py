@@ -1,0 +1,209 @@
+"""Causes that keep loops from running: disks by the call that waits, sleeps, stops."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from nginx_tune.documents.measured_server import HeldCall, ServerMeasurement
+from nginx_tune.documents.observation import Cause, CauseEvidence, CauseId
+from nginx_tune.documents.units import bytes_text, number_text, percent_text
+from nginx_tune.measure.proof.blocked import Blocked, measure_blocked
+from nginx_tune.observe.causes.parts import (
+    CauseWindow,
+    figure,
+    figures,
+    longest_text,
+    main_threads,
+    percent,
+    read_bytes_per_second,
+    tail_text,
+    turn_figures,
+)
+
+BLOCKED_RATIO = 0.05
+"""From this share of its time on a loop that waits for disks is named: an arrival in twenty finds
+it blocked, which is where a p95 begins."""
+_CLEAR_OF_ERROR = 2.0
+"""Standard errors by which a sampled share must lie above zero."""
+_STOPPED_RATIO = 0.005
+_FEWEST_LOOKS = 2
+_MOSTLY = 0.5
+_A_LOG = ("a log", "/")
+
+
+def blocked_on_disk(window: CauseWindow) -> Cause | None:
+    """Main threads in state D, by what they called."""
+    server, seconds = window.server, window.seconds
+    blocked = measure_blocked(server, seconds)
+    if blocked is None or blocked.worst < BLOCKED_RATIO:
+        return None
+    if blocked.error is not None and blocked.worst < _CLEAR_OF_ERROR * blocked.error:
+        return None
+    found, advice = _by_call(server)
+    said = [
+        f"{main_threads(len(server.workers))} waited for disks {percent(blocked)} of the window"
+    ]
+    turns = server.loop_turn_seconds
+    if turns is not None:
+        said.append(f"loop turns {tail_text(turns)}longest {longest_text(turns)}")
+    if server.block_io_delay_seconds is not None:
+        delay = server.block_io_delay_seconds / seconds / len(server.workers)
+        said.append(f"block-I/O delay {number_text(delay)} s/s per worker")
+    if rate := read_bytes_per_second(server.disks):
+        said.append(f"{bytes_text(rate)}/s read from the disks")
+    not_known = []
+    if not _calls_in_d(server):
+        not_known.append("which call waited: reads of bodies, open() and stat(), or logs")
+    if blocked.method == "samples":
+        not_known.append("how long single turns were: nothing traced them")
+    pools = any((worker.threads or 1) > 1 for worker in server.workers)
+    unsure = blocked.method == "samples" or (pools and not _calls_in_d(server))
+    return Cause(
+        id=found,
+        summary=f"{', '.join(said)}; {advice}",
+        confidence="medium" if unsure else "high",
+        evidence=blocking_evidence(window, blocked),
+        not_known=not_known,
+        next_command="nginx-tune recommend --observation FILE",
+    )
+
+
+def _by_call(server: ServerMeasurement) -> tuple[CauseId, str]:
+    """The cause, and what helps, by the calls that were found waiting most often."""
+    pools = any((worker.threads or 1) > 1 for worker in server.workers)
+    calls = _calls_in_d(server)
+    kinds: Counter[str] = Counter()
+    for one in calls:
+        kinds[one.kind] += round(one.ratio * 1e6)
+    [(kind, share)] = kinds.most_common(1) or [("", 0)]
+    if share <= _MOSTLY * kinds.total():
+        kind = ""
+    if kind == "write":
+        return "loop-blocked-on-writes", _advice_on_writes(calls)
+    if kind == "names":
+        return "loop-blocked-on-names", (
+            f"the calls are {_names(calls, kind)}, which no thread pool takes: open_file_cache "
+            "keeps what is asked for again, memory for the file system's names the rest"
+        )
+    if kind == "page fault" and server.swapped_in_pages:
+        return "loop-blocked-on-swap", (
+            f"{server.swapped_in_pages:,} pages came back from swap: nginx's own memory was there, "
+            "so more memory, or less for others (vm.swappiness, MemorySwapMax=0)"
+        )
+    if kind == "page fault":
+        return "loop-blocked-on-disk", (
+            "these are page faults: the program's own code or a mapped file was let go for want "
+            "of memory"
+        )
+    if kind == "read" or not pools:
+        also = ", in locations without aio threads" if pools else ""
+        return "loop-blocked-on-disk", f"thread pools would take these reads off the loop{also}"
+    return "loop-blocked-on-disk", (
+        "pools are running, so what blocks is what they do not take: open(), stat(), "
+        "temporary files, logs, or a location without aio threads"
+    )
+
+
+def _advice_on_writes(calls: list[HeldCall]) -> str:
+    logs: Counter[str] = Counter()
+    for one in calls:
+        if one.kind == "write":
+            logs[one.file] += round(one.ratio * 1e6)
+    [(file, _)] = logs.most_common(1)
+    if file.startswith(_A_LOG):
+        return (
+            f"these are writes to {file}: a log is written inside the loop, and no thread pool "
+            "takes that; access_log … buffer=64k flush=5s makes them few, another disk quick"
+        )
+    return (
+        "these are writes to temporary files or caches: aio threads with aio_write on takes them "
+        "off the loop, larger buffers (proxy_buffers, client_body_buffer_size) make them few"
+    )
+
+
+def _calls_in_d(server: ServerMeasurement) -> list[HeldCall]:
+    return [one for one in server.held_calls if one.state == "D"]
+
+
+def _names(calls: list[HeldCall], kind: str) -> str:
+    return ", ".join(dict.fromkeys(one.call for one in calls if one.kind == kind))
+
+
+def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEvidence]:
+    """The figures of blocking, or of none."""
+    server = window.server
+    found = [figure("server.state_d_ratio", server.state_d_ratio, "ratio")]
+    if server.loop_turn_seconds is not None:
+        ratio = server.loop_turn_seconds.blocked_ratio
+        found.append(figure("server.loop_turn_seconds.blocked_ratio", ratio, "ratio"))
+    found += turn_figures(window)
+    found.append(figure("server.block_io_delay_seconds", server.block_io_delay_seconds, "seconds"))
+    found.append(figure("server.refaults", server.refaults, "pages"))
+    for one in _calls_in_d(server):
+        on = f" on {one.file}" if one.file else ""
+        found.append(figure(f"looks that found {one.call}{on} waiting", one.ratio, "ratio"))
+    for disk in server.disks:
+        found.append(figure(f"{disk.name} read await", disk.read_await_seconds, "seconds"))
+        if disk.writes_per_second:
+            found.append(figure(f"{disk.name} write await", disk.write_await_seconds, "seconds"))
+        found.append(figure(f"{disk.name} utilisation", disk.utilisation_ratio, "ratio"))
+    found.append(figure(f"blocked share by {blocked.method}", blocked.ratio, "ratio"))
+    return [one for one in found if one is not None]
+
+
+_WRITES = ("write", "writev")
+_READER_LAGS = (
+    "what nginx writes there waits until somebody reads it: a log to a pipe whose reader lags"
+)
+_WAITS_ITSELF = (
+    "code that nginx runs in its loop waits for something itself: a script that sleeps or asks a "
+    "service, a name resolved by a library, a lock"
+)
+
+
+def asleep_in_call(window: CauseWindow) -> Cause | None:
+    """A turn that sleeps on purpose: a script or a library that waits inside the loop."""
+    turns = window.turns
+    if turns is None or turns.asleep_seconds is None or not turns.traced_ratio:
+        return None
+    workers = len(window.server.workers)
+    # Tracing begins a little before the window.
+    share = min(1.0, turns.asleep_seconds / (window.seconds * turns.traced_ratio * workers))
+    if share < BLOCKED_RATIO and not window.is_held_by("asleep"):
+        return None
+    asleep = [one for one in window.server.held_calls if one.state == "S"]
+    on = {one: f" on {one.file}" if one.file else "" for one in asleep[:3]}
+    calls = ", ".join(dict.fromkeys(f"{one.call}{file}" for one, file in on.items()))
+    return Cause(
+        id="loop-asleep-in-call",
+        summary=f"{main_threads(workers)} slept inside turns {percent_text(share)} of the window"
+        f"{f', in {calls}' if calls else ''}; longest turn {longest_text(turns)}: "
+        f"{_READER_LAGS if asleep and asleep[0].call in _WRITES else _WAITS_ITSELF}",
+        confidence="high" if calls else "medium",
+        evidence=turn_figures(window),
+        not_known=["whose code it is: strace -f -k -p PID shows the stack of such a call"],
+    )
+
+
+def stopped(window: CauseWindow) -> Cause | None:
+    """Stopped by a signal or a debugger: no worker does that itself."""
+    ratios = {}
+    for worker in window.server.workers:
+        ratio = worker.state_ratios.get("T", 0.0) + worker.state_ratios.get("t", 0.0)
+        if ratio >= _STOPPED_RATIO and ratio * worker.state_samples >= _FEWEST_LOOKS:
+            ratios[worker.pid] = ratio
+    if not ratios:
+        return None
+    who = ", ".join(f"{pid} ({percent_text(ratio)})" for pid, ratio in ratios.items())
+    return Cause(
+        id="worker-stopped",
+        summary=f"workers were stopped for a share of the window: {who}; its connections wait, "
+        "and new ones too where it has a queue of its own: a debugger, strace, a snapshot or a "
+        "SIGSTOP does that, not nginx",
+        confidence="high",
+        evidence=figures(
+            ("largest share of looks in state T", max(ratios.values()), "ratio"),
+            ("server.loop_turn_seconds.max", window.turns.max if window.turns else None, "seconds"),
+        ),
+        not_known=["who stopped it: 'auditctl -a always,exit -S kill' records senders of signals"],
+    )

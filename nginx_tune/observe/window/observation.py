@@ -1,0 +1,280 @@
+"""Observing a running nginx: which one, what it serves and writes, then a window over it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.written_paths import written_paths
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.error_log import error_logs
+from nginx_tune.conf.log_levels import hidden_counts
+from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.status_pages import status_locations
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.facts import Facts, Nginx, Running
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.progress import Step
+from nginx_tune.documents.units import seconds_text
+from nginx_tune.errors import UndecidedError
+from nginx_tune.host.door import Host, Missing, attempt
+from nginx_tune.host.listeners import ask_listening, read_listeners
+from nginx_tune.host.view import View, view_of
+from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.nginx.overwriting import refuse_in_tree
+from nginx_tune.nginx.processes import find_masters
+from nginx_tune.nginx.subject import MOST_BYTES
+from nginx_tune.observe.causes.naming import find_causes
+from nginx_tune.observe.causes.parts import ALLOWED_SECONDS
+from nginx_tune.observe.loop_turns import Means
+from nginx_tune.observe.status_page import StatusPage
+from nginx_tune.observe.window.disks import watched_disks
+from nginx_tune.observe.window.moment import Subjects
+from nginx_tune.observe.window.others import Others, with_pointer
+from nginx_tune.observe.window.watch import ServerWatch
+
+MOST_PATHS = 256
+_ENDED = "ended: nginx ended in the window"
+_MOST_LATE_SECONDS = 0.5
+_MOST_LINKS = 40
+_STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
+"""Where containers have their logs; for whoever opens it, it is a stream of his own."""
+_NUMBERS = {"stdout": "1", "stderr": "2"}
+
+
+class WatchRequest(NamedTuple):
+    """What a caller asks for."""
+
+    duration_seconds: float = 30.0
+    pid: int | None = None
+    """Of the master; None for the one that is found."""
+    means: Means = "auto"
+    queue_wait: bool = False
+    stub_status: bool = True
+    objective_seconds: float | None = None
+    """What a request may take; None where nobody said."""
+    results: Sequence[str] = ()
+    """Files that what is seen will be written to."""
+
+
+class Observed(NamedTuple):
+    """An observation, and whether it was cut short by Ctrl-C or by the end of nginx."""
+
+    observation: Observation
+    interrupted: bool
+    has_ended: bool
+
+
+def observe(
+    host: Host,
+    request: WatchRequest,
+    *,
+    progress: Callable[[str], None],
+    tell_choice: Callable[[Nginx], None] = lambda _: None,
+) -> Observed:
+    """Watch a running nginx under its own traffic.
+
+    ``tell_choice`` gets the one that was chosen, where none was named, before the window begins.
+
+    Errors: UndecidedError when no nginx is running, UsageError for a pid that is no master.
+    Side effects: asks stub_status once a second; attaches tracers, which end with this process.
+    """
+    nginx, _ = read_nginx(host, pid=request.pid)
+    running = nginx.running
+    if running is None:
+        raise UndecidedError(
+            "no nginx master process can be seen",
+            hint="start nginx, or run this where its processes are visible",
+        )
+    if request.pid is None:
+        tell_choice(nginx)
+    subjects = _subjects(host, nginx, running, request)
+    whole = request.duration_seconds
+
+    def tell(second: int) -> None:
+        text = f"watching nginx {running.pid}: {second} of {whole:.0f} s"
+        progress(Step(text, done=second, total=whole, unit="s"))
+
+    interrupted = False
+    progress(f"attaching to nginx {running.pid}")
+    with ServerWatch(
+        host,
+        subjects,
+        means=request.means,
+        queue_wait=request.queue_wait,
+        every_second=tell,
+    ) as watch:
+        others = Others(host, nginx, running.pid) if request.pid is None else None
+        watch.start()
+        try:
+            time.sleep(whole)
+        except KeyboardInterrupt:
+            interrupted = True
+        server, gaps = watch.finish()
+        lasted = watch.seconds
+    unknown = [Unknown(path=f"/server{at}", reason=reason) for at, reason in sorted(gaps.items())]
+    flags = _flags(host, running, subjects)
+    observation = Observation(
+        duration_seconds=lasted,
+        pid=running.pid,
+        nginx_version=nginx.version,
+        nginx_choice=nginx.choice,
+        others=others.finish() if others else [],
+        worker_processes=len(subjects.workers),
+        server=server,
+        objective_seconds=request.objective_seconds,
+        causes=find_causes(
+            server,
+            duration_seconds=lasted,
+            unknown=unknown,
+            allowed_seconds=request.objective_seconds or ALLOWED_SECONDS,
+            has_ended=_ENDED in flags,
+        ),
+        flags=[*flags, *_late(server)],
+        unknown=unknown,
+    )
+    observation = with_pointer(observation)
+    return Observed(observation, interrupted=interrupted, has_ended=_ENDED in flags)
+
+
+def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
+    """What makes the window unfit for conclusions."""
+    now = next((m for m in find_masters(host) if m.pid == running.pid), None)
+    if now is None:
+        return [_ENDED]
+    fresh = set(now.workers) - set(subjects.workers)
+    if fresh or not set(subjects.workers) <= set(now.workers):
+        return [f"reloaded: {len(fresh)} workers are new since the window began"]
+    return []
+
+
+def _late(server: ServerMeasurement) -> list[str]:
+    """Where there was no CPU for the watch itself."""
+    late = server.observer_late_seconds or 0.0
+    if late < _MOST_LATE_SECONDS:
+        return []
+    said = (
+        f"late: a reading began {seconds_text(late)} after it was due, since no CPU was free: "
+        "samples are too few, and single seconds are not what they say"
+    )
+    return [said]
+
+
+def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest) -> Subjects:
+    view = view_of(host, running.pid) if running.other_mount_namespace else None
+    files = _Files(host, running.pid, view if isinstance(view, View) else None)
+    tree = read_tree(running.conf_path or "", files, prefix=running.prefix)
+    logs = error_logs(tree, nginx.error_log_path) if tree.files else []
+    if view is None:
+        written = [tree.full_path(one.value) for one in tree.main.walk() if _is_log(one)]
+        refuse_in_tree(request.results, [*tree.files, *logs, *filter(None, written)], tree.asked)
+    listening, _ = read_listeners(host, ask_listening(host, running.pid), running.pid)
+    disks, below = _disks(host, nginx, running, tree)
+    return Subjects(
+        master=running.pid,
+        workers=[worker.pid for worker in running.workers],
+        error_logs=tuple(files.log(path) for path in logs),
+        disks=disks,
+        below=below,
+        access_logs=frozenset(
+            files.log(path)
+            for line in tree.main.walk()
+            if _is_log(line)
+            if (path := tree.full_path(line.value)) is not None
+        ),
+        worker_connections=_worker_connections(tree) if tree.files else None,
+        has_resolver=any(line.name == "resolver" for line in tree.main.walk())
+        if tree.files
+        else None,
+        has_ipv6=attempt(host.read_text, f"/proc/{running.pid}/net/if_inet6") != "",
+        hidden_counts=hidden_counts(tree) if tree.files else {},
+        status_page=_status_page(tree, wanted=request.stub_status),
+        ports=frozenset(one.port for one in listening if one.of_nginx),
+    )
+
+
+def _disks(
+    host: Host, nginx: Nginx, running: Running, tree: ConfTree
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The block devices under what nginx serves from and writes to, and which stand on which."""
+    paths = [served.path for served in served_paths(tree)]
+    paths += written_paths(Context(tree, Facts(nginx=nginx)))
+    wanted = [path for path in dict.fromkeys(paths) if path != "/"][:MOST_PATHS]
+    foreign = running.pid if running.other_mount_namespace else None
+    return watched_disks(host, wanted, nginx_pid=foreign)
+
+
+def _is_log(line: Directive) -> bool:
+    return line.name == "access_log" and bool(line.args) and "$" not in line.value
+
+
+def _worker_connections(tree: ConfTree) -> int:
+    """As nginx counts them: 512 without a line of its own (DEFAULT_CONNECTIONS)."""
+    lines = [line for line in tree.main.walk() if line.name == "worker_connections" and line.args]
+    value = lines[-1].value if lines else ""
+    return int(value) if value.isdecimal() else 512
+
+
+def _status_page(tree: ConfTree, *, wanted: bool) -> StatusPage | Missing:
+    if not wanted:
+        return Missing("not asked for (--no-stub-status)")
+    found = status_locations(tree)
+    if not found:
+        return Missing("no location with stub_status in the configuration")
+    one = found[0]
+    return StatusPage(one.address, one.port, one.path, one.host, one.tls)
+
+
+class _Files(NamedTuple):
+    """Files as nginx sees them."""
+
+    host: Host
+    master: int
+    view: View | None
+
+    def log(self, path: str) -> str:
+        """How we name one of nginx's logs, which may be a standard stream of its own."""
+        name = path
+        for _ in range(_MOST_LINKS):
+            if stream := _STREAM.fullmatch(name):
+                number = _NUMBERS.get(stream["name"]) or stream["number"]
+                return f"/proc/{self.master}/fd/{number}"
+            target = attempt(self.host.read_link, self.outside_as_it_is(name))
+            if isinstance(target, Missing):
+                break
+            name = posixpath.join(posixpath.dirname(name), target)
+        return self.outside(path)
+
+    def outside_as_it_is(self, path: str) -> str:
+        """How we name one of nginx's paths whose last part may be a link."""
+        parent = self.outside(posixpath.dirname(path))
+        return posixpath.join(parent, posixpath.basename(path))
+
+    def outside(self, path: str) -> str:
+        """How we name one of nginx's paths."""
+        if self.view is None:
+            return path
+        real = self.view.real_path(path)
+        if isinstance(real, str):
+            return self.view.outside(real)
+        parent = self.view.nearest(posixpath.dirname(path))
+        inside = (
+            path
+            if isinstance(parent, Missing)
+            else posixpath.join(parent, posixpath.basename(path))
+        )
+        return self.view.outside(inside)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        return self.host.read_bytes(self.outside(path), limit_bytes=MOST_BYTES)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+        return self.host.list_dir(self.outside(path))

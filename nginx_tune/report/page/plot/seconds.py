@@ -1,0 +1,230 @@
+"""Latency by second of a run, block after block, and where requests failed.
+
+A block that does not count has its time, but no curve: what is drawn is what the figures are of.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+
+from nginx_tune.documents.measured_server import ServerSecond
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.units import plural
+from nginx_tune.report.page.plot.axis import LogAxis, Tick, log_axis
+from nginx_tune.report.page.plot.curves import (
+    CurveLine,
+    CurvePlot,
+    height_for,
+    place_of_arm,
+    points_text,
+    spread,
+)
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.text import number_text, seconds_text
+
+_MOST_POINTS = 300
+"""Across a plot; of a longer run several seconds are one point."""
+_FEWEST_SECONDS = 3
+_MOST_ARMS_WITH_MEDIAN = 3
+_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
+_MOST_TICKS = 7
+_MINUTE = 60
+
+
+@dataclass
+class _Line:
+    """A curve while it is gathered: stretches of points (second, seconds of latency)."""
+
+    name: str
+    number: int
+    is_faint: bool
+    stretches: list[list[tuple[float, float]]] = field(default_factory=list)
+
+
+def seconds_plots(
+    measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
+) -> list[CurvePlot]:
+    """One for each request class that has seconds; blocks one after another, as they ran.
+
+    ``counting``: the blocks, with the classes, that count; else all.
+    """
+    blocks = sorted((one for one in measurements if one.series), key=lambda one: one.block)
+    lengths = [max(point.second for point in one.series) + 1 for one in blocks]
+    if not 0 <= sum(lengths) < 1 << 31 or sum(lengths) < _FEWEST_SECONDS:
+        return []
+    starts = list(accumulate(lengths, initial=0))
+    of = measurements if counting is None else counting
+    counted = {(one.block, name) for one in of for name in one.classes}
+    classes = dict.fromkeys(name for one in blocks for name in one.classes)
+    plots = [
+        _of_class(name, blocks, starts, [(one.block, name) in counted for one in blocks])
+        for name in classes
+    ]
+    return [plot for plot in plots if plot is not None]
+
+
+def loop_plot(series: Sequence[ServerSecond]) -> CurvePlot | None:
+    """The turns of a server's loops by second: the 99th percentile and the longest."""
+    whole = max((one.second for one in series), default=0) + 1
+    if len(series) < _FEWEST_SECONDS or min(one.second for one in series) < 0:
+        return None
+    width = math.ceil(whole / _MOST_POINTS)
+    longest = [(one.second, one.loop_turn_max_seconds) for one in series]
+    p99 = [(one.second, one.loop_turn_p99_seconds) for one in series]
+    lines = [
+        _Line("longest", 0, True, _stretches(longest, 0, width, max)),
+        _Line("p99", 1, False, _stretches(p99, 0, width, max)),
+    ]
+    caption = f"The longest turn and the 99th percentile of each {_each(width)}."
+    return _plot("Loop turns by second", caption, lines, whole, [])
+
+
+def _of_class(
+    name: str, blocks: Sequence[Measurement], starts: Sequence[int], counts: Sequence[bool]
+) -> CurvePlot | None:
+    """``starts``: the first second of each block, and the end of the last."""
+    whole = starts[-1]
+    width = math.ceil(whole / _MOST_POINTS)
+    arms = sorted({one.arm for one in blocks}, key=place_of_arm)
+    lines = {}
+    for number, arm in enumerate(arms):
+        colour = number + (len(arms) == 1)
+        shown = one_line(arm)
+        lines[arm] = (
+            _Line(f"{shown} p99".strip(), colour, False),
+            _Line(f"{shown} p50".strip(), colour, True),
+        )
+    failed: dict[int, int] = {}
+    grey = []
+    for block, (start, end), is_counted in zip(blocks, pairwise(starts), counts, strict=True):
+        if not is_counted:
+            grey.append((start, end))
+            continue
+        seconds = [(one.second, one.classes[name]) for one in block.series if name in one.classes]
+        p99, p50 = lines[block.arm]
+        p99.stretches += _stretches([(n, one.p99) for n, one in seconds], start, width, max)
+        p50.stretches += _stretches(
+            [(n, one.p50) for n, one in seconds], start, width, statistics.median
+        )
+        failed |= {start + second: one.errors for second, one in seconds if one.errors > 0}
+    caption = (
+        f"Of each {_each(width)}, blocks one after another as they ran: p99 strong, p50 thin"
+        + ("; of several seconds the highest p99 and the middle p50. " if width > 1 else ". ")
+        + _failures(failed)
+        + _left_out(grey)
+    )
+    drawn = [
+        line
+        for number, pair in enumerate(lines.values())
+        for line in pair[: _drawn(number, len(arms))]
+    ]
+    plot = _plot(f"By second: {one_line(name)}", caption, drawn, whole, sorted(failed))
+    return plot and replace(plot, grey=[_across(*span, whole) for span in _joined(grey)])
+
+
+def _drawn(number: int, arms: int) -> int:
+    """How many curves an arm has: of many arms the two that are compared have their median too."""
+    return 2 if arms <= _MOST_ARMS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
+
+
+def _failures(failed: dict[int, int]) -> str:
+    if not failed:
+        return "No request failed."
+    requests = number_text(sum(failed.values()))
+    return f"{requests} failed, in {plural(len(failed), 'second')}: marked on the lower edge."
+
+
+def _left_out(grey: Sequence[tuple[int, int]]) -> str:
+    if not grey:
+        return ""
+    blocks = plural(len(grey), "block")
+    return f" Grey without a curve: {blocks} of pairs that do not count, as in the figures."
+
+
+def _each(width: int) -> str:
+    return "second" if width == 1 else f"{width} seconds"
+
+
+def _stretches(
+    values: Sequence[tuple[int, float | None]],
+    start: int,
+    width: int,
+    together: Callable[[list[float]], float],
+) -> list[list[tuple[float, float]]]:
+    """The points of one block, ``width`` seconds each; a new stretch after a gap."""
+    found: dict[int, list[float]] = {}
+    for second, value in values:
+        if value is not None and value > 0:
+            found.setdefault(second // width, []).append(value)
+    stretches: list[list[tuple[float, float]]] = []
+    before = None
+    for bucket in sorted(found):
+        if before is None or bucket != before + 1:
+            stretches.append([])
+        stretches[-1].append((start + (bucket + 0.5) * width, together(found[bucket])))
+        before = bucket
+    return stretches
+
+
+def _plot(
+    title: str, caption: str, lines: Sequence[_Line], whole: int, failed: Sequence[int]
+) -> CurvePlot | None:
+    drawn = [line for line in lines if line.stretches]
+    up = log_axis([value for line in drawn for part in line.stretches for _, value in part])
+    if up is None:
+        return None
+    curves = [_curve(line, up, whole) for line in drawn]
+    height_rem = height_for(curves)
+    marks = dict.fromkeys(round(100 * (second + 0.5) / whole, 1) for second in failed)
+    return CurvePlot(
+        title,
+        caption,
+        spread(curves, height_rem),
+        _ticks(whole),
+        [Tick(round(100 - tick.percent, 3), tick.text) for tick in up.ticks(seconds_text)],
+        height_rem,
+        list(marks),
+    )
+
+
+def _across(start: int, end: int, whole: int) -> tuple[float, float]:
+    """Where a span begins and how wide it is, in percent."""
+    return round(100 * start / whole, 2), round(100 * (end - start) / whole, 2)
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]  # noqa: PLW2901
+        joined.append((start, end))
+    return joined
+
+
+def _curve(line: _Line, up: LogAxis, whole: int) -> CurveLine:
+    parts = [
+        [
+            (min(100.0, round(100 * second / whole, 2)), round(100 - up.percent(value), 1))
+            for second, value in part
+        ]
+        for part in line.stretches
+    ]
+    end = parts[-1][-1]
+    segments = [points_text(part) for part in parts]
+    return CurveLine(line.name, segments, end, end[1], line.number, line.is_faint)
+
+
+def _ticks(whole: int) -> list[Tick]:
+    step = next((one for one in _STEPS if whole / one <= _MOST_TICKS), whole)
+    return [
+        Tick(
+            round(100 * second / whole, 2),
+            f"{second // _MINUTE} min" if step % _MINUTE == 0 and second else f"{second} s",
+        )
+        for second in range(0, whole + 1, step)
+    ]

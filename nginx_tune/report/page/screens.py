@@ -1,0 +1,261 @@
+"""Screens of the documents that a terminal shows in other ways: findings, plans, measurements."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from nginx_tune.change.generate.host_parts import told_host_parts
+from nginx_tune.change.generate.hunks import HunkError, old_content
+from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.errors import UsageError
+from nginx_tune.host.secret_texts import redact_text
+from nginx_tune.report.findings import summary_text, unread_hint
+from nginx_tune.report.plan import count_changes, hunk_text, hunks_with_risks
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.same_block import grouped, others_text
+from nginx_tune.report.screen import Block, Line, Part, Screen, Table
+from nginx_tune.report.text import (
+    number_text,
+    percent_text,
+    quoted,
+    seconds_text,
+    shown_path,
+)
+
+_SHOWN = ("p50", "p90", "p99", "p999", "max")
+_EFFECTS = {
+    "refused": "the reload is refused",
+    "loses": "the reload loses",
+    "needs": "the reload needs",
+}
+
+
+def measurement_screen(measurement: Measurement) -> Screen:
+    """The answer of each class, a table of them, then what makes the figures worth less."""
+    answer = "; ".join(_sentence(name, item) for name, item in measurement.classes.items())
+    head = ("class", "intended", "answered", "per second", "failed", *_SHOWN)
+    rows = [head, *(_class_row(name, item) for name, item in measurement.classes.items())]
+    kinds = [
+        Line(f"{one_line(name)} failed: {_counted(item.errors)}", "warning")
+        for name, item in measurement.classes.items()
+        if any(item.errors.values())
+    ]
+    generator = measurement.generator
+    return [
+        [Line(f"{answer or 'nothing was asked'}.", "answer")],
+        [Line(f"degraded: {one_line(flag)}", "warning") for flag in measurement.flags],
+        [Line("latency from the intended start", "heading"), Table(rows, right=range(1, 10))],
+        kinds,
+        [
+            Line(
+                f"measured for {number_text(measurement.duration_seconds)} s, seed "
+                f"{measurement.seed}; the probe used {percent_text(generator.cpu_ratio)} of a CPU"
+            )
+        ],
+    ]
+
+
+def _sentence(name: str, item: ClassMeasurement) -> str:
+    latency = item.response_seconds
+    said = f"{one_line(name)}: {number_text(item.requests_per_second)} requests/s"
+    if latency.p50 is None or latency.p99 is None:
+        return said
+    return f"{said}, median {_quantile(latency, 'p50')}, p99 {_quantile(latency, 'p99')}"
+
+
+def _quantile(latency: Latency, name: str) -> str:
+    value: float | None = getattr(latency, name)
+    if value is None:
+        return "–"
+    return ("≥ " if name in latency.at_least else "") + seconds_text(value)
+
+
+def _class_row(name: str, item: ClassMeasurement) -> tuple[str, ...]:
+    return (
+        one_line(name),
+        number_text(item.intended),
+        number_text(item.requests),
+        number_text(item.requests_per_second),
+        number_text(sum(item.errors.values())),
+        *(_quantile(item.response_seconds, name) for name in _SHOWN),
+    )
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {one_line(kind)}" for kind, count in counts.items() if count)
+
+
+def findings_screen(findings: Findings) -> Screen:
+    """How many of which severity, each with its place and its cure, then what was not judged."""
+    return [
+        [Line(f"{one_line(summary_text(findings))}.", "answer")],
+        [
+            Line(f"not parsed: {_place(one.file, one.line)}: {one_line(one.reason)}", "warning")
+            for one in findings.files_unparsed
+        ],
+        _unread(findings),
+        _found(findings),
+        [
+            Line(f"not checked: {one_line(one.rule)}: {one_line(one.how)}", "note")
+            for one in findings.needs_facts
+        ],
+        _tested(findings),
+    ]
+
+
+def _unread(findings: Findings) -> Block:
+    """The includes that are not here; those that nothing takes as a warning."""
+    lines = [
+        Line(
+            f"not read: {_place(one.file, one.line)}: {one_line(one.reason)}"
+            + (f" ({one_line(one.accepted)})" if one.accepted else ""),
+            "note" if one.accepted else "warning",
+        )
+        for one in findings.files_missing
+    ]
+    return [*lines, Line(unread_hint(findings), "note")] if findings.unread else lines
+
+
+def _found(findings: Findings) -> Block:
+    if not findings.findings:
+        return []
+    rows = [("severity", "place", "finding", "why", "fix")]
+    rows += [
+        (
+            one.severity,
+            f"{_place(one.file, one.line)}",
+            "; ".join(filter(None, (f"{one_line(one.message)} [{one_line(one.rule)}]", others))),
+            one_line(one.why),
+            one_line(one.fix),
+        )
+        for group in grouped(findings.findings)
+        for one, others in [(group[0], others_text(group))]
+    ]
+    return [Line("findings", "heading"), Table(rows)]
+
+
+def _tested(findings: Findings) -> Block:
+    test = findings.nginx_test
+    if test is None:
+        return []
+    if test.accepted:
+        return [Line("nginx -t accepts it")]
+    return [Line(f"nginx -t rejects it: {one_line(one)}", "warning") for one in test.messages]
+
+
+def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
+    """How many lines change, each with its reason, then what a reload does with them.
+
+    ``here``: the SHA-256 of the files that are where it is made, by their paths.
+    The lines are what the contents change. Reasons are anybody's words: they stand in quotes.
+    """
+    count = count_changes(plan)
+    answer = "Nothing is to be changed."
+    if count:
+        answer = f"{_many(count, 'line')} in {_many(len(plan.files), 'file')} to be changed."
+    return [
+        [Line(answer, "answer")],
+        *(_file(file, (here or {}).get(file.path)) for file in plan.files),
+        [
+            Line(f"{_EFFECTS[one.effect]}, the plan says: {quoted(one.text)}", "warning")
+            for one in plan.warnings
+        ],
+        _listed(
+            "not written, the plan says",
+            [
+                f"{quoted(one.setting or one.decision)}: {quoted(one.reason)}"
+                for one in plan.refusals
+            ],
+        ),
+        _listed(
+            "what the audit finds then, the plan says",
+            [
+                f"{one.severity} {shown_path(one.file)}:{one.line}: {quoted(one.message)}"
+                for one in plan.brings
+            ],
+        ),
+        _host(plan),
+    ]
+
+
+def _host(plan: Plan) -> Block:
+    """Made of names and numbers: what is to be typed is never the plan's own."""
+    try:
+        parts = told_host_parts(plan.host)
+    except UsageError as error:
+        return [Line(f"of the host: {one_line(error.message)}", "warning")]
+    return [
+        part
+        for one in parts
+        for part in _listed(
+            f"of the host, {one.path}",
+            [
+                *(f"{line.name} {line.before or '?'} → {line.value}" for line in one.settings),
+                *one.commands,
+            ],
+        )
+    ]
+
+
+def _file(file: PlannedFile, here: str | None) -> Block:
+    rows = [("line", "before", "after", "why, the plan says")]
+    rows += [
+        (
+            str(hunk.line),
+            hunk_text(redact_text(hunk.before)) or "–",
+            hunk_text(redact_text(hunk.after)) or "–",
+            quoted(hunk.reason or hunk.decision),
+        )
+        for hunk in file.hunks
+    ]
+    risks = [
+        Line(f"line {hunk.line}, a risk, the plan says: {quoted(one)}", "warning")
+        for hunk, new in hunks_with_risks(file)
+        for one in new
+    ]
+    return [
+        Line(shown_path(file.path), "heading"),
+        _checked(file, here),
+        Table(rows, right=(0,)),
+        *risks,
+    ]
+
+
+def _checked(file: PlannedFile, here: str | None) -> Line:
+    """How far its lines can be believed."""
+    try:
+        is_whole = hashlib.sha256(old_content(file)).hexdigest() == file.sha256_before
+    except HunkError:
+        is_whole = False
+    if not is_whole:
+        why = "are not what its content changes" if file.content else (
+            "could not be checked: its content is left out"
+        )  # fmt: skip
+        return Line(f"these lines {why}", "warning")
+    if here == file.sha256_before:
+        return Line("checked against the file where this was made: nothing else changes")
+    if here == file.sha256_after:
+        return Line("checked: nothing else changes; where this was made it is changed already")
+    why = "is not there" if here is None else "is another by now"
+    return Line(
+        f"not checked against the file, which {why} where this was made: what stands before and "
+        "around these lines is the plan's own word",
+        "warning",
+    )
+
+
+def _listed(heading: str, lines: list[str]) -> Block:
+    parts: list[Part] = [Line(heading, "heading"), *map(Line, lines)]
+    return parts if lines else []
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _place(file: str, line: int | None) -> str:
+    return one_line(file) + (f":{line}" if line else "")

@@ -1,0 +1,240 @@
+"""A document as a section of a page: the answer, a few figures, plots, then what it stands on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from nginx_tune.documents.base import Document
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.rehearsal import Rehearsal
+from nginx_tune.documents.run import Run
+from nginx_tune.documents.scenario import ArmText, ScenarioRun
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.documents.workload import Workload
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
+from nginx_tune.report.page.parts import Figure, Plot, Section, Text
+from nginx_tune.report.page.plot.quantiles import quantile_plots
+from nginx_tune.report.page.plot.ratios import metrics_plot, pairs_plot, predictions_plot
+from nginx_tune.report.page.plot.seconds import seconds_plots
+from nginx_tune.report.page.plot.workers import workers_plots
+from nginx_tune.report.page.screens import findings_screen, measurement_screen, plan_screen
+from nginx_tune.report.page.site_sections import (
+    decisions_section,
+    facts_section,
+    observation_section,
+    workload_section,
+)
+from nginx_tune.report.quantities import interval_text, metric_words, one_line, value_text
+from nginx_tune.report.rehearsal import rehearsal_screen
+from nginx_tune.report.runs import started_text
+from nginx_tune.report.scenario import scenario_screen
+from nginx_tune.report.text import shown_path
+from nginx_tune.report.verdict import columns_of, verdict_screen
+
+_TWO_ARMS = "Two configurations under the same load"
+
+
+def section_of(document: Document, here: Mapping[str, str] | None = None) -> Section:
+    """The section of a document of one of the ``PAGE_KINDS``.
+
+    ``here``: the SHA-256 of files of plans that are here, by their paths.
+    Errors: UsageError that names another kind.
+    """
+    make = _SECTIONS.get(type(document))
+    if make is None:
+        name = type(document).__name__
+        raise UsageError(f"a report shows no {name} document", hint=f"it shows {kinds_text()}")
+    if isinstance(document, Plan):
+        return _plan(document, here)
+    return make(document)
+
+
+def kinds_text() -> str:
+    """The names of the documents that a page shows."""
+    return ", ".join(str(kind.__struct_config__.tag).split("/")[1] for kind in PAGE_KINDS)
+
+
+def _run(run: Run) -> Section:
+    summary = run.summary
+    when = f"{summary.kind} run {one_line(summary.id)}, {started_text(summary)} UTC"
+    if isinstance(run.result, ScenarioRun):
+        return _scenario(run.result, when)
+    if isinstance(run.result, Rehearsal):
+        return _rehearsal(run.result, when)
+    return _validation(run.result, one_line(summary.name), when)
+
+
+def _scenario(run: ScenarioRun, kind: str = "scenario run") -> Section:
+    said = _blocks_plots(run.verdict, run.measurements)
+    predicted = predictions_plot(run.predictions)
+    plots = [*said[:1], *([predicted] if predicted else []), *said[1:]]
+    texts = _arm_texts(run.arms)
+    base = _verdict(run.verdict, one_line(run.name), kind)
+    return Section(
+        kind, base.title, scenario_screen(run), base.tag, base.tone, base.figures, plots, texts
+    )
+
+
+def _validation(found: Validation, title: str = _TWO_ARMS, kind: str = "validation") -> Section:
+    base = _verdict(found.verdict, title, kind)
+    plots = _blocks_plots(found.verdict, found.measurements)
+    texts = _arm_texts(found.arms)
+    return Section(kind, title, base.screen, base.tag, base.tone, base.figures, plots, texts)
+
+
+_COMPARED = ("baseline", "candidate")
+_TONES = {"better": "good", "worse": "bad"}
+
+
+def _verdict(verdict: Verdict, title: str = _TWO_ARMS, kind: str = "verdict") -> Section:
+    tone = _TONES.get(verdict.outcome, "plain")
+    plot = metrics_plot(verdict)
+    return Section(
+        kind,
+        title,
+        verdict_screen(verdict),
+        verdict.outcome.replace("_", " "),
+        tone,
+        _figures(verdict),
+        [plot] if plot else [],
+    )
+
+
+def _figures(verdict: Verdict) -> list[Figure]:
+    primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
+    if primary is None:
+        return []
+    before, after = columns_of(primary)
+    words = metric_words(primary.name)
+    bounds = {arm: "≥ " if arm in primary.at_least else "" for arm in _COMPARED}
+    shown = [
+        Figure(
+            f"{words}, baseline",
+            bounds["baseline"] + value_text(primary.name, before),
+            before,
+        ),
+        Figure(
+            f"{words}, candidate",
+            bounds["candidate"] + value_text(primary.name, after),
+            after,
+        ),
+    ]
+    if primary.ratio is not None:
+        ratio, _, interval = interval_text(primary).partition(" [")
+        name = "candidate ÷ baseline" + (f", interval {interval.rstrip(']')}" if interval else "")
+        shown.append(Figure(name, ratio, primary.ratio, _TONES.get(primary.outcome, "plain")))
+    return shown
+
+
+def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
+    """Of the two arms that the verdict compares; other arms have their curves too."""
+    arms = len({one.arm for one in measurements})
+    compared = select_pairs(measurements, max(arms, 1), against="baseline", arm="candidate")
+    plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
+    counting = measurements
+    try:
+        blocks = pair_blocks(compared)
+        pairs = pairs_plot(verdict, blocks)
+        counting = _counting(blocks, measurements, max(arms, 1))
+    except UsageError:
+        pairs = None  # blocks that are no pairs, of a document that somebody wrote by hand
+    return [*plots, *([pairs] if pairs else []), *_load_plots(measurements, counting)]
+
+
+def _counting(blocks: Blocks, measurements: Sequence[Measurement], arms: int) -> list[Measurement]:
+    """Without the halves of discarded pairs, and without the classes that a pair is spoilt for.
+
+    A curve is of the same requests as the figures in the table.
+    """
+    spoilt = {pair.index: pair.spoilt for pair in blocks.pairs}
+    counting = []
+    for one in measurements:
+        if one.arm not in _COMPARED:
+            counting.append(one)
+        elif one.block // arms in spoilt:
+            left_out = spoilt[one.block // arms]
+            classes = {name: part for name, part in one.classes.items() if name not in left_out}
+            counting.append(replace(one, classes=classes))
+    return counting
+
+
+def _load_plots(
+    measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
+) -> list[Plot]:
+    """Of every class: by quantile, then by second, then by worker.
+
+    ``counting``: the blocks that the figures are of; else all.
+    """
+    of = measurements if counting is None else counting
+    return [*quantile_plots(of), *seconds_plots(measurements, of), *workers_plots(of)]
+
+
+def _arm_texts(arms: Sequence[ArmText]) -> list[Text]:
+    texts = []
+    first = next((arm for arm in arms if arm.arm == "baseline"), None)
+    for arm in arms:
+        if first is None or arm is first or not arm.nginx_conf:
+            continue
+        lines = difflib.unified_diff(
+            first.nginx_conf.splitlines(),
+            arm.nginx_conf.splitlines(),
+            "baseline",
+            one_line(arm.arm),
+            n=2,
+            lineterm="",
+        )
+        title = f"What {one_line(arm.arm)} changes in the configuration"
+        texts.append(Text(title, "\n".join(lines) or "nothing", is_diff=True))
+    texts += [
+        Text(f"nginx.conf of {one_line(arm.arm)}", arm.nginx_conf) for arm in arms if arm.nginx_conf
+    ]
+    return texts
+
+
+def _measurement(found: Measurement) -> Section:
+    title = f"Load measured {one_line(found.arm)}".rstrip()
+    plots = _load_plots([found])
+    return Section("measurement", title, measurement_screen(found), plots=plots)
+
+
+def _findings(found: Findings) -> Section:
+    tone = "bad" if any(one.severity == "error" for one in found.findings) else "plain"
+    return Section("audit", "Audit", findings_screen(found), tone=tone)
+
+
+def _plan(plan: Plan, here: Mapping[str, str] | None = None) -> Section:
+    return Section("plan", f"Plan for {shown_path(plan.conf_path)}", plan_screen(plan, here))
+
+
+def _rehearsal(found: Rehearsal, kind: str = "rehearsal") -> Section:
+    title = f"Rehearsal of {one_line(found.conf_path)}"
+    return Section(kind, title, rehearsal_screen(found))
+
+
+_SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
+    Run: _run,
+    ScenarioRun: _scenario,
+    Validation: _validation,
+    Verdict: _verdict,
+    Measurement: _measurement,
+    Findings: _findings,
+    Plan: _plan,
+    Rehearsal: _rehearsal,
+    Observation: observation_section,
+    Facts: facts_section,
+    Workload: workload_section,
+    Decisions: decisions_section,
+}
+PAGE_KINDS: tuple[type[Document], ...] = tuple(_SECTIONS)
+"""The documents that a page shows."""

@@ -1,0 +1,345 @@
+"""``-f/--format`` and ``-o/--output``: where a document goes and in which form."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import select
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO, TypeVar, cast
+
+import click
+
+from nginx_tune.errors import UsageError, name_meant
+from nginx_tune.host.own_files import check_writable
+from nginx_tune.nginx.overwriting import is_same, refuse_in_tree, refuse_overwriting
+from nginx_tune.report.terminal.progress import clear_progress
+from nginx_tune.report.terminal.saying import discard
+from nginx_tune.report.text import commandless
+
+_STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
+"""Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
+
+_ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+"""What JSON need not escape and some take for the end of a line, in UTF-8."""
+_COMMAND = re.compile(rb"##([a-z]*)\[")
+
+_ALSO = {"markdown": "md", "md": "markdown"}
+"""Names of one format: each stands for the other where a command has only that."""
+_TEXTS = frozenset({"console", "csv", "histogram-markdown", "markdown", "md"})
+_JSONS = frozenset({"crossplane", "gitlab", "histogram-json", "json", "sarif"})
+READER_SECONDS = 10.0
+"""How long a pipe may stay without anybody who reads from it."""
+_RESULTS = "nginx_tune.results"
+"""Where a call keeps the names of its results."""
+SETTINGS_FILE = "nginx_tune.settings_file"
+"""Where a call keeps the name of the settings file that it read."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ResultFile(click.types.StringParamType):
+    """The type of every option, but ``-o`` and ``-f``, whose value is a file that is written.
+
+    `output_options` finds them by it, and refuses what would be lost: a file that the command
+    reads, or that two results share.
+    """
+
+
+RESULT_FILE = ResultFile()
+
+
+def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> Callable[[F], F]:
+    """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
+
+    Both are checked before the command begins: what takes minutes is not lost to a typo.
+    ``owner`` is the flag with which ``-o`` is for a result of its own; without ``has_formats``
+    there is no ``-f``.
+    """
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            call = click.get_current_context()
+            owned = options["output"] if options.get(owner) else None
+            own = {
+                one.name: options[one.name]
+                for one in call.command.params
+                if isinstance(one.type, ResultFile) and one.name not in {"output", None}
+            }
+            further = [file for file in (owned, *own.values()) if file is not None]
+            output = None if owned is not None else options["output"]
+            named = output_files(options.get("formats", ()), output, formats, further)
+            for file in named:
+                _check_directory(Path(file))
+            read = {name: value for name, value in options.items() if name not in own}
+            refuse_overwriting(named, [*_read_files(read), *call.meta.get(SETTINGS_FILE, ())])
+            call.meta[_RESULTS] = named
+            return function(*args, **options)
+
+        command = click.option(
+            "-o",
+            "--output",
+            type=RESULT_FILE,
+            metavar="FILE",
+            help="Write there instead of standard output.",
+        )(checked)
+        if not has_formats:
+            return cast("F", command)
+        return click.option(
+            "-f",
+            "--format",
+            "formats",
+            multiple=True,
+            metavar="FORMAT[=FILE]",
+            help=f"{', '.join(formats)} (default {formats[0]}); may repeat with files.",
+        )(cast("F", command))
+
+    return add
+
+
+def output_files(
+    wanted: Sequence[str], output: str | None, known: Sequence[str], further: Iterable[str] = ()
+) -> list[str]:
+    """The files that results go to, ``further`` ones of other options too, each once.
+
+    Errors: UsageError where two results share one.
+    """
+    places = _places(wanted or known[:1], output, known)
+    named = [*(file for _, file in places), *further]
+    files = [_in_directory(file) for file in named if file is not None and file not in {"", "-"}]
+    for number, file in enumerate(files):
+        is_special = Path(file).exists() and not Path(file).is_file()
+        if not is_special and any(is_same(file, other) for other in files[:number]):
+            raise UsageError(f"{file}: two results for one file", hint="name a file for each")
+    return files
+
+
+def _in_directory(file: str) -> str:
+    """What a directory that is named for a result stands for, as ``generate -o`` takes one."""
+    return os.path.join(file, "nginx.conf") if os.path.isdir(file) else file  # noqa: PTH112, PTH118
+
+
+def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
+    """Refuse the results of this call that are files of a configuration, or would become some.
+
+    Asked by each command as soon as it has read a tree: what its formats name is known from its
+    call.
+    Errors: UsageError naming the file.
+    """
+    refuse_in_tree(named_results(), read, asked)
+
+
+def named_results() -> list[str]:
+    """The files that this call's options have it write; none outside of a command."""
+    call = click.get_current_context(silent=True)
+    return [] if call is None else list(call.meta.get(_RESULTS, ()))
+
+
+def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
+    """Values of options and arguments that may be names of files that are read."""
+    for name, value in options.items():
+        if name not in {"output", "formats"}:
+            parts = value if isinstance(value, tuple) else (value,)
+            yield from (str(one) for one in parts if isinstance(one, str | Path) and str(one))
+            if name == "overlays":
+                yield from (new for _, _, new in (str(one).partition("=") for one in parts) if new)
+
+
+def write_result(
+    renderers: Mapping[str, Callable[[], bytes]],
+    formats: tuple[str, ...],
+    output: str | None,
+    *,
+    mode: int = 0o644,
+) -> None:
+    """Render what was asked for. The first renderer is the default.
+
+    Side effects: writes standard output and the named files (replaced atomically).
+    """
+    jobs = _places(formats or tuple(renderers)[:1], output, renderers)
+    clear_progress()
+    for name, file in jobs:
+        data = _commandless(renderers[name](), name)
+        if file is None or file == "-":
+            seen = data if name == "console" else shown_data(data, name)
+            _write_standard_output(_paused(seen, name))
+        else:
+            write_file(Path(file), data, mode=mode)
+
+
+def _commandless(data: bytes, form: str) -> bytes:
+    """Without what a runner would take for a command, where the form has a way to write it."""
+    if form in _TEXTS:
+        return commandless(data.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+    if form in _JSONS:  # such characters stand in its strings alone
+        data = _ENDS.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+        return _COMMAND.sub(rb"##\1\\u005b", data)
+    return data
+
+
+def _paused(data: bytes, form: str) -> bytes:
+    """For a runner of GitHub: its commands are off while it reads what could give it some.
+
+    A diff has a file's own bytes, which cannot be escaped; ``patch`` passes over the two lines.
+    """
+    if os.environ.get("GITHUB_ACTIONS") != "true" or form == "github":
+        return data
+    text = data.decode("utf-8", "surrogateescape")
+    if commandless(text) == text or _is_file(sys.stdout):
+        return data
+    word = os.urandom(16).hex().encode()
+    return b"::stop-commands::%b\n%b\n::%b::\n" % (word, data.rstrip(b"\n"), word)
+
+
+def _is_file(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _places(
+    wanted: Sequence[str], output: str | None, known: Collection[str]
+) -> list[tuple[str, str | None]]:
+    """Each format that is asked for, and its file; None is standard output."""
+    jobs: list[tuple[str, str | None]] = []
+    for item in wanted:
+        name, equals, named = item.partition("=")
+        if equals and not named:
+            raise UsageError(f"-f {item}: no file is named", hint="is a variable not set?")
+        if _ALSO.get(name) in known:
+            name = _ALSO[name]
+        if name not in known:
+            raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, known))
+        jobs.append((name, named or output))
+    if output is not None and all("=" in item for item in wanted):
+        raise UsageError(f"-o {output}: every format has a file of its own", hint="leave -o out")
+    if len([file for _, file in jobs if file is None]) > 1:
+        raise UsageError("only one format can go to standard output", hint="use -f FORMAT=FILE")
+    return jobs
+
+
+def _check_directory(path: Path) -> None:
+    try:
+        path.parent.stat()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _formats_hint(name: str, known: Collection[str]) -> str:
+    near, every = name_meant(name, known), f"one of {', '.join(known)}"
+    return f"{near} {every}" if near else every
+
+
+def is_screen(output: str | None) -> bool:
+    """Whether what goes to ``output`` is for a terminal."""
+    return output is None and sys.stdout is not None and sys.stdout.isatty()
+
+
+def shown_data(data: bytes, form: str) -> bytes:
+    """What a file or a pipe gets byte by byte, for a terminal: what is in it made visible.
+
+    A diff has the bytes of a configuration, and those may be another's: escapes that move the
+    cursor or name the window. Comments and sentences are folded to what room there is. (The
+    writer of consoles has done both.)
+    """
+    if not is_screen(None):
+        return data
+    from nginx_tune.report.file_folding import fold_file  # noqa: PLC0415  # for a terminal only
+
+    seen = _STEERING.sub(lambda found: f"\\x{found[0][-1]:02x}".encode(), data)
+    text = seen.decode("utf-8", "surrogateescape")
+    folded = fold_file(text, form, shutil.get_terminal_size().columns)
+    return folded.encode("utf-8", "surrogateescape")
+
+
+def _write_standard_output(data: bytes) -> None:
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", hint="name a file with -o")
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # the reader has what it wanted: no failure
+    except OSError as error:
+        discard(sys.stdout)  # what is left in its buffer would fail once more at the exit
+        raise UsageError(f"standard output: cannot write: {error.strerror}") from None
+
+
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace ``path`` atomically; special files (``/dev/stdout``) are written in place.
+
+    A link stays, and what it leads to is replaced. A file that others could not read before
+    they cannot read after. As root another user's link is not followed.
+    """
+    check_writable(path)
+    try:
+        if path.is_fifo() and not os.path.realpath(path).startswith("/proc/"):
+            _write_pipe(path, data)
+            return
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        target = Path(os.path.realpath(path))
+        if target.exists():
+            mode &= target.stat().st_mode
+        _replace(target, data, mode)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _write_pipe(path: Path, data: bytes) -> None:
+    """Write to a named pipe as long as somebody reads it: what is done must not wait for ever.
+
+    It is opened once only: a reader takes an end that closes for the end of the data.
+    Errors: OSError, UsageError.
+    """
+    until = time.monotonic() + READER_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until:
+                raise _unread(path) from None
+            time.sleep(0.05)
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLOUT)
+        left = memoryview(data)
+        while left:
+            if not waiting.poll(READER_SECONDS * 1000):
+                raise _unread(path)
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+def _unread(path: Path) -> UsageError:
+    return UsageError(f"{path}: a pipe from which nothing was read in {READER_SECONDS:g} s")
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)  # of a process that had our id; O_EXCL follows no link
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,247 @@
+"""The terminal's writer of screens: as wide as the terminal is, on rich.
+
+Words and commands stay whole, and numbers with their units: lines are folded at spaces, with a
+hanging indent. A table that is too wide has its cells folded; where even that does not fit, or
+would take more lines, each row stands as lines of its own. Of a table without a head, whose last
+cells are often sentences, those are folded or go below their rows before any other.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units
+from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.report.terminal.output import is_screen
+from nginx_tune.report.text import ascii_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
+"""Where the name of a metric may end a line: before its last part."""
+_MARK = ".\1 "
+_GAP = 2
+_FEWEST_FOLDED = 3
+"""Notes are folded away from so many on: a line that says so would take the place of fewer."""
+_TALLEST = 4
+"""Lines of a cell that can still be read beside its neighbours'."""
+_FEW = 4
+"""Columns of a table without a head that are still told apart when all are folded."""
+_STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
+_WORDS = {
+    "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
+    "FAIL": "bold red", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
+}  # fmt: skip
+
+
+def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
+    """The screen for where it goes: laid out for a terminal, else plain lines."""
+    to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
+    if to_file or not is_screen(output):
+        return plain_text(screen).encode()
+    from rich.console import Console  # noqa: PLC0415  # 60 ms, for a terminal only
+
+    ctx = click.get_current_context()
+    verbose = bool((ctx.obj or {}).get("verbose"))
+    terminal = Console(no_color=True if ctx.color is False else None)
+    text = lay_out(screen, terminal, verbose=verbose)
+    return text.encode(terminal.encoding, "backslashreplace")
+
+
+def text_bytes(
+    text: str, formats: Sequence[str], output: str | None, *, is_page: bool = True
+) -> bytes:
+    """Lines for where they go: folded to a terminal, else as they are.
+
+    ``is_page``: paragraphs are filled anew (``report.folding.fold_text``).
+    """
+    to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
+    if to_file or not is_screen(output):
+        return text.encode(errors="backslashreplace")
+    folded = fold_text(text, shutil.get_terminal_size().columns, is_page=is_page)
+    encoding = sys.stdout.encoding or "utf-8"
+    if not encoding.lower().startswith("utf"):
+        folded = ascii_text(folded)
+    return folded.encode(encoding, "backslashreplace")
+
+
+def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
+    """The screen as text with the terminal's own colours, no line wider than it is."""
+    from rich.console import Console  # noqa: PLC0415
+
+    ascii_only = terminal.options.ascii_only
+    out = Console(
+        file=io.StringIO(),
+        width=terminal.width,
+        force_terminal=terminal.is_terminal,
+        color_system="standard" if terminal.color_system else None,
+        no_color=terminal.no_color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    with out.capture() as capture:
+        for number, block in enumerate(one for one in screen if one):
+            if number:
+                out.print()
+            notes = [part for part in block if isinstance(part, Line) and part.role == "note"]
+            hides = not verbose and len(notes) >= _FEWEST_FOLDED
+            for part in block:
+                if isinstance(part, Table):
+                    _print_table(out, part)
+                elif not (hides and part.role == "note"):
+                    _print_line(out, part)
+            if hides:
+                _print_line(out, Line(f"{len(notes)} notes more: -v", "note", 2))
+    text = capture.get()
+    return ascii_text(text) if ascii_only else text
+
+
+def _print_line(out: Console, line: Line) -> None:
+    for text in fold(line.text, out.width - line.indent):
+        _put(out, " " * line.indent + text, _STYLES[line.role])
+
+
+def _put(out: Console, text: str, style: str) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
+    out.print(Text(text, style=style), soft_wrap=True)
+
+
+def _print_table(out: Console, table: Table) -> None:
+    if not table.rows:
+        return
+    columns = list(zip(*table.rows, strict=True))
+    gaps = table.indent + _GAP * (len(columns) - 1)
+    natural = [max(map(len, column)) for column in columns]
+    least = [max(map(_longest_word, column)) for column in columns]
+    if sum(natural) + gaps <= out.width:
+        _print_grid(out, table, natural)
+    elif not table.has_head and sum(natural[:-1]) + gaps - _GAP <= out.width:
+        _print_sentences(out, table, natural, out.width - gaps - sum(natural[:-1]))
+    elif not table.has_head and len(columns) > _FEW:
+        _print_stacked(out, table)
+    elif sum(least) + gaps <= out.width:
+        _print_folded(out, table, _shared(columns, least, out.width - gaps))
+    elif any(_JOINT.search(cell) for cell in columns[0]):
+        split = [(_JOINT.sub(_MARK, row[0]), *row[1:]) for row in table.rows]
+        first = max(_longest_word(row[0]) for row in split)
+        if first + sum(least[1:]) + gaps <= out.width:
+            names = [[row[0] for row in split], *columns[1:]]
+            widths = _shared(names, [first, *least[1:]], out.width - gaps)
+            _print_folded(out, replace(table, rows=split), widths)
+        else:
+            _print_stacked(out, table)
+    else:
+        _print_stacked(out, table)
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(len, hold_units(cell).split()), default=0)
+
+
+def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: int) -> None:
+    """The last cells folded in what room the others leave; below their rows where it is little."""
+    has_room = room >= max(LEAST_CELL, *(_longest_word(row[-1]) for row in table.rows))
+    # A command that has no room on a line of its column may have it on one below.
+    if has_room and not any(
+        line.endswith(" \\") for row in table.rows for line in _wrapped(row[-1], room)
+    ):
+        _print_grid(out, table, [*natural[:-1], room])
+        return
+    below = table.indent + _GAP * 2
+    for row in table.rows:
+        _print_grid(out, replace(table, rows=[row[:-1]]), natural[:-1])
+        if row[-1]:
+            _print_line(out, Line(row[-1], indent=below))
+
+
+def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
+    """A grid of folded cells; stacked rows where cells are tall and those take fewer lines."""
+    rows = [
+        max(len(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
+        for row in table.rows
+    ]
+    stacked = sum(1 + sum(map(bool, row[1:])) for row in table.rows[1:])
+    if table.has_head and max(rows) > _TALLEST and sum(rows) > stacked:
+        whole = [(row[0].replace(_MARK, "."), *row[1:]) for row in table.rows]
+        _print_stacked(out, replace(table, rows=whole))
+    else:
+        _print_grid(out, table, widths)
+
+
+def _shared(columns: Sequence[Sequence[str]], least: Sequence[int], room: int) -> list[int]:
+    """Widths that fill the room: the column whose cells are folded most gets the next character.
+
+    Each begins with its longest word.
+    """
+    widths = list(least)
+    natural = [max(map(len, column)) for column in columns]
+    lines = [_most_lines(column, width) for column, width in zip(columns, widths, strict=True)]
+    for _ in range(room - sum(least)):
+        column = max(range(len(widths)), key=lambda one: (lines[one], natural[one] - widths[one]))
+        widths[column] += 1
+        lines[column] = _most_lines(columns[column], widths[column])
+    return widths
+
+
+def _most_lines(column: Sequence[str], width: int) -> int:
+    return max(len(_wrapped(cell, width)) for cell in column)
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    lines = fold(cell, max(width, 1), hang=0)
+    return [line.replace(_MARK, ".").replace(_MARK.rstrip(), ".") for line in lines]
+
+
+def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:
+    from rich.segment import Segment, Segments  # noqa: PLC0415
+    from rich.table import Table as Grid  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+    for number, width in enumerate(widths):
+        grid.add_column(width=width, justify="right" if number in table.right else "left")
+    for number, row in enumerate(table.rows):
+        is_head = table.has_head and not number
+        grid.add_row(
+            *(
+                Text("\n".join(_wrapped(cell, width)), "bold" if is_head else _style_of(cell))
+                for cell, width in zip(row, widths, strict=True)
+            )
+        )
+    for line in out.render_lines(grid, pad=False):
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+        out.print(Segments([Segment(" " * table.indent), *line, Segment.line()]), end="")
+
+
+def _print_stacked(out: Console, table: Table) -> None:
+    """Each row: its first cell, then the others below it with the names of their columns."""
+    if not table.has_head:  # a cell without a name says nothing on a line of its own
+        for row in table.rows:
+            _print_line(out, Line("  ".join(filter(None, row)), indent=table.indent))
+        return
+    head, *rows = table.rows
+    for row in rows:
+        _print_line(out, Line(row[0], "heading", table.indent))
+        for number, cell in enumerate(row[1:], start=1):
+            if cell:
+                name = f"{head[number]}: " if head[number] else ""
+                for text in fold(name + cell, out.width - table.indent - 2):
+                    _put(out, " " * (table.indent + 2) + text, _style_of(cell))
+
+
+def _style_of(cell: str) -> str:
+    return _WORDS.get(cell.partition(";")[0].partition(" [")[0].partition(" (")[0], "")

@@ -1,1 +1,0 @@
-"""Results that are kept on this machine."""

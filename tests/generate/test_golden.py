@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+from goldens import BASE, FOLDER, render
+from nginx_versions import Nginx, every_version, find_nginx
+from real_nginx import check
+from rows import each_row
+
+texts = cache(render)
+
+
+@pytest.mark.long
+def test_no_golden_file_is_left_over() -> None:
+    assert {path.stem for path in FOLDER.glob("*.conf")} == set(texts())
+
+
+@each_row("name", texts)
+def test_the_emitter_writes_the_golden_bytes(name: str) -> None:
+    """A wanted difference: ``python tests/generate/goldens.py``, then review it."""
+    assert (FOLDER / f"{name}.conf").read_text(encoding="utf-8") == texts()[name]
+
+
+@pytest.fixture
+def nginx(request: pytest.FixtureRequest) -> Nginx:
+    return find_nginx(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the golden files name, so that they can be tried."""
+    path = tmp_path_factory.mktemp("golden")
+    for name in ("1", "2", "3"):
+        (path / name).mkdir()
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", "/CN=www.example.com", "-days", "2",
+         "-keyout", path / "key.pem", "-out", path / "cert.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (path / "mime.types").write_text("types { text/html html; }\n")
+    return path
+
+
+@pytest.mark.needs("nginx", "root")
+@every_version
+def test_every_nginx_that_it_is_for_accepts_it(nginx: Nginx, folder: Path) -> None:
+    """A file for 1.22 says ``http2`` in ``listen``, which newer ones call deprecated.
+
+    FreeBSD's asks for a build with --with-file-aio, and is refused without.
+    """
+    conf = folder / "nginx.conf"
+    tried = 0
+    for name, rendered in texts().items():
+        if nginx.number < written_for(rendered):
+            continue
+        conf.write_text(f"pid {folder}/pid;\n{rendered.replace(BASE, str(folder))}")
+        run = check(str(conf), nginx.program)
+        if name.startswith("freebsd") and "--with-file-aio" not in nginx.build:
+            assert "aio" in run.stderr or run.returncode == 0, run.stderr
+            continue
+        tried += 1
+        assert run.returncode == 0, (name, run.stderr)
+        warned = [line for line in run.stderr.splitlines() if "[warn]" in line]
+        is_old_way = nginx.number >= (1, 25, 1) and "ssl http2" in rendered
+        assert not [w for w in warned if not (is_old_way and "http2" in w)], (name, warned)
+    assert tried
+
+
+def written_for(text: str) -> tuple[int, ...]:
+    """The version that the file says it knows nginx by; any, where it says none."""
+    found = re.search(r"as nginx (\d+\.\d+\.\d+) has them", text)
+    return tuple(map(int, found[1].split("."))) if found else (0,)
+
+
+@each_row("name", texts)
+def test_every_tuned_line_says_why(name: str) -> None:
+    lines = texts()[name].splitlines()
+    tuned = re.compile(
+        r"\s*(thread_pool|aio|aio_write|worker_\w+|sendfile\w*|tcp_nopush|open_file_cache\w*|"
+        r"proxy_cache_path|proxy_cache |keepalive|split_clients|output_buffers|listen .*backlog)"
+    )
+    if name == "static-plain":
+        return
+    for before, line in zip(["", *lines], lines, strict=False):
+        if tuned.match(line):
+            assert "  # " in line or before.lstrip().startswith("#"), line
+
+
+def test_comments_are_aligned() -> None:
+    lines = [line for line in texts()["media-lab"].splitlines() if line.startswith("worker_")]
+    assert len({line.index("#") for line in lines}) == 1
+
+
+def test_what_was_left_alone_is_said() -> None:
+    head = texts()["static-fits"].split("events {", maxsplit=1)[0]
+    assert "# Left as nginx has it, on purpose:" in head
+    assert "aio threads: Leave them off: dataset fits in the page cache" in head
+
+
+def test_no_template_holds_a_number_to_tune() -> None:
+    """Digits in a skeleton: HTTP's 200, the local address, and names of types."""
+    templates = Path(__file__).resolve().parents[2] / "templates"
+    for path in templates.glob("*.conf.j2"):
+        if path.name == "types.conf.j2":
+            continue
+        text = re.sub(r"\.conf\.j2|return 200|127\.0\.0\.1", "", path.read_text())
+        assert not re.search(r"\d", text), path.name

@@ -1,0 +1,131 @@
+"""Plan, recommend and audit say one thing of a tree: laws over trees and hosts drawn at random."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from drawn_trees import drawn_host, drawn_tree
+from msgspec.structs import replace
+from tiers import REPEAT, dice, draws
+
+from nginx_tune.audit.registry import ALL
+from nginx_tune.change.plan.configured import roots_in
+from nginx_tune.change.plan.kind_in import kind_in
+from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import Settling
+from nginx_tune.cli.choosing import Made, audited, settle_choice
+from nginx_tune.cli.deciding import Inputs
+from nginx_tune.cli.held import Held
+from nginx_tune.conf.quantities import is_alike
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import complete_site, engine, thread_pools
+from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.workload.profiles import workload_for
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Finding
+from nginx_tune.documents.plan import Hunk
+from nginx_tune.documents.site import Site
+
+COUNT = draws(30, 1000)
+ONE_FAULT = {
+    "lim-conn-exceeds-rlimit": "lim-nofile-lt-2x",
+    "io-open-cache-fd-budget": "lim-nofile-lt-2x",
+}
+"""Degrees of one fault: a plan that cannot cure it lessens it."""
+COMES_WITH_WORKERS = {"lim-conn-memory", "lim-zone-too-small", "up-keepalive-1297-change"}
+"""More workers of so many connections each as the operator wrote; told in the plan's ``brings``."""
+SAID_BY = {
+    "accept": {"ls-multi-accept", "ls-accept-mutex-redundant"},
+    "file-limits": {"lim-nofile-lt-2x", "lim-conn-exceeds-rlimit", "io-open-cache-fd-budget"},
+    "workers": {"lim-workers-one"},
+}
+"""Decisions against a line that stands which a fault of the line alone explains, with the rules."""
+
+
+@pytest.fixture(autouse=True)
+def _without_break_evens() -> Iterator[None]:
+    with (
+        patch.object(engine, "with_break_evens", lambda _decide, decision, *_: decision),
+        patch.object(thread_pools, "_break_evens", lambda *_: []),
+    ):
+        yield
+
+
+def held_of(text: str, facts: Facts, path: str) -> Held:
+    """As ``plan`` and ``recommend -c`` read it."""
+    tree = parse_text(text, file=path)
+    found = kind_in(tree)
+    kind = "static" if found is None else found.kind
+    site = site_in(tree, Site())
+    site = complete_site(replace(site, roots=roots_in(tree) or site.roots), facts, kind)
+    workload = workload_for(kind, facts, None, site=site)
+
+    def made(stays: Staying) -> Decisions:
+        return engine.decide(facts, workload, site=site, stays=stays)
+
+    settled = Settling(made, tree, facts).begin(made(ALL_AS_DECIDED))
+    inputs = Inputs(kind, facts, workload, site, site, settled.decided, made)
+    return Held(inputs, tree, settled.held, settled.stays)
+
+
+def hunks(made: Made) -> list[Hunk]:
+    return [hunk for file in made.changes.files for hunk in file.hunks]
+
+
+def heeded(findings: list[Finding]) -> Counter[str]:
+    return Counter(ONE_FAULT.get(one.rule, one.rule) for one in findings if one.severity != "info")
+
+
+def says_nothing_new(hunk: Hunk) -> bool:
+    before, after = hunk.before.rstrip(";").split(), hunk.after.rstrip(";").split()
+    return len(before) == len(after) > 1 and all(map(is_alike, before, after))
+
+
+def test_plan_recommend_and_audit_agree(tmp_path: Path) -> None:
+    rng, broken, changed = dice("laws of trees"), list[str](), Counter[str]()
+    for number in range(COUNT):
+        text, facts = drawn_tree(rng), drawn_host(rng)
+        path = tmp_path / f"{number}.conf"
+        path.write_text(text, encoding="utf-8")
+        made = settle_choice(held_of(text, facts, str(path)), (), (), annotates=False)
+        changed.update(hunk.decision for hunk in hunks(made))
+        broken += [f"tree {number}: {why}" for why in _broken(made, text, facts, str(path))]
+    assert not broken, "\n".join([f"{REPEAT}: {len(broken)} in {COUNT} trees", *broken[:20]])
+    assert {"file-limits", "sendfile", "accept", "workers"} <= {*changed}, "nothing was held"
+
+
+def _broken(made: Made, text: str, facts: Facts, path: str) -> Iterator[str]:
+    written = hunks(made)
+    yield from (f"nil: {one.before} -> {one.after}" for one in written if says_nothing_new(one))
+    yield from (f"refused: {one}" for one in made.changes.refusals if "no place" in one.reason)
+    stated = {
+        " ".join([one.directive, *one.args])
+        for decision in made.held.decisions.decisions
+        for one in decision.settings
+        if one.directive in ("worker_connections", "worker_rlimit_nofile", "keepalive")
+    }
+    for one in written:
+        words = one.after.strip().rstrip(";")
+        if words.split(" ")[0] in {each.split(" ")[0] for each in stated}:
+            yield from () if words in stated else (f"plan {words}, recommend {stated}",)
+    before = audited(made.held.tree, made.held, ALL).findings
+    for one in written:
+        rules = SAID_BY.get(one.decision, set())
+        more = {"connections", "workers", "open-file-cache"}
+        is_for_more = any(each.decision in more for each in written)
+        if rules and one.before.strip() and not is_for_more:
+            said = rules & {each.rule for each in before}
+            yield from () if said else (f"audit is silent of {one.before} -> {one.after}",)
+    if not made.changes.files:
+        return
+    new = made.changes.files[0].content.decode()
+    again = settle_choice(held_of(new, facts, path), (), (), annotates=False)
+    yield from (f"again: {one.before} -> {one.after}" for one in hunks(again))
+    after = audited(parse_text(new, file=path), made.held, ALL).findings
+    found = heeded(after) - heeded(before)
+    yield from (f"new: {one}" for one in found if one not in COMES_WITH_WORKERS)

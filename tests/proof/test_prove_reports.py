@@ -1,0 +1,338 @@
+"""Reports against golden files; ``NGINX_TUNE_WRITE_GOLDEN=1`` writes them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+from rows import each_row
+
+from nginx_tune.documents.decisions import Decision, Decisions, Predicted
+from nginx_tune.documents.observation import Cause
+from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
+from nginx_tune.documents.verdict import (
+    Environment,
+    GateResult,
+    MetricVerdict,
+    SecondsCheck,
+    Verdict,
+)
+from nginx_tune.measure.proof.cost import COST
+from nginx_tune.report.quantities import metric_words, ratio_text, value_text
+from nginx_tune.report.scenario import render_scenario_run
+from nginx_tune.report.text import align
+from nginx_tune.report.verdict import render_verdict, verdict_sentence
+
+GOLDEN = Path(__file__).parent / "golden"
+
+RATE = MetricVerdict(
+    name="hot.requests_per_second", baseline=4.25, candidate=981.4, ratio=230.6, low=228.1,
+    high=240.3, level=0.96875, p_value=0.03125, pairs=6, better_when="higher", outcome="better",
+)  # fmt: skip
+
+BETTER = Verdict(
+    outcome="better",
+    primary_metric=RATE.name,
+    metrics=[
+        RATE,
+        MetricVerdict(
+            name="hot.mean", baseline=0.9213, candidate=0.00391, ratio=0.00424, low=0.0041,
+            high=0.0044, level=0.96875, p_value=0.15625, pairs=6, outcome="inconclusive",
+            pairs_needed=8,
+            reason="clear of 1 alone, not after the correction for 5 metrics tested together",
+        ),
+        MetricVerdict(
+            name="hot.p99", baseline=None, candidate=0.0121, ratio=None, outcome="inconclusive",
+            reason="6 of 6 pairs lack it: p99 not measured: 0 of 34 samples lie beyond it, "
+            "10 are needed",
+        ),
+        MetricVerdict(
+            name="total.bytes_per_second", baseline=1.0e9, candidate=1.02e9, ratio=1.02, low=0.99,
+            high=1.04, level=0.96875, p_value=1.0, pairs=6, better_when="higher",
+            outcome="no_difference", by_seconds=SecondsCheck(low=1.06, high=1.2, level=0.95,
+            agrees=False),
+        ),
+        MetricVerdict(
+            name="cold.truncated", baseline=0.0, candidate=0.0, ratio=None, pairs=6,
+            outcome="no_difference", reason="the same in every pair",
+        ),
+    ],
+    gates=[
+        GateResult(expression="ratio(hot.requests_per_second) >= 10", measured=230.6, passed=True),
+        GateResult(
+            expression="hot.p99 <= 5ms", measured=0.0121, passed=False, reason=""
+        ),
+        GateResult(
+            expression="server.listen_drops == 0", measured=None, passed=False, reason="no root"
+        ),
+    ],
+    warnings=["baseline, at_cap of memory in 6 of 6 blocks, first: 60 of 400 arrivals waited"],
+    environment=Environment(
+        nginx_version="1.22.1", kernel_release="6.18.5", lab="hdd", seed=7, pairs=6,
+        discarded_pairs=1, differences=["listen 80 became 127.0.0.1:8080"],
+    ),
+)  # fmt: skip
+
+
+def changed(metric: MetricVerdict, **fields: object) -> MetricVerdict:
+    return msgspec.structs.replace(metric, **fields)
+
+
+UNSETTLED = changed(
+    RATE, candidate=4.4, ratio=1.04, low=0.9, high=1.2, outcome="inconclusive",
+    reason="the interval holds 1", pairs_needed=40,
+)  # fmt: skip
+
+CPU = MetricVerdict(
+    name=COST, baseline=48.2e-6, candidate=107e-6, ratio=2.22, low=1.97, high=3.27, level=0.96875,
+    p_value=0.03125, pairs=6, better_when="lower", outcome="worse",
+)  # fmt: skip
+
+VERDICTS = {
+    "verdict-better": BETTER,
+    "verdict-inconclusive": Verdict(
+        outcome="inconclusive", primary_metric=RATE.name, metrics=[UNSETTLED],
+        reason=UNSETTLED.reason, environment=Environment(pairs=6),
+    ),
+    "verdict-no-difference": Verdict(
+        outcome="no_difference", primary_metric=RATE.name,
+        metrics=[changed(RATE, ratio=1.0, low=0.98, high=1.02, outcome="no_difference")],
+        gates=BETTER.gates[:1], environment=Environment(pairs=6),
+    ),
+    "verdict-invalid": Verdict(
+        outcome="invalid", primary_metric=RATE.name,
+        reason="4 of 6 pairs discarded; block 0 (baseline): the probe was late",
+        environment=Environment(pairs=2, discarded_pairs=4),
+    ),
+    "verdict-dear": Verdict(
+        outcome="worse", primary_metric=RATE.name, reason=f"{COST}: 2.22 × the baseline's",
+        metrics=[
+            changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
+            CPU,
+        ],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-accepted": Verdict(
+        outcome="better", primary_metric=RATE.name, metrics=[RATE, CPU], accept_worse=[COST],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-cheap": Verdict(
+        outcome="better", primary_metric=RATE.name, reason=f"{COST}: 0.45 × the baseline's",
+        metrics=[
+            changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
+            changed(CPU, candidate=21.8e-6, ratio=0.45, low=0.4, high=0.5, outcome="better"),
+        ],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-cost-open": Verdict(
+        outcome="inconclusive", primary_metric=RATE.name, reason=f"{COST}: the interval holds 1",
+        metrics=[
+            changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
+            changed(CPU, ratio=1.1, low=0.9, high=1.3, outcome="inconclusive", pairs_needed=30,
+                    reason="the interval holds 1"),
+        ],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-zero": Verdict(
+        outcome="inconclusive", primary_metric="total.errors",
+        reason="no ratio: zero in 2 of 4 blocks",
+        metrics=[
+            MetricVerdict(name="total.errors", baseline=341.0, candidate=0.0, ratio=None, pairs=2,
+                          outcome="inconclusive", reason="no ratio: zero in 2 of 4 blocks"),
+        ],
+        environment=Environment(pairs=2),
+    ),
+    "verdict-few": Verdict(
+        outcome="inconclusive", primary_metric=RATE.name, reason="3 pairs; at least 6 are needed",
+        metrics=[
+            changed(RATE, pairs=3, outcome="inconclusive", pairs_needed=6, level=0.75,
+                    reason="3 pairs; at least 6 are needed"),
+            changed(RATE, name="hot.truncated", baseline=0.0, candidate=0.0, ratio=None, low=None,
+                    high=None, pairs=3, outcome="inconclusive",
+                    reason="3 pairs; at least 6 are needed"),
+            changed(RATE, name="hot.bytes_per_second", pairs=3, outcome="inconclusive",
+                    pairs_needed=8, level=0.75, reason="3 pairs; at least 6 are needed",
+                    baseline_middle=5.0, candidate_middle=1153.0),
+        ],
+        environment=Environment(pairs=3),
+    ),
+    "verdict-failing": Verdict(
+        outcome="worse", primary_metric=RATE.name, metrics=[RATE],
+        reason="hot: at least 10.0 % of the candidate's requests failed in every block",
+        environment=Environment(pairs=6),
+    ),
+}  # fmt: skip
+
+RUN = ScenarioRun(
+    name="thread-pools",
+    prediction=Decisions(
+        decisions=[
+            Decision(
+                id="thread-pools",
+                verdict="enable",
+                summary="the hot volume does not fit in memory",
+                predicted=[
+                    Predicted(
+                        metric=f"ratio({RATE.name})", low=20.0, expected=120.0, high=400.0
+                    ),
+                    Predicted(metric="ratio(hot.mean)", low=0.01, expected=0.02, high=0.04),
+                    Predicted(
+                        metric="server.loop_blocked_ratio without pools",
+                        low=0.3,
+                        expected=0.5,
+                        high=0.9,
+                    ),
+                    Predicted(
+                        metric="wait behind cold reads", low=0.1, expected=0.2, high=0.4, unit="s"
+                    ),
+                ],
+            ),
+            Decision(id="reuseport", verdict="keep", summary="one worker"),
+        ]
+    ),
+    predictions=[
+        PredictionResult(
+            decision="thread-pools", metric=f"ratio({RATE.name})", low=20.0, expected=120.0,
+            high=400.0, source_figure="31×", measured=230.6, measured_low=228.1,
+            measured_high=240.3, inside=True,
+        ),
+        PredictionResult(
+            decision="thread-pools", metric="ratio(hot.mean)", low=0.01, expected=0.02, high=0.04,
+            arm="recommended", measured=0.00424, inside=False,
+        ),
+        PredictionResult(
+            decision="thread-pools", metric="server.loop_blocked_ratio without pools", low=0.3,
+            expected=0.5, high=0.9, reason="the loop turns were not traced",
+        ),
+    ],
+    claims=[
+        ClaimResult(
+            name="constant load's rate", source_row="A7", source_figure="31×", measured=230.6,
+            expected="ratio(hot.requests_per_second) >= 10", held=True, rounds=6, rounds_held=6,
+        ),
+        ClaimResult(
+            name="none is lost", source_row="B6", source_figure="", measured=1.0,
+            expected="total.errors == 0", held=False, rounds=4, rounds_held=3,
+        ),
+        ClaimResult(
+            name="the model said so", source_row="A8", source_figure="", measured=None,
+            expected="decision(thread-pools) == enable", held=True, reason="it was enable",
+        ),
+        ClaimResult(
+            name="tail of the memory location", source_row="A1", source_figure="", measured=None,
+            expected="ratio(memory.p99) <= 0.1", held=False, reason="baseline: no samples",
+        ),
+    ],
+    causes=[
+        ArmCause(
+            arm="baseline", blocks=6, of_blocks=6,
+            cause=Cause(
+                id="loop-blocked-on-disk", confidence="high",
+                summary="the worker's main thread waited for disks 61.2 % of the window",
+            ),
+        ),
+        ArmCause(
+            arm="candidate", blocks=6, of_blocks=6,
+            cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
+        ),
+        ArmCause(
+            arm="another", blocks=6, of_blocks=6,
+            cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
+        ),
+        ArmCause(
+            arm="candidate", blocks=4, of_blocks=6,
+            cause=Cause(id="not-enough-evidence", confidence="low", summary="nothing was traced"),
+        ),
+    ],
+    verdict=BETTER,
+)  # fmt: skip
+
+
+def check(name: str, text: str) -> None:
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("NGINX_TUNE_WRITE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@each_row("name", VERDICTS)
+def test_verdicts(name: str) -> None:
+    check(name, render_verdict(VERDICTS[name]))
+
+
+def test_scenario_run() -> None:
+    check("scenario-run", render_scenario_run(RUN))
+
+
+def test_every_verdict_begins_with_one_sentence_to_quote() -> None:
+    for verdict in VERDICTS.values():
+        sentence = verdict_sentence(verdict)
+        assert render_verdict(verdict).startswith(f"{sentence}\n\n")
+        assert "\n" not in sentence
+        assert sentence.endswith(".")
+
+
+def test_nothing_from_outside_steers_the_terminal() -> None:
+    evil = "a\x1b[2J\nb\u202e"
+    metric = changed(RATE, name=evil, reason=evil, outcome="inconclusive")
+    verdict = Verdict(
+        outcome="inconclusive", primary_metric=evil, reason=evil, metrics=[metric],
+        gates=[GateResult(expression=evil, measured=1.0, passed=False, reason=evil)],
+        environment=Environment(lab=evil, nginx_version=evil, differences=[evil]),
+    )  # fmt: skip
+    claim = ClaimResult(
+        name=evil, source_row=evil, source_figure=evil, expected=evil, measured=None, held=False,
+        reason=evil,
+    )  # fmt: skip
+    cause = ArmCause(arm=evil, blocks=1, of_blocks=1, cause=Cause(
+        id="nothing-found", confidence="high", summary=evil,
+    ))  # fmt: skip
+    run = msgspec.structs.replace(RUN, name=evil, claims=[claim], causes=[cause], verdict=verdict)
+    for text in (render_verdict(verdict), render_scenario_run(run)):
+        assert not {"\x1b", "\u202e"} & set(text)
+        assert "\nb" not in text
+
+
+@each_row(
+    ("metric", "value", "text"),
+    [
+        ("hot.p99", 0.0121, "12.1 ms"),
+        ("hot.requests_per_second", 981.4, "981/s"),
+        ("hot.bytes_per_second", 80 * 2**20, "80.0 MiB/s"),
+        ("server.pool_overflow", 101172.0, "101,172"),
+        ("generator.cpu_ratio", 0.25, "25 %"),
+        ("hot.p99", None, "–"),
+        ("of another version", 3.0, "3"),
+    ],
+)
+def test_values_have_their_units(metric: str, value: float | None, text: str) -> None:
+    assert value_text(metric, value) == text
+
+
+@each_row(
+    ("ratio", "text"),
+    [(None, "–"), (1.0, "1.00×"), (0.00424, "0.0042×"), (31.04, "31.0×"), (12345.0, "12,345×")],
+)
+def test_ratios(ratio: float | None, text: str) -> None:
+    assert ratio_text(ratio) == text
+
+
+@each_row(
+    ("metric", "words"),
+    [
+        ("hot.p99", "hot p99 latency"),
+        ("hot.ttfb.p999", "hot p99.9 time to first byte"),
+        ("total.bytes_per_second", "total bytes/s"),
+        ("server.cpu_seconds_per_request", "server cpu time per request"),
+        ("server.loop_turn_seconds.p99", "server loop turn time p99"),
+        ("cold.errors.reset", "cold errors reset"),
+    ],
+)
+def test_metrics_in_words(metric: str, words: str) -> None:
+    assert metric_words(metric) == words
+
+
+def test_columns() -> None:
+    assert align([("a", "1"), ("bb", "22")], right=(1,), indent=1) == " a    1\n bb  22\n"
+    assert align([]) == ""
