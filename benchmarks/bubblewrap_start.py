@@ -24,12 +24,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nginx_tune.measure.proof.statistics import hodges_lehmann, signed_rank_interval
-from nginx_tune.nginx.lab.view import program_paths, system_paths
+from nginx_tune.nginx.lab.enclosure import program_paths, system_paths
 from nginx_tune.nginx.lab.walls import unshare_command
-from nginx_tune.sandbox.call_numbers import call_numbers
+from nginx_tune.sandbox.confinement import Confinement
 from nginx_tune.sandbox.launch import prepare, run_inside
-from nginx_tune.sandbox.plan_filter import plan_filter
-from nginx_tune.sandbox.spec import Confinement
+from nginx_tune.sandbox.plan_filter import call_numbers, plan_filter
 
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1] / "tests" / name) for name in ("walls", "")]

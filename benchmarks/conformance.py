@@ -35,8 +35,8 @@ from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, mi
 from conforming.streams import streams_of
 
 from nginx_tune.measure.proof.histogram import decode_histogram
-from nginx_tune.measure.proof.imbalance import with_imbalance
-from nginx_tune.observe.processes import read_listen_counters
+from nginx_tune.measure.proof.workers import with_imbalance
+from nginx_tune.observe.accounting import read_listen_counters
 
 STALL, EVERY = 1.0, 5.0
 

@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from loop_disks import MIB, FioReads, limited, loop_over, make_data, modelled, run_fio
 
-from nginx_tune.documents.diskplan import DiskPlan, DiskStep
-from nginx_tune.observe.inspect.disk_curve import curve_of
-from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.documents.inspection import DiskPlan, DiskStep
+from nginx_tune.observe.inspect.disk_plan import curve_of, plan_disk
 from nginx_tune.observe.inspect.disks import run_disk_probe
 
 READ_BYTES = 4096

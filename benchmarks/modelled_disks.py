@@ -25,19 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from loop_disks import MIB, make_data, modelled, run_fio
 
-from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.nginx.lab.classes import MODELS
-from nginx_tune.nginx.lab.disks import run_tool
-from nginx_tune.nginx.lab.loops import Loop
-from nginx_tune.nginx.lab.model_disk import (
+from nginx_tune.documents.lab import DiskModel
+from nginx_tune.nginx.lab.building import ModelledFile
+from nginx_tune.nginx.lab.disk_models import (
+    MODELS,
     predict_knee,
     predict_latency_seconds,
     predict_plateau,
     predict_reads_per_second,
 )
-from nginx_tune.nginx.lab.modelled import ModelledFile
-from nginx_tune.observe.inspect.disk_curve import curve_of
-from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.nginx.lab.disks import Loop, run_tool
+from nginx_tune.observe.inspect.disk_plan import curve_of, plan_disk
 from nginx_tune.observe.inspect.disks import run_disk_probe
 
 READ_BYTES = 4096

@@ -22,9 +22,8 @@ from typing import Any
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment, run_pairs
-from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.operations import MODULE_INSIDE, Arm, Conduct
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.view import plan_places
 from nginx_tune.host.live import LiveHost

@@ -92,7 +92,7 @@ def open_driver(checkout: Path, conf: Path, nginx: str) -> Iterator[Callable[[],
 
 def drive(conf: str, nginx: str) -> None:
     """Open a lab on the tree as ``validate`` does; one start for each line that comes in."""
-    from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # of the other checkout
+    from nginx_tune.cli.configurations import read_configuration  # noqa: PLC0415  # of the other checkout
     from nginx_tune.errors import NginxTuneError  # noqa: PLC0415
     from nginx_tune.experiment.validate.site import read_site  # noqa: PLC0415
     from nginx_tune.experiment.validate.site_load import default_load  # noqa: PLC0415

@@ -27,7 +27,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Claim, Scenario, ScenarioRun
 from nginx_tune.measure.proof.expression import COMPARE, parse_expression
 from nginx_tune.report.quantities import measured_text
-from nginx_tune.report.scenario_page import expected_text
+from nginx_tune.report.scenario import expected_text
 from nginx_tune.report.text import number_text
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -29,8 +29,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, Scenario, ScenarioRun
 from nginx_tune.experiment.scenario.files import list_scenarios, load_scenario
 from nginx_tune.report.quantities import measured_text, ratio_text
-from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.scenario_page import expected_text
+from nginx_tune.report.scenario import expected_text, render_scenario_run
 from nginx_tune.report.text import number_text
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,7 +18,7 @@ def _leave_the_working_directory() -> None:
 def main() -> int:
     """Run the command line; the exit status, 130 for Ctrl-C at any time."""
     try:
-        from nginx_tune.cli.early import ended_at_once  # noqa: PLC0415  # Ctrl-C may come already
+        from nginx_tune.cli.signals import ended_at_once  # noqa: PLC0415  # Ctrl-C may come already
 
         with ended_at_once():
             from nginx_tune.cli.main import main as run  # noqa: PLC0415

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nginx_tune.nginx.lab.link import Namespace
+from nginx_tune.nginx.lab.network import Namespace
 
 OWN, PEER = "198.18.7.1", "198.18.7.2"
 _TUNSETIFF = 0x400454CA

@@ -15,8 +15,7 @@ from own_name import own_name
 from tiers import dice
 
 from nginx_tune.nginx.lab.cgroups import LabCgroups
-from nginx_tune.nginx.lab.disks import device_number, run_tool
-from nginx_tune.nginx.lab.loops import Loop
+from nginx_tune.nginx.lab.disks import Loop, device_number, run_tool
 
 MIB = 1 << 20
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.decide import decide as decide_anew
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts

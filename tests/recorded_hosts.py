@@ -13,7 +13,7 @@ import machines  # noqa: E402
 import machines_more  # noqa: E402
 
 from nginx_tune.documents.base import decode, encode  # noqa: E402
-from nginx_tune.documents.capture import Capture  # noqa: E402
+from nginx_tune.documents.inspection import Capture  # noqa: E402
 from nginx_tune.observe.inspect.inspection import record_host  # noqa: E402
 
 BUILDERS = {**machines.CAPTURES, **machines_more.CAPTURES}

@@ -8,7 +8,6 @@ from unittest.mock import patch
 import msgspec
 
 from nginx_tune.decide import engine, thread_pools
-from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import (
     Cpu,
@@ -27,6 +26,7 @@ from nginx_tune.documents.facts import (
     Sizes,
     Storage,
 )
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import (
     Concurrency,

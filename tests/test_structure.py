@@ -33,7 +33,7 @@ WITHIN = {
     "nginx": ("", "lab", "reload"),
     "measure": ("proof", "load"),
     "change": ("plan", "generate", "apply"),
-    "observe": ("", "causes", "window", "inspect", "learn"),
+    "observe": ("", "causes", "window", "inspect"),
     "report": ("", "page", "terminal"),
     "experiment": ("", "validate", "scenario", "rehearse"),
 }
@@ -43,24 +43,22 @@ PURE = (
     "documents/", "conf/", "decide/", "audit/", "measure/proof/", "change/plan/",
     "change/generate/", "observe/causes/", "report/",
 )  # fmt: skip
-NOT_PURE = ("decide/workload/", "report/terminal/")
+NOT_PURE = ("report/terminal/",)
 PURE_FILES = (
-    "host/parse_*.py", "observe/parse_*.py", "decide/workload/model_*.py", "nginx/standing.py",
-    "change/apply/model_*.py", "change/apply/parse_*.py",
+    "host/parse_*.py", "observe/parse_*.py", "change/apply/model_*.py",
+    "change/apply/parse_*.py",
 )  # fmt: skip
 EDGES = {
-    "nginx/reload": {"asking", "generation", "host_refusals", "logs", "process", "workers"},
+    "nginx/reload": {"generation", "host_refusals", "logs", "workers"},
     "observe/window": {"moment", "observation", "watch", "watched"},
-    "measure/load": {"asked_paths", "listening", "probe", "process", "target"},
-    "observe/inspect": {"disk_files", "disks", "live_facts"},
+    "measure/load": {"probe", "target"},
+    "observe/inspect": {"disks", "inspection", "live_facts"},
     "experiment": {
-        "arm_server", "block", "first_answers", "held_clients", "held_kinds",
-        "inside", "labs", "memory_watch", "one_request", "page_cache", "rehearsing", "runs",
-        "scratch_server", "sequential", "session", "shown_files", "site_files", "survey", "taking",
-        "ticking", "trial",
+        "block", "held_clients", "inside", "rehearsing", "runs", "scratch_server", "session",
+        "survey", "trial",
     },
-    "experiment/validate": {"replay_data", "stage", "validation"},
-    "experiment/scenario": {"files", "rows"},
+    "experiment/validate": {"replay", "stage", "validation"},
+    "experiment/scenario": {"files"},
     "experiment/rehearse": set(),
 }  # fmt: skip
 """The files of a part that read, write, wait or draw; every other one of it does none of these."""
@@ -175,8 +173,8 @@ SUBPROCESS_NAMES = {
 }  # fmt: skip
 OS_NAMES = {"system", "popen", "posix_spawn", "posix_spawnp", "startfile"}
 CHECKED_BEFORE = {
-    "nginx/lab/keeper.py", "nginx/lab/modelled.py", "nginx/lab/stubs.py", "nginx/lab/topology.py",
-    "nginx/lab/walls.py", "observe/learn/logs.py", "measure/load/process.py", "nginx/instance.py",
+    "nginx/lab/keeper.py", "nginx/lab/building.py", "nginx/lab/stubs.py", "nginx/lab/walls.py",
+    "observe/access_logs.py", "measure/load/probe.py", "nginx/instance.py",
     "host/program.py", "sandbox/launch.py", "change/apply/guardian.py",
 }  # fmt: skip
 """Start parts of this installation, or what was looked at before the sandbox was entered."""
@@ -265,7 +263,7 @@ BREACHES = {
         "decide/a.py": "import os.path",
         "measure/proof/deep/a.py": "print(1)",
         "host/parse_a.py": "import random",
-        "decide/workload/model_a.py": "from time import sleep",
+        "decide/workload/a.py": "from time import sleep",
         "observe/window/a.py": "FILE.read_text()",
         "experiment/rehearse/a.py": "open(1)",
     },

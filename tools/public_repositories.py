@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from nginx_tune.conf.dump import is_dump
+from nginx_tune.conf.dumps import is_dump
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.findings import Finding
 from nginx_tune.host.live import LiveHost

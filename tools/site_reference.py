@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from nginx_tune.cli.examples import EXAMPLES
+from nginx_tune.cli.help import EXAMPLES
 from nginx_tune.cli.main import GROUPS, cli
 from nginx_tune.experiment.scenario.files import list_scenarios
-from nginx_tune.report.cause_pages import cause_pages, render_cause_markdown
-from nginx_tune.report.decision_page import decision_titles, render_decision_markdown
-from nginx_tune.report.metric_page import render_metric_markdown
-from nginx_tune.report.metric_pages import metric_pages
-from nginx_tune.report.scenario_page import render_scenario_markdown
+from nginx_tune.report.decisions import decision_titles, render_decision_markdown
+from nginx_tune.report.explained import (
+    cause_pages,
+    metric_pages,
+    render_cause_markdown,
+    render_metric_markdown,
+)
+from nginx_tune.report.scenario import render_scenario_markdown
 
 PROGRAM = "nginx-tune"
 

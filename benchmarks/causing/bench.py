@@ -17,8 +17,7 @@ from pathlib import Path
 
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.lab.cgroups import LabCgroups
-from nginx_tune.nginx.lab.disks import device_number, evict, run_tool
-from nginx_tune.nginx.lab.loops import Loop
+from nginx_tune.nginx.lab.disks import Loop, device_number, evict, run_tool
 
 HERE = Path(__file__).parent
 MIB = 1 << 20

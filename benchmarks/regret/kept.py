@@ -172,7 +172,10 @@ def score(cell: KeptCell, arm: str = "recommended") -> scoring.CellScore | None:
     """
     if min(len(cell.rounds.get(one, ())) for one in ("stock", arm)) < scoring.FEWEST_ROUNDS:
         return None
-    return scoring.score_cell(cell.name, cell.rounds, cell.better, recommended=arm)
+    times = find_metric(cell.metric).unit == "seconds"
+    return scoring.score_cell(
+        cell.name, cell.rounds, cell.better, recommended=arm, of_answers=times
+    )
 
 
 def summary(cells: Sequence[KeptCell]) -> str:

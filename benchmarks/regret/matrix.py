@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from nginx_tune.change.generate.settings import merge
+from nginx_tune.change.generate.writing import merge
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
 

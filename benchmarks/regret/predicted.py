@@ -13,7 +13,7 @@ from nginx_tune.documents.lab import LabData
 from nginx_tune.documents.measured_server import ServerSecond
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
-from nginx_tune.measure.proof.predictions import too_few_answers
+from nginx_tune.measure.proof.gates import too_few_answers
 
 HIT_RATIO = "page_cache.hit_ratio"
 BLOCKED_RATIO = "server.loop_blocked_ratio without pools"

@@ -26,10 +26,9 @@ from nginx_tune.decide import decide
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import PredictionResult, Scenario, ScenarioRun
-from nginx_tune.experiment.scenario.run import asked_site
-from nginx_tune.experiment.scenario.workload import plan_workload
+from nginx_tune.experiment.scenario.workload import asked_site, plan_workload
 from nginx_tune.experiment.session import place_site
-from nginx_tune.nginx.lab.environment import LOOPBACK, Placement
+from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 
 
 class Remade(NamedTuple):

@@ -23,7 +23,7 @@ import matrix
 import scoring
 import table
 
-from nginx_tune.change.generate.arms import write_arm
+from nginx_tune.change.generate.nginx_conf import write_arm
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.errors import NginxTuneError

@@ -16,6 +16,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS
 from nginx_tune.measure.proof.statistics import (
     ALPHA,
     Interval,
@@ -29,6 +30,9 @@ FEWEST_ROUNDS = 4
 """Two in each half."""
 TOLERATED = 0.10
 """Regret that does not count, as a share."""
+FLOOR_SECONDS = BUSY_HOST_SECONDS
+"""Regret that does not count, of an answer's time: what the product takes for noise of a busy host
+(mean of any answer whose loop never blocks)."""
 _FLIPS = 400
 Better = Literal["higher", "lower"]
 Rounds = Mapping[str, Sequence[float]]
@@ -48,6 +52,9 @@ class CellScore(NamedTuple):
     low: float
     high: float
     level: float
+    missed_seconds: float
+    """What the best would answer sooner, in the middle of the rounds; infinite where the metric is
+    no time of an answer, so that no floor holds for it."""
     p_beyond: float
     """Of "the regret is no more than tolerated", against more."""
     against_stock: float
@@ -74,8 +81,9 @@ def score_cell(
     recommended: str = "recommended",
     stock: str = "stock",
     again: str = "stock-again",
+    of_answers: bool = False,
 ) -> CellScore:
-    """The regret of one cell.
+    """The regret of one cell; ``of_answers``: values are times of answers, in seconds.
 
     Errors: ValueError for fewer than four rounds, rounds of different lengths or values that
             are not above zero.
@@ -94,12 +102,23 @@ def score_cell(
         low=math.expm1(-interval.high),
         high=math.expm1(-interval.low),
         level=interval.level,
+        missed_seconds=_missed(rounds, best, recommended) if of_answers else math.inf,
         p_beyond=p_two_sided / 2 if math.fsum(beyond) < 0 else 1 - p_two_sided / 2,
         against_stock=over_stock,
         stock_low=stock_low,
         stock_high=stock_high,
         noise_floor=_noise(gains, stock, again),
     )
+
+
+def is_within(score: CellScore) -> bool:
+    """True if the regret is no more than is tolerated: the larger of the share and the floor."""
+    return score.regret <= TOLERATED or score.missed_seconds <= FLOOR_SECONDS
+
+
+def _missed(rounds: Rounds, best: Mapping[int, str], recommended: str) -> float:
+    own = rounds[recommended]
+    return hodges_lehmann([own[n] - rounds[best[1 - n % 2]][n] for n in range(len(own))])
 
 
 def chance_beyond(

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from nginx_tune.audit.context import Context, Version, parse_version
+from nginx_tune.audit.context import Context, parse_version
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.known_directives import read_table
+from nginx_tune.conf.known_directives import Version, read_table
 
 _CAPTURE = re.compile(r"\$\{?[1-9]")
 _NUMBERED = re.compile(r"\$[0-9]")
@@ -135,8 +135,6 @@ def _capture_in_proxied(context: Context) -> Iterator[Directive]:
             is_sent = line.name.partition("_")[0] in _SENT
             if is_sent and any(_CAPTURE.search(arg) for arg in line.args):
                 yield line
-                if any(_CAPTURE.search(arg) for arg in line.args):
-                    yield line
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:

@@ -1,31 +1,80 @@
-"""What a check is given: the configuration, the facts, and what both say together."""
+"""The context of a check: a configuration, the facts of its host, and what both say together.
+
+The decisions for the same host are part of it: a rule sees a configuration and plain facts, a
+decision weighs them. Data several times the page cache may be read on the loop where the disk
+answers at once. A rule whose advice a decision refuses is silent, and a rule whose advice a
+decision only proposes says so.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cached_property
+from typing import Literal, NamedTuple
 
-from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
-from nginx_tune.audit.decided import Decide, Decided
-from nginx_tune.audit.directives import Kind, kinds_of
-from nginx_tune.audit.rule import MissingFacts, Profile
-from nginx_tune.conf.caches import Cache, Caching, caches, caching
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.storage import Cold, Total, cold_and_blocking, total_served
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import ListenAddress, listeners
-from nginx_tune.conf.location_words import path_of
-from nginx_tune.conf.scopes import Scope, http_blocks, scopes
-from nginx_tune.conf.served import Served, served_paths
-from nginx_tune.conf.thread_pools import aio_lines
-from nginx_tune.conf.tls import TlsListener, tls_listeners
+from nginx_tune.conf.known_directives import Version
+from nginx_tune.conf.listeners import ListenAddress, TlsListener, listeners, tls_listeners
+from nginx_tune.conf.locations import path_of
+from nginx_tune.conf.scopes import Scope, http_blocks, placed, scopes
+from nginx_tune.conf.served import Cache, Caching, Served, caches, caching, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, passes, upstreams
+from nginx_tune.conf.values import is_cut, is_template_line
 from nginx_tune.conf.variables import Variables
 from nginx_tune.conf.virtual_servers import default_servers
+from nginx_tune.conf.workers import aio_lines
+from nginx_tune.documents.decisions import Decision, DecisionId, Decisions, DecisionVerdict
 from nginx_tune.documents.facts import Facts
 
-Version = tuple[int, ...]
+AuditProfile = Literal["default", "strict", "cis"]
+
+OFF: frozenset[DecisionVerdict] = frozenset({"disable", "not_applicable", "keep"})
+"""Verdicts that leave something off, or as nginx has it."""
+ON: frozenset[DecisionVerdict] = frozenset({"enable", "set"})
+REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
+    "io-no-pool-cold-dataset": ("thread-pools", OFF),
+    "io-pool-cached-dataset": ("thread-pools", ON),
+    "io-pool-single-many-disks": ("per-disk-pools", OFF),
+    "io-open-blocking": ("open-file-cache", OFF),
+    "io-aio-write-missing": ("aio-write", OFF),
+    "io-tls-small-output-buffers": ("output-buffers", OFF),
+    "io-read-ahead-random": ("read-ahead", OFF),
+    "ls-reuseport-blocking": ("reuseport", ON),
+    "ls-reuseport-candidate": ("reuseport", OFF),
+}
+"""By rule: the decision on the same question, and the verdicts with which its advice is refused."""
+
+DecisionsOnce = Callable[[], Decisions]
+"""Makes the decisions, when a rule first asks: most configurations give no such finding."""
+
+CONTEXT_NAMES = {
+    "main": "the main context",
+    "server-if": "an if in server",
+    "location-if": "an if in location",
+    "mail-server": "a server of mail",
+    "stream-server": "a server of stream",
+    "stream-upstream": "an upstream of stream",
+}
 
 _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
+
+
+class DirectiveKind(NamedTuple):
+    """A kind of directive, as far as the tables of known directives tell them apart."""
+
+    name: str
+    context: str
+    arguments: int
+    is_block: bool
+
+    @property
+    def where(self) -> str:
+        """The context in words."""
+        return CONTEXT_NAMES.get(self.context, self.context)
 
 
 class Context:
@@ -35,8 +84,8 @@ class Context:
         self,
         tree: ConfTree,
         facts: Facts | None,
-        profile: Profile = "default",
-        decide: Decide | None = None,
+        profile: AuditProfile = "default",
+        decide: DecisionsOnce | None = None,
     ) -> None:
         self.tree = tree
         self.decided = Decided(decide)
@@ -60,7 +109,7 @@ class Context:
 
     @cached_property
     def is_linux(self) -> bool | None:
-        """Whether the host is Linux; null when not known."""
+        """True on Linux; null when the system is not known."""
         system = self.facts.kernel.system
         return None if system is None else system == "Linux"
 
@@ -78,7 +127,7 @@ class Context:
         return found
 
     @cached_property
-    def kinds(self) -> dict[Kind, list[Directive]]:
+    def kinds(self) -> dict[DirectiveKind, list[Directive]]:
         """Every directive of a main configuration by name, context and number of arguments."""
         return kinds_of(self.tree)
 
@@ -113,7 +162,7 @@ class Context:
 
     @cached_property
     def is_until_certified(self) -> bool:
-        """Whether this stands only until there is a certificate.
+        """True of a configuration that stands only until there is a certificate.
 
         Challenges are answered and nothing listens for TLS, in no server that another file brings.
         """
@@ -180,7 +229,7 @@ class Context:
 
     @cached_property
     def total(self) -> Total:
-        """How much nginx serves from disk."""
+        """All the files that nginx serves from disk."""
         return total_served(self.served, self.facts)
 
     @cached_property
@@ -201,3 +250,47 @@ def parse_version(text: str) -> Version | None:
     """``1.22.1`` as numbers; null for what is no version."""
     match = _VERSION.match(text)
     return None if match is None else tuple(map(int, match[0].split(".")))
+
+
+def kinds_of(tree: ConfTree) -> dict[DirectiveKind, list[Directive]]:
+    """The directives of a tree by their kind, in the order met, without what a template cut up."""
+    found: dict[tuple[str, str, int, bool], list[Directive]] = {}
+    for one, where in placed(tree):
+        if is_cut((one.name, *one.args)) or is_template_line(one.name):
+            continue
+        key = (one.name, where, len(one.args), one.block is not None)
+        found.setdefault(key, []).append(one)
+    return {DirectiveKind(*key): directives for key, directives in found.items()}
+
+
+class Decided:
+    """The decisions, once somebody asks for them."""
+
+    def __init__(self, decide: DecisionsOnce | None) -> None:
+        self._decide = decide
+        self._found: dict[DecisionId, Decision] | None = None
+
+    def on(self, name: DecisionId) -> Decision | None:
+        """The decision of that name; None where nothing was decided."""
+        if self._decide is None:
+            return None
+        if self._found is None:
+            self._found = {one.id: one for one in self._decide().decisions}
+        return self._found.get(name)
+
+    def judged(self, rule: str, hit: Hit) -> Hit | None:
+        """The hit as the decisions leave it; None where they refuse its advice."""
+        if rule not in REFUSED:
+            return hit
+        name, against = REFUSED[rule]
+        decision = self.on(name)
+        if decision is None:
+            return hit
+        if decision.verdict in against:
+            return None
+        if decision.verdict == "not_enough_evidence":
+            command = decision.next_command or "nginx-tune recommend"
+            return hit._replace(
+                severity="info", fix=f"{decision.summary} What settles it: {command}"
+            )
+        return hit

@@ -1,29 +1,41 @@
-"""Runs the rules over a configuration; pure."""
+"""The audit: every rule asked of a configuration, and its answers written down as findings.
+
+A finding that stands on something being absent says nothing where that may stand in a file that
+was not read (``Absence``). What counts is the level: a line of an inner level holds for the
+finding's place only when it stands in a block around it, or in the block that the finding is about.
+
+A rule that lacks facts is listed with the command that gets them (``commands_for``).
+"""
 
 from __future__ import annotations
 
+import posixpath
+import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.audit.absence import Absence
-from nginx_tune.audit.baseline import relative_to_main, suppressed_finding
-from nginx_tune.audit.context import Context, parse_version
-from nginx_tune.audit.decided import Decide
-from nginx_tune.audit.declared import DEFAULT_MARK
-from nginx_tune.audit.needs import WHOLE_TREE, commands_for
-from nginx_tune.audit.notices import NOTICES, notices_of
+from nginx_tune.audit.context import AuditProfile, Context, DecisionsOnce, parse_version
+from nginx_tune.audit.hit import DEFAULT_MARK, WHOLE_TREE, Hit, MissingFacts
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Hit, MissingFacts, Profile, Rule
-from nginx_tune.audit.selection import severity_in
-from nginx_tune.audit.suppression import read_suppressions, silencing
+from nginx_tune.audit.rule import Rule, severity_in
+from nginx_tune.audit.storage import outermost
+from nginx_tune.audit.suppression import (
+    NOTICES,
+    notices_of,
+    read_suppressions,
+    relative_to_main,
+    silencing,
+    suppressed_finding,
+)
 from nginx_tune.audit.upgrade import CHANGED, changes
-from nginx_tune.conf.directive import Directive, as_utf8
+from nginx_tune.conf.directive import Block, Directive, as_utf8
 from nginx_tune.conf.edits import Edit, EditSet
-from nginx_tune.conf.quoted import TreeSecrets
+from nginx_tune.conf.secrets import TreeSecrets
 from nginx_tune.conf.tree import COMMAND_LINE, ConfTree
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
@@ -43,7 +55,7 @@ _KNOWN_RULES = frozenset(rule.id for rule in (*ALL, *NOTICES, CHANGED))
 
 
 class _Outcome(NamedTuple):
-    """What the rules said before it is written down."""
+    """The answers of the rules before they are written down."""
 
     hits: list[tuple[Rule, Hit]]
     needs: dict[str, tuple[str, ...]]
@@ -56,12 +68,12 @@ def audit(
     facts: Facts | None,
     rules: Iterable[Rule] = ALL,
     *,
-    profile: Profile = "default",
+    profile: AuditProfile = "default",
     today: str | None = None,
     upgrade_from: str | None = None,
-    decide: Decide | None = None,
+    decide: DecisionsOnce | None = None,
 ) -> Findings:
-    """What the rules say about a configuration, the worst first.
+    """The findings of the rules in a configuration, the worst first.
 
     Without facts the rules say what the text alone shows, and list what else they need.
     ``upgrade_from`` is the version before an upgrade to that of the facts: what moves by itself is
@@ -103,7 +115,7 @@ def audit(
 
 
 def reaches(findings: Findings, threshold: Severity) -> bool:
-    """Whether a finding is at least as bad as the threshold."""
+    """True when a finding is at least as bad as the threshold."""
     worst = SEVERITIES.index(threshold)
     return any(SEVERITIES.index(one.severity) <= worst for one in findings.findings)
 
@@ -135,21 +147,21 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
 
 
 def _moved(context: Context, upgrade_from: str | None) -> Iterator[tuple[Rule, Hit]]:
-    """What an upgrade changes by itself."""
+    """The defaults that an upgrade moves."""
     since = None if upgrade_from is None else parse_version(upgrade_from)
     if since is not None and context.version is not None and context.tree.is_whole:
         yield from ((CHANGED, hit) for hit in changes(context, since, context.version))
 
 
 def _stands_on_absence(rule: Rule, hit: Hit) -> bool:
-    """Whether a line that is not seen would make the finding untrue."""
+    """True of a finding that a line which is not seen would make untrue."""
     return rule.by_absence or any(
         isinstance(one.value, str) and one.value.endswith(DEFAULT_MARK) for one in hit.evidence
     )
 
 
 def _in_window(rule: Rule, context: Context) -> bool:
-    """Whether the rule holds for this nginx; an unknown version is left to the check."""
+    """True where the rule holds for this nginx; an unknown version is left to the check."""
     version = context.version
     if version is None:
         return True
@@ -269,3 +281,122 @@ def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:
     """
     parts = (rule.id, relative_to_main(hit.place.file, main), str(hit.place))
     return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+_Chain = tuple[Directive, ...]
+
+
+class Absence:
+    """The levels of a tree into which something was included that was not read."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._is_part = tree.is_part
+        self._lost = frozenset(tree.lost)
+        self._levels: list[_Chain] = []
+        self._places: dict[Directive, list[_Chain]] = {}
+        if self._lost or self._is_part:
+            self._walk(tree.main, ())
+
+    def _walk(self, block: Block, chain: _Chain) -> None:
+        for directive in block.directives:
+            if directive in self._lost:
+                self._levels.append(chain)
+            if directive.included is not None:
+                for file in directive.included:
+                    self._walk(file, chain)
+                continue
+            self._places.setdefault(directive, []).append(chain)
+            if directive.block is not None:
+                self._walk(directive.block, (*chain, directive))
+
+    def is_doubtful(self, place: Directive, within: frozenset[str] = frozenset()) -> bool:
+        """True where lines that were not read may hold at a place or in its block.
+
+        ``within`` names the blocks outside of which no line matters; without it the blocks around
+        a part of a configuration matter, and those are never read.
+        """
+        if not self._lost and not self._is_part:
+            return False
+        chains = self._places.get(place)
+        if chains is None:
+            return True
+        return any(self._is_open(place, chain, within) for chain in chains)
+
+    def _is_open(self, place: Directive, chain: _Chain, within: frozenset[str]) -> bool:
+        whole = (*chain, place)
+        depths = [depth for depth, block in enumerate(whole, 1) if block.name in within]
+        if not depths and self._is_part:
+            return True
+        base = whole[: depths[-1]] if depths else ()
+        return any(
+            level[: len(base)] == base and (place in level or _holds_for(level, chain))
+            for level in self._levels
+        )
+
+
+def _holds_for(level: _Chain, chain: _Chain) -> bool:
+    """True where a line of a level holds inside a chain of blocks; main's hold in no other."""
+    return chain[: len(level)] == level if level else not chain
+
+
+_NO_LOG_FILE = (
+    "send the main context's error_log to a file, or search what collects it for 'queue overflow'"
+)
+
+_NOT_WHOLE = "audit the main file (nginx.conf) with every file that it includes in order: nginx -t"
+
+MOST_DATASETS = 8
+
+_PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
+
+
+def commands_for(
+    needs: Mapping[str, tuple[str, ...]], conf: str
+) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Each rule with its facts and a command line that gets them.
+
+    What ``inspect`` can get is asked for in one command for all rules. Paths are quoted for a
+    shell.
+    """
+    inspected = {fact for facts in needs.values() for fact in facts if _is_inspected(fact)}
+    inspect = _inspect(inspected, conf)
+    for rule, facts in needs.items():
+        if WHOLE_TREE in facts:
+            yield rule, facts, _NOT_WHOLE
+        elif all(map(_is_inspected, facts)):
+            yield rule, facts, inspect
+        elif "error_logs" in facts:
+            yield rule, facts, _NO_LOG_FILE
+        else:
+            yield (
+                rule,
+                facts,
+                (
+                    f"nginx-tune audit {shlex.quote(conf)} --facts live "
+                    "(on its host, as a user who may read the error log)"
+                ),
+            )
+
+
+def _is_inspected(fact: str) -> bool:
+    return fact != WHOLE_TREE and not fact.startswith("error_logs")
+
+
+def _few(paths: set[str]) -> list[str]:
+    """The paths, or directories around them when they are too many for one command."""
+    found = outermost(paths)
+    while len(found) > MOST_DATASETS:
+        wider = outermost({posixpath.dirname(path) for path in found})
+        if "/" in wider or "" in wider:
+            return found
+        found = wider
+    return found
+
+
+def _inspect(facts: Iterable[str], conf: str) -> str:
+    paths = _few({match[1] for fact in facts if (match := _PATH.match(fact))})
+    datasets = "".join(f" --dataset {shlex.quote(path)}" for path in paths)
+    return (
+        f"nginx-tune inspect{datasets} -f json -o facts.json && "
+        f"nginx-tune audit {shlex.quote(conf)} --facts facts.json"
+    )

@@ -17,9 +17,8 @@ from nginx_tune.documents.findings import Finding, Findings
 Audit = Callable[[dict[str, bytes]], Findings]
 """Audits the tree with some files replaced, by their names in the tree."""
 
-
 Accepts = Callable[[dict[str, bytes]], bool]
-"""Whether nginx accepts the tree with some files replaced."""
+"""Asks nginx, or another judge, to accept the tree with some files replaced."""
 
 
 class Change(NamedTuple):
@@ -66,7 +65,7 @@ def standing_fixes(
 
 
 class _Trial(NamedTuple):
-    """What fixes are held against."""
+    """The trial that fixes have to stand."""
 
     tree: ConfTree
     before: Findings
@@ -74,7 +73,7 @@ class _Trial(NamedTuple):
     accepts: Accepts | None
 
     def stands(self, fixed: list[Finding]) -> bool:
-        """Whether the fixes together cure what they are for and do nothing else."""
+        """True when the fixes together cure what they are for and do nothing else."""
         if not fixed:
             return True
         files = {change.file: change.new for change in changes_of(self.tree, fixed)}

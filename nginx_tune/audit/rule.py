@@ -1,44 +1,38 @@
-"""What a rule is.
+"""A rule: its parts, the choice among rules by name and profile, and the hosts of its examples.
 
-A rule is one small file under ``rules/`` with a ``RULE``: what it is called, why it matters,
-what to do, where the claim comes from, an example that fires and one that is silent, and a
-check. A check is pure. It yields a Hit for each fault and a MissingFacts for what it would need to
-know: it never guesses.
+A rule is one small file under ``rules/`` with a ``RULE``: its name, why it matters, what to do,
+where the claim comes from, an example that fires and one that is silent, and a check. A check is
+pure. It yields a Hit for each fault and a MissingFacts for what it would need to know: it never
+guesses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple
 
-from nginx_tune.conf.directive import Directive
+from nginx_tune.audit.context import AuditProfile, Context
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.conf.edits import Edit
-from nginx_tune.documents.decisions import Evidence
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import (
+    Cpu,
+    Dataset,
+    Disk,
+    DiskClass,
+    Facts,
+    Kernel,
+    Limits,
+    Memory,
+    Nginx,
+    PathStorage,
+    Residency,
+    Sizes,
+    Storage,
+)
 from nginx_tune.documents.findings import Severity
-
-if TYPE_CHECKING:
-    from nginx_tune.audit.context import Context
-
-
-class Hit(NamedTuple):
-    """A fault at a line."""
-
-    place: Directive
-    message: str
-    evidence: list[Evidence]
-    fix: str = ""
-    """When the rule's own fix has to be put more closely."""
-    severity: Severity | None = None
-    """When the case at hand is milder than the rule."""
-
-
-class MissingFacts(NamedTuple):
-    """Facts without which the rule cannot say anything about some place."""
-
-    facts: tuple[str, ...]
-    """As paths into the facts document, such as ``memory.page_cache_limit_bytes``."""
+from nginx_tune.errors import UsageError, name_meant
 
 
 class Example(NamedTuple):
@@ -48,10 +42,9 @@ class Example(NamedTuple):
     facts: Facts | None = None
 
 
-Check = Callable[["Context"], Iterator[Hit | MissingFacts]]
-Fixes = Callable[["Context", Hit], Iterable[Edit]]
-Profile = Literal["default", "strict", "cis"]
-EVERY_PROFILE: frozenset[Profile] = frozenset({"default", "strict", "cis"})
+RuleCheck = Callable[[Context], Iterator[Hit | MissingFacts]]
+Fixes = Callable[[Context, Hit], Iterable[Edit]]
+EVERY_PROFILE: frozenset[AuditProfile] = frozenset({"default", "strict", "cis"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +61,15 @@ class Rule:
     """``proven``: a test shows the claimed effect on a real nginx."""
     bad: Example
     good: Example
-    check: Check
+    check: RuleCheck
     since: str = ""
     """First nginx version it holds for."""
     until: str = ""
     """First nginx version it no longer holds for."""
     whole_tree: bool = False
-    """Whether it stands on something being absent, so that every file must have been parsed."""
+    """True if it stands on something being absent, so that every file must have been parsed."""
     by_absence: bool = False
-    """Whether it stands on something being absent around the finding's place, where its evidence
+    """True if it stands on something being absent around the finding's place, where its evidence
     does not show that by a default."""
     within: frozenset[str] = frozenset()
     """The blocks outside of which no line changes the finding: where one of them stands around the
@@ -90,7 +83,124 @@ class Rule:
     """For the page: what a real nginx did, above all where it differs from what is said."""
     proven_on: tuple[str, ...] = ()
     """The nginx versions on which the proof was seen, oldest first."""
-    profiles: frozenset[Profile] = EVERY_PROFILE
-    """Where it is asked for without being named; a check finds the profile in its context."""
+    profiles: frozenset[AuditProfile] = EVERY_PROFILE
+    """The profiles that have it without naming it; a check finds the profile in its context."""
     conflict: str = ""
-    """Where security guides ask for the opposite: who, for what and why, for profile ``cis``."""
+    """Security guides that ask for the opposite: who, for what and why, for profile ``cis``."""
+
+
+def select_rules(
+    rules: Sequence[Rule],
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    profile: AuditProfile = "default",
+) -> list[Rule]:
+    """The rules of a profile, or those selected by name, without the ignored ones.
+
+    Names are ids, groups (``io``) and patterns (``*-seen``); several may be joined by commas.
+    Errors: UsageError for a name that no rule has.
+    """
+    chosen = _matching(rules, select, "--select")
+    if chosen is None:
+        chosen = [rule for rule in rules if profile in rule.profiles]
+    unwanted = _matching(rules, ignore, "--ignore") or []
+    return [rule for rule in chosen if rule not in unwanted]
+
+
+def severity_in(profile: AuditProfile, severity: Severity) -> Severity:
+    """A rule's severity in a profile: ``strict`` takes advice for a warning."""
+    return "warning" if profile == "strict" and severity == "advice" else severity
+
+
+def _matching(rules: Sequence[Rule], names: Iterable[str], option: str) -> list[Rule] | None:
+    words = [word.strip() for name in names for word in name.split(",") if word.strip()]
+    if not words:
+        return None
+    for word in words:
+        if not any(_is_named(rule, word) for rule in rules):
+            near = name_meant(word, [rule.id for rule in rules])
+            raise UsageError(
+                f"{option}: no rule or group is called '{word}'",
+                hint=near or "nginx-tune explain --list",
+            )
+    return [rule for rule in rules if any(_is_named(rule, word) for word in words)]
+
+
+def _is_named(rule: Rule, word: str) -> bool:
+    return rule.id == word or rule.id.partition("-")[0] == word or fnmatchcase(rule.id, word)
+
+
+GIB = 1 << 30
+
+
+def linux(
+    *,
+    cache_gib: int = 40,
+    cpus: int = 8,
+    version: str = "1.22.1",
+    flags: tuple[str, ...] = ("--with-threads",),
+    datasets: dict[str, tuple[int, float]] | None = None,
+    disks: dict[str, tuple[str, DiskClass]] | None = None,
+    effective_cpus: float | None = None,
+    memory_limit_mib: int | None = None,
+    nofile: tuple[int, int] = (1024, 524_288),
+    can_raise: bool = True,
+    sysctls: dict[str, str] | None = None,
+    features: dict[str, bool | None] | None = None,
+    mean_file_bytes: int = 1 << 20,
+) -> Facts:
+    """A Linux host.
+
+    ``datasets`` gives GiB and resident share by path, ``disks`` a disk's name and class by path,
+    ``effective_cpus`` those that a quota leaves, ``nofile`` the soft and the hard limit.
+    """
+    return Facts(
+        kernel=Kernel(
+            system="Linux",
+            release="6.1.0",
+            features={"epollexclusive": True, "tls": False, **(features or {})},
+            sysctls={
+                "net.core.somaxconn": "4096",
+                "net.ipv4.tcp_migrate_req": "1",
+                **(sysctls or {}),
+            },
+        ),
+        cpu=Cpu(
+            online=cpus,
+            cpuset=cpus,
+            effective=float(cpus) if effective_cpus is None else effective_cpus,
+        ),
+        memory=Memory(
+            total_bytes=(cache_gib + 8) * GIB,
+            cgroup_limit_bytes=None if memory_limit_mib is None else memory_limit_mib << 20,
+            page_cache_limit_bytes=cache_gib * GIB,
+        ),
+        limits=Limits(
+            nofile_soft=nofile[0], nofile_hard=nofile[1], nr_open=1 << 20, can_raise=can_raise
+        ),
+        nginx=Nginx(product="nginx", version=version, nginx_version=version, flags=list(flags)),
+        storage=Storage(
+            paths=[
+                PathStorage(path=path, filesystem="ext4", leaf_disks=[name])
+                for path, (name, _) in (disks or {}).items()
+            ],
+            disks=[Disk(name=name, class_=kind) for name, kind in (disks or {}).values()],
+        ),
+        datasets=[
+            Dataset(
+                path=path,
+                files=max(1, size * GIB // mean_file_bytes),
+                bytes=size * GIB,
+                sizes=Sizes(
+                    mean_bytes=mean_file_bytes,
+                    p50_bytes=mean_file_bytes,
+                    p90_bytes=mean_file_bytes,
+                    p99_bytes=mean_file_bytes,
+                    max_bytes=mean_file_bytes,
+                ),
+                residency=Residency(ratio=ratio, method="cachestat", trusted=True),
+            )
+            for path, (size, ratio) in (datasets or {}).items()
+        ],
+    )

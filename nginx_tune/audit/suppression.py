@@ -1,23 +1,41 @@
-"""Comments that silence a rule at one place, and what is wrong with such comments; pure.
+"""Findings that are silenced, by a comment beside them or because a baseline knows them.
 
     # nginx-tune: ignore[rule-id, other-id] why this is right here until=2027-01-31
 
 Behind a directive it is for that directive, on lines of its own for the directive that follows,
 and for a block for all in it. ``ignore-file[…]`` is for the whole file. A comment without a
 reason, and one whose day has passed, silences nothing. Which day it is comes from outside.
+
+What is wrong with such comments are findings too, of rules so that each has a page. The engine
+asks for them: whether a comment was needed is known when all rules have run.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from nginx_tune.audit.rule import Hit
+from msgspec.structs import replace
+
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive, Source
-from nginx_tune.conf.lexer import read_tokens
+from nginx_tune.conf.parser import read_tokens
 from nginx_tune.conf.tree import ConfTree, ParsedFile
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.findings import (
+    Baseline,
+    Finding,
+    Findings,
+    KnownFault,
+    Suppressed,
+    SuppressedBy,
+)
 
 MARK = "nginx-tune:"
 _COMMENT = re.compile(r"#[ \t]*nginx-tune:[ \t]*([^\n]*)")
@@ -41,15 +59,15 @@ class Suppression:
     used: bool = False
 
     def is_expired(self, today: str | None) -> bool:
-        """Whether its day has passed; not where the day is not known."""
+        """True when its day has passed; false where today is not known."""
         return self.until is not None and today is not None and today > self.until
 
     def is_in_force(self, today: str | None) -> bool:
-        """Whether it silences anything at all."""
+        """True when it silences anything at all."""
         return bool(self.rules and self.reason) and not self.is_expired(today)
 
     def covers(self, rule: str, hit: Hit) -> bool:
-        """Whether it is about a hit of a rule."""
+        """True when it is about a hit of a rule."""
         return (
             rule in self.rules
             and hit.place.source.file == self.comment.file
@@ -71,7 +89,7 @@ def _of_file(file: ParsedFile) -> Iterator[Suppression]:
 
 
 def _gaps(text: str) -> Iterator[tuple[int, int]]:
-    """Where comments stand: between the words and marks."""
+    """The places of comments: between the words and marks."""
     at = 0
     for _, _, _, start, end in read_tokens(text):
         yield at, start
@@ -121,7 +139,7 @@ def _covered(
 
 
 def _closes_before(text: str, start: int, end: int) -> bool:
-    """Whether the block ends before the next directive."""
+    """True when the block ends before the next directive."""
     return any(not line.lstrip().startswith("#") and "}" in line
                for line in text[start:end].split("\n"))  # fmt: skip
 
@@ -137,3 +155,173 @@ def silencing(
             if found is None and one.is_in_force(today):
                 found = one
     return found
+
+
+def _check(_: object) -> Iterator[Hit | MissingFacts]:
+    return iter(())
+
+
+def _conf(comment: str, pool: str = "") -> Example:
+    return Example(
+        f"{pool}\nevents {{}}\nhttp {{ server {{ location / {{\n"
+        f"    root /w;\n    {comment}\n    aio threads=p;\n}} }} }}\n"
+    )
+
+
+_SOURCE = ("nginx-tune: suppression comments",)
+_GOOD = _conf("# nginx-tune: ignore[io-pool-literal-unknown] a test of the start-up failure")
+
+MALFORMED = Rule(
+    id="su-malformed",
+    severity="warning",
+    title="a suppression comment that cannot be read",
+    why="It silences nothing: it is not of the form ignore[RULE] REASON, names a rule that does "
+    "not exist, or has a day that is none.",
+    fix="# nginx-tune: ignore[RULE-ID] REASON, at wish with until=YYYY-MM-DD",
+    sources=_SOURCE,
+    proof="source-only",
+    bad=_conf("# nginx-tune: ignore[io-pool-litral-unknown] on purpose"),
+    good=_GOOD,
+    check=_check,
+)
+NO_REASON = Rule(
+    id="su-no-reason",
+    severity="warning",
+    title="a suppression comment without a reason",
+    why="It silences nothing: who reads it later could not tell whether it still holds.",
+    fix="Say behind the bracket why the finding does not matter here.",
+    sources=_SOURCE,
+    proof="source-only",
+    bad=_conf("# nginx-tune: ignore[io-pool-literal-unknown]"),
+    good=_GOOD,
+    check=_check,
+)
+EXPIRED = Rule(
+    id="su-expired",
+    severity="warning",
+    title="a suppression comment whose day has passed",
+    why="It silences nothing any more: the finding was to be looked at again by that day.",
+    fix="Cure the finding and take the comment out, or give it a later day and a reason.",
+    sources=_SOURCE,
+    proof="source-only",
+    bad=_conf(
+        "# nginx-tune: ignore[io-pool-literal-unknown] until the disks come until=2020-01-31"
+    ),
+    good=_conf(
+        "# nginx-tune: ignore[io-pool-literal-unknown] until the disks come until=2999-12-31"
+    ),
+    check=_check,
+)
+UNUSED = Rule(
+    id="su-unused",
+    severity="info",
+    title="a suppression comment that silences nothing",
+    why="The rule finds nothing here any more, or the comment is not where the finding is; left "
+    "in place it would hide a new fault.",
+    fix="Take the comment out, or put it before the directive that the finding names.",
+    sources=_SOURCE,
+    proof="source-only",
+    bad=_conf(
+        "# nginx-tune: ignore[io-pool-literal-unknown] it was not declared",
+        "thread_pool p threads=8;",
+    ),
+    good=_GOOD,
+    check=_check,
+)
+
+NOTICES: tuple[Rule, ...] = (MALFORMED, NO_REASON, EXPIRED, UNUSED)
+
+
+def notices_of(
+    one: Suppression, known_rules: frozenset[str], answered: frozenset[str], today: str | None
+) -> Iterator[tuple[Rule, Hit]]:
+    """The faults of a comment, after all rules ran; ``answered`` are those that could."""
+    unknown = [rule for rule in one.rules if rule not in known_rules]
+    if not one.rules:
+        yield (
+            MALFORMED,
+            _hit(one, "this comment is no suppression that can be read", one.comment.value),
+        )
+    elif unknown:
+        yield MALFORMED, _hit(one, f'there is no rule "{unknown[0]}"', unknown[0])
+    elif not one.reason:
+        yield NO_REASON, _hit(one, "a suppression without a reason", "none")
+    elif one.is_expired(today):
+        yield EXPIRED, _hit(one, f"this suppression ended on {one.until}", str(one.until))
+    elif not one.used and answered.issuperset(one.rules):
+        yield UNUSED, _hit(one, f"nothing to silence for {', '.join(one.rules)}", "0 findings")
+
+
+def _hit(one: Suppression, message: str, value: str) -> Hit:
+    return Hit(
+        one.comment, message, [Evidence(fact="suppression", value=value, provenance="declared")]
+    )
+
+
+class Compared(NamedTuple):
+    """Findings without the known ones, and how many of the known ones are no more."""
+
+    findings: Findings
+    gone: int
+
+
+def baseline_of(findings: Findings, main: str) -> Baseline:
+    """The findings of the tree with that main file as known faults, sorted."""
+    counts = Counter(map(_key, findings.findings))
+    files = {_key(one): relative_to_main(one.file, main) for one in findings.findings}
+    return Baseline(
+        faults=[
+            KnownFault(rule=key[0], file=file, fingerprint=key[1], count=counts[key])
+            for key, file in sorted(files.items(), key=lambda item: (item[1], item[0]))
+        ]
+    )
+
+
+def without_known(
+    findings: Findings, known: Baseline, *, by: SuppressedBy, reason: str
+) -> Compared:
+    """The findings that are not in the baseline; those that are stand under ``suppressed``.
+
+    A fault counts as often as it was known: a copy of a faulty server is a new finding.
+    """
+    left: Counter[tuple[str, str]] = Counter()
+    for fault in known.faults:
+        left[fault.rule, fault.fingerprint] += fault.count
+    fresh: list[Finding] = []
+    suppressed: list[Suppressed] = []
+    for finding in findings.findings:
+        key = _key(finding)
+        if left[key] > 0:
+            left[key] -= 1
+            suppressed.append(suppressed_finding(finding, by=by, reason=reason))
+        else:
+            fresh.append(finding)
+    return Compared(
+        replace(findings, findings=fresh, suppressed=[*findings.suppressed, *suppressed]),
+        sum(count for count in left.values() if count > 0),
+    )
+
+
+def suppressed_finding(finding: Finding, *, by: SuppressedBy, reason: str) -> Suppressed:
+    """A finding as one that is silenced."""
+    return Suppressed(
+        rule=finding.rule,
+        file=finding.file,
+        line=finding.line,
+        reason=reason,
+        by=by,
+        fingerprint=finding.fingerprint,
+        severity=finding.severity,
+        message=finding.message,
+    )
+
+
+def relative_to_main(file: str, main: str) -> str:
+    """A file's name as the same tree has it elsewhere: below the main file's directory."""
+    directory = posixpath.dirname(main)
+    return file.removeprefix(directory + "/") if directory else file
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    """A fault without its number among the same ones."""
+    return finding.rule, finding.fingerprint.rpartition("-")[0]

@@ -1,17 +1,25 @@
-"""What an upgrade of nginx changes for one configuration: defaults, directives, parameters.
+"""Defaults of nginx that an upgrade moves, and where a configuration leaves them to nginx.
 
-The rule below is asked only with ``--upgrade-to``. It tells of defaults that move between the two
-versions and that the configuration leaves to nginx; what the newer one refuses or warns of is said
-by the other rules, which are asked for both versions.
+``vr-default-changed`` is asked only with ``--upgrade-to``; what the newer version refuses or warns
+of is said by the other rules, which are asked for both versions.
+
+The table holds the defaults that moved between 1.4.0 and 1.31.4, read out of the source of each
+release (ngx_conf_merge_* and ngx_conf_init_* of every module) and its change log. Of stream and
+mail only the protocols of TLS moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from nginx_tune.audit.context import Context, Version
-from nginx_tune.audit.moved_defaults import CHANGES
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.processes import main_place
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.known_directives import Version
+from nginx_tune.conf.upstreams import host_of, is_resolved_once
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -64,3 +72,317 @@ CHANGED = Rule(
     good=Example(_CONF % "keepalive_requests 1000;"),
     check=_check,
 )
+
+
+class MovedDefault(NamedTuple):
+    """A default that moved."""
+
+    since: Version
+    directive: str
+    before: str
+    after: str
+    effect: str
+    places: Callable[[Context], list[Directive]]
+    """The lines at which a configuration leaves it to nginx; none where it does not matter."""
+
+
+def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
+    """Http itself where no line of it sets the directive (and one sets what it depends on)."""
+
+    def places(context: Context) -> list[Directive]:
+        if context.client_lines(name) or (needs and not context.client_lines(needs)):
+            return []
+        return context.tree.main.all("http")[:1]
+
+    return places
+
+
+def _unset_events(name: str) -> Callable[[Context], list[Directive]]:
+    def places(context: Context) -> list[Directive]:
+        place = main_place(context, "events")
+        lines = [line for one in context.tree.main.all("events") if one.block for line in one.block]
+        return [] if place is None or any(line.name == name for line in lines) else [place]
+
+    return places
+
+
+def _chunk(context: Context) -> list[Directive]:
+    on = [line for line in context.client_lines("sendfile") if line.value.lower() == "on"]
+    return on[:1] if not context.client_lines("sendfile_max_chunk") else []
+
+
+def _tls(context: Context) -> list[Directive]:
+    found = {
+        one.listener.lines[0]: None
+        for one in context.tls_listeners
+        if one.default.effective("ssl_protocols") is None
+    }
+    return list(found)[:1]
+
+
+def _bare_upstreams(context: Context) -> list[Directive]:
+    return [
+        one.directive
+        for name, one in context.upstreams.items()
+        if one.keepalive is None and context.passes_by_upstream[name] and not one.is_scripted
+    ]
+
+
+def _bare_passes(context: Context) -> list[Directive]:
+    found = [
+        one.place
+        for one in context.passes
+        if one.module == "proxy" and one.effective("http_version") is None
+    ]
+    return list(dict.fromkeys(found))[:1]
+
+
+def _tls_passes(context: Context) -> list[Directive]:
+    found = [
+        one.place
+        for one in context.passes
+        if one.is_tls
+        and one.module in {"proxy", "grpc", "uwsgi"}
+        and one.effective("ssl_protocols") is None
+    ]
+    return list(dict.fromkeys(found))[:1]
+
+
+def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
+    """A listen line of TLS whose first server leaves the directive out."""
+
+    def places(context: Context) -> list[Directive]:
+        found = [
+            one.listener.lines[0]
+            for one in context.tls_listeners
+            if one.default.effective(name) is None
+        ]
+        return found[:1]
+
+    return places
+
+
+def _retried(context: Context) -> list[Directive]:
+    """Groups of several servers whose requests are retried as nginx does by itself."""
+    found = [
+        one.place
+        for name, upstream in context.upstreams.items()
+        for one in context.passes_by_upstream[name]
+        if len(upstream.peers) > 1 and one.effective("next_upstream") is None
+    ]
+    return list(dict.fromkeys(found))[:1]
+
+
+def _kept_upstreams(context: Context) -> list[Directive]:
+    return [
+        one.keepalive
+        for one in context.upstreams.values()
+        if one.keepalive is not None
+        and one.keepalive.value != "0"
+        and one.block.first("keepalive_requests") is None
+    ]
+
+
+def _static(name: str) -> Callable[[Context], list[Directive]]:
+    """The first line that names files to serve, where no line sets the directive."""
+
+    def places(context: Context) -> list[Directive]:
+        if context.client_lines(name):
+            return []
+        return [one.place for one in context.served if one.via != "cache"][:1]
+
+    return places
+
+
+def _named_listen(context: Context) -> list[Directive]:
+    return [
+        one.lines[0]
+        for one in context.listeners
+        if one.socket.family == "name" and is_resolved_once(host_of(one.lines[0].value))
+    ][:1]
+
+
+def _varying(context: Context) -> list[Directive]:
+    found = []
+    for one in context.caching:
+        ignored = one.passed.effective("ignore_headers")
+        if ignored is None or "vary" not in map(str.lower, ignored.args):
+            found.append(one.place)
+    return list(dict.fromkeys(found))[:1]
+
+
+def _tls_of(section: str) -> Callable[[Context], list[Directive]]:
+    return lambda context: tls_listens(context, section)
+
+
+def tls_listens(context: Context, section: str) -> list[Directive]:
+    """The first listen line of a section's servers that takes TLS without ``ssl_protocols``.
+
+    In mail also by ``starttls``; ``ssl on`` of a whole server or section was up to nginx 1.25.1.
+    """
+    for blocks in _servers(context, section):
+        if _set(blocks, "ssl_protocols") is not None:
+            continue
+        is_tls = any(
+            (line := _set(blocks, name)) is not None and line.value.lower() in {"on", "only"}
+            for name in ("ssl", "starttls")
+        )
+        for line in blocks[0].all("listen"):
+            if is_tls or "ssl" in line.args[1:]:
+                return [line]
+    return []
+
+
+def tls_proxies(context: Context) -> list[Directive]:
+    """The first server of stream that passes on by TLS without ``proxy_ssl_protocols``."""
+    for blocks in _servers(context, "stream"):
+        passed, switch = blocks[0].first("proxy_pass"), _set(blocks, "proxy_ssl")
+        if passed is None or switch is None or switch.value.lower() != "on":
+            continue
+        if _set(blocks, "proxy_ssl_protocols") is None:
+            return [passed]
+    return []
+
+
+def _servers(context: Context, section: str) -> Iterator[tuple[Block, Block]]:
+    """The block of each server and the one around it."""
+    for outer in context.tree.main.all(section):
+        if outer.block is not None:
+            for server in outer.block.all("server"):
+                if server.block is not None:
+                    yield server.block, outer.block
+
+
+def _set(blocks: tuple[Block, Block], name: str) -> Directive | None:
+    return blocks[0].first(name) or blocks[1].first(name)
+
+
+CHANGES: tuple[MovedDefault, ...] = (
+    MovedDefault(
+        (1, 5, 4), "charset_types", "application/x-javascript", "application/javascript",
+        "scripts of the new type get a charset, and those of the old one none",
+        _unset("charset_types", "charset"),
+    ),
+    MovedDefault(
+        (1, 5, 13), "variables_hash_max_size", "512", "1024",
+        "nginx may use a little more memory, and warns less", _unset("variables_hash_max_size"),
+    ),
+    MovedDefault(
+        (1, 5, 13), "types_hash_bucket_size", "the size of a cache line", "64",
+        "the same on every CPU", _unset("types_hash_bucket_size", "types"),
+    ),
+    MovedDefault(
+        (1, 7, 7), "caching of answers with Vary", "whatever was asked for", "apart for each value",
+        "an answer that varies is kept once for each value, and one with Vary: * not at all",
+        _varying,
+    ),
+    MovedDefault(
+        (1, 9, 1), "ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
+        "clients that speak SSLv3 only are refused", _tls,
+    ),
+    MovedDefault(
+        (1, 9, 1), "proxy_ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
+        "servers that speak SSLv3 only are not reached", _tls_passes,
+    ),
+    MovedDefault(
+        (1, 9, 5), "output_buffers", "1 32k", "2 32k",
+        "a file that goes out without sendfile takes up to twice the memory",
+        _static("output_buffers"),
+    ),
+    MovedDefault(
+        (1, 9, 8), "connection_pool_size", "256", "512 (256 on 32 bits)",
+        "an idle connection takes 256 bytes more", _unset("connection_pool_size"),
+    ),
+    MovedDefault(
+        (1, 9, 13), "proxy_next_upstream", "every request", "requests that are idempotent",
+        "a POST, LOCK or PATCH that was sent is no longer sent to another server", _retried,
+    ),
+    MovedDefault(
+        (1, 11, 0), "ssl_dhparam", "parameters of 1024 bits", "none",
+        "ciphers of the kind DHE are no longer offered", _tls_unset("ssl_dhparam"),
+    ),
+    MovedDefault(
+        (1, 11, 0), "ssl_ecdh_curve", "prime256v1", "auto",
+        "handshakes may take another curve (X25519)", _tls_unset("ssl_ecdh_curve"),
+    ),
+    MovedDefault(
+        (1, 15, 10), "listen of a name", "the first address of the name", "each of its addresses",
+        "nginx listens in more places", _named_listen,
+    ),
+    MovedDefault(
+        (1, 19, 10), "keepalive_requests of an upstream", "100", "1000",
+        "connections to the servers are kept longer", _kept_upstreams,
+    ),
+    MovedDefault(
+        (1, 19, 10), "keepalive_time", "no bound", "1h",
+        "a connection of a client is closed after the request at which it is an hour old",
+        _unset("keepalive_time"),
+    ),
+    MovedDefault(
+        (1, 23, 4), "proxy_ssl_protocols", "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
+        "servers may be asked by TLSv1.3", _tls_passes,
+    ),
+    MovedDefault(
+        (1, 27, 3), "proxy_ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
+        "servers that speak TLS 1.0 or 1.1 only are not reached", _tls_passes,
+    ),
+    MovedDefault(
+        (1, 29, 1), "ssl_certificate_compression", "as OpenSSL does", "off",
+        "certificates go uncompressed over TLSv1.3, a few hundred bytes more for each handshake",
+        _tls_unset("ssl_certificate_compression"),
+    ),
+    MovedDefault(
+        (1, 29, 8), "max_headers", "no bound", "1000",
+        "a request with more header lines is refused", _unset("max_headers"),
+    ),
+    MovedDefault(
+        (1, 19, 10), "keepalive_requests", "100", "1000",
+        "clients keep their connections longer, with the memory that stays with them",
+        _unset("keepalive_requests"),
+    ),
+    MovedDefault(
+        (1, 21, 4), "sendfile_max_chunk", "0", "2m",
+        "one fast client no longer holds a worker for a whole file", _chunk,
+    ),
+    MovedDefault(
+        (1, 23, 4), "ssl_protocols", "TLSv1 TLSv1.1 TLSv1.2", "the same with TLSv1.3",
+        "handshakes of new clients take a round trip less, and other ciphers hold for them", _tls,
+    ),
+    MovedDefault(
+        (1, 27, 3), "ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
+        "clients that speak TLS 1.0 or 1.1 only are refused", _tls,
+    ),
+    MovedDefault(
+        (1, 29, 7), "proxy_http_version", "1.0", "1.1",
+        "the server gets HTTP/1.1 without Connection: close, and may answer in chunks",
+        _bare_passes,
+    ),
+    MovedDefault(
+        (1, 29, 7), "keepalive of an upstream", "none", "32 local",
+        "each worker keeps idle connections for each location; keepalive 0 is as before",
+        _bare_upstreams,
+    ),
+    *(
+        MovedDefault(
+            since, f"{name} of {section}", before, after, effect.format(whom, done), places
+        )
+        for since, before, after, effect in (
+            ((1, 9, 1), "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
+             "{0} that speak SSLv3 only are {1}"),
+            ((1, 23, 4), "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
+             "{0} may be spoken to by TLSv1.3"),
+            ((1, 27, 3), "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
+             "{0} that speak TLS 1.0 or 1.1 only are {1}"),
+        )
+        for section, name, whom, done, places in (
+            ("stream", "ssl_protocols", "clients", "refused", _tls_of("stream")),
+            ("mail", "ssl_protocols", "clients", "refused", _tls_of("mail")),
+            ("stream", "proxy_ssl_protocols", "servers", "not reached", tls_proxies),
+        )
+    ),
+    MovedDefault(
+        (1, 11, 3), "accept_mutex", "on", "off",
+        "every worker waits at the listen sockets (by EPOLLEXCLUSIVE)",
+        _unset_events("accept_mutex"),
+    ),
+)  # fmt: skip

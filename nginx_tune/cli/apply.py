@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.audit_options import read_overlays
-from nginx_tune.cli.change_options import (
+from nginx_tune.cli.history import (
     state_of,
     state_option,
     write_ahead,
     write_change,
 )
-from nginx_tune.cli.nginx_choice import nginx_options
-from nginx_tune.cli.numbers import DURATION, Whole
-from nginx_tune.cli.options import parse_duration, prefix_option
-from nginx_tune.cli.termination import as_interrupt
+from nginx_tune.cli.inputs import read_overlays
+from nginx_tune.cli.options import DURATION, Whole, nginx_options, parse_duration, prefix_option
+from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.host.climbing import absolute_path
+from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.terminal.output import named_results, output_options
 from nginx_tune.report.terminal.saying import discard, say
 from nginx_tune.report.text import plain, shown_path
@@ -188,8 +186,8 @@ def _change_of(
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
     """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.change.generate.host_parts import told_host_parts  # noqa: PLC0415
-    from nginx_tune.cli.plans import believed_plan  # noqa: PLC0415
+    from nginx_tune.change.generate.plan_files import told_host_parts  # noqa: PLC0415
+    from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
 
     handed = [one.partition("=")[2] for one in options["overlays"]]
     _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust_files"])
@@ -227,7 +225,7 @@ def _judge_reload(before: ConfTree, after: ConfTree) -> None:
 
 def _show_diff(found: Sequence[Examined]) -> None:
     """Print what changes. Whoever cannot read it has no part in whether it is done."""
-    from nginx_tune.report.diff import render_diff  # noqa: PLC0415  # only where asked
+    from nginx_tune.report.plan import render_diff  # noqa: PLC0415  # only where asked
 
     diff = render_diff((one.entry.path, one.original, one.content) for one in found)
     try:
@@ -239,11 +237,11 @@ def _show_diff(found: Sequence[Examined]) -> None:
 
 
 def _check_handed(paths: list[str], *, trusted: bool) -> None:
-    """What is put in force as root: whoever could have written it would be root.
+    """Refuse files that others could write: what is put in force as root makes its writer root.
 
     Errors: UsageError.
     """
-    from nginx_tune.host.own_files import why_not_handed  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.host.paths import why_not_handed  # noqa: PLC0415  # heavy imports stay here
 
     for path in paths:
         why = "" if trusted or path in ("", "-") else why_not_handed(path)
@@ -288,7 +286,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
 
 
 def _proposed(overlays: tuple[str, ...]) -> list[Proposed]:
-    """What ``--overlay`` asks for; the file as it is now is what it is compared with later."""
+    """The files that ``--overlay`` names; each is compared later with the file as it is now."""
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
 
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -11,14 +12,12 @@ from typing import Any, NamedTuple, cast
 import click
 from msgspec.structs import replace
 
-from nginx_tune.audit.baseline import baseline_of, without_known
+from nginx_tune.audit.context import AuditProfile
 from nginx_tune.audit.engine import audit, reaches
-from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Profile, Rule
-from nginx_tune.audit.selection import select_rules
+from nginx_tune.audit.rule import Rule, select_rules
+from nginx_tune.audit.suppression import NOTICES, baseline_of, without_known
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
-from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.audit_subject import (
     AuditSubject,
     holds_files,
@@ -26,25 +25,39 @@ from nginx_tune.cli.audit_subject import (
     read_dumped,
     saved_dump,
 )
-from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe, read_workload
-from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.planned import read_planned
-from nginx_tune.cli.plans import read_plan
+from nginx_tune.cli.configurations import read_plan, read_planned
+from nginx_tune.cli.inputs import (
+    read_bytes,
+    read_document,
+    read_overlays,
+    read_pipe,
+    read_workload,
+)
+from nginx_tune.cli.options import (
+    Whole,
+    map_option,
+    nginx_options,
+    nginx_version_option,
+    option_group,
+    prefix_option,
+    read_version,
+    tell_choice,
+    weaker_walls_option,
+)
 from nginx_tune.conf.directive import as_utf8
-from nginx_tune.conf.payload import is_payload
-from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.dumps import is_payload
+from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
-from nginx_tune.documents.findings import Findings, Severity
+from nginx_tune.documents.findings import Baseline, Findings, Severity
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.elsewhere import accept_missing, likely_maps
-from nginx_tune.nginx.subject import ConfigurationFiles
+from nginx_tune.nginx.subject import ConfigurationFiles, accept_missing, likely_maps
 from nginx_tune.report.terminal.output import (
+    RESULT_FILE,
     output_options,
     refuse_results,
     write_file,
@@ -53,6 +66,110 @@ from nginx_tune.report.terminal.output import (
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain
 
+_OPTIONS = (
+    click.argument("conf", required=False),
+    click.option("-c", "conf_option", metavar="CONF", help="Configuration file (same as CONF)."),
+    prefix_option,
+    click.option(
+        "--facts",
+        "facts_source",
+        metavar="FILE|live|none",
+        help="Facts of the host it is for; default: live for the configuration of this host's "
+        "nginx, otherwise none.",
+    ),
+    click.option(
+        "--workload",
+        "workload_path",
+        metavar="FILE",
+        help="What is served and asked for: advice then agrees with recommend --workload.",
+    ),
+    nginx_options,
+    weaker_walls_option,
+    nginx_version_option,
+    click.option(
+        "--upgrade-to",
+        metavar="V",
+        callback=lambda _ctx, option, value: read_version(option, value),
+        help="What changes for this tree with that nginx version: only findings that are new with "
+        "it, and defaults that move.",
+    ),
+    click.option(
+        "--pid",
+        type=Whole(min=1),
+        metavar="PID",
+        help="The nginx master whose configuration and facts are meant, where several run.",
+    ),
+    click.option(
+        "--overlay",
+        "overlays",
+        multiple=True,
+        metavar="PATH=NEW",
+        help="Audit the tree with NEW in the place of PATH; may repeat.",
+    ),
+    click.option(
+        "--plan",
+        "plan_path",
+        metavar="FILE",
+        help="Audit the tree as a plan ('plan -f json') would have it.",
+    ),
+    map_option,
+    click.option(
+        "--accept-missing",
+        multiple=True,
+        metavar="GLOB",
+        help="Includes that need not be here, by the name that nginx would look for; may repeat. "
+        "Any other that is not here: exit 4.",
+    ),
+    click.option(
+        "--select", multiple=True, metavar="RULES", help="Only these: ids, groups (io), patterns."
+    ),
+    click.option("--ignore", multiple=True, metavar="RULES", help="Without these."),
+    click.option(
+        "--profile",
+        type=click.Choice(["default", "strict", "cis"]),
+        default="default",
+        show_default=True,
+        help="strict: advice counts as warning; cis: where security guides conflict, theirs holds.",
+    ),
+    click.option("--baseline", metavar="FILE", help="Leave out what FILE says was there before."),
+    click.option(
+        "--write-baseline",
+        type=RESULT_FILE,
+        metavar="FILE",
+        help="Write what is found to FILE, for --baseline.",
+    ),
+    click.option(
+        "--diff-base", metavar="REV", help="Only what is new since that git revision of the tree."
+    ),
+    click.option(
+        "--fix-diff",
+        is_flag=True,
+        help="Print the safe fixes as a diff (patch -p1), tried with nginx -t in the sandbox where "
+        "it can be; write nothing.",
+    ),
+    click.option(
+        "--test/--no-test",
+        "runs_test",
+        default=None,
+        help="Also run nginx -t, in the sandbox; by itself only for what --fix-diff would change.",
+    ),
+    click.option(
+        "--fail-on",
+        type=click.Choice(["error", "warning", "advice", "info", "never"]),
+        default="error",
+        show_default=True,
+        help="Exit 1 when a finding is at least as bad.",
+    ),
+    click.option("--require-facts", is_flag=True, help="Exit 4 when a rule lacks facts."),
+    click.option(
+        "--today",
+        metavar="YYYY-MM-DD",
+        callback=lambda _ctx, _option, value: _day(value),
+        help="The day that ends suppressions; default: this day.",
+    ),
+)
+
+
 _HOST_FREE = (
     "this is not the configuration of this host's nginx, so it is audited by its text alone "
     "(--facts FILE gives the facts of its host, --facts live those of this one)"
@@ -60,7 +177,7 @@ _HOST_FREE = (
 
 
 @click.command()
-@audit_options
+@option_group(_OPTIONS)
 @output_options(*FORMATS, owner="fix_diff")
 @click.pass_context
 def command(
@@ -70,7 +187,7 @@ def command(
 
     Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T
     or of crossplane parse, and so does a file that holds it. Only reads; nginx -t
-    runs for --test and --fix-diff alone, inside walls.
+    runs for --test and --fix-diff alone, in the sandbox.
     """
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
@@ -113,7 +230,7 @@ def _judged(
     run: partial[Findings],
     notes: list[str],
 ) -> Findings:
-    """What is found, without what was there before."""
+    """The findings, without those that were there before."""
     findings = run(subject.tree)
     if asked.upgrade_to is not None:
         findings = _upgraded(findings, subject, rules, asked)
@@ -145,11 +262,11 @@ def _tried(
 
 
 class _Asked(NamedTuple):
-    """How the findings are chosen and judged."""
+    """The choice of findings, and how they are judged."""
 
     select: Sequence[str]
     ignore: Sequence[str]
-    profile: Profile
+    profile: AuditProfile
     baseline: str | None
     write_baseline: str | None
     diff_base: str | None
@@ -160,7 +277,7 @@ class _Asked(NamedTuple):
     upgrade_to: str | None
     accept_missing: Sequence[str]
     workload: Workload | None
-    """What is asked for, where it is known: decisions weigh it."""
+    """The requests of the site, where they are known: decisions weigh them."""
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
@@ -177,7 +294,7 @@ def _subject(
     nginx_binary: str | None,
     overlays: tuple[str, ...],
     plan_path: str | None,
-    maps: tuple[str, ...],
+    maps: Maps,
     runs_test: bool,
     pid: int | None,
 ) -> AuditSubject:
@@ -220,14 +337,14 @@ def _subject(
         nginx_binary=nginx_binary,
         pid=pid,
         replaced=replaced,
-        maps=read_maps(maps),
+        maps=maps,
     )
 
 
 def _given(
     host: Host, named: str | None, prefix: str | None, *, tests: bool
 ) -> tuple[bytes | None, dict[str, bytes]]:
-    """What holds all files by itself, if it does; else what came by a pipe, by its name."""
+    """A dump that holds all files by itself, or else the file that came by a pipe, by its name."""
     if named is None:
         return None, {}
     if not Path(named).is_fifo():
@@ -250,7 +367,7 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
 
 
 def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
-    from nginx_tune.change.plan.configured import decide_configured  # noqa: PLC0415  # seldom asked
+    from nginx_tune.change.plan.settling import decide_configured  # noqa: PLC0415  # seldom asked
 
     return decide_configured(tree, facts, asked.workload)
 
@@ -258,7 +375,7 @@ def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
 def _upgraded(
     before: Findings, subject: AuditSubject, rules: Sequence[Rule], asked: _Asked
 ) -> Findings:
-    """What is new with another version: findings that the present one has not, and defaults."""
+    """The findings that another version adds to those of the present one, and moved defaults."""
     since = None if subject.facts is None else subject.facts.nginx.nginx_version
     if since is None or asked.upgrade_to is None:
         raise UndecidedError(
@@ -321,3 +438,12 @@ def _status(findings: Findings, asked: _Asked) -> ExitStatus:
         ExitStatus.UNDECIDED if findings.unread else ExitStatus.OK,
         ExitStatus.FOUND if fails else ExitStatus.OK,
     )
+
+
+def _day(value: str | None) -> str:
+    if value is None:
+        return date.today().isoformat()  # noqa: DTZ011  # the operator's own day
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise click.BadParameter(f"{value}: no day of the form YYYY-MM-DD") from None

@@ -30,12 +30,12 @@ from nginx_tune.report.text import plain
 
 _WRITERS = {
     "sarif": "sarif.render_sarif",
-    "junit": "junit.render_junit",
-    "checkstyle": "checkstyle.render_checkstyle",
-    "gitlab": "gitlab.render_gitlab",
-    "github": "github.render_github",
-    "prometheus": "findings_prometheus.render_findings_prometheus",
-    "markdown": "findings_markdown.render_findings_markdown",
+    "junit": "findings_ci.render_junit",
+    "checkstyle": "findings_ci.render_checkstyle",
+    "gitlab": "findings_ci.render_gitlab",
+    "github": "findings_ci.render_github",
+    "prometheus": "prometheus.render_findings_prometheus",
+    "markdown": "findings.render_findings_markdown",
 }
 """Forms for other programs, by their module and function in ``report``."""
 
@@ -48,7 +48,7 @@ FORMATS = ("console", "json", *_WRITERS)
 def audit_renderers(
     ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree
 ) -> Mapping[str, Callable[[], bytes]]:
-    """How each form is made, by its name."""
+    """A renderer for each form, by its name."""
 
     def written(name: str) -> bytes:
         module, _, function = _WRITERS[name].partition(".")
@@ -78,8 +78,8 @@ def write_fix_diff(
     may be asked though the findings do not hold its word yet.
     """
     from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
-    from nginx_tune.cli.trees import link_targets  # noqa: PLC0415
-    from nginx_tune.report.diff import render_diff  # noqa: PLC0415
+    from nginx_tune.cli.configurations import link_targets  # noqa: PLC0415
+    from nginx_tune.report.plan import render_diff  # noqa: PLC0415
 
     def accepts(files: dict[str, bytes]) -> bool:
         return subject.test(nginx_binary, files)[0].accepted
@@ -116,7 +116,7 @@ def write_fix_diff(
 def _why_untried(
     subject: AuditSubject, findings: Findings, nginx_binary: str | None, *, tests: bool
 ) -> str:
-    """Why nginx's word on the fixes cannot be had; empty where it accepts the tree before them."""
+    """The reason not to try the fixes with nginx; empty where it accepts the tree before them."""
     if not any(one.edits for one in findings.findings):
         return "there is nothing to try"
     test = findings.nginx_test

@@ -1,42 +1,50 @@
-"""What an audit reads: a tree by name, of this host, from a dump or from a revision, with facts."""
+"""The input of an audit: a tree by name, of this host, from a dump or git revision, with facts."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import shlex
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.cli.overlaid import Overlaid
+from nginx_tune.cli.configurations import Overlaid
 from nginx_tune.conf.directive import as_utf8
-from nginx_tune.conf.dump import Dump, is_dump, parse_dump
+from nginx_tune.conf.dumps import Dump, is_dump, is_payload, parse_dump, read_payload
 from nginx_tune.conf.edits import apply_edits, set_arguments
-from nginx_tune.conf.globs import is_pattern
-from nginx_tune.conf.payload import is_payload, read_payload
-from nginx_tune.conf.quoted import redact_message
-from nginx_tune.conf.tree import ConfTree, Reader, lines_in, mapped
+from nginx_tune.conf.secrets import redact_message
+from nginx_tune.conf.tree import ConfTree, Maps, Reader, is_pattern, lines_in, mapped
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
+from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.experiment.view import module_files, opened_files, plan_view
-from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.nginx.elsewhere import FilesElsewhere, files_of, with_own_directory
-from nginx_tune.nginx.lab.refused import refuse_foreign_code, refuse_special_files
+from nginx_tune.host.paths import absolute_path
+from nginx_tune.host.programs import ProgramError, run_program, start_program
+from nginx_tune.nginx.binary import read_nginx, runnable_program
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,
+    FilesElsewhere,
     Subject,
+    files_of,
     find_subject,
     given_to,
     own_prefix,
     place_of,
     read_subject,
+    refuse_foreign_code,
+    refuse_special_files,
+    with_own_directory,
 )
 from nginx_tune.report.terminal.output import refuse_results
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class AuditSubject(NamedTuple):
@@ -60,14 +68,12 @@ class AuditSubject(NamedTuple):
         Errors: UsageError where there is no repository or no such revision; a main file that
         was not there yet gives an empty tree.
         """
-        from nginx_tune.cli.revision import RevisionReader  # noqa: PLC0415  # rarely asked for
-
         maps = self.subject.maps
         with RevisionReader(self.reader, self.subject.path, revision, maps=maps) as reader:
             return read_subject(reader, self.subject, may_be_absent=True)
 
     def why_not_testable(self) -> str:
-        """Why ``nginx -t`` cannot judge the tree, by what is known without it; empty if it can."""
+        """The reason why ``nginx -t`` cannot judge the tree, as far as known; empty if it can."""
         if isinstance(self.reader, Dump):
             return "a dump has no files here"
         return "" if self.tree.complete else "it is not a whole configuration"
@@ -75,7 +81,7 @@ class AuditSubject(NamedTuple):
     def test(
         self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
     ) -> tuple[NginxTest, Nginx]:
-        """What the target's ``nginx -t`` says of the tree, inside walls; and which nginx it was.
+        """The word of the target's ``nginx -t`` on the tree, in the sandbox, and that nginx.
 
         ``files`` are further ones with other contents.
         """
@@ -130,7 +136,7 @@ def test_tree(
     prefix: str | None,
     replaced: Mapping[str, bytes],
 ) -> tuple[NginxTest, Nginx]:
-    """What ``nginx -t`` says of a tree whose files on this host have other bytes, inside walls.
+    """The word of ``nginx -t``, in the sandbox, on a tree whose files here may have other bytes.
 
     Shape: with the nginx that said it. Errors: UndecidedError where none can be run, or the tree
     names what must not be.
@@ -158,7 +164,7 @@ test_tree.__test__ = False  # type: ignore[attr-defined]  # no test of ours
 
 
 def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
-    """What ``nginx -T`` or crossplane printed into the named file; null for a configuration."""
+    """The output of ``nginx -T`` or crossplane in the named file; None for a configuration."""
     path = place_of(named, prefix)
     if not os.path.isfile(path):  # noqa: PTH113  # Path's raises where a directory is closed to us
         return None
@@ -170,7 +176,7 @@ def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
 
 
 def holds_files(data: bytes) -> bool:
-    """Whether data holds all files of a configuration, and is none itself."""
+    """True for data that holds all files of a configuration, and is none itself."""
     return is_dump(data) or is_payload(data)
 
 
@@ -194,12 +200,14 @@ def read_audit_subject(
     wants_live_facts: bool | None,
     nginx_binary: str | None,
     replaced: dict[str, bytes],
-    maps: tuple[tuple[str, str], ...] = (),
+    maps: Maps = (),
     pid: int | None = None,
+    scans: bool = True,
 ) -> AuditSubject:
     """The named tree, else the one of this host's nginx, of the master ``pid`` where one is named.
 
-    ``wants_live_facts`` is null where they are wanted for this host's own configuration only.
+    ``wants_live_facts`` is null where they are wanted for this host's own configuration only;
+    without ``scans`` they count no file that is served.
     Errors: UsageError for files and binaries that are not there.
     """
     is_by_text = named is not None and (facts is not None or wants_live_facts is False)
@@ -223,7 +231,7 @@ def read_audit_subject(
     if is_live:
         from nginx_tune.observe.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
-        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid)
+        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid, scans=scans)
         refuse_results((log.path for log in facts.error_logs), ())
     given = "" if facts is None else given_to(facts.nginx, subject.path)
     if given:
@@ -239,3 +247,152 @@ def _read(host: Host, subject: Subject, replaced: dict[str, bytes]) -> tuple[Ove
 
 def _prefix(facts: Facts | None) -> str | None:
     return None if facts is None else own_prefix(facts.nginx)
+
+
+_LINK = "120000"
+_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+"""A repository may say how what it lacks is fetched: by a program of its choice."""
+_FOREIGN = (
+    "a repository's own settings can have git run programs, so root reads root's alone (sudo's "
+    "caller counts for nobody): run it as the owner, with --facts, or allow it for all users: "
+    "git config --system --add safe.directory {}"
+)
+_MOST_LINKS = 40
+"""As the kernel follows at most (path_resolution(7))."""
+
+
+class _Entry(NamedTuple):
+    mode: str
+    object: str
+
+
+class RevisionReader:
+    """Files below the repository as the revision has them, all others as they are.
+
+    Use as a context manager: a ``git cat-file`` answers for its time.
+    """
+
+    def __init__(
+        self, reader: Reader, path: str, revision: str, *, maps: Maps | None = None
+    ) -> None:
+        self._reader = reader
+        self._maps = maps
+        directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120  # links stay
+        self._top = _git(directory, "rev-parse", "--show-toplevel").decode().rstrip("\n")
+        commit = _git(
+            directory,
+            *("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"),
+            fault=f"--diff-base {revision}: no such revision",
+        )
+        self._entries: dict[str, _Entry] = {}
+        self._names: dict[str, set[str]] = {}
+        tree = _git(self._top, "ls-tree", "-r", "-z", "--full-tree", commit.decode().strip())
+        for record in tree.split(b"\0"):
+            head, _, name = record.decode("utf-8", "surrogateescape").partition("\t")
+            if name:
+                mode, _, blob = head.split(" ")
+                self._entries[name] = _Entry(mode, blob)
+                self._add_names(name)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._process = start_program(
+            ["git", "-C", self._top, "cat-file", "--batch"],
+            environment=_ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        name = self._name(path)
+        if name is None:
+            return self._reader.read_bytes(path)
+        for _ in range(_MOST_LINKS):
+            entry = self._entries.get(name)
+            if entry is None:
+                raise HostReadError(f"read {path}", "No such file in the revision")
+            data = self._blob(entry.object)
+            if entry.mode != _LINK:
+                return data
+            target = data.decode("utf-8", "surrogateescape")
+            if self._maps is not None and posixpath.isabs(target):
+                here = mapped(target, self._maps)
+                if here is None:
+                    raise HostReadError(f"read {path}", "No such file in the revision")
+                target = os.path.abspath(here)  # noqa: PTH100  # links are followed in the revision
+            full = posixpath.normpath(posixpath.join(self._top, posixpath.dirname(name), target))
+            inside = self._name(full)
+            if inside is None:
+                return self._reader.read_bytes(full)
+            name = inside
+        raise HostReadError(f"read {path}", "Too many levels of symbolic links")
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+        name = self._name(path)
+        if name is None:
+            return self._reader.list_dir(path)
+        if name not in self._names:
+            raise HostReadError(f"list {path}", "No such directory in the revision")
+        return sorted(self._names[name])
+
+    def _name(self, path: str) -> str | None:
+        """A path as the revision names it; null for one outside of the repository."""
+        full = os.path.abspath(path)  # noqa: PTH100  # links are followed in the revision
+        if full == self._top:
+            return ""
+        if full.startswith(self._top + "/"):
+            return full[len(self._top) + 1 :]
+        real = os.path.realpath(os.path.dirname(full))  # noqa: PTH120
+        if real == self._top or real.startswith(self._top + "/"):
+            return posixpath.join(real, posixpath.basename(full))[len(self._top) + 1 :]
+        return None
+
+    def _add_names(self, name: str) -> None:
+        while name:
+            directory, _, last = name.rpartition("/")
+            known = self._names.setdefault(directory, set())
+            if last in known:
+                return
+            known.add(last)
+            name = directory
+
+    def _blob(self, name: str) -> bytes:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise HostReadError(f"object {name}", "git does not run")
+        process.stdin.write(name.encode() + b"\n")
+        process.stdin.flush()
+        head = process.stdout.readline().split()
+        if len(head) != len(("name", "type", "size")):
+            raise HostReadError(f"object {name}", "not in the repository")
+        data = process.stdout.read(int(head[2]) + 1)
+        return data[:-1]
+
+
+def _git(directory: str, *arguments: str, fault: str = "") -> bytes:
+    try:
+        run = run_program(
+            ["git", "-C", directory, *arguments],
+            environment=_ENVIRONMENT,
+        )
+    except ProgramError as error:
+        raise MissingToolError(f"git: {error}", hint="apt-get install git") from None
+    if run.returncode != 0:
+        words = run.stderr.decode(errors="replace").strip().partition("\n")[0]
+        is_foreign = "dubious ownership" in words
+        raise UsageError(
+            (fault if not is_foreign else "") or f"--diff-base: {words.removeprefix('fatal: ')}",
+            hint=_FOREIGN.format(shlex.quote(directory)) if is_foreign else "",
+        )
+    return run.stdout

@@ -1,4 +1,4 @@
-"""``nginx-tune compare``."""
+"""``nginx-tune compare``: stored runs, observations or measurements, all of one kind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
-    from nginx_tune.cli.compare_inputs import Compared
-    from nginx_tune.documents.comparison import Comparison
-    from nginx_tune.documents.run import RunComparison
+    from nginx_tune.documents.measurement import Measurement
+    from nginx_tune.documents.observation import Observation
+    from nginx_tune.documents.run import Run, RunComparison
+    from nginx_tune.documents.verdict import Comparison
     from nginx_tune.report.screen import Screen
+
+    Compared = Observation | Measurement | Run
 
 
 @click.command()
@@ -54,17 +57,54 @@ def command(
     first: without a control, an outcome is given only where a change of traffic cannot be the
     reason for it.
     """
-    from nginx_tune.cli.compare_inputs import read_alike  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.measure.proof.compare import comparison_status  # noqa: PLC0415
 
-    comparison = _compare(read_alike([before, after, *(control or ())]), primary)
+    comparison = _compare(_read_alike([before, after, *(control or ())]), primary)
     renderers = {
         "console": lambda: screen_bytes(_screen(comparison), formats, output),
         "json": lambda: encode(comparison),
     }
     write_result(renderers, formats, output)
     return comparison_status(comparison, accept_inconclusive=accept_inconclusive)
+
+
+def _read_alike(names: Sequence[str]) -> list[Compared]:
+    """The documents in files (``-``: standard input), or the stored runs of ids.
+
+    Errors: UsageError for one that cannot be read, and where they are of two kinds.
+    """
+    from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
+    from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
+    from nginx_tune.documents.observation import Observation  # noqa: PLC0415
+    from nginx_tune.documents.run import Run  # noqa: PLC0415
+    from nginx_tune.experiment.runs import is_run_name, read_run  # noqa: PLC0415
+
+    nouns: dict[type[Compared], str] = {
+        Observation: "an observation",
+        Measurement: "a measurement",
+        Run: "a stored run",
+    }
+
+    def read(name: str) -> Compared:
+        if is_run_name(name):
+            return read_run(name)
+        return decode_one_of(
+            tuple(nouns),
+            read_bytes(name),
+            source="standard input" if name == "-" else name,
+            refusal="which cannot be compared",
+            hint="compare takes observations, measurements and stored runs",
+        )
+
+    documents = [read(name) for name in names]
+    for name, one in zip(names, documents, strict=True):
+        if type(one) is not type(documents[0]):
+            raise UsageError(
+                f"{names[0]} is {nouns[type(documents[0])]} and {name} is {nouns[type(one)]}: "
+                "documents of two kinds cannot be compared"
+            )
+    return documents
 
 
 def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison | RunComparison:
@@ -84,9 +124,8 @@ def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison |
 
 
 def _screen(comparison: Comparison | RunComparison) -> Screen:
-    from nginx_tune.documents.comparison import Comparison  # noqa: PLC0415
-    from nginx_tune.report.comparison import comparison_screen  # noqa: PLC0415
-    from nginx_tune.report.runs import run_comparison_screen  # noqa: PLC0415
+    from nginx_tune.documents.verdict import Comparison  # noqa: PLC0415
+    from nginx_tune.report.runs import comparison_screen, run_comparison_screen  # noqa: PLC0415
 
     if isinstance(comparison, Comparison):
         return comparison_screen(comparison)

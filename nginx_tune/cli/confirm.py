@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nginx_tune.cli.change_options import state_of, state_option, write_change
+from nginx_tune.cli.history import state_of, state_option, write_change
 from nginx_tune.errors import ExitStatus
 from nginx_tune.report.terminal.output import output_options
 

@@ -1,38 +1,58 @@
-"""What ``recommend`` and ``generate`` decide from: facts, workload, kind and site."""
+"""Decisions and their inputs (facts, workload, kind, site), alone or held against a configuration.
+
+For ``recommend``, ``generate`` and ``plan``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from nginx_tune.audit.storage import outermost
-from nginx_tune.change.plan.kind_in import KindFound
+from nginx_tune.change.plan.settling import (
+    FittedDecisions,
+    KindFound,
+    Settling,
+    kind_in,
+    roots_in,
+    site_in,
+)
+from nginx_tune.cli.configurations import full_path, host_configuration, read_configuration
 from nginx_tune.cli.inputs import read_document, read_toml, read_workload
-from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
-from nginx_tune.cli.options import data_directories, nginx_version_option, option_group
-from nginx_tune.cli.piped_logs import with_seen_logs
+from nginx_tune.cli.options import (
+    data_directories,
+    nginx_options,
+    nginx_version_option,
+    option_group,
+    tell_choice,
+)
+from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.cache_layout import not_known
+from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, log_of_build
+from nginx_tune.decide.engine import situation_of
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import AccessLog, Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import ConfigurationError, UsageError
+from nginx_tune.report.terminal.saying import say
 
-Standing = tuple[Site, KindFound | None]
+FilledSite = tuple[Site, KindFound | None]
 """A site with what stands already, and the kind that is served there; null where none shows."""
 KINDS = ("static", "media", "cache", "proxy")
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
-"""Of a configuration with hundreds of servers."""
+"""A configuration may have hundreds of servers."""
 
 _OPTIONS = (
     click.option(
@@ -88,6 +108,13 @@ class Inputs(NamedTuple):
     decisions: Decisions
     decide: Callable[[Staying], Decisions]
     """Makes them again for what of a configuration stays as it is."""
+    not_known: list[tuple[str, str]]
+    """What the sizes of caches are a guess without, each with the command that brings it."""
+
+    def tell(self) -> None:
+        """Say on stderr what is not known."""
+        for text, hint in self.not_known:
+            say(text, hint)
 
 
 deciding_options = option_group(_OPTIONS)
@@ -105,10 +132,11 @@ def read_inputs(
     roots: Sequence[str],
     cache_dirs: Sequence[str],
     nginx_binary: str | None,
+    features: Sequence[str] = (),
     observation_path: str | None = None,
     nginx_version: str | None = None,
     conf_path: str | None = None,
-    standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], Standing] | None = None,
+    standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], FilledSite] | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to.
 
@@ -125,6 +153,7 @@ def read_inputs(
         given_site,
         roots=list(roots) or given_site.roots,
         cache_dirs=list(cache_dirs) or given_site.cache_dirs,
+        features=[*given_site.features, *features],
     )
     if datasets and facts_path is not None:
         raise UsageError("--dataset scans this host, --facts names another: give one of them")
@@ -141,7 +170,7 @@ def read_inputs(
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
     chosen = kind or (shown.kind if shown else None)
-    site = complete_site(site, facts, chosen or assumed)
+    site = complete_site(site, facts, chosen or assumed, given_workload)
     workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
     if standing is None:
@@ -160,6 +189,7 @@ def read_inputs(
         site=site,
         decisions=made(ALL_AS_DECIDED),
         decide=made,
+        not_known=not_known(situation_of(facts, workload, site=site, observation=observation)),
     )
 
 
@@ -202,10 +232,10 @@ def _live(
     conf_path: str | None,
 ) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
-    from nginx_tune.nginx.standing import with_standing  # noqa: PLC0415
     from nginx_tune.observe.inspect.facts import (  # noqa: PLC0415
         DATASET_BUDGET_SECONDS,
         gather_facts,
+        with_standing,
     )
 
     # Also where a cache would be that nobody named: files of others may lie there.
@@ -224,3 +254,112 @@ def _live(
         dataset_budget_seconds=DATASET_BUDGET_SECONDS / max(1, 0 if datasets else len(scanned)),
     )
     return with_standing(facts, LiveHost())
+
+
+class Held(NamedTuple):
+    """A configuration and what is to be changed in it."""
+
+    inputs: Inputs
+    tree: ConfTree
+    decisions: Decisions
+    """As changes of the tree."""
+    stays: Staying
+
+    def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
+        """The same where only those decisions are written; None where the chosen ones fit."""
+        settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
+        settling = Settling(self.inputs.decide, self.tree, self.inputs.facts)
+        again = settling.without(settled, written, chosen)
+        if again is None:
+            return None
+        inputs = self.inputs._replace(decisions=again.decided)
+        return Held(inputs, self.tree, again.held, again.stays)
+
+
+def read_held(
+    ctx: click.Context,
+    conf_path: str | None,
+    prefix: str | None,
+    *,
+    maps: Maps = (),
+    **named: Any,
+) -> Held:
+    """The configuration (by default the one that the host's nginx has) and the decisions on it.
+
+    Errors: ConfigurationError for one that could not be parsed.
+    """
+    tree: ConfTree | None = None
+
+    def standing(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:
+        nonlocal tree
+        tree = _configuration(conf_path, prefix, nginx, maps=maps, is_recorded=recorded is not None)
+        site = site_in(tree, site)
+        site = replace(site, access_log=site.access_log or log_of_build(nginx))
+        site = with_seen_logs(site, nginx, recorded, tree.opened_name)
+        if site.roots == Site().roots:
+            site = replace(site, roots=roots_in(tree) or site.roots)
+        return site, kind_in(tree)
+
+    meant = full_path(conf_path, prefix) if conf_path else None
+    inputs = read_inputs(ctx, standing=standing, conf_path=meant, **named)
+    if tree is None:
+        raise AssertionError("read_inputs asks what stands")
+    settled = Settling(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
+    inputs = inputs._replace(decisions=settled.decided)
+    return Held(inputs, tree, settled.held, settled.stays)
+
+
+def _configuration(
+    path: str | None, prefix: str | None, nginx: Nginx, *, maps: Maps, is_recorded: bool
+) -> ConfTree:
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.nginx.subject import given_to, own_prefix  # noqa: PLC0415
+
+    name = path or host_configuration(nginx)
+    own = own_prefix(nginx, full_path(name, prefix))
+    given = given_to(nginx, full_path(name, prefix))
+    tree = read_configuration(
+        *(LiveHost(), name, prefix),
+        default_prefix=own,
+        given=given,
+        nginx=nginx,
+        is_recorded=is_recorded,
+        asked_maps=maps,
+    )
+    if tree.unparsed:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    return tree
+
+
+def with_seen_logs(
+    site: Site,
+    nginx: Nginx,
+    recorded: Sequence[AccessLog] | None,
+    opened_name: Callable[[str], str | None] = str,
+) -> Site:
+    """The site with those of its access logs among ``piped_logs`` or ``plain_logs`` that are known.
+
+    ``recorded`` is what the facts of a file say, null for those of this host. Beside recorded ones
+    a pipe here is taken for one there, as where the tree lies in the image that it is for; a file
+    here proves nothing of there. ``opened_name`` says how nginx names a log to the kernel, null
+    where that is not known.
+    """
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.observe.inspect.facts import is_plain_log  # noqa: PLC0415
+
+    known = {one.path: one.is_file for one in recorded or ()}
+    here = nginx if recorded is None else Nginx()
+    piped, plain = [*site.piped_logs], [*site.plain_logs]
+    for log in dict.fromkeys([site.access_log or "", *site.other_access_logs]):
+        path = None if not log or log in piped or "$" in log else opened_name(log)
+        if path is None or not path.startswith("/"):
+            continue
+        is_plain = known.get(path)
+        if is_plain is None:
+            is_plain = is_plain_log(LiveHost(), path, here)
+            if is_plain and recorded is not None:
+                continue
+        if is_plain is not None:
+            (plain if is_plain else piped).append(log)
+    return replace(site, piped_logs=piped, plain_logs=plain)

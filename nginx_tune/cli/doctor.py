@@ -8,7 +8,7 @@ from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.observe.inspect.doctor import examine, names, unmet
-from nginx_tune.report.doctor import doctor_screen
+from nginx_tune.report.listings import doctor_screen
 from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.writer import screen_bytes
 

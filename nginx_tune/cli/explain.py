@@ -15,28 +15,27 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.measure.proof.expression import subject_of
-from nginx_tune.measure.proof.metrics import metric_names
-from nginx_tune.measure.proof.nearest import nearest_metrics
-from nginx_tune.report.cause_pages import (
+from nginx_tune.measure.proof.metrics import metric_names, nearest_metrics
+from nginx_tune.report.explained import (
     cause_pages,
+    find_metric_page,
+    metric_pages,
     render_cause_list,
     render_cause_markdown,
     render_cause_text,
-)
-from nginx_tune.report.metric_page import (
     render_metric_list,
     render_metric_markdown,
     render_metric_text,
 )
-from nginx_tune.report.metric_pages import find_metric_page, metric_pages
-from nginx_tune.report.rule_index import EVERY, rules_by_id
 from nginx_tune.report.rule_page import (
+    EVERY,
     render_index,
     render_markdown_page,
     render_text_list,
     render_text_page,
+    rules_by_id,
 )
-from nginx_tune.report.scenario_page import (
+from nginx_tune.report.scenario import (
     render_scenario_list,
     render_scenario_markdown,
     scenario_parts,
@@ -49,10 +48,10 @@ from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 from nginx_tune.report.text import align
 
 if TYPE_CHECKING:
-    from nginx_tune.decide.sweep import SweepStep
+    from nginx_tune.decide.engine import SweepStep
 
 _EXAMPLE_CLASS = "hot"
-"""Where a name has no class of requests: one that the scenarios have."""
+"""Stands in for the class of requests where a name has none; scenarios have it."""
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -103,9 +102,9 @@ def command(
 
 def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[SweepStep]:
     from nginx_tune.decide import complete_site  # noqa: PLC0415  # not for rules
-    from nginx_tune.decide.sweep import sweep  # noqa: PLC0415
+    from nginx_tune.decide.engine import sweep  # noqa: PLC0415
     from nginx_tune.decide.workload.profiles import workload_for  # noqa: PLC0415
-    from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415
+    from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415
 
     if name not in decision_pages():
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
@@ -117,7 +116,7 @@ def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list
 
 
 def _table(name: str | None, steps: list[SweepStep], *, markdown: bool = False) -> str:
-    from nginx_tune.report.sweep import render_sweep, render_sweep_markdown  # noqa: PLC0415
+    from nginx_tune.report.decisions import render_sweep, render_sweep_markdown  # noqa: PLC0415
 
     render = render_sweep_markdown if markdown else render_sweep
     return render(str(name), steps)
@@ -135,7 +134,7 @@ def _console(
 
 
 def _parts(name: str | None, steps: list[SweepStep] | None) -> list[str | Screen]:
-    from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415  # not for rules
+    from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415  # not for rules
 
     if name is None:
         return [_everything()]
@@ -166,7 +165,7 @@ def _markdown(name: str | None, steps: list[SweepStep] | None) -> str:
     metric = find_metric_page(name) if _may_be_metric(name) else None
     if metric is not None:
         return render_metric_markdown(metric)
-    from nginx_tune.report.decision_page import (  # noqa: PLC0415  # not for rules
+    from nginx_tune.report.decisions import (  # noqa: PLC0415  # not for rules
         decision_pages,
         render_decision_markdown,
     )
@@ -181,7 +180,7 @@ def _markdown(name: str | None, steps: list[SweepStep] | None) -> str:
 
 
 def _everything() -> str:
-    from nginx_tune.report.decision_page import decision_titles  # noqa: PLC0415  # not for rules
+    from nginx_tune.report.decisions import decision_titles  # noqa: PLC0415  # not for rules
 
     sections = {
         "rules": render_text_list(EVERY),

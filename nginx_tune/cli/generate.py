@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import difflib
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.change.generate.provenance import Provenance
+from nginx_tune.change.generate.features import FEATURES, beside
+from nginx_tune.change.generate.plan_files import host_parts
+from nginx_tune.change.generate.writing import FileProvenance
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.inputs import read_bytes
-from nginx_tune.decide.build import build_of
+from nginx_tune.decide.answer import build_of
 from nginx_tune.decide.cache_layout import files_there
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.plan import HostPart
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
+from nginx_tune.report.plan import render_generated_markdown
 from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file, write_result
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import commandless, plain
@@ -27,6 +32,14 @@ _STATUS_MODULE = "--with-http_stub_status_module"
 
 @click.command()
 @deciding_options
+@click.option(
+    "--with",
+    "features",
+    multiple=True,
+    metavar="FEATURE",
+    help="What the site does beside its kind; may repeat: "
+    f"{', '.join(one + ('=' if says[:1].isalpha() else '[=') * bool(says) + says.strip('[') for one, says in FEATURES.items())}.",
+)
 @click.option(
     "--check",
     "check_path",
@@ -39,7 +52,7 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     metavar="FILE",
     help="Keep the facts that were used there.",
 )
-@output_options("nginx", "json")
+@output_options("nginx", "json", "md")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -54,13 +67,16 @@ def command(
     """An nginx.conf in which every tuned line says why it is there.
 
     The same inputs give the same bytes. With --nginx BIN the result must pass that nginx's -t,
-    inside walls; a rejected one is not written. -o may name a directory; -f json gives the
-    decisions instead.
+    in the sandbox; a rejected one is not written. -o may name a directory: what decisions
+    ask of the host (kernel settings, limits of the unit, read-ahead of its disks) is then written
+    below host/ in it, each file with its way back. -f md has all of it in one file; -f json gives
+    the decisions instead.
     """
     if check_path is not None and output is not None:
         raise UsageError("--check writes nothing: give it or -o")
     inputs = read_inputs(ctx, **named)
     text = _emit(inputs, named)
+    inputs.tell()
     for path in inputs.site.cache_dirs if inputs.kind == "cache" else ():
         if told := files_there(inputs.facts, inputs.site, path):
             say(told)
@@ -70,14 +86,36 @@ def command(
         write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
     if check_path is not None:
         return _check(check_path, text, by_byte=named["facts_path"] is not None)
+    host = host_parts(inputs.decisions.decisions, inputs.facts)
     if output is not None and Path(output).is_dir():
+        if formats in ((), ("nginx",)):
+            _write_host(Path(output) / "host", host)
         output = str(Path(output) / "nginx.conf")
-    write_result({"nginx": text.encode, "json": lambda: encode(inputs.decisions)}, formats, output)
+    write_result(
+        {
+            "nginx": text.encode,
+            "json": lambda: encode(inputs.decisions),
+            "md": lambda: render_generated_markdown(text, host),
+        },
+        formats,
+        output,
+    )
     return ExitStatus.OK
 
 
+def _write_host(folder: Path, parts: Sequence[HostPart]) -> None:
+    """The files that the host needs, below ``folder`` as they will lie on it."""
+    for part in parts:
+        path = folder / part.path.lstrip("/")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path.parent}: cannot write: {error.strerror}") from None
+        write_file(path, part.content.encode())
+
+
 def _check_accepted(binary: str, text: str) -> None:
-    """The target's own judgement, inside walls.
+    """The target's own judgement, in the sandbox.
 
     Outside, root's ``nginx -t`` would give the temporary directories of the build, which an nginx
     that runs uses, and every cache directory that is there to the user whom the text names.
@@ -105,25 +143,27 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
     return emit_decided(
         inputs.decisions,
         inputs.site,
-        provenance=Provenance(
+        provenance=FileProvenance(
             kind=inputs.kind,
             facts=inputs.facts,
             workload=inputs.given_workload,
             site=inputs.given_site,
             roots=named["roots"],
             cache_dirs=named["cache_dirs"],
+            features=named["features"],
         ),
+        beside=beside(inputs.site, inputs.kind, inputs.facts, inputs.given_workload),
         status_page=_has_status_page(inputs.facts.nginx),
     )
 
 
 def _has_status_page(nginx: Nginx) -> bool:
-    """Whether its build has ``stub_status``, in the form without an argument (1.7.5)."""
+    """True for a build with ``stub_status`` in its form without an argument (1.7.5)."""
     return _STATUS_MODULE in nginx.flags and build_of(nginx).at_least(1, 7, 5)
 
 
 def _check(path: str, text: str, *, by_byte: bool) -> ExitStatus:
-    """Whether a file is what the inputs give.
+    """Compare a file with what the inputs give.
 
     The facts of a running host are never twice the same; what nginx reads of the file is, and
     the comments (a fingerprint, figures) are then left out.
@@ -146,8 +186,8 @@ def _check(path: str, text: str, *, by_byte: bool) -> ExitStatus:
 
 
 def _words(text: str) -> list[tuple[str, ...]] | None:
-    """What nginx reads of a configuration; None where it refuses to."""
-    from nginx_tune.conf.lexer import ParseFault, read_tokens  # noqa: PLC0415  # rarely
+    """The words that nginx reads of a configuration; None where it refuses it."""
+    from nginx_tune.conf.parser import ParseFault, read_tokens  # noqa: PLC0415  # rarely
 
     try:
         return [token[:3] for token in read_tokens(text)]

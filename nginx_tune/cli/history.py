@@ -1,13 +1,144 @@
-"""``nginx-tune history``."""
+"""``nginx-tune history``, and how ``apply``, ``confirm`` and ``rollback`` show a change too."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.change_options import state_of, state_option, write_changes
-from nginx_tune.report.terminal.output import output_options
+from nginx_tune.errors import NginxTuneError, UsageError
+from nginx_tune.report.terminal.output import named_results, output_options, write_result
+from nginx_tune.report.terminal.saying import discard, say, shown_line
+from nginx_tune.report.terminal.writer import text_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nginx_tune.change.apply.journal import Journal, State
+    from nginx_tune.change.apply.run import Ahead
+    from nginx_tune.documents.plan import History
+
+
+class _StateDirectory(click.Path):
+    """A path that is not empty: ``Path("")`` is the working directory, which nobody meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "":
+            self.fail("empty: is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+state_option = click.option(
+    "--state-dir",
+    "state_dir",
+    type=_StateDirectory(path_type=Path, readable=False),
+    metavar="DIR",
+    default=Path("/var/lib/nginx-tune"),
+    show_default=True,
+    help="Where journals and the replaced files are kept.",
+)
+
+
+def state_of(directory: Path) -> State:
+    """The state directory, with its path whole."""
+    from nginx_tune.change.apply.journal import State  # noqa: PLC0415  # heavy imports stay here
+
+    state = State(directory.absolute())
+    if results := named_results():
+        _refuse_changed(results, state)
+    return state
+
+
+def _refuse_changed(results: Sequence[str], state: State) -> None:
+    """A result in the place of a file that a change is about, or among what is kept of it.
+
+    Errors: UsageError naming the file.
+    """
+    from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only with a result
+    from nginx_tune.nginx.overwriting import refuse_overwriting  # noqa: PLC0415
+
+    for file in results:
+        if is_inside(os.path.realpath(file), os.path.realpath(state.path)):
+            raise UsageError(
+                f"{file}: lies where changes are kept", hint="name another file for the result"
+            )
+    for journal in state.all():
+        changed: list[str] = []
+        with contextlib.suppress(OSError, NginxTuneError):  # another user's: not to be read
+            begin = journal.read().begin
+            changed = [one.path for one in begin.entries] if begin else []
+        refuse_overwriting(results, changed)
+
+
+def write_changes(
+    history: History,
+    formats: tuple[str, ...],
+    output: str | None,
+    *,
+    none: str = "no change was made here",
+) -> None:
+    """Print the changes as a table or as JSON; ``none`` is said where there is no change.
+
+    A reason quotes what nginx said of a configuration: it is shown as standard error shows it,
+    without what may be a secret. The journal, which is root's alone, keeps it whole.
+    """
+    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
+
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.report.listings import render_history  # noqa: PLC0415
+
+    shown = [replace(one, reason=shown_line(one.reason)) for one in history.changes]
+    history = replace(history, changes=shown)
+
+    renderers = {
+        "console": lambda: text_bytes(render_history(history, none), formats, output),
+        "json": lambda: encode(history),
+    }
+    write_result(renderers, formats, output)
+
+
+def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> None:
+    """Print a change that was only looked at, as ``history`` shows one."""
+    from nginx_tune.change.apply.history import describe_ahead  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.plan import History  # noqa: PLC0415
+
+    write_changes(History(changes=[describe_ahead(ahead)]), formats, output)
+
+
+def write_change(
+    journal: Journal, formats: tuple[str, ...], output: str | None, notes: tuple[str, ...] = ()
+) -> None:
+    """Print one change, as ``history`` shows it."""
+    write_done([journal], formats, output, notes)
+
+
+def write_done(
+    journals: Sequence[Journal],
+    formats: tuple[str, ...],
+    output: str | None,
+    notes: tuple[str, ...] = (),
+    none: str = "no change was made here",
+) -> None:
+    """Print the changes that were done, as ``history`` shows them.
+
+    It is done, whether or not that can be written: the exit code tells it, and stands.
+    """
+    from nginx_tune.change.apply.history import describe_change  # noqa: PLC0415
+    from nginx_tune.documents.plan import History  # noqa: PLC0415
+
+    try:
+        found = [describe_change(one, notes) for one in journals]
+        write_changes(History(changes=[one for one in found if one]), formats, output, none=none)
+    except BrokenPipeError:
+        discard(sys.stdout)
+    except (OSError, NginxTuneError) as error:
+        why = error.message if isinstance(error, NginxTuneError) else error.strerror or str(error)
+        say(f"what was done stands; the result could not be written: {why}")
+        discard(sys.stdout)
 
 
 @click.command()

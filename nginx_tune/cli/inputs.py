@@ -1,4 +1,4 @@
-"""Reading the files that a command line names; every fault is a usage error with one line."""
+"""The files that a command line names, read; every fault is a usage error with one line."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
 import msgspec
 
 from nginx_tune.documents.base import Document, decode, schema_of
 from nginx_tune.documents.workload import Workload
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
+
+if TYPE_CHECKING:
+    from nginx_tune.nginx.lab.spec import LabPlan
 
 D = TypeVar("D", bound=Document)
 
 WRITER_SECONDS = 10.0
-"""How long a pipe may stay without anybody who writes to it."""
+"""The longest that a pipe may stay without a writer."""
 MOST_PIPED_BYTES = 256 << 20
 _HEAD_BYTES = 256
 _below: dict[str, tuple[str, str]] = {}
@@ -56,7 +60,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def _read_below(path: str) -> bytes:
-    from nginx_tune.host.below import open_below  # noqa: PLC0415  # only for a found settings file
+    from nginx_tune.host.paths import open_below  # noqa: PLC0415  # only for a found settings file
 
     with os.fdopen(open_below(*_below[path]), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -65,7 +69,7 @@ def _read_below(path: str) -> bytes:
 
 
 def _is_named_pipe(path: str) -> bool:
-    """Whether it may stay without a writer; one of a shell's (``<(command)``) has one."""
+    """True for a pipe that may stay without a writer; one of a shell's (``<(command)``) has one."""
     status = Path(path).stat()
     return stat.S_ISFIFO(status.st_mode) and not os.path.realpath(path).startswith("/proc/")
 
@@ -96,6 +100,21 @@ def read_pipe(path: str) -> bytes:
         os.set_blocking(descriptor, True)  # named so by the system
         data = pipe.read(MOST_PIPED_BYTES + 1)
     return _bounded(data, path)
+
+
+def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
+    """The new bytes of each file named by ``PATH=NEW``."""
+    files: dict[str, bytes] = {}
+    for overlay in overlays:
+        path, equals, new = overlay.partition("=")
+        if not equals or not path or not new:
+            raise click.UsageError(f"--overlay {overlay}: give PATH=NEW")
+        if path in files:
+            raise click.UsageError(f"--overlay {path}=…: given twice")
+        if os.path.isfile(new) and os.path.getsize(new) > MOST_PIPED_BYTES:  # noqa: PTH113, PTH202
+            raise click.UsageError(f"{new}: more than {MOST_PIPED_BYTES >> 20} MiB")
+        files[path] = read_bytes(new)
+    return files
 
 
 def read_document(kind: type[D], path: str) -> D:
@@ -193,3 +212,41 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}: no finite number") from None
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None
+
+
+def read_lab_plan(
+    spec: str | None, scale: float | None, *, replays: bool = False
+) -> LabPlan | None:
+    """The lab that ``--lab`` names by a class, a TOML file or a facts file; None for no lab.
+
+    ``replays``: the lab's files are those of a manifest, which any lab can have fewer of.
+    Errors: UsageError for a file that is neither, and for a scale of nothing.
+    """
+    from nginx_tune.documents.facts import Facts  # noqa: PLC0415  # only where a lab may be
+    from nginx_tune.nginx.lab.spec import (  # noqa: PLC0415
+        CLASSES,
+        plan_of_class,
+        plan_of_facts,
+        plan_of_tables,
+    )
+
+    is_file = spec is not None and spec not in CLASSES
+    is_facts = is_file and not str(spec).endswith(".toml")
+    if scale is not None and not is_facts and not (replays and spec is not None):
+        raise UsageError(
+            "--scale goes with --lab FACTS, or with --manifest and any lab",
+            hint="name a facts file with --lab",
+        )
+    if spec is None:
+        return None
+    if not is_file:
+        return plan_of_class(spec)
+    if spec.endswith(".toml"):
+        return plan_of_tables(read_toml(Path(spec)), spec)
+    if not (spec.endswith(".json") or "/" in spec or Path(spec).exists()):
+        raise UsageError(
+            f"no lab '{spec}'",
+            hint=name_meant(spec, CLASSES)
+            or f"one of {', '.join(CLASSES)}, a TOML file or a facts file",
+        )
+    return plan_of_facts(read_document(Facts, spec), scale)

@@ -8,20 +8,21 @@ import click
 import msgspec
 
 from nginx_tune.cli.inputs import read_document
-from nginx_tune.cli.nginx_choice import nginx_options
-from nginx_tune.cli.numbers import FiniteNumber, Whole
-from nginx_tune.cli.options import data_directories
+from nginx_tune.cli.options import FiniteNumber, Whole, data_directories, nginx_options
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.capture import Capture, Request
+from nginx_tune.documents.inspection import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
-from nginx_tune.host.climbing import absolute_path
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.network import parse_speed
-from nginx_tune.nginx.standing import with_standing
-from nginx_tune.observe.inspect.access_logs import with_access_logs
-from nginx_tune.observe.inspect.disk_facts import with_disk_probes
-from nginx_tune.observe.inspect.disk_run import ReadSize
-from nginx_tune.observe.inspect.inspection import inspect_host, record_host, replay
+from nginx_tune.host.paths import absolute_path
+from nginx_tune.observe.inspect.disk_plan import ReadSize
+from nginx_tune.observe.inspect.facts import with_access_logs, with_standing
+from nginx_tune.observe.inspect.inspection import (
+    inspect_host,
+    record_host,
+    replay,
+    with_disk_probes,
+)
 from nginx_tune.report.facts import facts_blocks
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,
@@ -30,7 +31,7 @@ from nginx_tune.report.terminal.output import (
     write_file,
     write_result,
 )
-from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.saying import progress_printer
 from nginx_tune.report.terminal.writer import screen_bytes
 
 _PRIVATE = 0o600

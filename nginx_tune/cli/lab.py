@@ -19,8 +19,8 @@ def command() -> None:
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """Labs of this user that run or died, and the disk images kept for the next run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.experiment.labs import list_labs  # noqa: PLC0415
-    from nginx_tune.report.labs import render_list  # noqa: PLC0415
+    from nginx_tune.experiment.session import list_labs  # noqa: PLC0415
+    from nginx_tune.report.listings import render_list  # noqa: PLC0415
 
     labs = list_labs()
     renderers = {
@@ -36,8 +36,8 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 def clean_command(*, images: bool, formats: tuple[str, ...], output: str | None) -> ExitStatus:
     """Remove what carries a dead run's mark; exit 4 when something would not go."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.experiment.labs import clean_labs  # noqa: PLC0415
-    from nginx_tune.report.labs import render_cleaned  # noqa: PLC0415
+    from nginx_tune.experiment.session import clean_labs  # noqa: PLC0415
+    from nginx_tune.report.listings import render_cleaned  # noqa: PLC0415
 
     labs = clean_labs(with_images=images)
     renderers = {

@@ -9,21 +9,21 @@ import click
 import msgspec
 
 from nginx_tune.cli.deciding import KINDS
-from nginx_tune.cli.numbers import Whole
-from nginx_tune.cli.options import prefix_option
-from nginx_tune.decide.workload.model_learnt import learnt_workload
-from nginx_tune.decide.workload.model_manifest import manifest_of
+from nginx_tune.cli.options import Whole, prefix_option
+from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.learnplan import LearnPlan
-from nginx_tune.documents.manifest import encode_manifest
+from nginx_tune.documents.learning import LearnPlan, encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.observe.learn.formats import choose_format
-from nginx_tune.observe.learn.logs import LogFiles, locations_of, read_logs
-from nginx_tune.observe.learn.roots import requests_by_root
+from nginx_tune.observe.access_logs import (
+    LogFiles,
+    choose_format,
+    locations_of,
+    read_logs,
+    requests_by_root,
+)
 from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file, write_result
-from nginx_tune.report.terminal.progress import progress_printer
-from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.saying import progress_printer, say
 from nginx_tune.report.terminal.writer import screen_bytes
 from nginx_tune.report.workload import workload_blocks
 
@@ -87,7 +87,7 @@ def command(
         raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")
     tree = None
     if conf is not None:
-        from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # only with -c
+        from nginx_tune.cli.configurations import read_configuration  # noqa: PLC0415  # only with -c
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
         tree = read_configuration(LiveHost(), conf, prefix)

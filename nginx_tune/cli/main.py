@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,21 +14,24 @@ from typing import Any
 import click
 
 from nginx_tune import __version__
-from nginx_tune.cli.early import ended_at_once
-from nginx_tune.cli.examples import add_examples, show_wholly
+from nginx_tune.cli.help import COMPLETION_VARIABLE, add_examples, complete_paths, show_wholly
 from nginx_tune.cli.settings import (
+    PREFIX,
     SITE_TABLE,
+    check_variables,
     command_defaults,
+    confined,
     name_variables,
     read_settings,
     refuse_empty,
     setting_names,
     tell_found,
 )
-from nginx_tune.cli.variables import PREFIX, check_variables
+from nginx_tune.cli.signals import ended_at_once
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError, name_meant
 
 COMMANDS: dict[str, str] = {
+    "check": "One screen: the host, four switches, the worst findings, what to type next.",
     "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
     "collector": "A one-file program that records a host where nothing may be installed.",
     "observe": "What holds the running nginx up, seen under its own traffic.",
@@ -56,7 +60,7 @@ COMMANDS: dict[str, str] = {
 """Every command with its one-line help; the command lives in the module of the same name."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Look": ("inspect", "collector", "observe", "learn", "doctor"),
+    "Look": ("check", "inspect", "collector", "observe", "learn", "doctor"),
     "Decide": ("recommend", "generate", "audit", "explain"),
     "Prove": ("probe", "merge", "validate", "scenario", "compare"),
     "Change": ("plan", "rehearse", "apply", "confirm", "rollback"),
@@ -64,8 +68,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """The commands by what they are for, as ``--help`` shows them."""
 
-_COMPLETION_VARIABLE = "_NGINX_TUNE_COMPLETE"
-"""What click sets when a shell asks for completions."""
+
+_FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--no-color")
+"""Global options without a value."""
 
 
 class _ReaderGoneError(Exception):
@@ -81,6 +86,12 @@ class LazyGroup(click.Group):
             return super().make_context(*args, **options)
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; without a command, ``check``."""
+        if not ctx.resilient_parsing and all(map(_FLAG.fullmatch, args)):
+            args = [*args, "check"]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """As click does."""
@@ -104,9 +115,7 @@ class LazyGroup(click.Group):
         tell_found(command)
         add_examples(command, cmd_name)
         show_wholly(command)
-        if _COMPLETION_VARIABLE in os.environ:
-            from nginx_tune.cli.completion import complete_paths  # noqa: PLC0415  # rarely
-
+        if COMPLETION_VARIABLE in os.environ:
             complete_paths(command)
         return command
 
@@ -144,7 +153,7 @@ def cli(
     """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
     if no_color or os.environ.get("NO_COLOR"):
         ctx.color = False
-    from nginx_tune.host.own_files import settle_places  # noqa: PLC0415  # not for --help
+    from nginx_tune.host.paths import settle_places  # noqa: PLC0415  # not for --help
 
     name = ctx.invoked_subcommand or ""
     from nginx_tune.report.terminal.saying import say  # noqa: PLC0415
@@ -172,8 +181,6 @@ def cli(
     command = cli.get_command(ctx, name) if name in tables else None
     found = settings.file if settings.is_found and tables else None
     if found is not None:
-        from nginx_tune.cli.found_settings import confined  # noqa: PLC0415  # only with a file
-
         own = {*setting_names(command, name)} if command is not None else ()
         tables = confined(tables, found, name, own)
     if command is not None:
@@ -195,9 +202,7 @@ def main(args: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return int(ExitStatus.USAGE)
     except click.ClickException as error:
-        from nginx_tune.cli.mistyped import told_by  # noqa: PLC0415  # only on the way out
-
-        return _say(*told_by(error), ExitStatus.USAGE)
+        return _say(*_told_by(error), ExitStatus.USAGE)
     except (click.Abort, KeyboardInterrupt) as stopped:
         return _say_stopped(stopped)
     except (BrokenPipeError, _ReaderGoneError):
@@ -233,7 +238,7 @@ def _hold_standard_descriptors() -> None:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""Of descriptors, processes or memory."""
+"""Too few descriptors or processes, or too little memory."""
 _LACKS = (*_FULL, *_SHORT)
 
 
@@ -275,6 +280,46 @@ def _say(message: str, hint: str, status: ExitStatus) -> int:
 
     say(message, hint)  # if nobody can read it, the status says it too
     return int(status)
+
+
+def _told_by(error: click.ClickException) -> tuple[str, str]:
+    """The message in the words of all others, and a hint; empty where there is nothing to say.
+
+    Click knows the names of a group only where its commands are imported, and says of a choice
+    only which there are.
+    """
+    said = " ".join(error.format_message().split())
+    guessed = re.search(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$", said)
+    hint = _meant(error, said)
+    if guessed is not None:
+        said = said[: guessed.start()]
+        names = re.findall(r"'([^']+)'", guessed[1])
+        hint = f"is {' or '.join(names)} meant?"
+    if isinstance(error, click.MissingParameter):
+        hint = hint or _usage(error)
+        choices = re.search(r"\.\s*Choose from:?\s*", said)
+        if choices is not None:
+            hint = f"one of {said[choices.end() :]}"
+            said = said[: choices.start()]
+    said = said.removesuffix(".")
+    return said[:1].lower() + said[1:], hint
+
+
+def _usage(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help" if context is not None else ""
+
+
+def _meant(error: click.ClickException, said: str) -> str:
+    context = getattr(error, "ctx", None)
+    command = re.search(r"No such command '(.*?)'\.", said)
+    if command and context is not None and isinstance(context.command, click.Group):
+        return name_meant(command[1], context.command.list_commands(context))
+    choice = re.search(r"'([^']*)' is not one of ", said)
+    kind = getattr(getattr(error, "param", None), "type", None)
+    if choice and isinstance(kind, click.Choice):
+        return name_meant(choice[1], [str(one) for one in kind.choices])
+    return ""
 
 
 __all__ = ["COMMANDS", "cli", "main"]

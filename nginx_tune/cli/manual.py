@@ -1,14 +1,106 @@
-"""The manual pages of every command, from the commands themselves."""
+"""Manual pages and shell completions, written from the commands themselves into ``share/``."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass, field
 
 import click
+from click.shell_completion import get_completion_class
 
 from nginx_tune import __version__
-from nginx_tune.cli.examples import EXAMPLES
-from nginx_tune.report.man_page import ManPage, render_man_page
+from nginx_tune.cli.help import COMPLETION_VARIABLE, EXAMPLES
+
+
+@dataclass(frozen=True)
+class ManPage:
+    """One page; texts are plain, an empty line parts paragraphs."""
+
+    name: str
+    """The page's name, such as ``nginx-tune-audit``."""
+    version: str
+    summary: str
+    command: str
+    """As it is typed, such as ``nginx-tune audit``."""
+    usage: str
+    description: str
+    options: list[tuple[str, str]] = field(default_factory=list)
+    commands: list[tuple[str, str]] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    """Command lines."""
+    exit_codes: list[tuple[str, str]] = field(default_factory=list)
+    environment: list[tuple[str, str]] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
+    see_also: list[str] = field(default_factory=list)
+
+
+def render_man_page(page: ManPage) -> str:
+    """The page as man(7) source.
+
+    Source: groff_man_style(7); no date, so that the same program gives the same bytes.
+    """
+    lines = [
+        f'.TH "{page.name.upper()}" 1 "" "nginx-tune {page.version}" "nginx-tune manual"',
+        ".SH NAME",
+        f"{_text(page.name)} \\- {_text(page.summary.rstrip('.'))}",
+        ".SH SYNOPSIS",
+        f"\\fB{_text(page.command)}\\fR {_text(page.usage)}",
+        ".SH DESCRIPTION",
+        *_paragraphs(page.description),
+    ]
+    for title, entries in (
+        ("OPTIONS", page.options),
+        ("COMMANDS", page.commands),
+        ("EXIT STATUS", page.exit_codes),
+        ("ENVIRONMENT", page.environment),
+        ("FILES", page.files),
+    ):
+        if entries:
+            lines.append(f".SH {title}")
+        for term, text in entries:
+            lines += [".TP", f"\\fB{_text(term)}\\fR", *_paragraphs(text)]
+    if page.examples:
+        lines += [".SH EXAMPLES", ".nf", *map(_text, page.examples), ".fi"]
+    if page.see_also:
+        names = [f"\\fB{_text(name)}\\fR(1)" for name in page.see_also]
+        lines += [".SH SEE ALSO", ",\n".join(names)]
+    return "\n".join(lines) + "\n"
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Lines of roff; a paragraph after click's mark against rewrapping keeps its lines."""
+    lines: list[str] = []
+    for paragraph in filter(None, (part.strip(" \n") for part in text.split("\n\n"))):
+        lines += [".PP"] * bool(lines)
+        if paragraph.startswith("\b\n"):
+            lines += [".nf", *map(_text, paragraph.splitlines()[1:]), ".fi"]
+        else:
+            lines.append(_text(" ".join(paragraph.split())))
+    return lines
+
+
+_ESCAPES = str.maketrans(
+    {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
+)
+_SYMBOLS = {
+    "…": "...",
+    "×": "\\(mu",
+    "–": "\\(en",
+    "µ": "\\(mc",
+    "≥": "\\(>=",
+    "≤": "\\(<=",
+    "→": "\\(->",
+    "·": "\\(md",
+}
+
+
+def _text(text: str) -> str:
+    """Text as roff: nothing in it is a request or an escape, and minus signs can be copied."""
+    escaped = text.translate(_ESCAPES)
+    for symbol, roff in _SYMBOLS.items():
+        escaped = escaped.replace(symbol, roff)
+    return f"\\&{escaped}" if escaped.startswith(".") else escaped
+
 
 PROGRAM = "nginx-tune"
 _EXIT_CODES = [
@@ -69,3 +161,21 @@ def _add_pages(pages: dict[str, str], command: click.Command, ctx: click.Context
 
 def _record(option: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:
     return option.get_help_record(ctx) if isinstance(option, click.Option) else None
+
+
+SHELLS = {
+    "bash": "bash-completion/completions/nginx-tune",
+    "zsh": "zsh/site-functions/_nginx-tune",
+    "fish": "fish/vendor_completions.d/nginx-tune.fish",
+}
+"""The file in which each shell looks for completions, under a ``share`` directory."""
+
+
+def completion_script(cli: click.Command, shell: str) -> str:
+    """The script that a shell loads; it asks ``nginx-tune`` itself for the words."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise ValueError(shell)
+    source = kind(cli, {}, "nginx-tune", COMPLETION_VARIABLE)
+    # Not source(): for bash it runs the shell to learn its version, and this one is written once.
+    return f"{(source.source_template % source.source_vars()).strip()}\n"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.histograms import (
-    FORMATS,
+from nginx_tune.cli.options import (
+    HISTOGRAM_FORMATS,
     histogram_option,
     histogram_renderers,
     histogram_text,
@@ -27,7 +27,7 @@ Renderers = Mapping[str, Callable[[], bytes]]
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @histogram_option
-@output_options("console", "json", "hlog", *FORMATS)
+@output_options("console", "json", "hlog", *HISTOGRAM_FORMATS)
 def command(
     *,
     files: tuple[str, ...],
@@ -46,7 +46,7 @@ def command(
     console or json, and as histograms; of one file, these are of that one.
     """
     from nginx_tune.cli.inputs import read_bytes  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.proof.histogram_log import is_histogram_log  # noqa: PLC0415
+    from nginx_tune.measure.proof.histogram import is_histogram_log  # noqa: PLC0415
 
     contents = {name: read_bytes(name) for name in files}
     logs = [name for name, data in contents.items() if is_histogram_log(data)]
@@ -70,8 +70,8 @@ def command(
 
 
 def _of_logs(contents: Mapping[str, bytes], shown: Callable[[str], bytes]) -> Renderers:
-    from nginx_tune.measure.proof.histogram_log import LogFile, merge_histogram_logs  # noqa: PLC0415
-    from nginx_tune.report.histogram_log import render_histogram_totals  # noqa: PLC0415
+    from nginx_tune.measure.proof.histogram import LogFile, merge_histogram_logs  # noqa: PLC0415
+    from nginx_tune.report.probing import render_histogram_totals  # noqa: PLC0415
 
     merged = merge_histogram_logs(
         [LogFile(name, data.decode("utf-8", "replace")) for name, data in contents.items()]

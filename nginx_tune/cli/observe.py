@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.numbers import DURATION, Whole
-from nginx_tune.cli.options import parse_duration
+from nginx_tune.cli.options import DURATION, Whole, parse_duration, tell_choice
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.terminal.output import named_results, output_options, write_result
-from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.saying import progress_printer
 from nginx_tune.report.terminal.writer import screen_bytes
 
 _LONGEST_SECONDS = 24 * 3600.0
@@ -66,7 +64,7 @@ def command(
     from nginx_tune.measure.proof.objective import parse_allowed_seconds  # noqa: PLC0415
     from nginx_tune.observe.window.observation import WatchRequest, observe  # noqa: PLC0415
     from nginx_tune.report.observation import observation_screen  # noqa: PLC0415
-    from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
+    from nginx_tune.report.prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
     )
 

@@ -1,25 +1,36 @@
-"""Options that several commands have, and how people write durations."""
+"""Options that several commands have, and the types of their values.
+
+What click's own number types let pass is refused here. Python reads ``nan``, ``1e400``, ``1_000``
+and the digits of every script as numbers; a comparison with NaN is false, so that it is inside any
+range.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from nginx_tune.errors import UsageError
-from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.report.terminal.saying import say
+
+if TYPE_CHECKING:
+    from nginx_tune.documents.facts import Nginx
+    from nginx_tune.documents.measurement import Measurement
+    from nginx_tune.documents.run import RunKind
+    from nginx_tune.experiment.runs import Clock, KeptRun
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
 
 def option_group(options: Sequence[Option]) -> Callable[[F], F]:
-    """The decorator that adds these options to a command, in their order."""
+    """A decorator that adds these options to a command, in their order."""
 
     def add(function: F) -> F:
         for option in reversed(options):
@@ -29,11 +40,113 @@ def option_group(options: Sequence[Option]) -> Callable[[F], F]:
     return add
 
 
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
+_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|)")
+_LONGEST_SECONDS = 366 * 86400.0
+_LONGEST_TEXT = 60
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``10s``, ``1.5m``, ``200ms``; a bare number is seconds.
+
+    Errors: UsageError for anything else, for nothing and for more than a year.
+    """
+    match = _FORM.fullmatch(text.strip())
+    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if match is None or seconds <= 0:
+        raise UsageError(f"'{shown}' is no duration", hint="for example 10s, 1.5m, 200ms")
+    if seconds > _LONGEST_SECONDS:
+        raise UsageError(f"'{shown}' is too long", hint="a year, 8784h, is the longest")
+    return seconds
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?")
+
+
+class Whole(click.IntRange):
+    """A whole number of at most eighteen digits, in a range."""
+
+    name = "n"
+
+    def _describe_range(self) -> str:
+        """Nothing in the help for a range without bounds; click has no words for it."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Errors: BadParameter."""
+        if not _WHOLE.fullmatch(str(value).strip()):
+            self.fail(f"'{value}' is no whole number, or too long a one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FiniteNumber(click.FloatRange):
+    """A finite number in a range."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Errors: BadParameter."""
+        if not _NUMBER.fullmatch(str(value).strip()):
+            self.fail(f"'{value}' is no number, or too long a one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer click alone
+    """A time such as 10s, as its text; or one of a few words."""
+
+    name = "time"
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Errors: BadParameter."""
+        text = str(value)
+        if text not in self._words:
+            try:
+                parse_duration(text)
+            except UsageError as error:
+                self.fail(f"{error.message} ({error.hint})", param, ctx)
+        return text
+
+
+DURATION = Duration()
+
+
 prefix_option = click.option(
     "-p",
     "prefix",
     metavar="PREFIX",
     help="Prefix path, as nginx's own -p: relative names stand on it, that of CONF too.",
+)
+
+
+def _read_maps(
+    _ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """The pairs of ``PREFIX=DIR``, without slashes at their ends."""
+    pairs = []
+    for one in given:
+        prefix, equals, directory = one.partition("=")
+        if not equals or not prefix.startswith("/") or not directory:
+            raise click.UsageError(f"--map {one}: give PREFIX=DIR with an absolute prefix")
+        if not os.path.isdir(directory):  # noqa: PTH112  # without pathlib --help is quicker
+            raise click.UsageError(f"--map {one}: {directory} is no directory")
+        here = directory.rstrip("/") or "/"
+        pairs.append((prefix.rstrip("/"), "" if here == "." else here.removeprefix("./")))
+    return tuple(pairs)
+
+
+map_option = click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="PREFIX=DIR",
+    callback=_read_maps,
+    help="Files that the configuration names below PREFIX are below DIR here; may repeat. "
+    "For a tree that is not this host's own: its absolute names are looked up by this alone.",
 )
 
 
@@ -56,7 +169,7 @@ nginx_version_option = click.option(
 
 
 def _tell_beyond(value: str, numbers: tuple[int, ...]) -> None:
-    """That a version is newer than all that are known: what it brought is not."""
+    """Say where a version is newer than all that are known: what it brought is not."""
     from nginx_tune.conf.known_directives import newest_version  # noqa: PLC0415  # large tables
 
     newest = newest_version()
@@ -81,17 +194,76 @@ def read_version(option: click.Parameter, value: str | None) -> str | None:
     raise click.BadParameter(f"{value}: give a version such as 1.26.3", param=option)
 
 
+_NAMED = ("nginx_binary", "against_nginx", "new_nginx")
+"""The parameters that name a program; not every command has all of them."""
+
+
+_NGINX_OPTIONS = (
+    click.option(
+        "--nginx",
+        "nginx_binary",
+        metavar="BIN",
+        help="The nginx that is meant; default: the running one, else the installed one.",
+    ),
+    click.option(
+        "--trust",
+        "trusts_named",
+        is_flag=True,
+        help="As root, run the named programs though others than root could have written them.",
+    ),
+)
+
+
+against_nginx_option = click.option(
+    "--against-nginx",
+    metavar="BIN",
+    help="The baseline's nginx, where it is another one.",
+)
+
+
+def nginx_options(function: F) -> F:
+    """Add ``--nginx`` and ``--trust``; the command is called with ``nginx_binary`` alone."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, trusts_named: bool, **options: Any) -> Any:
+        if trusts_named:
+            _vouch(*filter(None, map(options.get, _NAMED)))
+        return function(*arguments, **options)
+
+    return option_group(_NGINX_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
+
+
+def _vouch(*binaries: str) -> None:
+    from nginx_tune.host import programs  # noqa: PLC0415  # only where it is asked for
+
+    if not binaries:
+        raise UsageError("--trust is about the program of --nginx", hint="name it with --nginx")
+    for binary in binaries:
+        places = [binary] if "/" in binary else [f"{p}/{binary}" for p in programs.search_path()]
+        for place in places:
+            programs.vouch_for(place)
+
+
+def tell_choice(ctx: click.Context, nginx: Nginx) -> None:
+    """Say on stderr which nginx was taken where another one could have been meant."""
+    from nginx_tune.report.facts_nginx import choice_lines, is_doubtful  # noqa: PLC0415  # seldom
+
+    if is_doubtful(nginx) and not ctx.obj["quiet"]:
+        for line in choice_lines(nginx):
+            say(line)
+
+
 _WEAKER_WALLS = click.option(
     "--weaker-walls",
     "weaker_walls",
     multiple=True,
     type=click.Choice(["memory", "processes", "seccomp", "sockets"]),
-    help="Go on where this host cannot have that wall around nginx; the result says so.",
+    help="Go on without this part of the sandbox where the host lacks it; the result says so.",
 )
 
 
 def weaker_walls_option(function: F) -> F:
-    """Add the option; the command itself is not called with it."""
+    """Add ``--weaker-walls``; the command itself is not called with it."""
 
     @functools.wraps(function)
     def called(*arguments: Any, weaker_walls: tuple[Any, ...], **options: Any) -> Any:
@@ -105,12 +277,6 @@ def weaker_walls_option(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # the same but for its option
 
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
-_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|)")
-_LONGEST_SECONDS = 366 * 86400.0
-_LONGEST_TEXT = 60
-
-
 _NO_DATA = ("/proc", "/sys", "/dev")
 _MEMORY = "/dev/shm"  # noqa: S108  # where files lie in memory
 
@@ -119,6 +285,8 @@ def data_directories(
     _: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Directories of files: no kernel's own, whose "files" have no size and no end."""
+    if values:
+        from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only where one is named
     for value in values:
         real = os.path.realpath(value)
         if is_inside(real, _MEMORY):
@@ -132,16 +300,81 @@ def data_directories(
     return values
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of ``10s``, ``1.5m``, ``200ms``; a bare number is seconds.
+store_option = click.option(
+    "--no-store", is_flag=True, help="Do not keep the run for 'nginx-tune runs'."
+)
 
-    Errors: UsageError for anything else, for nothing and for more than a year.
+
+def keep_run(
+    ctx: click.Context,
+    result: KeptRun,
+    *,
+    kind: RunKind,
+    name: str,
+    clock: Clock,
+) -> None:
+    """Store a run and say its id; where that fails the run is still good, so it is only said."""
+    from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.experiment.runs import store_run  # noqa: PLC0415
+
+    # A path may hold bytes that are no UTF-8.
+    shown = os.fsencode(name).decode(errors="backslashreplace")
+    try:
+        summary = store_run(result, kind=kind, name=shown, clock=clock)
+        said, hint = f"stored as run {summary.id}", ""
+    except UndecidedError as error:
+        said, hint = error.message, error.hint
+    if not (ctx.obj or {}).get("quiet"):
+        say(said, hint)
+
+
+HISTOGRAM_FORMATS = ("histogram-json", "histogram-markdown")
+
+
+def histogram_option(function: F) -> F:
+    """Add ``--histogram LATENCY``."""
+    return click.option(
+        "--histogram",
+        "histograms",
+        multiple=True,
+        metavar="LATENCY",
+        help="Show this latency by powers of two, with min, mean, median, max, stdev and count: a "
+        "class (hot), hot.ttfb, server.loop_turn_seconds, all; may repeat. Alone as -f "
+        "histogram-json and histogram-markdown (without it: of each class).",
+    )(function)
+
+
+def histogram_text(
+    measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
+) -> str:
+    """The histograms below a report on the screen; empty where none was asked for.
+
+    ``discard`` is for the blocks of a run: those that its verdict discards are left out.
     """
-    match = _FORM.fullmatch(text.strip())
-    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if match is None or seconds <= 0:
-        raise UsageError(f"'{shown}' is no duration", hint="for example 10s, 1.5m, 200ms")
-    if seconds > _LONGEST_SECONDS:
-        raise UsageError(f"'{shown}' is too long", hint="a year, 8784h, is the longest")
-    return seconds
+    if not names:
+        return ""
+    from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415  # heavy
+    from nginx_tune.report.probing import render_histograms  # noqa: PLC0415
+
+    return "\n" + render_histograms(histograms_of(measurements, names, discard=discard))
+
+
+def histogram_renderers(
+    measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
+) -> Mapping[str, Callable[[], bytes]]:
+    """The two formats that hold histograms alone."""
+
+    def as_json() -> bytes:
+        from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+        from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415
+
+        return encode(histograms_of(measurements, names, discard=discard))
+
+    def as_markdown() -> bytes:
+        from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415
+        from nginx_tune.report.probing import render_histograms_markdown  # noqa: PLC0415
+
+        found = histograms_of(measurements, names, discard=discard)
+        return render_histograms_markdown(found).encode()
+
+    return {"histogram-json": as_json, "histogram-markdown": as_markdown}

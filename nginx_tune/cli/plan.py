@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import replace
 
-from nginx_tune.audit.rule import Rule
-from nginx_tune.change.generate.changes import Changes
-from nginx_tune.change.generate.host_parts import host_parts
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Rule, select_rules
+from nginx_tune.change.generate.changes import (
+    Changes,
+    Ground,
+    add_fixes,
+    brought,
+    make_faultless,
+    plan_changes,
+)
+from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
-from nginx_tune.cli.choosing import audited, brings_of, leaves_of, settle_choice, tree_with
-from nginx_tune.cli.deciding import deciding_options
-from nginx_tune.cli.held import Held, read_held
-from nginx_tune.cli.options import prefix_option, weaker_walls_option
-from nginx_tune.cli.trees import link_targets
-from nginx_tune.conf.payload import encode_payload
+from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.settling import left_alone, left_by, with_companions
+from nginx_tune.cli.configurations import link_targets
+from nginx_tune.cli.deciding import Held, deciding_options, read_held
+from nginx_tune.cli.options import map_option, prefix_option, weaker_walls_option
+from nginx_tune.conf.dumps import encode_payload
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
+from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
-from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.host.climbing import absolute_path
+from nginx_tune.errors import ExitStatus, UsageError, name_meant
+from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 from nginx_tune.report.terminal.output import (
     output_options,
@@ -32,7 +43,7 @@ from nginx_tune.report.terminal.output import (
 )
 from nginx_tune.report.terminal.saying import say
 
-FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit")
+FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit", "udev")
 _PRIVATE = 0o600
 """It holds whole files, secrets among them."""
 
@@ -41,6 +52,7 @@ _PRIVATE = 0o600
 @click.argument("conf", required=False)
 @click.option("-c", "conf_option", metavar="CONF", help="The configuration (the same as CONF).")
 @prefix_option
+@map_option
 @deciding_options
 @click.option(
     "--observation",
@@ -70,7 +82,7 @@ _PRIVATE = 0o600
     "--test",
     "runs_test",
     is_flag=True,
-    help="Also run nginx -t on the changed files, inside walls; the plan says what it said.",
+    help="Also run nginx -t on the changed files, in the sandbox; the plan says what it said.",
 )
 @weaker_walls_option
 @output_options(*FORMATS)
@@ -99,12 +111,15 @@ def command(
     threads, and what --except names takes along what is no good without it. Made again on its own
     result the plan is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply',
     the payload of crossplane is the configuration as it would be. What decisions ask of the host
-    (kernel settings, limits of the unit) is a part of its own, shown with its way back: the formats
-    sysctl and unit are the files to write.
+    (kernel settings, limits of the unit, read-ahead of its disks) is a part of its own, shown with its
+    way back: the formats sysctl, unit and udev are the files to write.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
+    held.inputs.tell()
+    if held.decisions.headline:
+        say(held.decisions.headline)
     chosen, changes, held = settle_choice(held, only, but, annotates=annotate)
     rules = chosen.rules
     if rules:
@@ -125,6 +140,7 @@ def command(
             "crossplane": lambda: encode_payload(tree_with(held.tree, new)),
             "sysctl": lambda: render_host_part(plan, "sysctl"),
             "unit": lambda: render_host_part(plan, "unit"),
+            "udev": lambda: render_host_part(plan, "udev"),
         },
         formats,
         output,
@@ -145,7 +161,7 @@ def _withheld(chosen: Decisions) -> list[Refusal]:
 
 
 def _tell_refusal(plan: Plan) -> None:
-    """What apply would refuse as root: files that others may write."""
+    """Say what apply would refuse as root: files that others may write."""
     from nginx_tune.change.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
     paths = [plan.conf_path, *plan.reads, *(one.path for one in plan.files)]
@@ -155,8 +171,6 @@ def _tell_refusal(plan: Plan) -> None:
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
     """The changes with the safe fixes of some rules, where they undo no decision of any name."""
-    from nginx_tune.change.generate.fixes import Ground, add_fixes  # noqa: PLC0415  # not where no rule is meant
-
     ground = Ground(
         lambda files: tree_with(held.tree, files),
         lambda tree: audited(tree, held, rules),
@@ -211,3 +225,135 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
         refusals=changes.refusals,
         brings=brings_of(held, changed) if changed else [],
     )
+
+
+class Chosen(NamedTuple):
+    """The decisions and rules that ``--only`` and ``--except`` leave."""
+
+    decisions: Decisions
+    rules: list[Rule]
+    alone: list[Refusal]
+    """The decisions that are meant, and do harm or nothing without one that is not."""
+
+
+def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Chosen:
+    """The decisions and the audit's rules that are meant; all where none is named.
+
+    What a decision that is named needs comes with it, and goes with it.
+    """
+    known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
+    rules = select_rules(ALL)
+    named = {name: _rules_named(name) for name in (*only, *but) if name not in known}
+    if only:
+        rules = list({rule.id: rule for name in only for rule in named.get(name, ())}.values())
+    unwanted = [rule for name in but for rule in named.get(name, ())]
+    every = decisions.decisions
+    wanted = with_companions(every, only) if only else {one.id for one in every}
+    kept = wanted - set(but)
+    alone = left_alone(every, kept)
+    refused = [
+        Refusal(decision=name, setting="", reason=f"it goes with {alone[name]}, which is left out")
+        for name in (one.id for one in every)
+        if name in alone
+    ]
+    return Chosen(
+        replace(decisions, decisions=[one for one in every if one.id in kept - alone.keys()]),
+        [one for one in rules if one not in unwanted],
+        refused,
+    )
+
+
+class Made(NamedTuple):
+    """The choice, and the changes that come of it."""
+
+    chosen: Chosen
+    changes: Changes
+    held: Held
+
+
+def settle_choice(
+    held: Held, only: tuple[str, ...], but: tuple[str, ...], *, annotates: bool
+) -> Made:
+    """The changes, with numbers for what stands once they are made.
+
+    What is left out for one of them stays out.
+    """
+    left: list[Refusal] = []
+    while True:
+        chosen = _choose(held.decisions, only, but)
+        changes = _changes(held, chosen.decisions, annotates=annotates)
+        written = {hunk.decision for file in changes.files for hunk in file.hunks}
+        again = held.without(written, {one.id for one in chosen.decisions.decisions})
+        if again is None:
+            changes = changes._replace(refusals=[*left, *changes.refusals])
+            return Made(chosen, changes, held)
+        out = set(left_by(again.stays))
+        left += [one for one in (*changes.refusals, *chosen.alone) if one.decision in out]
+        held = again
+
+
+def _rules_named(name: str) -> list[Rule]:
+    try:
+        return select_rules(ALL, select=[name])
+    except UsageError as error:
+        known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
+        raise UsageError(
+            f"no decision and no rule '{name}'",
+            hint=name_meant(name, [*known, *(rule.id for rule in ALL)])
+            or f"one of {', '.join(known)}, or of nginx-tune explain --list",
+        ) from error
+
+
+def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
+    """The changes of the decisions, without those that the audit would find fault with."""
+
+    def make(decisions: Sequence[Decision]) -> Changes:
+        some = replace(chosen, decisions=list(decisions))
+        return plan_changes(some, held.tree, leaves_of(held, some), annotates=annotates)
+
+    def brings(changes: Changes) -> list[Finding]:
+        return brings_of(held, {one.path: one.content for one in changes.files})
+
+    return make_faultless(chosen.decisions, make, brings)
+
+
+def audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
+    """The findings of some rules in a tree, on the host of the facts."""
+    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # not where nothing is to be changed
+
+    return audit(
+        tree,
+        held.inputs.facts,
+        rules,
+        today=date.today().isoformat(),  # noqa: DTZ011  # the operator's own day
+        decide=lambda: held.inputs.decisions,
+    )
+
+
+def brings_of(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
+    """The findings of the audit in changed files that it had not before."""
+    rules = select_rules(ALL)
+    after = audited(tree_with(held.tree, changed), held, rules)
+    return brought(audited(held.tree, held, rules), after)
+
+
+def leaves_of(held: Held, chosen: Decisions) -> Any:
+    """A function to the decisions that still ask for something with some files replaced."""
+    names = {one.id for one in chosen.decisions}
+
+    def leaves(files: Mapping[str, bytes]) -> set[str]:
+        again = hold_against(held.inputs.decisions, tree_with(held.tree, files))
+        return {one.id for one in again.decisions if one.settings and one.id in names}
+
+    return leaves
+
+
+def tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
+    """The tree with some files replaced."""
+    from nginx_tune.cli.configurations import Overlaid  # noqa: PLC0415  # not for an empty plan
+    from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.nginx.subject import files_of  # noqa: PLC0415
+
+    reader = Overlaid(files_of(LiveHost(), tree.maps), files)
+    return read_tree(tree.path, reader, prefix=tree.prefix, maps=tree.maps, given=tree.given)

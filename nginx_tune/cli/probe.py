@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.histograms import (
-    FORMATS,
+from nginx_tune.cli.options import (
+    HISTOGRAM_FORMATS,
+    FiniteNumber,
     histogram_option,
     histogram_renderers,
     histogram_text,
 )
-from nginx_tune.cli.numbers import FiniteNumber
-from nginx_tune.cli.probe_options import given_options, plan_of, url_options
-from nginx_tune.cli.termination import as_interrupt
+from nginx_tune.cli.probe_options import given_options, url_options
+from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_result
-from nginx_tune.report.terminal.progress import progress_printer
-from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.saying import progress_printer, say
 from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
     "--allow-plan-caps", is_flag=True, help="Let the load plan's own caps hold, higher ones too."
 )
 @histogram_option
-@output_options("console", "json", "prometheus", "csv", *FORMATS)
+@output_options("console", "json", "prometheus", "csv", *HISTOGRAM_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -121,8 +120,8 @@ def command(
     permits itself is not. With an objective, one run after another up to the highest rate that
     meets it.
     """
-    from nginx_tune.cli.probe_words import parse_caps  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.load.bounds import plan_within  # noqa: PLC0415
+    from nginx_tune.cli.probe_load import parse_caps  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.load.one_class import plan_within  # noqa: PLC0415
     from nginx_tune.measure.load.target import permit_target  # noqa: PLC0415
 
     if objectives and load["rate"] is None:
@@ -164,20 +163,18 @@ def _measure(
     """One run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.host.own_files import check_writable  # noqa: PLC0415
+    from nginx_tune.host.paths import check_writable  # noqa: PLC0415
     from nginx_tune.measure.load.probe import ProbeInterrupted  # noqa: PLC0415
+    from nginx_tune.measure.proof.objective import check_run_gates, judge_run_gates  # noqa: PLC0415
     from nginx_tune.measure.proof.power_of_two import check_latencies  # noqa: PLC0415
-    from nginx_tune.measure.proof.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
     from nginx_tune.observe.window.watched import run_watched_probe  # noqa: PLC0415
-    from nginx_tune.report.load_words import describe_load  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
         measured_screen,
+        render_measurement_csv,
         unanswered_classes,
     )
-    from nginx_tune.report.measurement_tables import (  # noqa: PLC0415
-        render_measurement_csv,
-        render_measurement_prometheus,
-    )
+    from nginx_tune.report.probing import describe_load  # noqa: PLC0415
+    from nginx_tune.report.prometheus import render_measurement_prometheus  # noqa: PLC0415
     from nginx_tune.report.verdict import gates_block  # noqa: PLC0415
 
     names = [item.name for item in plan.classes]
@@ -246,7 +243,7 @@ def _shower(
     show: Callable[[str], None], plan: LoadPlan, head: str = ""
 ) -> Callable[[dict[str, Any]], None]:
     """Shows the progress lines of a run."""
-    from nginx_tune.report.probe_steps import run_step  # noqa: PLC0415
+    from nginx_tune.report.probing import run_step  # noqa: PLC0415
 
     return lambda line: show(run_step(line, plan, head))
 
@@ -262,9 +259,9 @@ def _search(
 ) -> ExitStatus:
     """Runs at one rate after another, to the highest that meets the objective."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.measure.load.capacity import search_capacity  # noqa: PLC0415
+    from nginx_tune.measure.load.classes import search_capacity  # noqa: PLC0415
     from nginx_tune.measure.load.probe import run_probe  # noqa: PLC0415
-    from nginx_tune.report.capacity import capacity_screen, step_text  # noqa: PLC0415
+    from nginx_tune.report.probing import capacity_screen, step_text  # noqa: PLC0415
 
     show = progress_printer(ctx)
     rates: list[float] = []
@@ -307,7 +304,7 @@ def _read_plan(
     import msgspec  # noqa: PLC0415
 
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
-    from nginx_tune.cli.probe_words import parse_moment, parse_stripe  # noqa: PLC0415
+    from nginx_tune.cli.probe_load import parse_moment, parse_stripe, plan_of  # noqa: PLC0415
     from nginx_tune.documents.loadplan import LoadPlan  # noqa: PLC0415
 
     given = given_options(ctx)

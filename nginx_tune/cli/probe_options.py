@@ -1,21 +1,22 @@
-"""The options of ``probe`` that make a load of one URL, and the load that they make."""
+"""The options of ``probe`` that make a load of one URL, and say how its server is reached."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
-from nginx_tune.cli.options import option_group, parse_duration
-from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
-from nginx_tune.errors import UsageError
+from nginx_tune.cli.options import (
+    DURATION,
+    Duration,
+    FiniteNumber,
+    Whole,
+    option_group,
+)
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.loadplan import EventStream, LoadPlan, Paths
+    pass
 
 
 _OPTIONS = [
@@ -175,7 +176,70 @@ _OPTIONS = [
         metavar="R",
         help="Besides, R requests a second each on a new connection (class 'connect').",
     ),
-    *TRANSPORT_OPTIONS,
+    click.option(
+        "-k",
+        "--insecure",
+        is_flag=True,
+        help="Take any certificate of an https server, as curl does.",
+    ),
+    click.option(
+        "--cacert",
+        "ca_file",
+        type=click.Path(dir_okay=False, resolve_path=True),
+        metavar="FILE",
+        help="Trust the authorities in this PEM file, not the system's.",
+    ),
+    click.option(
+        "--server-name",
+        metavar="NAME",
+        help="Of the TLS handshake and the certificate (SNI), in the place of the URL's host.",
+    ),
+    click.option(
+        "--no-sessionid",
+        "no_resumption",
+        is_flag=True,
+        help="Make every TLS handshake a full one; none takes up an earlier session.",
+    ),
+    click.option("--tls-min", metavar="1.2|1.3", help="The oldest TLS that is offered (1.2)."),
+    click.option("--tls-max", metavar="1.2|1.3", help="The newest TLS that is offered (1.3)."),
+    click.option(
+        "--ciphers",
+        metavar="LIST",
+        help="Cipher suites that are offered, the best first, by OpenSSL's or IANA's names with "
+        "colons or commas between.",
+    ),
+    click.option(
+        "--cert",
+        "certificate_file",
+        type=click.Path(dir_okay=False, resolve_path=True),
+        metavar="FILE",
+        help="Show the client certificate in this PEM file (mTLS).",
+    ),
+    click.option(
+        "--key",
+        "key_file",
+        type=click.Path(dir_okay=False, resolve_path=True),
+        metavar="FILE",
+        help="Its private key (PEM, without a password); in the file of --cert unless told.",
+    ),
+    click.option(
+        "--unix",
+        "unix_path",
+        type=click.Path(dir_okay=False, resolve_path=True),
+        metavar="PATH",
+        help="Connect to this unix socket; the URL says Host and path. As well: "
+        "http://unix:/run/x.sock:/path.",
+    ),
+    click.option(
+        "--proxy-protocol",
+        type=click.Choice(["v1", "v2"]),
+        help="Begin each connection with a header of the PROXY protocol, as a balancer does.",
+    ),
+    click.option(
+        "--proxy-source",
+        metavar="ADDRESS",
+        help="The client's address in that header (the connection's own).",
+    ),
     click.option(
         "--threads",
         type=Whole(1, 256),
@@ -206,125 +270,3 @@ def given_options(ctx: click.Context) -> dict[str, str]:
         for parameter in own.params
         if ctx.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
     }
-
-
-def plan_of(
-    url: str, options: Mapping[str, Any], *, stripe: str | None, start_at: str | None
-) -> LoadPlan:
-    """The load plan of a URL and these options.
-
-    Errors: UsageError that names the option.
-    """
-    from nginx_tune.cli import probe_words as words  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.documents.loadplan import Stripe  # noqa: PLC0415
-    from nginx_tune.measure.load.one_class import (  # noqa: PLC0415
-        OPEN_LOOP_CONNECTIONS,
-        Load,
-        default_threads,
-        plan_load,
-    )
-
-    if options["think"] is not None and (options["rate"] is not None or options["replay"]):
-        raise UsageError("--think is for a closed loop")
-    place = resolve_place(url, options)
-    asked, recorded_seconds = _asked(place.path, options)
-    slow = options["slow_read"]
-    speed = (options["speed"] or 1.0) if options["replay"] else None
-    duration = parse_duration(options["duration"])
-    if recorded_seconds is not None and speed is not None and not options["duration_given"]:
-        duration = recorded_seconds / speed
-    rate = None if options["rate"] is None else words.parse_rate(options["rate"])
-    most = options["connections"] or options["max_connections"] or OPEN_LOOP_CONNECTIONS
-    cpus = len(os.sched_getaffinity(0))
-    threads = options["threads"] or default_threads(rate, most, cpus)
-    load = Load(
-        http2=options["http2"],
-        http3=options["http3"],
-        streams=options["streams"],
-        connections=options["connections"],
-        think_seconds=None if options["think"] is None else parse_duration(options["think"]),
-        rate=rate,
-        gaps=options["arrivals"],
-        replay_speed=speed,
-        most_connections=options["max_connections"],
-        asked=asked,
-        method="HEAD" if options["head"] else "GET",
-        headers=words.parse_headers(options["headers"]),
-        status=words.parse_statuses(options["status"]),
-        timeout_seconds=parse_duration(options["timeout"]),
-        keepalive=words.parse_keepalive(options["keepalive"]),
-        range=None if options["byte_range"] is None else words.parse_range(options["byte_range"]),
-        read_bytes_per_second=None if slow is None else words.parse_bytes(slow, "--slow-read"),
-        read_pace_of=options["slow_read_of"],
-        priority=None if options["priority"] is None else words.parse_priority(options["priority"]),
-        event_stream=_event_stream(options),
-        idle_connections=options["idle_connections"],
-        new_connections_per_second=options["new_connections"],
-        duration_seconds=duration,
-        warmup_seconds=_warmup(options, replays=speed is not None),
-        threads=threads,
-        precise=options["precise"],
-        seed=options["seed"],
-        stripe=Stripe() if stripe is None else words.parse_stripe(stripe),
-        start_at_unix_seconds=None if start_at is None else words.parse_moment(start_at),
-    )
-    return plan_load(place.target, place.path, load)
-
-
-def _event_stream(options: Mapping[str, Any]) -> EventStream | None:
-    from nginx_tune.documents.loadplan import EventStream  # noqa: PLC0415
-
-    stamp, end = options["stamp"], options["stream_end"]
-    if not options["event_stream"]:
-        if stamp is not None or end is not None:
-            raise UsageError("--stamp and --stream-end go with --event-stream")
-        return None
-    for given, option in (
-        (options["head"], "--head"),
-        (options["slow_read"] is not None, "--slow-read"),
-        (options["byte_range"] is not None, "--range"),
-    ):
-        if given:
-            raise UsageError(f"{option} does not go with --event-stream")
-    if "" in (stamp, end) or (stamp is not None and stamp[-1].isdigit()):
-        raise UsageError("--stamp and --stream-end: a text; the stamp's last character no digit")
-    return EventStream(stamp=stamp, end=end)
-
-
-def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
-    """A recording is measured from its first request on, unless told otherwise."""
-    if options["warmup"] in ("0", "0s") or (replays and not options["warmup_given"]):
-        return 0.0
-    return parse_duration(options["warmup"])
-
-
-def _asked(path: str, options: Mapping[str, Any]) -> tuple[Paths, float | None]:
-    """What is asked for, and how long a manifest's recording is."""
-    from nginx_tune.documents.loadplan import Paths  # noqa: PLC0415
-    from nginx_tune.measure.load.asked_paths import (  # noqa: PLC0415
-        find_files,
-        read_manifest_head,
-        read_paths,
-    )
-
-    source, root = options["paths_from"], options["document_root"]
-    head = None if source is None else read_manifest_head(source)
-    if head is not None:
-        if options["pick"] or options["zipf"] is not None or root is not None:
-            raise UsageError("--pick, --zipf and --document-root go with a list, not a manifest")
-        seconds = head.get("duration_seconds")
-        recorded = Paths(kind="manifest", manifest=str(source))
-        return recorded, seconds if isinstance(seconds, (int, float)) else None
-    if options["replay"] or options["speed"] is not None:
-        raise UsageError("--replay and --speed go with a manifest", hint="--paths-from MANIFEST")
-    if source is None and (options["pick"] or options["zipf"] is not None):
-        raise UsageError("--pick and --zipf go with --paths-from")
-    if options["zipf"] is not None and options["pick"] not in (None, "zipf"):
-        raise UsageError("--zipf goes with --pick zipf")
-    paths = [path] if source is None else read_paths(source)
-    sizes, files = (None, None) if root is None else find_files(root, paths)
-    kind: Literal["fixed", "uniform", "zipf", "once"] = "fixed"
-    if source is not None:
-        kind = options["pick"] or ("uniform" if options["zipf"] is None else "zipf")
-    exponent = (options["zipf"] or 1.0) if kind == "zipf" else None
-    return Paths(kind=kind, paths=paths, exponent=exponent, bytes=sizes, files=files), None

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from nginx_tune.cli.deciding import deciding_options, read_inputs
-from nginx_tune.cli.held import read_held
-from nginx_tune.cli.options import prefix_option
+from nginx_tune.cli.deciding import deciding_options, read_held, read_inputs
+from nginx_tune.cli.options import map_option, prefix_option
+from nginx_tune.conf.tree import Maps
 from nginx_tune.documents.base import encode
 from nginx_tune.report.decisions import render_decisions
 from nginx_tune.report.terminal.output import is_screen, output_options, write_result
@@ -31,6 +31,7 @@ from nginx_tune.report.terminal.output import is_screen, output_options, write_r
     help="A configuration: only what differs from it is said, and what in it is to go.",
 )
 @prefix_option
+@map_option
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -39,15 +40,21 @@ def command(
     *,
     conf_path: str | None,
     prefix: str | None,
+    maps: Maps,
     formats: tuple[str, ...],
     output: str | None,
     **named: Any,
 ) -> None:
     """Which switches help on this host, with evidence, prediction, break-even and risk."""
+    if maps and conf_path is None:
+        raise click.UsageError("--map is about the files of -c CONF: name it")
     if conf_path is None:
-        decisions = read_inputs(ctx, **named).decisions
+        inputs = read_inputs(ctx, **named)
+        decisions = inputs.decisions
     else:
-        decisions = read_held(ctx, conf_path, prefix, **named).decisions
+        held = read_held(ctx, conf_path, prefix, maps=maps, **named)
+        inputs, decisions = held.inputs, held.decisions
+    inputs.tell()
     on_screen = is_screen(output)
     width = shutil.get_terminal_size().columns if on_screen else None
     write_result(

@@ -1,23 +1,43 @@
-"""``nginx-tune rehearse``."""
+"""``nginx-tune rehearse``: the change itself, in the sandbox and under load."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from nginx_tune.cli.nginx_choice import nginx_options
-from nginx_tune.cli.numbers import DURATION, FiniteNumber, Whole
-from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
-from nginx_tune.cli.storing import store_option
-from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.report.terminal.output import output_options
+from nginx_tune.cli.options import (
+    DURATION,
+    FiniteNumber,
+    Whole,
+    keep_run,
+    lab_option,
+    nginx_options,
+    parse_duration,
+    prefix_option,
+    store_option,
+    tell_choice,
+    weaker_walls_option,
+)
+from nginx_tune.cli.signals import as_interrupt
+from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
+from nginx_tune.host.paths import absolute_path
+from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
+from nginx_tune.report.terminal.saying import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
+    from nginx_tune.conf.tree import ConfTree
+    from nginx_tune.documents.facts import Nginx
+    from nginx_tune.documents.plan import Plan
     from nginx_tune.documents.rehearsal import Manner
-    from nginx_tune.experiment.rehearse.run import RehearseOptions
+    from nginx_tune.experiment.rehearse.run import OldAndNew, RehearseOptions
+    from nginx_tune.host.live import LiveHost
 
 _MOST_HELD = 2000
+_OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
 
 
 @click.command()
@@ -150,8 +170,6 @@ def command(
     Where nginx goes on with the old configuration, or nobody serves, the exit code is 1. Nothing
     of the host's nginx is touched.
     """
-    from nginx_tune.cli.rehearsing import Named, run_named  # noqa: PLC0415  # heavy imports
-
     if conf_option is not None:
         if new is not None:
             raise UsageError("OLD is given twice", hint="name it once, with or without -c")
@@ -165,13 +183,13 @@ def command(
         raise UsageError(
             "no NEW configuration", hint="nginx-tune rehearse OLD NEW, or with --new-nginx BIN"
         )
-    named = Named(old, new, plan_path, prefix, nginx_binary, new_nginx)
+    named = _Named(old, new, plan_path, prefix, nginx_binary, new_nginx)
     wish = _wish(options, new_nginx)
-    return run_named(ctx, named, wish, formats, output, no_store=no_store)
+    return _run_named(ctx, named, wish, formats, output, no_store=no_store)
 
 
 def _wish(options: dict[str, Any], new_nginx: str | None) -> RehearseOptions:
-    from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.cli.inputs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.rehearse.run import RehearseOptions  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import check_rehearsal_gates  # noqa: PLC0415
 
@@ -211,4 +229,129 @@ def _sysctl(text: str) -> tuple[str, str]:
     return name, value
 
 
-_OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
+class _Named(NamedTuple):
+    """The configurations and programs that the command line names."""
+
+    old: str | None
+    new: str | None
+    plan_path: str | None
+    prefix: str | None
+    nginx_binary: str | None
+    new_nginx: str | None
+
+    @property
+    def title(self) -> str:
+        """The name of the run in a list: what is new in it."""
+        return self.plan_path or self.new or self.new_nginx or self.old or ""
+
+
+def _run_named(
+    ctx: click.Context,
+    named: _Named,
+    wish: RehearseOptions,
+    formats: tuple[str, ...],
+    output: str | None,
+    *,
+    no_store: bool,
+) -> ExitStatus:
+    """Rehearse what is named, and keep what came of it; the exit status."""
+    from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.experiment.rehearse.run import run_rehearsal  # noqa: PLC0415
+    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown  # noqa: PLC0415
+
+    clock = Clock()
+    host = LiveHost()
+    plan = believed_plan(named.plan_path) if named.plan_path else None
+    meant = plan.conf_path if plan else full_path(named.old or "", named.prefix)
+    nginx, _ = read_nginx(host, binary=named.nginx_binary, conf_path=meant, to_run=True)
+    tell_choice(ctx, nginx)
+    new_nginx = None
+    if named.new_nginx is not None:
+        new_nginx, _ = read_nginx(host, binary=named.new_nginx, to_run=True)
+    with as_interrupt():
+        sides = _sides(host, named, plan, nginx, new_nginx, emulates=wish.lab is not None)
+        rehearsal = run_rehearsal(sides, wish, progress=progress_printer(ctx))
+    if not no_store:
+        keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
+    renderers = {
+        "console": lambda: screen_bytes(rehearsal_screen(rehearsal), formats, output),
+        "json": lambda: encode(rehearsal),
+        "md": lambda: render_rehearsal_markdown(rehearsal).encode(errors="backslashreplace"),
+    }
+    write_result(renderers, formats, output)
+    if rehearsal.interrupted:
+        return ExitStatus.INTERRUPTED
+    return rehearsal_status(rehearsal)
+
+
+def _sides(
+    host: LiveHost,
+    named: _Named,
+    plan: Plan | None,
+    nginx: Nginx,
+    new_nginx: Nginx | None,
+    *,
+    emulates: bool,
+) -> OldAndNew:
+    from nginx_tune.cli.configurations import Overlaid, full_path, read_configuration, read_planned  # noqa: PLC0415
+    from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
+    from nginx_tune.experiment.rehearse.change import change_between, read_name  # noqa: PLC0415
+    from nginx_tune.experiment.rehearse.run import OldAndNew  # noqa: PLC0415
+    from nginx_tune.nginx.reload.host_refusals import Looked, masters_of, refused_here  # noqa: PLC0415
+    from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix  # noqa: PLC0415
+
+    prefix = named.prefix
+    meant = [plan.conf_path] if plan else [named.old or "", named.new or named.old or ""]
+    own = own_prefix(nginx, *(full_path(name, prefix) for name in meant))
+    reader = ConfigurationFiles(host)
+    change: Mapping[str, bytes] = {}
+    if plan is not None:
+        prefix = plan.prefix or prefix
+        old, after, change = read_planned(plan, named.plan_path or "", reader, prefix=prefix or own)
+    else:
+        old = read_configuration(host, named.old or "", prefix, default_prefix=own, nginx=nginx)
+        if named.new is not None:
+            new = read_configuration(host, named.new, prefix, default_prefix=own, nginx=nginx)
+            new = _whole(new)
+            change = change_between(_whole(old), new)
+        after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
+    refuse_results((*old.files, *after.files), (*old.asked, *after.asked))
+    new_path = "" if named.new is None else absolute_path(named.new)
+    # An emulated host has other disks, and other places on them.
+    looked = Looked([], [])
+    if not emulates:
+        running = [(one.pid, one.conf_path or nginx.conf_path) for one in nginx.instances]
+        looked = refused_here(old, after, masters_of(running, {old.path, new_path or old.path}))
+    return OldAndNew(
+        old=_whole(old),
+        new=_whole(after),
+        change=change,
+        prefix=_started_with(prefix, own, nginx.prefix),
+        nginx=nginx,
+        new_nginx=new_nginx,
+        new_path=new_path,
+        refused_here=[
+            one.said_of(partial(read_name, laid=old.path, read=new_path or old.path))
+            for one in looked.refusals
+        ],
+        unseen=looked.notes,
+    )
+
+
+def _whole(tree: ConfTree) -> ConfTree:
+    if tree.unparsed:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    return tree
+
+
+def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
+    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
+    if prefix:
+        return absolute_path(prefix)
+    return None if own == built else own

@@ -1,8 +1,9 @@
-"""``nginx-tune report``."""
+"""``nginx-tune report``: documents of many kinds, by the names of files, as one page."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from nginx_tune.report.terminal.output import is_screen, output_options, write_r
 
 if TYPE_CHECKING:
     from nginx_tune.documents.base import Document
+    from nginx_tune.documents.run import Run
 
 _MARKDOWN_ENDINGS = (".md", ".markdown")
+_PAGE_ENDINGS = (".html", ".htm")
 
 
 @click.command()
@@ -35,14 +38,16 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
             "a page is for a browser, not for a terminal",
             hint=f"nginx-tune report {named} -o report.html",
         )
-    from nginx_tune.cli.report_inputs import plan_files, read_shown  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.report.page.render import render_page, render_report_markdown  # noqa: PLC0415
+    from nginx_tune.report.page.render import (  # noqa: PLC0415  # heavy imports stay here
+        render_page,
+        render_report_markdown,
+    )
 
     documents: list[Document] = []
     here: dict[str, str] = {}
     for name in files:
-        found = read_shown(name)
-        here |= plan_files(found, name)
+        found = _read_shown(name)
+        here |= _plan_files(found, name)
         documents += found
     renderers = {
         "html": lambda: render_page(documents, here),
@@ -63,3 +68,74 @@ def _json(documents: list[Document]) -> bytes:
     if len(documents) == 1:
         return encode(documents[0])
     return b"[\n" + b",\n".join(encode(one).rstrip() for one in documents) + b"\n]\n"
+
+
+def is_page(name: str) -> bool:
+    """True for a file that is named as a page is."""
+    return name.endswith(_PAGE_ENDINGS)
+
+
+def _read_shown(name: str) -> list[Document]:
+    """The documents in a file (``-``: standard input) or page, or the stored run of an id.
+
+    Errors: UsageError that names the file: not there, no document, or one that no page shows.
+    """
+    from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
+    from nginx_tune.experiment.runs import is_run_name, read_run  # noqa: PLC0415
+    from nginx_tune.report.page.render import embedded_documents  # noqa: PLC0415
+    from nginx_tune.report.page.sections import PAGE_KINDS, kinds_text  # noqa: PLC0415
+
+    if is_run_name(name):
+        return [read_run(name)]
+    source = "standard input" if name == "-" else name
+    data = read_bytes(name)
+    contents = [data]
+    if is_page(name) or data.lstrip()[:15].lower().startswith(b"<!doctype html"):
+        contents = embedded_documents(data.decode("utf-8", "replace"), source=source)
+    return [
+        decode_one_of(
+            PAGE_KINDS,
+            content,
+            source=source,
+            refusal="which a report does not show",
+            hint=f"it shows {kinds_text()}",
+        )
+        for content in contents
+    ]
+
+
+def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
+    """The SHA-256 of those files here that plans among the documents change, by their paths.
+
+    Errors: UsageError where a plan shows other lines than it writes.
+    """
+    from nginx_tune.documents.plan import Plan  # noqa: PLC0415
+
+    plans = [one for one in documents if isinstance(one, Plan)]
+    if not plans:
+        return {}
+    from nginx_tune.cli.configurations import check_plan  # noqa: PLC0415  # with a plan alone
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.nginx.subject import ConfigurationFiles  # noqa: PLC0415
+
+    reader = ConfigurationFiles(LiveHost())
+    found: dict[str, str] = {}
+    for plan in plans:
+        found |= check_plan(plan, name, reader, may_lack_content=True)
+    return found
+
+
+def read_page_run(name: str) -> Run:
+    """The one run in a page.
+
+    Errors: UsageError when it holds none, or several.
+    """
+    from nginx_tune.documents.run import Run  # noqa: PLC0415
+
+    runs = [one for one in _read_shown(name) if isinstance(one, Run)]
+    if len(runs) != 1:
+        raise UsageError(
+            f"{name}: {len(runs) or 'no'} stored run{'s' if runs else ''} in this page",
+            hint="nginx-tune report PAGE -f json gives all documents in it",
+        )
+    return runs[0]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.histograms import (
-    FORMATS,
+from nginx_tune.cli.options import (
+    HISTOGRAM_FORMATS,
     histogram_option,
     histogram_renderers,
     histogram_text,
@@ -52,7 +52,7 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 )
 @click.option("--primary", metavar="METRIC", help="Judge it again by another metric.")
 @histogram_option
-@output_options("console", "json", *FORMATS)
+@output_options("console", "json", *HISTOGRAM_FORMATS)
 def show_command(
     run_id: str,
     *,
@@ -68,7 +68,7 @@ def show_command(
     Judged again, the exit status is that of the new verdict, as validate's. A histogram is of
     each arm, its blocks added.
     """
-    from nginx_tune.cli.report_inputs import is_page, read_page_run  # noqa: PLC0415
+    from nginx_tune.cli.report import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
     from nginx_tune.experiment.runs import read_run  # noqa: PLC0415
@@ -82,7 +82,7 @@ def show_command(
         run = _judge_again(run, requires, primary)
     result = run.result
     blocks = [] if isinstance(result, Rehearsal) else result.measurements
-    if isinstance(result, Rehearsal) and (histograms or set(formats) & set(FORMATS)):
+    if isinstance(result, Rehearsal) and (histograms or set(formats) & set(HISTOGRAM_FORMATS)):
         raise UsageError("a rehearsal keeps no histograms", hint="its JSON has the percentiles")
 
     def console() -> bytes:
@@ -108,13 +108,13 @@ def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Ru
     import msgspec  # noqa: PLC0415
 
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
-    from nginx_tune.documents.validation import Validation  # noqa: PLC0415
+    from nginx_tune.documents.run import Validation  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import (  # noqa: PLC0415
         check_rehearsal_gates,
         judge_rehearsal,
         turnover_name,
     )
-    from nginx_tune.measure.proof.rejudge import rejudge  # noqa: PLC0415
+    from nginx_tune.measure.proof.verdict import rejudge  # noqa: PLC0415
 
     if isinstance(run.result, Rehearsal):
         if primary:

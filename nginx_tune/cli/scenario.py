@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tell_choice
-from nginx_tune.cli.numbers import DURATION, Whole
-from nginx_tune.cli.options import weaker_walls_option
-from nginx_tune.cli.storing import keep_run, store_option
-from nginx_tune.cli.termination import as_interrupt
+from nginx_tune.cli.options import (
+    DURATION,
+    Whole,
+    against_nginx_option,
+    keep_run,
+    nginx_options,
+    store_option,
+    tell_choice,
+    weaker_walls_option,
+)
+from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.terminal.output import is_screen, output_options, write_result
-from nginx_tune.report.terminal.progress import progress_printer
+from nginx_tune.report.terminal.saying import progress_printer
 from nginx_tune.report.terminal.writer import screen_bytes
 
 
@@ -34,7 +40,7 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
-    from nginx_tune.report.scenario_page import (  # noqa: PLC0415
+    from nginx_tune.report.scenario import (  # noqa: PLC0415
         render_scenario_list_markdown,
         scenario_list_screen,
         summarise,
@@ -54,9 +60,11 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
 
 def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
-    from nginx_tune.experiment.scenario.rows import read_source_rows  # noqa: PLC0415
-    from nginx_tune.report.source_rows import (  # noqa: PLC0415
+    from nginx_tune.experiment.scenario.files import (  # noqa: PLC0415
+        list_scenarios,
+        read_source_rows,
+    )
+    from nginx_tune.report.scenario import (  # noqa: PLC0415
         render_source_rows,
         render_source_rows_markdown,
         source_rows_screen,
@@ -93,7 +101,7 @@ def show_command(name: str) -> None:
     "duration",
     type=DURATION,
     metavar="TIME",
-    help="Measured time of a block, e.g. 8s.",
+    help="Measured time of a run, e.g. 8s.",
 )
 @click.option("--seed", type=Whole(0), help="Order of blocks and requests (scenario's own).")
 @nginx_options
@@ -119,12 +127,12 @@ def run_command(  # one parameter an option
 
     FILE is a scenario of your own, or what 'validate --dry-run' wrote: that runs as validate does.
     """
-    from nginx_tune.change.generate.arms import write_arm  # noqa: PLC0415
+    from nginx_tune.change.generate.nginx_conf import write_arm  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
     from nginx_tune.cli.options import parse_duration  # noqa: PLC0415  # heavy imports below
-    from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415
+    from nginx_tune.cli.validate import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.documents.experiment import ExperimentSpec  # noqa: PLC0415
+    from nginx_tune.documents.scenario import ExperimentSpec  # noqa: PLC0415
     from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
     from nginx_tune.experiment.scenario.files import load_experiment  # noqa: PLC0415
     from nginx_tune.experiment.scenario.run import Shorter, run_scenario  # noqa: PLC0415

@@ -2,14 +2,21 @@
 
 A flag goes before ``NGINX_TUNE_COMMAND_OPTION``, that before the table ``[command]`` of the
 settings file, that before the default. A setting that no option has is refused: a misspelt one
-would do nothing. Of a file that was found, not named, `found_settings` says what it may hold.
+would do nothing. ``NGINX_TUNE_AUDIT_FAILON=warning`` would let warnings pass.
+
+A file that was found, not named, is written by whoever wrote the repository or a directory above
+it, and who works there has asked for none of it. So it goes by a positive list (``ALLOWED``):
+preferences, and inputs below the file's own directory. A program, a result, trust, a wall, a guard
+rail, a command, what is judged or loaded, and each option that nobody has put on the list need
+``--config``, the environment or a flag.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -44,7 +51,7 @@ def read_settings(path: Path | None) -> Settings:
     if found is None:
         return Settings({}, None, is_found=False)
     if path is None:
-        from nginx_tune.host.own_files import why_not_own  # noqa: PLC0415  # only with a file
+        from nginx_tune.host.paths import why_not_own  # noqa: PLC0415  # only with a file
 
         if why := why_not_own(found):
             why = f"{found}: not read as root unasked: {why} (name it with --config {found})"
@@ -63,9 +70,9 @@ def _search_upward(name: str) -> Path | None:
 
 
 def name_variables(command: click.Command, prefix: str) -> None:
-    """Let environment variables be called as the options are, not as our parameters are.
+    """Name environment variables after the options, not after our parameters.
 
-    Of an option that may repeat the values stand on a line each: gates hold spaces.
+    The values of an option that may repeat stand on a line each: gates hold spaces.
     """
     for option in command.params:
         if not isinstance(option, click.Option):
@@ -80,7 +87,7 @@ def name_variables(command: click.Command, prefix: str) -> None:
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Have no text be empty: a shell's variable that is not set would mean the default.
+    """Refuse empty texts: a shell's variable that is not set would mean the default.
 
     ``-o "$OUT"`` would write where nobody asked, ``audit "$CONF"`` judge another file.
     """
@@ -94,7 +101,7 @@ def refuse_empty(command: click.Command) -> None:
 
 
 def tell_found(command: click.Command) -> None:
-    """Have a command say, before it begins, which of its settings a found file made."""
+    """Have a command name, before it begins, those of its settings that a found file made."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             tell_found(below)
@@ -160,7 +167,7 @@ def command_defaults(command: click.Command, table: Any, place: str) -> dict[str
             found[key] = command_defaults(below[key], value, f"{place}.{key}")
         elif name in options:
             option = options[name]
-            found[str(option.name)] = _value(option, value, f"{place} {key}")
+            found[str(option.name)] = _given_value(option, value, f"{place} {key}")
         else:
             raise UsageError(
                 f"settings file: [{place}] has no setting '{key}'",
@@ -169,7 +176,7 @@ def command_defaults(command: click.Command, table: Any, place: str) -> dict[str
     return found
 
 
-def _value(option: click.Option, value: Any, place: str) -> Any:
+def _given_value(option: click.Option, value: Any, place: str) -> Any:
     values = value if isinstance(value, list) else [value]
     if any(isinstance(item, (dict, list)) for item in values) or (
         isinstance(value, list) and not option.multiple
@@ -198,3 +205,267 @@ def setting_name(key: str) -> str:
 def _long_name(option: click.Option) -> str:
     longest = max(option.opts, key=len)
     return longest.lstrip("-").replace("-", "_")
+
+
+PREFIX = "NGINX_TUNE_"
+_OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "NO_COLOR", "VERSION", "HELP")
+_OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
+"""Not options: marks of our processes, and what the build, the tests and the examples take."""
+_OF_TESTS = ("WALLS", "TEST", "TESTS", "FAULTS")
+
+
+def check_variables(
+    environment: Mapping[str, str],
+    commands: Iterable[str],
+    name: str,
+    command: click.Command | None,
+) -> list[str]:
+    """A sentence for each variable that belongs to no command.
+
+    Errors: UsageError for a variable of the called command that none of its options has, and for
+            one that looks like a misspelt one of it.
+    """
+    told = []
+    words = [word.upper() for word in commands]
+    known = sorted(_names(command, name.upper())) if command is not None else []
+    for variable in sorted(environment):
+        rest = variable.removeprefix(PREFIX)
+        if rest == variable or rest in {*_OWN, *_OF_ALL_COMMANDS, *known}:
+            continue
+        first = rest.partition("_")[0]
+        if first in _OF_TESTS:
+            continue
+        close = get_close_matches(rest, known, n=1, cutoff=0.85)
+        if close or (command is not None and first == name.upper()):
+            likely = close or get_close_matches(rest, known, n=1, cutoff=0.5) or known[:1]
+            raise UsageError(
+                f"{variable} in the environment: nginx-tune {name} has no such option",
+                hint=f"perhaps {PREFIX}{likely[0]}" if likely else "unset it",
+            )
+        if first not in words:
+            told.append(f"{variable} in the environment: no command or option is called so")
+    return told
+
+
+def _names(command: click.Command, prefix: str) -> Iterable[str]:
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield f"{prefix}_{_long_name(option)}".upper()
+            yield from (
+                f"{prefix}_{other}".upper().replace("-", "_")
+                for other in (part.lstrip("-") for part in option.secondary_opts)
+            )
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from _names(below, f"{prefix}_{name.upper()}")
+
+
+SettingRule = Callable[[Any, str], Any]
+"""A value and the file's directory give the value as it is taken. Errors: _RefusedError."""
+Tables = Mapping[str, Any]
+
+
+class _RefusedError(Exception):
+    """A listed setting may not have this value; says why."""
+
+
+def preference(value: Any, _directory: str) -> Any:
+    """A choice, a number or words: nothing is opened, run or written by it."""
+    return value
+
+
+def format_alone(value: Any, _directory: str) -> Any:
+    """The name of a format; ``FORMAT=FILE`` would write."""
+    if "=" in str(value):
+        raise _RefusedError("names a file to write")
+    return value
+
+
+def input_below(value: Any, directory: str) -> Any:
+    """A file or a directory below the file's own, by its absolute path; read as such later."""
+    if value == "":
+        return value  # refused as every empty text is
+    if not isinstance(value, str):
+        raise _RefusedError("is no name of a file")
+    if value == "-":
+        raise _RefusedError("is standard input")
+    from nginx_tune.cli.inputs import keep_below  # noqa: PLC0415  # only where one is named
+    from nginx_tune.host.paths import (  # noqa: PLC0415
+        steps_below,
+        why_not_below,
+        why_not_own,
+    )
+
+    why = why_not_below(directory, value)
+    name = "/".join(steps_below(value) or ())
+    path = f"{directory.rstrip('/')}/{name}"
+    if why := why or why_not_own(Path(path)):
+        raise _RefusedError(why)
+    keep_below(path, directory, name)
+    return path
+
+
+def facts_below(value: Any, directory: str) -> Any:
+    """The same, or ``none``; ``live`` would run the host's nginx."""
+    if value == "live":
+        raise _RefusedError("asks this host")
+    return value if value == "none" else input_below(value, directory)
+
+
+def map_below(value: Any, directory: str) -> Any:
+    """``PREFIX=DIR``, whose directory is below the file's own."""
+    if not isinstance(value, str):
+        return value  # the option takes none
+    prefix, equals, place = value.partition("=")
+    return f"{prefix}={input_below(place, directory)}" if equals and place else value
+
+
+def network_address(value: Any, _directory: str) -> Any:
+    """Addresses and names of hosts; a socket's path leads to a program of this host."""
+    if "unix:" in str(value).lower():
+        raise _RefusedError("names a socket by its path")
+    return value
+
+
+_FORMAT: Mapping[str, SettingRule] = {"format": format_alone}
+_DECIDING: Mapping[str, SettingRule] = {
+    "facts": input_below,
+    "workload": input_below,
+    "kind": preference,
+    "nginx_version": preference,
+    "root": input_below,
+    **_FORMAT,
+}
+_JUDGED: Mapping[str, SettingRule] = {"require": preference, "primary": preference, **_FORMAT}
+
+ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
+    "check": {"facts": input_below, "workload": input_below, **_FORMAT},
+    "inspect": _FORMAT,
+    "collector": {},
+    "observe": {"objective": preference, **_FORMAT},
+    "compare": {"primary": preference, **_FORMAT},
+    "learn": {"log_format": preference, "kind": preference, **_FORMAT},
+    "recommend": {"observation": input_below, "map": map_below, **_DECIDING},
+    "generate": _DECIDING,
+    "plan": {
+        "observation": input_below,
+        "map": map_below,
+        "only": preference,
+        "except": preference,
+        "annotate": preference,
+        **_DECIDING,
+    },
+    "audit": {
+        "facts": facts_below,
+        "workload": input_below,
+        "map": map_below,
+        "accept_missing": preference,
+        "baseline": input_below,
+        "nginx_version": preference,
+        "upgrade_to": preference,
+        "select": preference,
+        "ignore": preference,
+        "profile": preference,
+        "fail_on": preference,
+        "require_facts": preference,
+        **_FORMAT,
+    },
+    "explain": _FORMAT,
+    "probe": {"require": preference, "histogram": preference, **_FORMAT},
+    "merge": {"histogram": preference, **_FORMAT},
+    "validate": {
+        "workload": input_below,
+        "objective": preference,
+        "pairs": preference,
+        "duration": preference,
+        "warmup": preference,
+        "max_time": preference,
+        "seed": preference,
+        **_JUDGED,
+    },
+    "rehearse": {"require": preference, **_FORMAT},
+    "apply": _FORMAT,
+    "confirm": _FORMAT,
+    "rollback": _FORMAT,
+    "history": _FORMAT,
+    "scenario": {},
+    "scenario.list": _FORMAT,
+    "scenario.run": {"pairs": preference, "duration": preference, "seed": preference, **_FORMAT},
+    "runs": {},
+    "runs.list": _FORMAT,
+    "runs.show": {"histogram": preference, **_JUDGED},
+    "report": _FORMAT,
+    "lab": {},
+    "lab.list": _FORMAT,
+    "lab.clean": _FORMAT,
+    "doctor": {"require": preference, **_FORMAT},
+    "schema": _FORMAT,
+    SITE_TABLE: {
+        "listen": network_address,
+        "server_names": preference,
+        "roots": input_below,
+        "root_prefixes": preference,
+        "upstreams": network_address,
+        "cleartext_http2": preference,
+        "http3": preference,
+        "mime_types": input_below,
+        "gzip": preference,
+        "tcp_nopush": preference,
+        "hot_locations": preference,
+        "streams": preference,
+        "live_files": preference,
+        "stream_silence_seconds": preference,
+        "log_files": preference,
+        "listening_sockets": preference,
+    },
+}
+"""By table, each setting that a found file may hold, by its option's long name."""
+
+
+def confined(tables: Tables, file: Path, called: str, known: Collection[str]) -> dict[str, Any]:
+    """The tables of a found file, with absolute paths for its inputs.
+
+    The whole file is looked at, whatever command is called: all that is wrong is told at once.
+    ``known`` are the settings of the called command, so that a misspelt one is told as such.
+    Errors: UsageError naming every setting that may not stand there.
+    """
+    import shlex  # noqa: PLC0415  # only with such a file
+
+    refused: dict[str, str] = {}
+    found = {
+        name: _taken(table, name, str(file.parent), refused) if isinstance(table, dict) else table
+        for name, table in tables.items()
+    }
+    if not refused:
+        return found
+    for place in refused:
+        if place.startswith(f"{called}.") and setting_name(place) not in known:
+            refused[place] = "no such setting"
+    told = [f"{place} ({why})" if why else place for place, why in refused.items()]
+    raise UsageError(
+        f"{file}: a settings file that was found, not named, may not set {', '.join(told)}",
+        hint=f"if you trust the file, name it: --config {shlex.quote(str(file))}",
+    )
+
+
+def _taken(table: Tables, place: str, directory: str, refused: dict[str, str]) -> dict[str, Any]:
+    """Settings of a table that may be taken; full names of others are added to ``refused``."""
+    rules = ALLOWED.get(place, {})
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{place}.{key}"
+        if name in ALLOWED and isinstance(value, dict):
+            found[key] = _taken(value, name, directory, refused)
+            continue
+        rule = rules.get(setting_name(key))
+        if rule is None:
+            refused[name] = ""
+            continue
+        try:
+            is_list = isinstance(value, list)
+            found[key] = (
+                [rule(one, directory) for one in value] if is_list else rule(value, directory)
+            )
+        except _RefusedError as error:
+            refused[name] = str(error)
+    return found

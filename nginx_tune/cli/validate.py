@@ -1,25 +1,95 @@
-"""``nginx-tune validate``."""
+"""``nginx-tune validate``: two configurations, or two builds of nginx, under the same load."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from nginx_tune.cli.inputs import read_workload, refuse_document
-from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
-from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
-from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
-from nginx_tune.cli.storing import store_option
+from nginx_tune.cli.inputs import read_lab_plan, read_workload, refuse_document
+from nginx_tune.cli.options import (
+    DURATION,
+    Duration,
+    FiniteNumber,
+    Whole,
+    against_nginx_option,
+    keep_run,
+    lab_option,
+    nginx_options,
+    parse_duration,
+    prefix_option,
+    store_option,
+    tell_choice,
+    weaker_walls_option,
+)
+from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.host.climbing import absolute_path
-from nginx_tune.report.terminal.output import output_options
+from nginx_tune.host.paths import absolute_path
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.saying import progress_printer
+from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.experiment import SiteLoad
-
+    from nginx_tune.conf.tree import ConfTree
+    from nginx_tune.documents.facts import Nginx
+    from nginx_tune.documents.scenario import ExperimentSpec, MultiplexedVersion, SiteLoad
+    from nginx_tune.experiment.validate.validation import Sides
+    from nginx_tune.host.door import Host
+    from nginx_tune.nginx.lab.spec import LabPlan
 
 _SHORTEST_BLOCK_SECONDS = 0.1
+_FEWEST_PAIRS = 6
+"""The fewest that can show anything (docs/proof.md)."""
+_MOST_SECONDS = 600.0
+
+
+class Wanted(NamedTuple):
+    """The programs of an experiment, what is done with its verdict, and where that goes."""
+
+    nginx_binary: str | None
+    against_nginx: str | None
+    """The baseline's, where it is another one."""
+    no_store: bool
+    accept_inconclusive: bool
+    formats: tuple[str, ...]
+    output: str | None
+
+
+class _Asked(NamedTuple):
+    """The options that say what is compared and how, by the names of their parameters."""
+
+    conf: str | None
+    conf_option: str | None
+    prefix: str | None
+    against: str | None
+    plan_path: str | None
+    lab: str | None
+    scale: float | None
+    requires: tuple[str, ...]
+    primary: str | None
+    accept_worse: tuple[str, ...]
+    accept_lost: bool
+    pairs: int | None
+    duration: str
+    warmup: str
+    starts: Literal["full", "cold"] | None
+    max_time: str | None
+    objectives: tuple[str, ...]
+    http2: bool
+    http3: bool
+    manifest: str | None
+    speed: float
+    workload: str | None
+    seed: int
+    self_check: bool
+    dry_run: bool
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's file; empty where a plan or a build is the candidate."""
+        return self.conf or self.conf_option or ""
 
 
 @click.command()
@@ -69,13 +139,11 @@ _SHORTEST_BLOCK_SECONDS = 0.1
 )
 @click.option(
     "--pairs",
-    default=6,
-    show_default=True,
     type=Whole(1, 100),
-    help="Pairs of blocks, one of each arm.",
+    help="Measure so many pairs of runs, one of each configuration; default: as many as settle it.",
 )
 @click.option(
-    "--duration", default="8s", show_default=True, type=DURATION, metavar="TIME", help="Of a block."
+    "--duration", default="8s", show_default=True, type=DURATION, metavar="TIME", help="Of a run."
 )
 @click.option(
     "--warmup",
@@ -83,26 +151,27 @@ _SHORTEST_BLOCK_SECONDS = 0.1
     show_default=True,
     type=Duration("auto"),
     metavar="TIME|auto",
-    help="Of a block; auto measures first when it is steady.",
+    help="Before each run is measured; auto finds when it is steady.",
 )
 @click.option(
     "--starts",
     type=click.Choice(["full", "cold"]),
-    help="What of a lab's data is in memory as a block starts: as much as it holds, as in the long "
+    help="What of a lab's data is in memory as a run starts: as much as it holds, as in the long "
     "run (the default), or nothing, as after a boot.",
 )
 @click.option(
     "--max-time",
     type=DURATION,
     metavar="TIME",
-    help="Add pairs (from --pairs, at least 7, on) until it is settled or this is over.",
+    help="Measure until it is settled, at most so long (from --pairs, at least 7, on); without "
+    "--pairs 10min.",
 )
 @click.option(
     "--objective",
     "objectives",
     multiple=True,
     metavar="EXPR",
-    help="Also search the capacity of each arm under it: 'hot.p99 <= 50ms'; may repeat.",
+    help="Also search the capacity of each configuration under it: 'hot.p99 <= 50ms'; may repeat.",
 )
 @click.option(
     "--http2",
@@ -135,7 +204,7 @@ _SHORTEST_BLOCK_SECONDS = 0.1
     help="Ask at the rate and popularity of a workload ('learn', JSON).",
 )
 @click.option(
-    "--seed", default=1, show_default=True, type=Whole(0), help="Order of blocks and requests."
+    "--seed", default=1, show_default=True, type=Whole(0), help="Order of runs and requests."
 )
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option(
@@ -151,42 +220,8 @@ _SHORTEST_BLOCK_SECONDS = 0.1
 @store_option
 @output_options("console", "json")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    *,
-    conf: str | None,
-    conf_option: str | None,
-    prefix: str | None,
-    against: str | None,
-    plan_path: str | None,
-    lab: str | None,
-    scale: float | None,
-    requires: tuple[str, ...],
-    primary: str | None,
-    accept_worse: tuple[str, ...],
-    accept_lost: bool,
-    pairs: int,
-    duration: str,
-    warmup: str,
-    starts: Literal["full", "cold"] | None,
-    max_time: str | None,
-    objectives: tuple[str, ...],
-    http2: bool,
-    http3: bool,
-    manifest: str | None,
-    speed: float,
-    workload: str | None,
-    seed: int,
-    self_check: bool,
-    dry_run: bool,
-    accept_inconclusive: bool,
-    nginx_binary: str | None,
-    against_nginx: str | None,
-    no_store: bool,
-    formats: tuple[str, ...],
-    output: str | None,
-) -> ExitStatus:
-    """A/B of two configurations, or of two builds of nginx, behind walls and with gates.
+def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
+    """A/B of two configurations, or of two builds of nginx, in a sandbox, with gates.
 
     Both are run in turn under the same load (a hot file, random files, a location without a file,
     and every other server and location) in namespaces of their own: stubs answer for the servers
@@ -194,94 +229,259 @@ def command(
     judges and keeps what was measured so far. No bodies are sent (uploads): they would change the
     state of real applications.
     """
-    from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415
-    from nginx_tune.documents.experiment import ExperimentSpec  # noqa: PLC0415
+    wanted = Wanted(**{name: options.pop(name) for name in Wanted._fields})
+    asked = _Asked(**options)
+    _refuse_contradictions(ctx, asked, wanted)
+    spec = _spec_of(asked)
+    lab = read_lab_plan(asked.lab, asked.scale, replays=asked.manifest is not None)
+    return run_experiment(ctx, spec, lab, wanted, settle_only=asked.dry_run)
 
-    if conf and conf_option:
+
+def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) -> None:
+    """Errors: UsageError where options do not go together."""
+    if asked.conf and asked.conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
-    candidate = conf or conf_option or ""
-    refuse_document(candidate)
-    if plan_path and (candidate or against):
+    refuse_document(asked.candidate)
+    if asked.plan_path and (asked.candidate or asked.against):
         raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
-    if not (plan_path or candidate or against_nginx):
+    if not (asked.plan_path or asked.candidate or wanted.against_nginx):
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
-    if starts and not lab:
+    if asked.starts and not asked.lab:
         raise UsageError(
             "--starts goes with --lab", hint="what this machine has in memory is left alone"
         )
     given = ctx.get_parameter_source("speed")
-    if manifest is None and given is click.core.ParameterSource.COMMANDLINE:
+    if asked.manifest is None and given is click.core.ParameterSource.COMMANDLINE:
         raise UsageError(
             "--speed goes with --manifest", hint="it is the pace of requests that were recorded"
         )
-    seconds = parse_duration(duration)
-    if seconds < _SHORTEST_BLOCK_SECONDS:
+    if parse_duration(asked.duration) < _SHORTEST_BLOCK_SECONDS:
         raise UsageError(
-            f"--duration {duration} is too short to measure anything",
+            f"--duration {asked.duration} is too short to measure anything",
             hint="100ms is the shortest; seconds tell more",
         )
-    spec = ExperimentSpec(
-        baseline=against or "",
-        candidate=candidate,
-        plan=plan_path or "",
-        prefix=absolute_path(prefix) if prefix else None,
-        load=_site_load(manifest, workload, speed, http2=http2, http3=http3),
-        starts=starts or "full",
-        scale=scale,
-        primary_metric=primary,
-        requires=[*requires],
-        objectives=[*objectives],
-        accept_worse=[*accept_worse],
-        accept_lost=accept_lost,
-        pairs=pairs,
-        warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
-        duration_seconds=seconds,
-        max_seconds=parse_duration(max_time) if max_time else None,
-        self_check=self_check,
-        seed=seed,
-    )
-    return run_experiment(
-        ctx,
-        spec,
-        read_lab_plan(lab, scale, replays=manifest is not None),
-        Wanted(nginx_binary, against_nginx, no_store, accept_inconclusive, formats, output),
-        settle_only=dry_run,
+
+
+def _spec_of(asked: _Asked) -> ExperimentSpec:
+    from nginx_tune.documents.scenario import ExperimentSpec  # noqa: PLC0415
+
+    return ExperimentSpec(
+        baseline=asked.against or "",
+        candidate=asked.candidate,
+        plan=asked.plan_path or "",
+        prefix=absolute_path(asked.prefix) if asked.prefix else None,
+        load=_site_load(asked),
+        starts=asked.starts or "full",
+        scale=asked.scale,
+        primary_metric=asked.primary,
+        requires=[*asked.requires],
+        objectives=[*asked.objectives],
+        accept_worse=[*asked.accept_worse],
+        accept_lost=asked.accept_lost,
+        pairs=_FEWEST_PAIRS if asked.pairs is None else asked.pairs,
+        warmup_seconds=None if asked.warmup == "auto" else parse_duration(asked.warmup),
+        duration_seconds=parse_duration(asked.duration),
+        max_seconds=_most_seconds(asked),
+        self_check=asked.self_check,
+        seed=asked.seed,
     )
 
 
-def _site_load(
-    manifest: str | None, workload: str | None, speed: float, *, http2: bool, http3: bool
-) -> SiteLoad:
-    """What is asked for: what the caller names, else a hot file, random ones, every other place."""
-    from nginx_tune.documents.experiment import Protocol  # noqa: PLC0415  # heavy imports stay here
+def _most_seconds(asked: _Asked) -> float | None:
+    """The time in which it is to be settled; null where the number of pairs is fixed."""
+    if asked.max_time is None:
+        return _MOST_SECONDS if asked.pairs is None else None
+    return parse_duration(asked.max_time)
+
+
+def _site_load(asked: _Asked) -> SiteLoad:
+    """The requests: those the caller names, else a hot file, random ones, every other place."""
     from nginx_tune.experiment.validate.site_load import over_protocols  # noqa: PLC0415
 
-    wanted: list[Protocol] = [*(["2"] if http2 else []), *(["3"] if http3 else [])]  # type: ignore[list-item]
-    return over_protocols(_load_named(manifest, workload, speed), wanted)
+    protocols: list[MultiplexedVersion] = []
+    if asked.http2:
+        protocols.append("2")
+    if asked.http3:
+        protocols.append("3")
+    return over_protocols(_load_named(asked), protocols)
 
 
-def _load_named(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:
-    from pathlib import Path  # noqa: PLC0415  # heavy imports stay here
-
+def _load_named(asked: _Asked) -> SiteLoad:
     from nginx_tune.experiment.validate.site_load import (  # noqa: PLC0415
         default_load,
         replay_load,
         workload_load,
     )
-    from nginx_tune.measure.load.asked_paths import read_manifest_head  # noqa: PLC0415
+    from nginx_tune.measure.load.target import read_manifest_head  # noqa: PLC0415
 
-    if manifest and workload:
+    if asked.manifest and asked.workload:
         raise UsageError("--manifest and --workload exclude each other")
-    if workload:
-        return workload_load(read_workload(workload))
-    if manifest is None:
+    if asked.workload:
+        return workload_load(read_workload(asked.workload))
+    if asked.manifest is None:
         return default_load()
-    head = read_manifest_head(Path(manifest))
+    head = read_manifest_head(Path(asked.manifest))
     if head is None:
-        raise UsageError(f"{manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE")
+        raise UsageError(
+            f"{asked.manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE"
+        )
     return replay_load(
-        absolute_path(manifest),
-        speed=speed,
+        absolute_path(asked.manifest),
+        speed=asked.speed,
         hashed=head.get("paths") != "kept",
     )
+
+
+def run_experiment(
+    ctx: click.Context,
+    spec: ExperimentSpec,
+    lab: LabPlan | None,
+    wanted: Wanted,
+    *,
+    settle_only: bool = False,
+) -> ExitStatus:
+    """Run an experiment, keep it and print the verdict; or print what would be run."""
+    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
+
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.validate.validation import look_at, run_validation  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.report.verdict import render_experiment, verdict_screen  # noqa: PLC0415
+
+    clock = Clock()
+    host = LiveHost()
+    meant = _configuration_meant(spec)
+    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, conf_path=meant, to_run=True)
+    other = nginx
+    if wanted.against_nginx:
+        other, _ = read_nginx(host, binary=wanted.against_nginx, conf_path=meant, to_run=True)
+    with as_interrupt():
+        sides = _read_sides(host, spec, lab, (other, nginx))
+        tell_choice(ctx, nginx)
+        progress = progress_printer(ctx)
+        if settle_only:
+            settled = replace(
+                look_at(spec, sides, progress=progress),
+                baseline="" if spec.plan else sides.baseline.path,
+                candidate="" if spec.plan else sides.candidate.path,
+                plan=absolute_path(spec.plan) if spec.plan else "",
+            )
+            pages = {
+                "toml": lambda: render_experiment(settled).encode(),
+                "json": lambda: encode(settled),
+            }
+            write_result(pages, wanted.formats, wanted.output)
+            return ExitStatus.OK
+        validation = run_validation(spec, sides, progress=progress)
+    if not wanted.no_store:
+        keep_run(
+            ctx,
+            validation,
+            kind="validate",
+            name=spec.plan or spec.candidate or sides.candidate.path,
+            clock=clock,
+        )
+    verdict = validation.verdict
+    renderers = {
+        "console": lambda: screen_bytes(verdict_screen(verdict), wanted.formats, wanted.output),
+        "json": lambda: encode(verdict),
+    }
+    write_result(renderers, wanted.formats, wanted.output)
+    if verdict.stopped == "interrupted":
+        return ExitStatus.INTERRUPTED
+    return verdict_status(verdict, accept_inconclusive=wanted.accept_inconclusive)
+
+
+def _configuration_meant(spec: ExperimentSpec) -> str | None:
+    """The file by which the nginx that is meant is told, in full; None where none is named.
+
+    A plan that comes by a pipe is read once only, later.
+    """
+    from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415
+
+    if spec.plan:
+        is_here = Path(spec.plan).is_file()
+        return believed_plan(spec.plan).conf_path if is_here else None
+    named = spec.baseline or spec.candidate
+    return full_path(named, spec.prefix) if named else None
+
+
+def _read_sides(
+    host: Host, spec: ExperimentSpec, lab: LabPlan | None, builds: tuple[Nginx, Nginx]
+) -> Sides:
+    """The two sides of an experiment; ``builds`` run the baseline and the candidate.
+
+    An empty baseline is the configuration of the host's nginx, or with two builds the candidate's
+    own; an empty candidate then the baseline's.
+    """
+    from nginx_tune.cli.configurations import (  # noqa: PLC0415
+        full_path,
+        host_configuration,
+        read_configuration,
+        read_plan,
+        read_planned,
+    )
+    from nginx_tune.experiment.validate.validation import Sides  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_linked  # noqa: PLC0415
+    from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix  # noqa: PLC0415
+
+    prefix = spec.prefix
+    planned: Mapping[str, bytes] = {}
+    trees: tuple[ConfTree, ConfTree]
+    names: tuple[str, ...]
+    if spec.plan:
+        plan = read_plan(spec.plan)
+        names = (plan.conf_path,)
+        own = prefix or own_prefix(builds[1], *names)
+        before, after, planned = read_planned(plan, spec.plan, ConfigurationFiles(host), prefix=own)
+        trees, prefix = (before, after), plan.prefix or prefix
+    else:
+        same = spec.candidate if builds[0] is not builds[1] else ""
+        baseline = spec.baseline or same or host_configuration(builds[1])
+        sides = (baseline, spec.candidate or baseline)
+        # A candidate beside the running nginx's own is meant to be started as that one is.
+        names = tuple(full_path(name, prefix) for name in sides)
+        before, after = (
+            read_configuration(
+                host, name, prefix, default_prefix=own_prefix(build, *names), nginx=build
+            )
+            for name, build in zip(sides, builds, strict=True)
+        )
+        if builds[0] is builds[1] and _is_one_file(*names) and after.complete:
+            raise UsageError(
+                f"{sides[1]} is both the candidate and the baseline: nothing would be compared",
+                hint="name another file with --against; for the noise of this host, --self-check",
+            )
+        trees = (before, after)
+    return Sides(
+        baseline=trees[0],
+        candidate=trees[1],
+        lab=lab,
+        prefixes=(
+            _started_with(prefix, builds[0], names),
+            _started_with(prefix, builds[1], names),
+        ),
+        builds=(read_linked(host, builds[0]), read_linked(host, builds[1])),
+        planned=planned,
+    )
+
+
+def _is_one_file(one: str, other: str) -> bool:
+    """True where both are a name in a directory; a copy and a link may stand beside other files."""
+    return (
+        Path(one).name == Path(other).name
+        and Path(one).parent.resolve() == Path(other).parent.resolve()
+    )
+
+
+def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
+    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
+    from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
+
+    if prefix:
+        return prefix
+    own = own_prefix(nginx, *names)
+    return None if own == nginx.prefix else own

@@ -1,11 +1,11 @@
-"""What a configuration is made of: files, directives and blocks."""
+"""Files, directives and blocks: the parts of a configuration."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from nginx_tune.conf.secret_places import TABLES, Table, shown_arguments, shown_name
+from nginx_tune.conf.secret_places import TABLES, PlaceTable, shown_arguments, shown_name
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -44,7 +44,7 @@ class Source:
         return (self.mark + self.text).encode("utf-8", "surrogateescape")
 
     def byte_offset(self, offset: int) -> int:
-        """Where in the file's bytes an offset of the text is."""
+        """The place in the file's bytes of an offset of the text."""
         known, count = self._bytes_before
         if offset < known:
             known, count = 0, len(self.mark.encode())
@@ -116,7 +116,7 @@ class Directive:
         return " ".join((self.name, *self.args))
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> PlaceTable | None:
         """The block it stands in, where the lines of that are no directives (``map``)."""
         outer = self.parent
         while outer is not None and outer.name == "include":

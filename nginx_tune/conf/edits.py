@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.conf.directive import Directive, Source
-from nginx_tune.conf.lexer import LUA_QUOTE, read_tokens
+from nginx_tune.conf.parser import LUA_QUOTE, read_tokens
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def add_after(directive: Directive, line: str) -> Edit:
 
 
 def word_spans(directive: Directive) -> list[tuple[int, int]]:
-    """Where the directive's name and each of its arguments stand in the text, with quotes."""
+    """The places in the text of a directive's name and each of its arguments, with quotes."""
     part = directive.source.text[directive.start : directive.end]
     return [
         (directive.start + start, directive.start + end)

@@ -1,4 +1,4 @@
-"""Which directives there are, where they may stand and with how many arguments, by version.
+"""Directives that are known, by version: where they may stand, with how many arguments.
 
 ``directives.tsv`` is read out of the command tables of real nginx executables and their modules
 (``tools/read-directives``); what changed from release to release is read out of the source
@@ -37,7 +37,7 @@ FIRST_RELEASE: Version = (1, 4, 0)
 """The oldest one whose source the tables of releases know."""
 
 
-class Span(NamedTuple):
+class VersionSpan(NamedTuple):
     """Releases from one on, up to another that is no longer in it."""
 
     since: Version
@@ -46,14 +46,14 @@ class Span(NamedTuple):
     """Empty where it goes on."""
 
 
-def is_within(version: Version, span: Span) -> bool:
-    """Whether a version is one of the span's."""
+def is_within(version: Version, span: VersionSpan) -> bool:
+    """Tell whether a version is one of the span's."""
     return version >= span.since and (not span.gone or version < span.gone)
 
 
-def parse_span(since: str, gone: str) -> Span:
+def parse_span(since: str, gone: str) -> VersionSpan:
     """A span as the tables write it."""
-    return Span(_version(since), _version(gone))
+    return VersionSpan(_version(since), _version(gone))
 
 
 class DirectiveRow(NamedTuple):
@@ -77,15 +77,15 @@ class DirectiveRow(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether the module is one of nginx's own, and not of those packaged beside it."""
+        """True when the module is one of nginx's own, and not of those packaged beside it."""
         return _FOREIGN.search(self.module) is None
 
     def may_stand(self, context: str) -> bool:
-        """Whether it is allowed in a context."""
+        """Tell whether it is allowed in a context."""
         return "any" in self.contexts or context in self.contexts
 
     def takes(self, count: int) -> bool:
-        """Whether that many arguments are right."""
+        """Tell whether that many arguments are right."""
         words = self.arguments.split(",")
         if "any" in words:
             return True
@@ -98,7 +98,7 @@ class DirectiveRow(NamedTuple):
         return count <= MOST_ARGUMENTS and str(count) in words
 
     def is_surely_absent(self, version: Version) -> bool:
-        """Whether that version was seen, or stands before or after one seen, without it."""
+        """Tell whether that version was seen, or stands before or after one seen, without it."""
         if self.is_own and is_outside_history(self.name, version):
             return True
         return (self.absent_to is not None and version <= self.absent_to) or (
@@ -121,13 +121,13 @@ class DirectiveRow(NamedTuple):
 
 
 def rows_of(name: str) -> tuple[DirectiveRow, ...]:
-    """What is known of a directive's name."""
+    """The rows of a directive's name."""
     return _parsed(name)
 
 
 @lru_cache(maxsize=4096)
 def is_known(name: str) -> bool:
-    """Whether the name belongs to nginx, a fork or a module that is known here.
+    """Tell whether the name belongs to nginx, a fork or a module that is known here.
 
     A name that only a pattern of the list allows, and that is nearly one of nginx's own, is a
     slip of that one.
@@ -138,7 +138,7 @@ def is_known(name: str) -> bool:
 
 
 def is_outside_history(name: str, version: Version) -> bool:
-    """Whether nginx's source had no directive of that name yet, or no longer, in a release."""
+    """Tell whether nginx's source had no directive of that name yet, or no longer, in a release."""
     since, gone = history_of(name)
     return version < since or (gone is not None and version >= gone)
 
@@ -158,7 +158,7 @@ def known_modules() -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def lacks_a_version(name: str) -> bool:
-    """Whether some version that the table was read from surely has no directive of that name."""
+    """Tell if some version that the table was read from surely has no directive of that name."""
     rows = rows_of(name)
     return bool(rows) and any(
         all(row.is_surely_absent(_version(version)) for row in rows) for version in seen_versions()
@@ -177,7 +177,7 @@ def seen_versions() -> list[str]:
 
 
 _SLIP = 0.91
-"""Of difflib's ratio: two letters of a longer name."""
+"""A ratio of difflib: two letters of a longer name."""
 
 
 def nearest(name: str, cutoff: float = 0.8) -> str | None:
@@ -245,9 +245,9 @@ def _history() -> dict[str, tuple[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _forms() -> dict[tuple[str, str], list[tuple[tuple[str, str], Span]]]:
+def _forms() -> dict[tuple[str, str], list[tuple[tuple[str, str], VersionSpan]]]:
     """Contexts and arguments of each form that a directive had, with its releases."""
-    found: dict[tuple[str, str], list[tuple[tuple[str, str], Span]]] = {}
+    found: dict[tuple[str, str], list[tuple[tuple[str, str], VersionSpan]]] = {}
     for line in read_table("directive-forms.tsv").splitlines():
         if not line.startswith("#"):
             name, module, contexts, arguments, since, gone = line.split("\t")
@@ -269,13 +269,13 @@ def _listed() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def is_named(name: str) -> bool:
-    """Whether the hand-kept list has this very name, which another module or fork brings too."""
+    """Tell if the hand-kept list has this very name, which another module or fork brings too."""
     return name in _listed()[0]
 
 
 @lru_cache(maxsize=4096)
 def is_listed(name: str) -> bool:
-    """Whether the hand-kept list has the name, so that some fork or module may bring it."""
+    """Tell whether the hand-kept list has the name, so that some fork or module may bring it."""
     names, patterns = _listed()
     return name in names or any(fnmatchcase(name, pattern) for pattern in patterns)
 

@@ -103,12 +103,12 @@ _FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "
 
 @lru_cache(maxsize=4096)
 def is_known_variable(name: str) -> bool:
-    """Whether nginx or a module that is known here has a variable of that name."""
+    """Tell whether nginx or a module that is known here has a variable of that name."""
     return name in _names() or name in _BY_CODE or name.startswith(_PREFIXES)
 
 
 def is_listed_variable(name: str) -> bool:
-    """Whether nginx has a variable of just that name."""
+    """Tell whether nginx has a variable of just that name."""
     return name in _names()
 
 
@@ -143,7 +143,7 @@ def made_variables(directive: Directive) -> Iterator[str]:
 
 
 def has_stray_dollar(directive: Directive) -> bool:
-    """Whether a dollar sign stands before nothing that can be a variable's name."""
+    """Tell whether a dollar sign stands before nothing that can be a variable's name."""
     return directive.name in _COMPILED and any(
         _STRAY.search(text)
         for index, text in enumerate(directive.args)
@@ -152,7 +152,7 @@ def has_stray_dollar(directive: Directive) -> bool:
 
 
 def _is_pattern(directive: Directive, index: int) -> bool:
-    """Whether an argument is a regular expression or the name of what is made."""
+    """Tell whether an argument is a regular expression or the name of what is made."""
     match directive.name:
         case (
             "rewrite" | "set" | "add_header" | "add_trailer" | "proxy_set_header"

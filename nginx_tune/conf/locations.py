@@ -1,18 +1,24 @@
-"""Which location answers a request: nginx's own rules, over the text of a configuration.
+"""Locations: the one that answers a request, by nginx's own rules, and what their words say.
 
 Source: ngx_http_core_find_location and ngx_http_core_find_static_location in
         src/http/ngx_http_core_module.c; ngx_http_find_virtual_server in ngx_http_request.c;
         ngx_http_parse_complex_uri in ngx_http_parse.c.
+
+A path may say that programs ask there, or monitors, or that files are replaced while clients ask
+for them. It is a word of its author, not a proof: it decides only whether something is worth
+saying. ``stub_status`` says more: that the location answers with the page of nginx's counters.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import is_named_default
-from nginx_tune.conf.scopes import servers
+from nginx_tune.conf.listeners import is_named_default, socket_name
+from nginx_tune.conf.scopes import Scope, scopes, servers
 from nginx_tune.conf.tree import ConfTree
 
 _LONGEST_PATH = 2048
@@ -30,7 +36,7 @@ class LocationMatcher:
 
     @property
     def server_count(self) -> int:
-        """How many servers there are to choose from."""
+        """The number of servers to choose from."""
         return len(self._servers)
 
     def server_of(self, host: str) -> Directive | None:
@@ -54,7 +60,7 @@ class LocationMatcher:
         return self._find(server, normalised(path[:_LONGEST_PATH]))[1]
 
     def _find(self, around: Directive, uri: str) -> tuple[bool, Directive | None]:
-        """Whether the search is over, and the location."""
+        """Tell whether the search is over, and the location."""
         level = self._level(around)
         if uri in level.exact:
             return True, level.exact[uri]
@@ -132,7 +138,7 @@ def compiled_pattern(text: str, flags: int) -> re.Pattern[str] | None:
 
 
 def _score(server: Directive, host: str) -> tuple[int, int] | None:
-    """How well a server's names match: exact, then ``*.name``, then ``name.*``, then a pattern."""
+    """The rank of a server's best name: exact, then ``*.name``, then ``name.*``, then a pattern."""
     best: tuple[int, int] | None = None
     for line in (server.block or Block([])).all("server_name"):
         for name in line.args:
@@ -143,7 +149,7 @@ def _score(server: Directive, host: str) -> tuple[int, int] | None:
 
 
 def name_score(name: str, host: str, raw: str) -> tuple[int, int] | None:
-    """How well a name in lower case matches a host; None for not at all. ``raw`` is as written."""
+    """The rank of a name in lower case for a host; None for no match. ``raw`` is as written."""
     if name == host:
         return 4, 0
     if name.startswith(".") and (host == name[1:] or host.endswith(name)):
@@ -173,3 +179,208 @@ def normalised(path: str) -> str:
             parts.append(word)
     is_directory = words[-1] in {"", ".", ".."} and bool(parts)
     return "/" + "/".join(parts) + ("/" if is_directory else "")
+
+
+_Test = Callable[[list[str]], bool]
+
+
+def path_of(scope: Scope) -> str:
+    """The path of the innermost location; empty in a server's own scope."""
+    location = _location(scope)
+    return "" if location is None else location.args[-1]
+
+
+def is_front(scope: Scope) -> bool:
+    """Tell whether most clients of a host come here: to the server as a whole, or to its ``/``."""
+    return path_of(scope) in {"", "/"}
+
+
+def is_for_programs(scope: Scope) -> bool:
+    """Tell whether scripts and programs ask here, so that no answer is shown as a page."""
+    return _each(scope, _is_for_programs)
+
+
+def is_for_own_files(scope: Scope) -> bool:
+    """Tell whether a site's own scripts, styles, pictures and fonts are all that is had here."""
+    location = _location(scope)
+    if location is not None and location.args[0] in {"~", "~*"}:
+        found = _GROUP_OF_KINDS.search(location.args[-1])
+        if found is not None and _KINDS.issuperset(found[1].split("|")):
+            return True
+    return _each(scope, lambda words: not _OWN_FILES.isdisjoint(words[-2:]))
+
+
+def _location(scope: Scope) -> Directive | None:
+    around = [one for one in scope.chain if one.name == "location" and one.args]
+    return around[-1] if around else None
+
+
+def _each(scope: Scope, holds: _Test) -> bool:
+    """Tell whether it holds of each path that a location is for."""
+    location = _location(scope)
+    if location is None:
+        return False
+    is_pattern = location.args[0] in {"~", "~*"}
+    paths = _alternatives(location.args[-1]) if is_pattern else [location.args[-1]]
+    words = [_words(path) for path in paths]
+    return bool(words) and all(one and holds(one) for one in words)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The paths that a pattern's only group of words stands for; none where it is not so plain."""
+    if not pattern.startswith("^"):
+        return []
+    found = _GROUP.search(pattern)
+    if found is None:
+        return [] if "(" in pattern.removesuffix("(.*)$").removesuffix("(.*)") else [pattern]
+    return [
+        pattern[: found.start()] + word + pattern[found.end() :] for word in found[1].split("|")
+    ]
+
+
+def _words(path: str) -> list[str]:
+    plain = re.sub(r"\(?\.[*+]\)?|[\\^$?()]", "", path).lower()
+    return [word for word in plain.split("/") if word]
+
+
+def _is_for_programs(words: list[str]) -> bool:
+    found = set(words)
+    return not found & _SHOWN and any(
+        word in _PROGRAMS or _VERSION.fullmatch(word) for word in found
+    )
+
+
+_GROUP = re.compile(r"\((?:\?:)?([\w./|-]+)\)", re.ASCII)
+_GROUP_OF_KINDS = re.compile(r"\((?:\?:)?([\w|]+)\)/", re.ASCII)
+_KINDS = frozenset({"css", "js", "img", "images", "fonts", "icons"})
+_VERSION = re.compile(r"v[0-9]{1,2}")
+_PROGRAMS = frozenset({
+    "ws", "wss", "websocket", "websockets", "socket.io", "sockjs", "sockjs-node", "cable",
+    "signalr", "mqtt", "xmpp-websocket", "api", "apis", "rest", "rpc", "jsonrpc", "json-rpc",
+    "trpc", "grpc", "graphql", "webhook", "webhooks", "ajax", "sse", "longpolling", "http-bind",
+    "xmlrpc", "xmlrpc.php", ".well-known", "_matrix", "_synapse", "remote.php", "webdav",
+    "caldav", "carddav", "livereload",
+})  # fmt: skip
+_SHOWN = frozenset({
+    "doc", "docs", "documentation", "swagger", "swagger-ui", "redoc", "explorer", "playground",
+    "graphiql", "admin", "api-docs", "ui",
+})  # fmt: skip
+"""Pages beneath the path of an interface."""
+_OWN_FILES = frozenset({
+    "static", "assets", "css", "js", "img", "images", "fonts", "icons", "javascripts",
+    "stylesheets", "bundles", "_nuxt", "webfonts", "favicon.ico",
+})  # fmt: skip
+
+
+_EVERY = {"*": "127.0.0.1", "[::]": "::1"}
+
+
+class StatusLocation(NamedTuple):
+    """One way to ask for the page."""
+
+    address: str
+    port: int
+    path: str
+    host: str
+    tls: bool
+
+
+def status_locations(tree: ConfTree) -> list[StatusLocation]:
+    """Every location with stub_status that can be asked over TCP, cleartext ones first."""
+    found = []
+    for scope in scopes(tree):
+        if scope.kind != "location" or scope.sets("stub_status") is None:
+            continue
+        path = _path(scope.own)
+        server = scope.server.block or Block([])
+        if path is None:
+            continue
+        names = [name for line in server.all("server_name") for name in line.args]
+        host = next((n for n in names if n and not set(n) & set("*~^$")), "localhost")
+        lines = server.all("listen")
+        places = [_listen(line) for line in lines] if lines else [("127.0.0.1", 80, False)]
+        found += [
+            StatusLocation(place[0], place[1], path, host, place[2])
+            for place in places
+            if place is not None
+        ]
+    return sorted(found, key=lambda one: one.tls)
+
+
+def is_for_monitors(scope: Scope) -> bool:
+    """Tell whether a location's last word says that monitors ask there, a few times a minute."""
+    return names_monitors(scope.own)
+
+
+def names_monitors(block: Directive) -> bool:
+    """The same of the block that makes a scope."""
+    path = block.args[-1] if block.name == "location" and block.args else ""
+    words = re.sub(r"[\\^$]", "", path).strip("/").lower().rpartition("/")[2]
+    return re.sub(r"[-_.]", "", words) in _MONITORED
+
+
+_MONITORED = frozenset(
+    {
+        "health", "healthz", "healthcheck", "healthy", "ping", "ready", "readyz", "readiness",
+        "live", "livez", "liveness", "metrics", "status", "nginxstatus", "heartbeat",
+    }
+)  # fmt: skip
+
+
+def _path(location: Directive) -> str | None:
+    match location.args:
+        case ("=" | "^~", uri) | (uri,) if uri.startswith("/"):
+            return uri
+    return None
+
+
+def _listen(line: Directive) -> tuple[str, int, bool] | None:
+    """Address, port and whether TLS is spoken; null for what is no TCP address."""
+    name = socket_name(line.value)
+    if not name.first or {"quic", "proxy_protocol"} & {*line.args[1:]}:
+        return None
+    host = _EVERY.get(name.host, name.host.strip("[]"))
+    return host, name.first, "ssl" in line.args[1:]
+
+
+_WRITES = frozenset(
+    {
+        "dav_methods", "dav_ext_methods", "create_full_put_path", "proxy_store", "fastcgi_store",
+        "uwsgi_store", "scgi_store", "upload_store", "upload_pass", "hls", "dash", "hls_path",
+        "dash_path", "record_path", "push_stream_store_messages",
+    }
+)  # fmt: skip
+"""Directives by which nginx itself writes files, or makes playlists. The last ones are of
+nginx-rtmp-module and nginx-upload-module."""
+_OWN_TYPES = 20
+"""Media types that somebody writes by hand; nginx's own list has playlists for everybody."""
+_PLAYLISTS = frozenset({"m3u8", "mpd"})
+_PATH = re.compile(r"m3u8|\bmpd\b|(^|[/^(|])(hls|dash|live|dav|webdav)([/$)|]|$)", re.IGNORECASE)
+"""Names of playlists of live streams and of shares of WebDAV."""
+
+
+def is_live_path(path: str) -> bool:
+    """Tell whether a directory or a location is called as live streams or shares are."""
+    return _PATH.search(path) is not None
+
+
+def live_signs(tree: ConfTree) -> list[str]:
+    """The lines that say it, each with its place; empty where nothing does.
+
+    Shape: ``/etc/nginx/nginx.conf:12 dav_methods PUT DELETE``.
+    """
+    found = (f"{line.file}:{line.line} {line}" for line in _lines(tree))
+    return list(dict.fromkeys(found))
+
+
+def _lines(tree: ConfTree) -> Iterator[Directive]:
+    for line in tree.main.walk():
+        if line.name in _WRITES:
+            if line.value.lower() != "off":
+                yield line
+        elif line.name == "location" and line.args and is_live_path(line.args[-1]):
+            yield line
+        elif line.name == "types" and line.block is not None:
+            inner = line.block.directives
+            if len(inner) <= _OWN_TYPES:
+                yield from (one for one in inner if _PLAYLISTS & {*one.args})

@@ -1,34 +1,69 @@
-"""What some directives take that read their arguments by code of their own.
+"""Arguments that nginx's directives read by code of their own, and what each must be.
+
+Each judge gives what is taken where the arguments are refused by every nginx from 1.18 to 1.30, and
+nothing elsewhere: bounds that depend on the page size or on a version are put at their loosest.
 
 Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
         ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url,
-        ngx_http_core_error_page, ngx_http_limit_req_zone, ngx_thread_pool.
+        ngx_http_core_error_page, ngx_http_limit_req_zone, ngx_thread_pool,
+        ngx_conf_set_path_slot, ngx_conf_set_access_slot, ngx_http_proxy_redirect,
+        ngx_http_file_cache_valid_set_slot, ngx_set_worker_cpu_affinity,
+        ngx_http_disable_symlinks, ngx_http_core_set_aio, ngx_ptocidr, ngx_http_ssl_session_cache,
+        ngx_event_use, ngx_http_headers_expires, ngx_http_parse_expires,
+        ngx_http_core_open_file_cache, ngx_http_log_open_file_cache, ngx_http_limit_conn_zone,
+        ngx_http_upstream_zone, ngx_http_file_cache_set_slot, ngx_http_upstream_server,
+        ngx_http_rewrite_set, ngx_resolver_create, ngx_http_log_set_log, ngx_http_proxy_pass,
+        ngx_http_grpc_pass, ngx_http_core_limit_except, ngx_http_core_directio.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Sequence
 
-from nginx_tune.conf.directive_values import is_time
-from nginx_tune.conf.own_forms import FORMS, SERVER_OF_UPSTREAM
-from nginx_tune.conf.templates import is_open
+from nginx_tune.conf.values import is_open, is_placeholder, is_time
 
+Judge = Callable[[Sequence[str]], str]
+"""Words for what is taken, where the arguments are refused; else nothing."""
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_MASK = re.compile(r"[01 ]+")
+_ACCESS = re.compile(r"(?:user|group|all):(?:r|rw)")
+_SIZE = re.compile(r"([0-9]{1,17})([kKmM]?)")
+_OFFSET = re.compile(r"[0-9]+[kKmMgG]?")
+_BYTES = frozenset({"max_size", "min_free"})
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_LEAST_STATUS = 100
+_LEAST_PAGE_BYTES = 4096
+_OCTETS, _MOST_OCTET = 4, 255
+_ZONE_PAGES = 8
+_KEYS_PAGES = 2
+_MOST_BITS = {"4": 32, "6": 128}
+_EVENTS = frozenset(
+    {"epoll", "poll", "select", "kqueue", "eventport", "/dev/poll", "rtsig", "iocp", "win32"}
+)
+_AIO = frozenset({"on", "off", "threads", "sendfile"})
+_METHODS = (
+    "GET", "HEAD", "POST", "PUT", "DELETE", "MKCOL", "COPY", "MOVE", "OPTIONS", "PROPFIND",
+    "PROPPATCH", "LOCK", "UNLOCK", "PATCH",
+)  # fmt: skip
+_REDIRECTS = frozenset({"off", "default", "false"})
+_LINKS = frozenset({"on", "off", "if_not_owner"})
+_NUMBERS = frozenset({"max", "min_uses", "weight", "max_conns", "max_fails"})
+_TIMES = frozenset({"inactive", "valid", "fail_timeout"})
+_FROM_ONE = frozenset({"max", "weight", "min_uses"})
 _LEVELS = frozenset(["emerg", "alert", "crit", "error", "warn", "notice", "info", "debug"])
 _MOST_CODE = 999
 _MOST_PORT = 65535
-_NUMBER = re.compile(r"[0-9]{1,18}")
 _PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]+)")
 _REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
 _RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
 _ERROR_CODES = range(300, 600)
 _OF_HTTP = frozenset({"listen", "return", "rewrite", "proxy_pass"})
 
-OwnFault = Callable[[Sequence[str]], str]
-"""What is taken, where the arguments are refused; else nothing."""
 
-
-def own_fault_of(name: str, context: str) -> OwnFault | None:
+def own_fault_of(name: str, context: str) -> Judge | None:
     """The judge of a directive's arguments; null where there is none."""
     if name in _OF_HTTP and not context.startswith(("server", "location")):
         return None  # return of stream, for one, takes any text
@@ -37,8 +72,283 @@ def own_fault_of(name: str, context: str) -> OwnFault | None:
     return _JUDGES.get(name) or FORMS.get(name)
 
 
+def _of(rule: Judge) -> Judge:
+    """Silent where a template or a variable has still to fill something in."""
+
+    def judged(args: Sequence[str]) -> str:
+        return "" if any(map(is_open, args)) else rule(args)
+
+    return judged
+
+
+def _is_number(text: str, least: int = 0) -> bool:
+    return len(text) > len("9" * 18) or (_NUMBER.fullmatch(text) is not None and int(text) >= least)
+
+
+def _levels(args: Sequence[str]) -> str:
+    right = all(_is_number(arg, 1) for arg in args[1:])
+    return "" if right else "a path and up to three numbers of digits, such as 1 2"
+
+
+def _redirect(args: Sequence[str]) -> str:
+    wrong = len(args) == 1 and args[0] not in _REDIRECTS
+    return "default, off, or what to replace and with what" if wrong else ""
+
+
+def _cache_valid(args: Sequence[str]) -> str:
+    right = is_time(args[-1], in_seconds=True) and all(
+        code == "any" or _is_number(code, _LEAST_STATUS) for code in args[:-1]
+    )
+    return "" if right else "any, or codes from 100, and a time such as 10m"
+
+
+def _affinity(args: Sequence[str]) -> str:
+    masks = args[1:] if args[0] == "auto" else args
+    right = all(not mask or _MASK.fullmatch(mask) for mask in masks)
+    return "" if right else "auto, or masks of 0 and 1"
+
+
+def _symlinks(args: Sequence[str]) -> str:
+    right = all(arg in _LINKS or arg.startswith("from=") for arg in args)
+    return "" if right else "off, on or if_not_owner, and from=PART"
+
+
+def _access(args: Sequence[str]) -> str:
+    return "" if all(map(_ACCESS.fullmatch, args)) else "user:, group: or all: with r or rw"
+
+
+def _aio(args: Sequence[str]) -> str:
+    right = args[0] in _AIO or args[0].startswith("threads=")
+    return "" if right else "on, off, threads or threads=POOL"
+
+
+def _cidr(args: Sequence[str]) -> str:
+    text = args[0]
+    if text in {"all", "unix:"}:
+        return ""
+    address, slash, bits = text.partition("/")
+    said = "all, unix:, an address or a network such as 10.0.0.0/8, and no name"
+    kind = "6" if ":" in address else "4"
+    if slash and not (_NUMBER.fullmatch(bits) and int(bits) <= _MOST_BITS[kind]):
+        return said
+    if kind == "6":
+        return "" if _is_ipv6(address) else said
+    parts = address.split(".")
+    right = all(not part or _is_octet(part) for part in parts)  # an empty one is 0 to nginx
+    return "" if right and len(parts) == _OCTETS else said
+
+
+def _is_octet(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and int(text) <= _MOST_OCTET
+
+
+def _is_ipv6(text: str) -> bool:
+    """Tell whether nginx may take it: wrong is only what holds other signs, or too many groups."""
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return re.fullmatch(r"[0-9a-fA-F:.]+", text) is not None
+    return "%" not in text
+
+
+def _session_cache(args: Sequence[str]) -> str:
+    return "" if all(map(_is_session_cache, args)) else "off, none, builtin or shared:NAME:SIZE"
+
+
+def _is_session_cache(text: str) -> bool:
+    if text in {"off", "none", "builtin"}:
+        return True
+    kind, _, rest = text.partition(":")
+    if kind == "builtin":
+        return _is_number(rest)
+    name, _, size = rest.partition(":")
+    return kind == "shared" and bool(name) and _is_size(size, _ZONE_PAGES)
+
+
+def _is_size(text: str, pages: int) -> bool:
+    match = _SIZE.fullmatch(text)
+    least = pages * _LEAST_PAGE_BYTES
+    return match is not None and int(match[1]) * _UNITS[match[2].lower()] >= least
+
+
+def _use(args: Sequence[str]) -> str:
+    return "" if args[0] in _EVENTS else "epoll, poll or select"
+
+
+def _expires(args: Sequence[str]) -> str:
+    text = args[-1]
+    if len(args) == 1 and text in {"epoch", "max", "off"}:
+        return ""
+    if len(args) == 1 and text.startswith("@"):
+        text = text[1:]
+    else:
+        text = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
+    right = is_time(text, in_seconds=True) and (len(args) == 1 or args[0] == "modified")
+    return "" if right else "a time such as 30d or -1, @15h, epoch, max or off"
+
+
+def _upstream_keepalive(args: Sequence[str]) -> str:
+    return "" if _is_number(args[0]) else "a number of connections"
+
+
+def _pairs(args: Sequence[str]) -> str:
+    """``max=1000 inactive=20s`` and such; words that are none of these are judged elsewhere."""
+    for arg in args:
+        name, sign, value = arg.partition("=")
+        if sign and name in _NUMBERS and not _is_number(value, int(name in _FROM_ONE)):
+            return f"{name}=NUMBER"
+        if sign and name in _TIMES and not is_time(value, in_seconds=True):
+            return f"{name}=TIME, such as 30s or 5m"
+    return ""
+
+
+def _file_cache(args: Sequence[str]) -> str:
+    if args[0] != "off" and not any(arg.startswith("max=") for arg in args):
+        return "max=NUMBER beside the other words, or off"
+    return _pairs(args)
+
+
+def _access_log(args: Sequence[str]) -> str:
+    """Buffers are a file's, and there is one for each file: none where a variable names it."""
+    path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # behind the format
+    is_buffered = "buffer" in words or "gzip" in words
+    if "flush" in words and not is_buffered:
+        return "flush=TIME with buffer=SIZE or gzip"
+    if is_buffered and "$" in path and not path.startswith("syslog:"):
+        return "a path without variables, or no buffer"
+    return ""
+
+
+def _without_scheme(*schemes: str) -> Judge:
+    """Addresses of protocols whose directives know no other scheme than these."""
+
+    def judged(args: Sequence[str]) -> str:
+        scheme, sign, _ = args[0].lower().partition("://")
+        if "$" in args[0] or not sign or scheme in schemes:
+            return ""
+        beside = "".join(f", {one}://ADDRESS" for one in schemes)
+        return f"an address{beside} or unix:PATH"
+
+    return judged
+
+
+def _web_address(args: Sequence[str]) -> str:
+    right = "$" in args[0] or args[0].lower().startswith(("http://", "https://"))
+    return "" if right else "http://ADDRESS or https://ADDRESS"
+
+
+def _methods(args: Sequence[str]) -> str:
+    return "" if all(arg.upper() in _METHODS for arg in args) else f"of {', '.join(_METHODS)}"
+
+
+def _offset(args: Sequence[str]) -> str:
+    right = args[0] == "off" or _OFFSET.fullmatch(args[0]) is not None
+    return "" if right else "off, or a size such as 4m"
+
+
+def _server(args: Sequence[str]) -> str:
+    return _pairs(args[1:])
+
+
+def _zone_size(prefix: str, pages: int) -> Judge:
+    def judged(args: Sequence[str]) -> str:
+        zones = [arg.removeprefix(prefix) for arg in args if arg.startswith(prefix)]
+        wrong = [one for one in zones if not _is_size(one.partition(":")[2], pages)]
+        return f"{prefix}NAME:SIZE, such as 10m, from {pages * 4}k" if wrong else ""
+
+    return judged
+
+
+def _cache_path(args: Sequence[str]) -> str:
+    for arg in args[1:]:
+        name, sign, value = arg.partition("=")
+        if sign and name in _BYTES and _OFFSET.fullmatch(value) is None:
+            return f"{name}=SIZE, such as 500m or 10g"
+    return _pairs(args[1:]) or _zone_size("keys_zone=", _KEYS_PAGES)(args)
+
+
+def _shared_zone(args: Sequence[str]) -> str:
+    right = len(args) == 1 or _is_size(args[1], _ZONE_PAGES)
+    return "" if right else "a name and a size, such as 64k, from 32k"
+
+
+def _resolver(args: Sequence[str]) -> str:
+    for arg in args:
+        name, sign, value = arg.partition("=")
+        if sign and name == "valid" and not is_time(value, in_seconds=True):
+            return "valid=TIME, such as 30s or 5m"
+        if sign and name == "ipv6" and value not in {"on", "off"}:
+            return "ipv6=on or ipv6=off"
+    return ""
+
+
+def _flag(args: Sequence[str]) -> str:
+    return "" if args[0].lower() in {"on", "off"} else "on or off"
+
+
+def _variable(at: int) -> Judge:
+    def judged(args: Sequence[str]) -> str:
+        name = args[at]
+        right = (name.startswith("$") and len(name) > 1) or is_placeholder(name)
+        return "" if right else "a variable: a name with a dollar sign before it"
+
+    return judged
+
+
+FORMS: dict[str, Judge] = {
+    **{
+        f"{name}_temp_path": _of(_levels)
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    },
+    **{f"{name}_cache_valid": _of(_cache_valid) for name in ("proxy", "fastcgi", "uwsgi", "scgi")},
+    **{f"{name}_cache_path": _of(_cache_path) for name in ("proxy", "fastcgi", "uwsgi", "scgi")},
+    **{
+        name: _of(_access)
+        for name in (
+            "dav_access",
+            "proxy_store_access",
+            "fastcgi_store_access",
+            "uwsgi_store_access",
+            "scgi_store_access",
+        )
+    },
+    "proxy_redirect": _of(_redirect),
+    "worker_cpu_affinity": _of(_affinity),
+    "disable_symlinks": _of(_symlinks),
+    "aio": _of(_aio),
+    "allow": _of(_cidr),
+    "deny": _of(_cidr),
+    "ssl_session_cache": _of(_session_cache),
+    "use": _of(_use),
+    "expires": _of(_expires),
+    "resolver": _of(_resolver),
+    "keepalive": _of(_upstream_keepalive),
+    "open_file_cache": _of(_file_cache),
+    "open_log_file_cache": _of(_file_cache),
+    "access_log": _access_log,
+    "proxy_pass": _of(_web_address),
+    "grpc_pass": _of(_without_scheme("grpc", "grpcs")),
+    "fastcgi_pass": _of(_without_scheme()),
+    "scgi_pass": _of(_without_scheme()),
+    "memcached_pass": _of(_without_scheme()),
+    "limit_except": _of(_methods),
+    "directio": _of(_offset),
+    "limit_conn_zone": lambda args: _of(_zone_size("zone=", _ZONE_PAGES))(args[1:]),
+    "zone": _of(_shared_zone),
+    "ssl": _of(_flag),
+    "set": _variable(0),
+    "auth_request_set": _variable(0),
+    "map": _variable(1),
+    "split_clients": _variable(1),
+    "geo": _variable(-1),
+}
+"""By the directive's name."""
+
+SERVER_OF_UPSTREAM: Judge = _of(_server)
+
+
 def _is_open(args: Sequence[str]) -> bool:
-    """Whether a template has still to fill something in."""
+    """Tell whether a template has still to fill something in."""
     return any(map(is_open, args))
 
 
@@ -112,7 +422,7 @@ def _thread_pool(args: Sequence[str]) -> str:
     return "threads=NUMBER, from 1"
 
 
-_JUDGES: dict[str, OwnFault] = {
+_JUDGES: dict[str, Judge] = {
     "worker_connections": _connections,
     "worker_processes": _processes,
     "error_log": _log_level,

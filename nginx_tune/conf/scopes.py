@@ -1,9 +1,13 @@
-"""Where requests are answered, and what holds there.
+"""Scopes: the places where requests are answered, and the directives that hold there.
 
 A scope is a server, a location (nested ones too) or an ``if`` in a location; nginx makes a
 location configuration of its own for each. A directive set further in replaces the outer one,
 and a level that sets an array directive at all replaces the whole outer set
 (ngx_conf_merge_value, ngx_conf_merge_ptr_value).
+
+``placed`` names the context of each directive of a tree in the words of nginx's command tables. A
+file included from two contexts is met in each, from one context once. Blocks whose lines are no
+directives (``map``, ``types``), and blocks that nobody here knows, are not looked into.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Literal
 from nginx_tune.conf.directive import Block, Directive, Source
 from nginx_tune.conf.tree import ConfTree
 
-Kind = Literal["server", "location", "if"]
+ScopeKind = Literal["server", "location", "if"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +27,7 @@ class Scope:
     """One place where requests are answered."""
 
     tree: ConfTree
-    kind: Kind
+    kind: ScopeKind
     chain: tuple[Directive, ...]
     """The blocks around it, from http to its own."""
 
@@ -126,3 +130,65 @@ def _body(directive: Directive) -> Block:
 
 
 _NOTHING = Block([])
+
+
+_INSIDE = {
+    ("main", "events"): "events",
+    ("main", "http"): "http",
+    ("main", "mail"): "mail",
+    ("main", "stream"): "stream",
+    ("main", "rtmp"): "rtmp",
+    ("http", "server"): "server",
+    ("http", "upstream"): "upstream",
+    ("server", "location"): "location",
+    ("server", "if"): "server-if",
+    ("location", "location"): "location",
+    ("location", "if"): "location-if",
+    ("location", "limit_except"): "limit_except",
+    ("mail", "server"): "mail-server",
+    ("stream", "server"): "stream-server",
+    ("stream", "upstream"): "stream-upstream",
+    ("rtmp", "server"): "rtmp-server",
+    ("rtmp-server", "application"): "rtmp-application",
+    ("rtmp-application", "recorder"): "rtmp-recorder",
+}
+
+_HTTP_ALONE = ("location", "root", "index", "try_files", "rewrite", "error_page")
+"""Directives that servers of http alone hold."""
+
+
+def placed(tree: ConfTree) -> Iterator[tuple[Directive, str]]:
+    """Every directive with its context.
+
+    A part of a configuration (a site, a snippet) tells its context by what it holds, or gives
+    nothing: sites stand in ``http``; of a snippet only the inside of its locations is certain.
+    """
+    if not tree.is_part:
+        yield from _placed(tree.main, "main", set())
+    elif any(map(_is_of_http, tree.main.all("server"))):
+        yield from _placed(tree.main, "http", set())
+    else:
+        for location in tree.main.all("location"):
+            if location.block is not None:
+                yield from _placed(location.block, "location", set())
+
+
+def _is_of_http(server: Directive) -> bool:
+    """Tell whether a server is none of mail or stream, which have blocks of that name too."""
+    return server.block is not None and any(map(server.block.all, _HTTP_ALONE))
+
+
+def _placed(
+    block: Block, context: str, seen: set[tuple[int, str]]
+) -> Iterator[tuple[Directive, str]]:
+    for directive in block.directives:
+        if directive.included is not None:
+            for file in directive.included:
+                if (id(file), context) not in seen:
+                    seen.add((id(file), context))
+                    yield from _placed(file, context, seen)
+            continue
+        yield directive, context
+        inside = _INSIDE.get((context, directive.name))
+        if inside is not None and directive.block is not None:
+            yield from _placed(directive.block, inside, seen)

@@ -1,4 +1,4 @@
-"""What may be shown of a directive, by the class of the place where each argument stands.
+"""Parts of a directive that may be shown, by the class of the place where each argument stands.
 
 nginx's own directives for sizes, times, names and paths show their arguments; places of free
 text show what is surely harmless (:mod:`nginx_tune.conf.secret_values`); places of code show
@@ -14,21 +14,23 @@ from functools import lru_cache
 
 from nginx_tune.conf.known_directives import is_known, nearest, rows_of
 from nginx_tune.conf.secret_values import (
+    REDACTED,
+    SECRET_NAME,
     environment_value,
     free_value,
     is_harmless,
     key_value,
     named_value,
     plain_value,
+    redact_text,
     stream_url,
     strict_value,
     url_value,
 )
-from nginx_tune.host.secret_texts import REDACTED, SECRET_NAME, redact_text
 
 Names = Collection[str]
 Arguments = tuple[str, ...]
-Table = tuple[str, Arguments]
+PlaceTable = tuple[str, Arguments]
 """Name and arguments of a block that is one of TABLES."""
 _Show = Callable[[Arguments, Names], Arguments]
 
@@ -123,9 +125,9 @@ _SERVER_OPTIONS = re.compile(
 
 
 def shown_arguments(
-    name: str, args: Arguments, *, table: Table | None = None, names: Names = ()
+    name: str, args: Arguments, *, table: PlaceTable | None = None, names: Names = ()
 ) -> Arguments:
-    """What may be shown of a directive's arguments, each in its place.
+    """A directive's arguments as they may be shown, each in its place.
 
     ``table``: the block it stands in where that is one of TABLES.
     """
@@ -136,8 +138,8 @@ def shown_arguments(
     return (_strict if directive_name(name) == REDACTED else _shower(name))(args, names)
 
 
-def shown_name(name: str, *, table: Table | None = None, is_placed: bool = False) -> str:
-    """What may be shown of a directive's name, which in a table is a key.
+def shown_name(name: str, *, table: PlaceTable | None = None, is_placed: bool = False) -> str:
+    """A directive's name, which in a table is a key, as it may be shown.
 
     ``is_placed``: it is known to stand where a directive has to; the top of a file may be lines
     of a table that another file includes.
@@ -160,7 +162,7 @@ def directive_name(name: str) -> str:
 
 
 def is_closed(name: str) -> bool:
-    """Whether the directive shows every argument that has not the form of a secret."""
+    """Tell whether the directive shows every argument that has not the form of a secret."""
     return _shower(name) is _plain
 
 
@@ -176,7 +178,7 @@ _INNER_NAMES = frozenset({
 
 @lru_cache(maxsize=4096)
 def _shower(name: str) -> _Show:
-    """How the arguments of a directive of that name are shown."""
+    """The function that shows the arguments of a directive of that name."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     for pattern, show in _BY_FORM:
@@ -266,7 +268,7 @@ def _environment(args: Arguments, _names: Names) -> Arguments:
 
 
 def _server(args: Arguments, names: Names) -> Arguments:
-    """Of an upstream: an address, then options."""
+    """A server of an upstream: an address, then options."""
     return (
         url_value(args[0]),
         *(arg if _SERVER_OPTIONS.fullmatch(arg) else strict_value(arg, names) for arg in args[1:]),
@@ -305,7 +307,7 @@ def _compared(arg: str, variable: str, names: Names) -> str:
     return arg if re.fullmatch(r"!?(?:=|~\*?)", arg) else named_value(variable, arg, names)
 
 
-def _table_values(table: Table, key: str, args: Arguments, names: Names) -> Arguments:
+def _table_values(table: PlaceTable, key: str, args: Arguments, names: Names) -> Arguments:
     kind, head = table
     if kind in {"types", "charset_map"} or key == "include":
         return _plain(args, names)
@@ -315,7 +317,7 @@ def _table_values(table: Table, key: str, args: Arguments, names: Names) -> Argu
     return tuple(named_value(target.lstrip("$"), arg, names) for arg in args)
 
 
-def _table_key(table: Table, key: str) -> str:
+def _table_key(table: PlaceTable, key: str) -> str:
     kind, head = table
     if kind in {"types", "charset_map", "geoip2", "match"}:
         return key if re.fullmatch(r"[\w/.+$-]{1,80}", key) else REDACTED
@@ -364,6 +366,6 @@ _BY_FORM: tuple[tuple[re.Pattern[str], _Show], ...] = (
 
 
 def _foreign_pass(arg: str, names: Names) -> str:
-    """What another module passes requests to: an address, not a word that may be a password."""
+    """The target of another module's requests: an address, not a word that may be a password."""
     shown = url_value(arg)
     return shown if "://" in arg or ":" in arg else strict_value(arg, names)

@@ -1,14 +1,28 @@
-"""Which directories a scope serves files from: its root or alias, or its cache."""
+"""Directories of files: those that a scope serves, by root or alias, and those of caches.
+
+nginx's loader deletes whatever else lies in a cache's directory, so not every place will do. The
+zone of a cache's keys is one name among all of shared memory: each is one zone, whichever module
+asks for it first.
+
+Source: ngx_http_file_cache.c (ngx_http_file_cache_set_slot, ngx_http_file_cache_loader,
+        ngx_http_file_cache_manage_file); ngx_shared_memory_add(): a name that another module has
+        taken already is "already bound to another key" or "already declared for a different use",
+        and nginx does not start.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import Pass
+from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.variables import Variables
 
 _CACHES = ("proxy_cache", "fastcgi_cache", "uwsgi_cache", "scgi_cache")
@@ -45,7 +59,7 @@ class Served(NamedTuple):
 def served_paths(tree: ConfTree) -> list[Served]:
     """Every (scope, directory) of a tree whose path is a constant or has known values."""
     variables = Variables(tree)
-    zones = _cache_zones(tree)
+    zones = {one.zone: one.place for one in caches(tree) if one.zone}
     found: list[Served] = []
     for scope in scopes(tree):
         if _is_hidden(scope) or _changes_nothing(scope):
@@ -59,18 +73,18 @@ def served_paths(tree: ConfTree) -> list[Served]:
 
 
 def has_handler(scope: Scope) -> bool:
-    """Whether the scope passes requests on or makes its own answers."""
+    """Tell whether the scope passes requests on or makes its own answers."""
     return any(_is_handler(directive.name) for block in _handlers_of(scope) for directive in block)
 
 
 def sends_no_files(scope: Scope) -> bool:
-    """Whether all that a scope answers is made up: no file, and nothing of another server."""
+    """Tell whether all that a scope answers is made up: no file, and nothing of another server."""
     passes = any(line.name.endswith("_pass") for block in _handlers_of(scope) for line in block)
     return _is_hidden(scope) or (not passes and _answers_without_files(scope))
 
 
 def _handlers_of(scope: Scope) -> list[Block]:
-    """Where a handler of this scope can stand: its own block, and for an ``if`` the location."""
+    """The blocks where a handler of a scope can stand: its own, and for an ``if`` the location."""
     levels = [scope.own] if scope.kind != "if" else list(scope.chain[-2:])
     return [level.block for level in levels if level.block is not None]
 
@@ -90,7 +104,7 @@ def _answers_without_files(scope: Scope) -> bool:
 
 
 def _sends_all_away(server: Block) -> bool:
-    """Whether a rewrite of the server redirects every request."""
+    """Tell whether a rewrite of the server redirects every request."""
     return any(
         len(line.args) > 1
         and line.value in _EVERYTHING
@@ -121,18 +135,6 @@ def _cache(scope: Scope) -> Directive | None:
         if directive is not None and directive.value != "off" and f"{name[:-6]}_pass" in passes:
             return directive
     return None
-
-
-def _cache_zones(tree: ConfTree) -> dict[str, Directive]:
-    """Cache directories by the name of their keys zone."""
-    zones = {}
-    for http in http_blocks(tree):
-        for name in _CACHES:
-            for line in (http.block or Block([])).all(f"{name}_path"):
-                for arg in line.args:
-                    if arg.startswith("keys_zone="):
-                        zones[arg[len("keys_zone=") :].partition(":")[0]] = line
-    return zones
 
 
 def _cached(
@@ -183,3 +185,155 @@ def _uri(chain: tuple[Directive, ...]) -> tuple[str, bool]:
             case ("^~", uri) | (uri,) if not uri.startswith(("@", "~", "=")):
                 return (uri if uri.endswith("/") else posixpath.dirname(uri)), True
     return "", True
+
+
+MODULES = ("proxy", "fastcgi", "uwsgi", "scgi")
+KEYS_PER_MEBIBYTE = 7000
+"""Entries that a zone of keys keeps. Seen: 8095 fit into 1m (documented: about 8000), and of those
+the cache manager leaves 7083: it removes entries until an eighth of the zone is free."""
+
+
+class Cache(NamedTuple):
+    """One ``*_cache_path`` line."""
+
+    place: Directive
+    module: str
+    zone: str
+    keys_bytes: int | None
+    max_bytes: int | None
+    """Null when there is no ``max_size``."""
+    min_free_bytes: int | None
+    has_own_temp: bool
+    """``use_temp_path=off``: responses are written beside their final place."""
+
+    @property
+    def directory(self) -> str:
+        """As written."""
+        return self.place.value
+
+
+class Caching(NamedTuple):
+    """A scope that passes requests on and keeps the responses."""
+
+    passed: Pass
+    place: Directive
+    """The ``*_cache`` line that holds."""
+    caches: tuple[Cache, ...]
+    """The ones it can name, as far as they are known."""
+
+
+def caches(tree: ConfTree) -> list[Cache]:
+    """The caches of http in order."""
+    return [
+        _read(module, line)
+        for http in http_blocks(tree)
+        for module in MODULES
+        for line in (http.block or Block([])).all(f"{module}_cache_path")
+        if line.args
+    ]
+
+
+def caching(passed: list[Pass], found: list[Cache], variables: Variables) -> list[Caching]:
+    """The scopes among ``passed`` whose responses are kept."""
+    by_zone = {cache.zone: cache for cache in found}
+    result = []
+    for one in passed:
+        place = one.effective("cache")
+        if one.module not in MODULES or place is None or place.value in {"", "off"}:
+            continue
+        names = variables.possible(place.value, one.scope).known
+        result.append(
+            Caching(one, place, tuple(by_zone[name] for name in sorted(names) if name in by_zone))
+        )
+    return result
+
+
+def _read(module: str, line: Directive) -> Cache:
+    given = dict(arg.split("=", 1) for arg in line.args[1:] if "=" in arg)
+    zone, _, size = given.get("keys_zone", "").partition(":")
+    return Cache(
+        place=line,
+        module=module,
+        zone=zone,
+        keys_bytes=parse_bytes(size),
+        max_bytes=parse_bytes(given.get("max_size", "")),
+        min_free_bytes=parse_bytes(given.get("min_free", "")),
+        has_own_temp=given.get("use_temp_path") == "off",
+    )
+
+
+_OF_THE_SYSTEM = frozenset(
+    f"/{name}"
+    for name in (
+        "", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run",
+        "sbin", "sys", "tmp", "usr", "usr/lib", "usr/local", "usr/share", "var", "var/cache",
+        "var/lib", "var/log", "var/spool", "var/tmp", "var/www",
+    )
+)  # fmt: skip
+"""Source: hier(7)."""
+_SERVED = ("root", "alias")
+_KEPT = ("access_log", "error_log", "pid", "ssl_certificate", "ssl_certificate_key",
+         "auth_basic_user_file")  # fmt: skip
+_NO_FILE = ("off", "stderr")
+
+
+def why_no_place(
+    path: str, *, served: Iterable[str] = (), kept: Iterable[str] = (), caches: Sequence[str] = ()
+) -> str:
+    """The reason that no cache may be at a path; empty for none.
+
+    ``served`` are directories of files, ``kept`` files that must stay: a cache may not be around
+    them. ``caches`` are all directories of caches, of which none may be in another.
+    """
+    place = _pure(path)
+    if not path.startswith("/"):
+        return "is no absolute path: nginx would have it below its prefix"
+    if str(place) in _OF_THE_SYSTEM:
+        return "is the system's: nginx deletes what lies there"
+    for other in served:
+        if _pure(other).is_relative_to(place):
+            return f"holds {other}, which is served: nginx would delete it"
+    for other in kept:
+        if _pure(other).is_relative_to(place):
+            return f"holds {other}, which nginx would delete"
+    for other in caches:
+        if other != path and _pure(other).is_relative_to(place):
+            return f"holds {other}, another cache: each would delete what is the other's"
+    return ""
+
+
+def places_of(tree: ConfTree) -> tuple[list[str], list[str]]:
+    """The directories of files that a configuration serves, and files that must stay.
+
+    What holds a variable is left out, and a log that is no file.
+    """
+    served: list[str] = []
+    kept = [*tree.files]
+    for line in tree.main.walk():
+        if line.name not in (*_SERVED, *_KEPT) or not line.args or line.value in _NO_FILE:
+            continue
+        path = None if "$" in line.value or ":" in line.value else tree.full_path(line.value)
+        if path is not None:
+            (served if line.name in _SERVED else kept).append(path)
+    return served, kept
+
+
+def _pure(path: str) -> PurePosixPath:
+    # Two slashes at the beginning are one to Linux, and stay two for POSIX.
+    return PurePosixPath(posixpath.normpath(f"/{path.lstrip('/')}"))
+
+
+_NAMED = re.compile(r"(?:\w*zone=|shared[:=])([^:]+)")
+"""``keys_zone=NAME:SIZE``, ``zone=NAME:SIZE``, ``shared:NAME:SIZE``."""
+_FIRST = frozenset({"zone", "lua_shared_dict", "status_zone"})
+"""Directives whose first argument is the name; ``zone`` of stream is one of another kind."""
+
+
+def zone_names(tree: ConfTree) -> set[str]:
+    """Every name of shared memory in a configuration, of http, stream and other modules."""
+    found: set[str] = set()
+    for line in tree.main.walk():
+        found.update(match[1] for arg in line.args if (match := _NAMED.match(arg)))
+        if line.name in _FIRST and line.args:
+            found.add(line.value)
+    return found

@@ -3,21 +3,25 @@
 Bytes come through a reader from outside (a Host, a dictionary in a test), so that a tree can be
 read of any machine. Every file is read and parsed once, however often it is included; a file
 that cannot be read or parsed is listed with line and reason, and the rest stays a tree.
+
+A pattern of an include gives what glob(3) would: ngx_conf_include calls it with no flags, so that
+``*``, ``?``, ``[…]`` and backslash count in each component, nothing matches a leading dot, and the
+result is in byte order.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from fnmatch import translate
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol
 
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
-from nginx_tune.conf.globs import TooWideError, expand, is_pattern
-from nginx_tune.conf.lexer import ParseFault
-from nginx_tune.conf.parser import MOST_DIRECTIVES, parse_block
-from nginx_tune.conf.templates import is_template_line
+from nginx_tune.conf.parser import MOST_DIRECTIVES, ParseFault, parse_block
+from nginx_tune.conf.values import is_template_line
 from nginx_tune.documents.findings import MissingInclude, Unparsed
 from nginx_tune.errors import NginxTuneError
 
@@ -76,7 +80,7 @@ class ConfTree:
     path: str
     main: Block
     prefix: str | None = None
-    """What relative paths stand on (``nginx -p``, ``--prefix``); null when not known."""
+    """The directory of relative paths (``nginx -p``, ``--prefix``); null when not known."""
     files: tuple[str, ...] = ()
     """Files that were read and parsed, in the order met."""
     unparsed: tuple[Unparsed, ...] = ()
@@ -89,13 +93,13 @@ class ConfTree:
     that a template has still to fill in."""
 
     maps: Maps | None = None
-    """Where its absolute names were looked up; null where they are what they say."""
+    """The places where its absolute names were looked up; null where they are what they say."""
     given: str = ""
-    """What ``-g`` gives; its lines come first in ``main``, and are in none of the files."""
+    """The lines of ``-g``, which come first in ``main`` and are in none of the files."""
     asked: tuple[str, ...] = ()
-    """What its includes name, each once: patterns as they are, below the main file's directory."""
+    """The names of its includes, each once: patterns as such, below the main file's directory."""
     climb: Callable[[str], str] = field(default=posixpath.normpath, repr=False, compare=False)
-    """Where an absolute path with ``..`` leads: the kernel goes up from where a link leads to.
+    """The end of an absolute path with ``..``: the kernel goes up from where a link leads to.
     By the words alone, unless the reader knows the links."""
 
     @cached_property
@@ -112,22 +116,22 @@ class ConfTree:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the configuration is here."""
+        """True when all of the configuration is here."""
         return not self.unparsed and not self.missing and not self.is_part
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is not in it is not there: only stock files may not have been read."""
+        """True when what is not in it is not there: only stock files may not have been read."""
         return bool(self.parsed) and not self.lost and not self.is_part
 
     @property
     def is_template(self) -> bool:
-        """Whether lines are still to be filled in, so that others may stand for either branch."""
+        """True when lines are still to be filled in, so that others may stand for either branch."""
         return any(is_template_line(directive.name) for directive in self.lost)
 
     @property
     def is_part(self) -> bool:
-        """Whether the file is one that a main file includes, such as a site or a snippet."""
+        """True when the file is one that a main file includes, such as a site or a snippet."""
         if self.main.all("http"):
             return False
         is_bare = bool(self.main.directives) and not any(map(self.main.all, _SECTIONS))
@@ -371,7 +375,7 @@ class _Reading:
 
 
 def mapped(path: str, maps: Maps) -> str | None:
-    """Where an absolute path is here, by the longest prefix that it has; null by none."""
+    """The place of an absolute path here, by the longest prefix that it has; null by none."""
     full = "/" + posixpath.normpath(path).lstrip("/")
     known = [(old, new) for old, new in maps if full == old or full.startswith(f"{old}/")]
     if not known:
@@ -386,3 +390,91 @@ def lines_in(block: Block) -> Iterator[Directive]:
         yield directive
         if directive.block is not None:
             yield from lines_in(directive.block)
+
+
+MOST_DIRECTORIES = 4096
+"""Directories that one pattern may look into; real ones look into a few."""
+MOST_NAMES = 200_000
+"""Names that one pattern may be held against."""
+
+
+class TooWideError(Exception):
+    """A pattern that would look through much of the file system."""
+
+
+_MAGIC = frozenset("*?[")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_BRACKET = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]")
+_CLASS = re.compile(r"\[:(\w+):\]")
+_CLASSES = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "digit": "0-9", "lower": "a-z", "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f", "punct": ":-@!-/[-`{-~", "space": "\t-\r ", "blank": "\t ",
+    "graph": '#-~!"', "print": " -~", "cntrl": "\x01-\x1f\x7f",
+}  # fmt: skip
+"""As in the C locale, which nginx never leaves. Source: POSIX, "RE Bracket Expression"."""
+
+
+def is_pattern(name: str) -> bool:
+    """Tell whether nginx takes an include's name for a pattern (strpbrk of ``*?[``)."""
+    return not _MAGIC.isdisjoint(name)
+
+
+def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
+    """The paths that match an absolute or relative pattern, in byte order.
+
+    ``list_dir`` gives the names in a directory, and none for what is no directory.
+    Errors: TooWideError past the bounds above.
+    """
+    listed = _bounded(list_dir)
+    found = ["/" if pattern.startswith("/") else ""]
+    is_matched = False
+    for part in (part for part in pattern.split("/") if part):
+        if is_pattern(part) or "\\" in part:
+            is_matched = True
+            matches = _component(part)
+            found = [
+                _join(base, name) for base in found for name in listed(base or ".") if matches(name)
+            ]
+        elif not is_matched:
+            found = [_join(found[0], part)]
+        else:
+            found = [_join(base, part) for base in found if part in listed(base)]
+    return sorted(found, key=lambda path: path.encode("utf-8", "surrogateescape"))
+
+
+def matches_name(pattern: str, name: str) -> bool:
+    """Tell whether a name in a directory matches the last component of a pattern."""
+    return bool(_component(pattern)(name)) if is_pattern(pattern) else pattern == name
+
+
+def _bounded(list_dir: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    directories = names = 0
+
+    def listed(directory: str) -> list[str]:
+        nonlocal directories, names
+        found = list_dir(directory)
+        directories += 1
+        names += len(found)
+        if directories > MOST_DIRECTORIES or names > MOST_NAMES:
+            raise TooWideError
+        return found
+
+    return listed
+
+
+def _join(base: str, name: str) -> str:
+    return name if not base else f"{base.rstrip('/')}/{name}"
+
+
+@lru_cache(maxsize=256)
+def _component(pattern: str) -> Callable[[str], object]:
+    """A test for names against one component of a pattern."""
+    # fnmatch is linear where a plain ".*" would backtrack; it lacks [[:…:]], [^…] and backslash.
+    pattern = _BRACKET.sub(
+        lambda found: _CLASS.sub(lambda name: _CLASSES.get(name[1], ""), found[0]), pattern
+    )
+    spelled = _ESCAPED.sub(
+        lambda match: f"[{match[1]}]" if match[1] in _MAGIC else match[1], pattern
+    ).replace("[^", "[!")
+    hidden = "" if spelled.startswith(".") else r"(?!\.)"
+    return re.compile(hidden + translate(spelled)).fullmatch

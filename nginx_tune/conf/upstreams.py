@@ -1,21 +1,30 @@
-"""Groups of servers, and where requests are passed on to them: to whom, with which header.
+"""Groups of servers, where requests are passed on to them, and as whom on kept connections.
 
 A name that is no ``upstream`` is a server of its own, resolved when nginx starts, unless the line
 has variables. Source: ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server;
 ngx_http_proxy_pass and its kin. Names are compared without case (ngx_http_upstream_add).
+
+nginx looks a kept connection up by the server's address alone, and a TLS session by the server:
+what a connection was opened with holds for every later request too, whoever it is for. A request
+that wants a verified certificate goes over a connection whose certificate nobody looked at, one for
+http over TLS, one of gRPC over HTTP/1.
+Source: ngx_http_upstream_get_keepalive_peer() (ngx_memn2cmp of the address),
+ngx_http_upstream_connect() (ngx_http_upstream_ssl_init_connection() where there is no c->ssl),
+ngx_http_upstream_set_round_robin_peer_session(). Seen on 1.22.1 and 1.30.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import Scope, http_blocks
-from nginx_tune.conf.templates import is_placeholder
+from nginx_tune.conf.scopes import Scope, http_blocks, http_directives
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.values import is_placeholder
 from nginx_tune.conf.variables import Variables
 
 BALANCERS = ("ip_hash", "least_conn", "hash", "random", "least_time")
@@ -36,7 +45,7 @@ class UpstreamBlock:
 
     @property
     def block(self) -> Block:
-        """What stands in it."""
+        """The lines in it."""
         return self.directive.block or Block([])
 
     @property
@@ -62,17 +71,17 @@ class UpstreamBlock:
 
     @property
     def is_scripted(self) -> bool:
-        """Whether a script chooses the server, so that the ``server`` lines say little."""
+        """True when a script chooses the server, so that the ``server`` lines say little."""
         return any(line.name.startswith("balancer_by_lua") for line in self.block)
 
     @property
     def is_unix(self) -> bool:
-        """Whether every server is a unix socket."""
+        """True when every server is a unix socket."""
         return bool(self.servers) and all(is_unix(server.value) for server in self.servers)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether every server is on this host."""
+        """True when every server is on this host."""
         hosts = [host_of(server.value) for server in self.servers]
         return bool(hosts) and all(not host or is_loopback(host) for host in hosts)
 
@@ -88,7 +97,7 @@ def upstreams(tree: ConfTree) -> list[UpstreamBlock]:
 
 
 def stands_before(block: Block, first: Directive, second: Directive) -> bool:
-    """Whether one line of a block comes before another, included files in their place."""
+    """Tell whether one line of a block comes before another, included files in their place."""
     return next((line is first for line in block if line is first or line is second), False)
 
 
@@ -105,17 +114,17 @@ def host_of(address: str) -> str:
 
 
 def is_unix(address: str) -> bool:
-    """Whether an address is a unix socket."""
+    """Tell whether an address is a unix socket."""
     return address.lower().startswith("unix:")
 
 
 def is_ipv4(host: str) -> bool:
-    """Whether a host is an IPv4 address."""
+    """Tell whether a host is an IPv4 address."""
     return _IPV4.fullmatch(host) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this one."""
+    """Tell whether a host is this one."""
     return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))
 
 
@@ -123,19 +132,19 @@ _HOST_OF_CONTAINERS = frozenset({
     "host.docker.internal", "gateway.docker.internal", "host.containers.internal",
     "host.minikube.internal",
 })  # fmt: skip
-"""What containers call the machine that they run on: in their /etc/hosts, of one fixed address."""
+"""Names that containers have for their own machine: in /etc/hosts, of one fixed address."""
 
 _DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
 """RFC 2606: written where another name has still to stand."""
 
 
 def is_to_be_named(host: str) -> bool:
-    """Whether a host stands there only until a template or somebody writes the real one."""
+    """Tell whether a host stands there only until a template or somebody writes the real one."""
     return host in _DOCUMENTED or is_placeholder(host)
 
 
 def is_resolved_once(host: str) -> bool:
-    """Whether a host is a name that nginx looks up when it starts, and that may change."""
+    """Tell whether a host is a name that nginx looks up when it starts, and that may change."""
     return bool(host) and not (
         is_to_be_named(host)
         or host.startswith("[")
@@ -165,12 +174,12 @@ class Pass(NamedTuple):
 
     @property
     def has_variables(self) -> bool:
-        """Whether the server is chosen for each request."""
+        """True when the server is chosen for each request."""
         return "$" in self.place.value
 
     @property
     def is_to_be_named(self) -> bool:
-        """Whether a template, or somebody, has still to write the server."""
+        """True when a template, or somebody, has still to write the server."""
         match = _SCHEME.match(self.place.value)
         rest = self.place.value[match.end() :] if match else self.place.value
         return is_placeholder(rest.partition("/")[0])
@@ -208,7 +217,7 @@ def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
 
 
 def is_tls_url(value: str) -> bool:
-    """Whether a URL, or the beginning of one, has a scheme of TLS."""
+    """Tell whether a URL, or the beginning of one, has a scheme of TLS."""
     match = _SCHEME.match(value)
     return match is not None and match[1].lower() in _TLS
 
@@ -247,6 +256,181 @@ def lost_header(scope: Scope, module: str, name: str) -> Directive | None:
 
 
 def depth_of(scope: Scope, name: str) -> int:
-    """How far in the line that holds here stands: 0 in http, 1 in server; -1 without a line."""
+    """The depth of the line that holds here: 0 in http, 1 in server; -1 without a line."""
     levels = enumerate(scope.chain)
     return max((n for n, level in levels if level.block and level.block.all(name)), default=-1)
+
+
+_OF_TLS = ("ssl_certificate", "ssl_certificate_key", "ssl_name")
+_OF_VERIFYING = ("ssl_trusted_certificate", "ssl_crl", "ssl_verify_depth")
+"""Directives that do nothing where no certificate is verified."""
+_OF_TRUST = ("ssl_verify", "ssl_server_name", "ssl_protocols", "ssl_ciphers", *_OF_VERIFYING)
+_COMMAND = "ssl_conf_command"
+_DEFAULTS = {
+    "ssl_name": "$proxy_host",
+    "ssl_verify": "off",
+    "ssl_server_name": "off",
+    "ssl_ciphers": "DEFAULT",
+    "ssl_verify_depth": "1",
+}
+_OF_THE_GROUP = re.compile(r"\$\{?proxy_(host|port)\b\}?")
+"""The same for all that is passed to one group (ngx_http_proxy_set_vars())."""
+_OF_THE_SERVER = re.compile(r"\$\{?server_name\b\}?")
+_OF_THE_CLIENT = re.compile(r"\$(?:scheme|\{scheme\})://")
+"""The scheme that the client came by."""
+
+
+def identity_that_differs(
+    users: Sequence[Pass], variables: Variables, to: str = ""
+) -> Directive | None:
+    """The line by which not all requests to a group may be made with each other's connections.
+
+    Shape: one with a variable that is not always the same; else one that not all of the places
+           say alike; else a place that speaks another protocol (to the group of the name ``to``);
+           null where all requests are made as one and the same.
+    """
+    names = ("bind", *_OF_TLS, *_OF_TRUST, _COMMAND)
+    return (
+        identity_of_clients(users, variables, to)
+        or _unlike(users, variables, names)
+        or _other_protocol(users, variables, to)
+    )
+
+
+def identity_of_clients(
+    users: Sequence[Pass], variables: Variables, to: str = ""
+) -> Directive | None:
+    """The line that makes connections of one place differ from request to request."""
+    for one in users:
+        for _, line in identity_lines(one):
+            if line is not None and _constant(line, one.scope, variables) is None:
+                return line
+    both = (one.place for one in users if len(_is_tls(one, variables, to)) > 1)
+    return next(both, None)
+
+
+def is_of_protocol(line: Directive) -> bool:
+    """Tell whether a line that differs is about the protocol that a server is spoken to in."""
+    return line.name.endswith(("_pass", "_http_version"))
+
+
+def is_of_trust(line: Directive) -> bool:
+    """Tell whether a line that differs is about what a connection's TLS has to prove."""
+    return line.name.partition("_")[2] in (*_OF_TRUST, _COMMAND)
+
+
+def is_spread(line: Directive, tree: ConfTree) -> bool:
+    """Tell whether a source address is one that ``split_clients`` deals out, for more ports."""
+    tables = (one.args[1:2] for one in http_directives(tree) if one.name == "split_clients")
+    return line.name.endswith("_bind") and any(names == line.args[:1] for names in tables)
+
+
+def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | None:
+    """The same of what TLS sessions are opened with."""
+    of_tls = [one for one in users if one.is_tls]
+    for one in of_tls:
+        for name, line in identity_lines(one):
+            if name in _OF_TLS and line and _constant(line, one.scope, variables) is None:
+                return line
+    return _unlike(of_tls, variables, _OF_TLS)
+
+
+def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
+    """A line of which other places have another value, or none."""
+    said: dict[str, dict[str | None, Directive | None]] = {}
+    lines = [(one, dict(identity_lines(one))) for one in users]
+    found = dict.fromkeys(name for _, own in lines for name in own)
+    for name in found:
+        if name.partition(" ")[0] not in names:
+            continue
+        for one, own in lines:
+            if name in own or (one.is_tls and name.startswith(_COMMAND)):
+                line = own.get(name)
+                value = _DEFAULTS.get(name) if line is None else _said(name, line, one, variables)
+                said.setdefault(name, {}).setdefault(value, line)
+    for values in said.values():
+        if len(values) > 1:
+            return next(line for line in values.values() if line is not None)
+    return None
+
+
+def identity_lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
+    """The lines of a place about its connections, each with null for nginx's default."""
+    bind = one.effective("bind")
+    yield "bind", None if bind is None or bind.value == "off" else bind
+    if not one.is_tls:
+        return
+    for name in ("ssl_certificate", "ssl_certificate_key"):
+        line = one.effective(name)
+        yield name, None if line is None or not line.value else line
+    if "on" in (one.value("ssl_server_name"), one.value("ssl_verify")):
+        yield "ssl_name", one.effective("ssl_name")
+    for name in _OF_TRUST:
+        if name not in _OF_VERIFYING or one.value("ssl_verify") == "on":
+            yield name, one.effective(name)
+    for line in one.scope.effective_all(f"{one.module}_{_COMMAND}"):
+        yield f"{_COMMAND} {line.value}", line
+
+
+def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Directive | None:
+    """The first place that speaks to a group otherwise than those before it.
+
+    A module takes a connection of another one for its own: gRPC finds no state of HTTP/2 on it
+    (ngx_http_grpc_get_connection_data()).
+    """
+    spoken: set[object] = set()
+    schemes: set[bool] = set()
+    for one in users:
+        version = one.effective("http_version")
+        is_of_2 = version is not None and version.value == "2"
+        spoken.add((one.module, is_of_2))
+        schemes |= _is_tls(one, variables, to)
+        if len(spoken) > 1 or len(schemes) > 1:
+            return version if version is not None and is_of_2 else one.place
+    return None
+
+
+def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
+    """Tell if a place asks a group (or any, by the name "") over TLS; empty where nobody knows."""
+    found = set()
+    for scheme in _schemes_of_clients(one.scope):
+        text = _OF_THE_CLIENT.sub(f"{scheme}://", one.place.value, count=1)
+        values = variables.possible(text, one.scope)
+        known = [value for value in values.known if not to or address_in(value) == to]
+        found |= {is_tls_url(value) for value in known or [text.partition("$")[0]] if value}
+    return found
+
+
+def _schemes_of_clients(scope: Scope) -> list[str]:
+    """``$scheme`` as the listeners of a server have it."""
+    listening = (scope.server.block or Block([])).all("listen")
+    secure = {bool({"ssl", "quic"} & {*line.args[1:]}) for line in listening}
+    if scope.value("ssl", "off") == "on":
+        secure = {True}
+    return ["https" if one else "http" for one in sorted(secure or {False})]
+
+
+def _said(name: str, line: Directive, one: Pass, variables: Variables) -> str | None:
+    """The meaning of a line, alike for lines that mean the same; null where requests can differ."""
+    if name == "ssl_protocols":
+        return " ".join(sorted(line.args))
+    if name in _OF_TRUST or name.startswith(_COMMAND):
+        value = " ".join(line.args)
+        return value.lower() if _DEFAULTS.get(name) == "off" else value
+    return _constant(line, one.scope, variables)
+
+
+def _constant(line: Directive, scope: Scope, variables: Variables) -> str | None:
+    """The text that a line always says; null where requests can differ."""
+    text = _OF_THE_GROUP.sub(r"(proxy_\1)", line.value)
+    text = _OF_THE_SERVER.sub(_first_name(scope), text)
+    values = variables.possible(text, scope)
+    if not values.complete or len(values.known) != 1:
+        return None
+    [value] = values.known
+    return "$proxy_host" if value == "(proxy_host)" else value
+
+
+def _first_name(scope: Scope) -> str:
+    line = scope.server.block.first("server_name") if scope.server.block else None
+    return line.value if line is not None and "$" not in line.value else ""

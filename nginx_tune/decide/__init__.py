@@ -1,8 +1,8 @@
-"""Pure: facts, workload and site in, decisions with evidence out."""
+"""Decisions with evidence, made of facts, a workload and a site; pure."""
 
 from __future__ import annotations
 
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import decide
-from nginx_tune.decide.site_defaults import complete_site
 
 __all__ = ["complete_site", "decide"]

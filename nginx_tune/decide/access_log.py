@@ -1,26 +1,15 @@
-"""``access-log``: one write for many requests.
-
-Every log line is a write() in the loop, on a disk that may be busy with other things. With a
-buffer one write carries hundreds of lines; the price is that lines come up to a second late and
-that a crash loses those of the last second. Below a hundred requests a second it does not matter.
-
-A request may be written to several logs, and servers have logs of their own: each that can have a
-buffer gets one, and of the others it is said why not. With more than 64 logs the first alone gets
-one, since each takes 64 KiB in every worker.
-"""
+"""Buffers of access logs: the decision ``access-log``."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from nginx_tune.decide.answer import setting
+from nginx_tune.decide.answer import known, setting
 from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Setting
 
-ID: Final = "access-log"
 FORMAT = "nginx_tune"
 """Name of the log format that every skeleton declares."""
 BUSY_PER_SECOND = 100.0
@@ -30,26 +19,36 @@ _IN_A_CONTAINER: Final = (
     "nginx runs in a container, in whose image it can be a link to a pipe, and was not looked at"
 )
 PIPE_BUFFER_BYTES = 4096
-"""What write(2) puts into a pipe in one piece. Source: pipe(7), PIPE_BUF; <linux/limits.h>."""
+"""Bytes that write(2) puts into a pipe in one piece (pipe(7), PIPE_BUF; <linux/limits.h>)."""
 MOST_BUFFERED = 64
 """Logs: 4 MiB of buffers in each worker."""
 
 
 def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
-    """The decision."""
+    """``access-log``: one write for many requests.
+
+    Every log line is a write() in the loop, on a disk that may be busy with other things. With a
+    buffer one write carries hundreds of lines; the price is that lines come up to a second late and
+    that a crash loses those of the last second. Below a hundred requests a second it does not
+    matter.
+
+    A request may be written to several logs, and servers have logs of their own: each that can have
+    a buffer gets one, and of the others it is said why not. With more than 64 logs the first alone
+    gets one, since each takes 64 KiB in every worker.
+    """
     path, rate = s.site.access_log, s.rate
     if path is None:
         return Decision(
-            id=ID,
+            id="access-log",
             verdict="keep",
             summary="As the build has it: the path of the access log is not known.",
             confidence="low",
             flips_when=["[site] access_log names the file"],
         )
     if path == "off":
-        line = setting(ID, "http", "access_log", "off", reason="the site wants none")
+        line = setting("access-log", "http", "access_log", "off", reason="the site wants none")
         return Decision(
-            id=ID,
+            id="access-log",
             verdict="keep",
             summary="Off, as the site says.",
             settings=[line],
@@ -64,7 +63,7 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         unseen = []
     if len(hindered) == len(logs):
         return Decision(
-            id=ID,
+            id="access-log",
             verdict="not_applicable",
             summary=f"As it is: {hindered[path]}.",
             settings=[_as_it_is(log, why) for log, why in hindered.items()],
@@ -74,7 +73,7 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
     if rate.value is not None and rate.value < BUSY_PER_SECOND:
         reason = f"unbuffered: {rate.value:.3g} requests a second need no buffer"
         return Decision(
-            id=ID,
+            id="access-log",
             verdict="keep",
             summary=f"{reason[0].upper()}{reason[1:]}.",
             settings=[_as_it_is(log, reason) for log in logs],
@@ -94,13 +93,13 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         risks.append(_must_be_files(unseen))
     reason = "one write() for many requests, at most a second late"
     return Decision(
-        id=ID,
+        id="access-log",
         verdict="set",
         summary=f"{reason[0].upper()}{reason[1:]}.",
         settings=[
             _as_it_is(log, hindered[log])
             if log in hindered
-            else setting(ID, "http", "access_log", log, FORMAT, *BUFFER, reason=reason)
+            else setting("access-log", "http", "access_log", log, FORMAT, *BUFFER, reason=reason)
             for log in logs
         ],
         evidence=known(rate),
@@ -113,7 +112,7 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 def is_a_device(path: str) -> bool:
-    """Whether a log goes to what is no file by its name, such as a pipe behind ``/dev/stdout``."""
+    """True if a log goes to what is no file by its name, such as a pipe behind ``/dev/stdout``."""
     return path.startswith(("/dev/", "/proc/"))
 
 
@@ -126,11 +125,11 @@ def _must_be_files(logs: Sequence[str]) -> str:
 
 
 def _as_it_is(log: str, reason: str) -> Setting:
-    return setting(ID, "http", "access_log", log, FORMAT, reason=reason)
+    return setting("access-log", "http", "access_log", log, FORMAT, reason=reason)
 
 
 def why_no_buffer(path: str, piped: Collection[str] = ()) -> str | None:
-    """Why a log takes no buffer; null for a plain file.
+    """The reason why a log takes no buffer; null for a plain file.
 
     A buffer is one write(2), and one of more than PIPE_BUF (4096 bytes) goes into a pipe in parts,
     with those of other workers between them: lines are torn. To a file it is in one piece

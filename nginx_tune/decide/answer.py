@@ -1,24 +1,120 @@
-"""Short ways to write a decision down."""
+"""The pieces of a decision: numbers with their origin, nginx's build, settings, commands."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Context, Decision, DecisionId, Evidence, Setting
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.decisions import Decision, DecisionId, DirectiveContext, Evidence, Setting
+from nginx_tune.documents.facts import Facts, Nginx
+from nginx_tune.documents.units import bytes_text, number_text, seconds_text
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number that a decision stands on."""
+
+    fact: str
+    value: float | None
+    unit: str = ""
+    provenance: Provenance = "measured"
+
+    def evidence(self) -> Evidence:
+        """The number as evidence; whole numbers without a fraction."""
+        value: float | int | None = self.value
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+            value = int(value)
+        elif isinstance(value, float):
+            value = float(f"{value:.6g}")
+        return Evidence(fact=self.fact, value=value, unit=self.unit, provenance=self.provenance)
+
+    @property
+    def text(self) -> str:
+        """The number as people read it."""
+        if self.unit == "bytes":
+            return bytes_text(self.value)
+        if self.unit == "s":
+            return seconds_text(self.value)
+        return f"{number_text(self.value)} {self.unit}".strip()
+
+
+def known(*quantities: Quantity) -> list[Evidence]:
+    """Evidence of those whose value is known."""
+    return [q.evidence() for q in quantities if q.value is not None]
+
+
+_CURRENT = "of today"
+"""The text of a version that the facts do not tell."""
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A version to compare with and the configure arguments."""
+
+    version: tuple[int, ...] | None
+    flags: frozenset[str] | None
+    """None when they were not read."""
+    text: str
+    """In sentences, after "nginx"."""
+
+    def at_least(self, *wanted: int) -> bool:
+        """True if the version is that or newer; an unknown one counts as current."""
+        return self.version is None or self.version >= wanted
+
+    def lacks(self, flag: str) -> bool:
+        """True if the build is known to be without ``flag``."""
+        return self.flags is not None and flag not in self.flags
+
+    def value_of(self, flag: str) -> str | None:
+        """The value of ``--flag=VALUE``, such as a log path."""
+        prefix = f"{flag}="
+        return next((f[len(prefix) :] for f in self.flags or () if f.startswith(prefix)), None)
+
+
+def version_evidence(build: Build) -> Evidence:
+    """The version as evidence; one that nobody told is assumed to be a current one."""
+    if build.text == _CURRENT:
+        return Evidence(
+            fact="nginx.version", value="not known, taken for a current one", provenance="assumed"
+        )
+    return Evidence(fact="nginx.version", value=build.text)
+
+
+def build_of(nginx: Nginx) -> Build:
+    """The build that the facts describe."""
+    text = nginx.nginx_version or nginx.version
+    numbers = tuple(int(n) for n in _NUMBERS.findall(text or "")[:3])
+    return Build(
+        version=numbers if len(numbers) >= 2 else None,  # noqa: PLR2004  # major.minor at least
+        flags=frozenset(nginx.flags) if nginx.flags else None,
+        text=text or _CURRENT,
+    )
+
 
 MAX_REASON = 160
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
-DISKS_COMMAND = "nginx-tune inspect --dataset DIR --disks -f json -o facts.json"
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
 """The commands that bring what a decision lacks."""
 
 
+def disks_command(directories: Sequence[str], option: str, *, force: bool) -> str:
+    """The command that measures the disks under these directories, ten seconds each.
+
+    ``force``: they are of the network, which is not measured unasked, since some bill by the read.
+    """
+    places = " ".join(f"{option} {shlex.quote(one)}" for one in directories or ["DIR"])
+    forced = " --force" if force else ""
+    return f"nginx-tune inspect {places} --disks --disk-seconds 10{forced} -f json -o facts.json"
+
+
 def setting(
     decision: DecisionId,
-    context: Context,
+    context: DirectiveContext,
     directive: str,
     *args: str,
     reason: str,
@@ -51,8 +147,8 @@ def not_applicable(
     )
 
 
-def validate_command(s: Situation) -> str:
+def validate_command(facts: Facts) -> str:
     """The command that measures what was predicted, on this host."""
-    running = s.facts.nginx.running
-    now = (running.conf_path if running else None) or s.facts.nginx.conf_path
+    running = facts.nginx.running
+    now = (running.conf_path if running else None) or facts.nginx.conf_path
     return f"nginx-tune validate nginx.conf --against {shlex.quote(now or '/etc/nginx/nginx.conf')}"

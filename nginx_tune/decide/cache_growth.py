@@ -1,7 +1,22 @@
-"""What a cache may grow to: the ``max_size`` that is declared, or the one that would be written.
+"""The size of a cache: the ``max_size`` that is declared, or the one that would be written.
 
 The file's line and the model of the page cache both read it here, so that no decision weighs data
 that the file beside it forbids.
+
+Every object has a key in shared memory, or is not in the cache: nginx's manager removes objects,
+the least recently used first, when the zone of keys is full, whatever ``max_size`` allows. Disk
+that no key is left for stays empty. On the disk an object is a file of whole blocks, with a head
+before its body, and nginx counts these against ``max_size``: of objects of 300 bytes a cache holds
+a fourteenth of what their bytes say.
+
+Keys and page cache share the machine's memory, and what is to be least is the origin's load. The
+page cache takes nothing off that: without it a hit is read from the disk, without its key an object
+is fetched anew. So keys get what the disks have room for, up to half of the memory that would be
+page cache. A zone is mapped, not filled: keys that nobody needs take no memory from files.
+
+Source: ngx_http_file_cache_add(), ngx_http_file_cache_update() (``fs_size``) and
+        ngx_http_file_cache_manager() in ngx_http_file_cache.c; ngx_shm_alloc() (MAP_ANON) and
+        ngx_slab_init(), which writes 24 bytes for each page of a zone and nothing else.
 """
 
 from __future__ import annotations
@@ -11,16 +26,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
-from nginx_tune.decide.model.cache_size import (
-    SMALLEST_ZONE_MEBIBYTES,
-    block_bytes,
-    file_bytes,
-    keyed_bytes,
-    most_zone_mebibytes,
-    scanned_file_bytes,
-)
-from nginx_tune.decide.quantity import Quantity
+from nginx_tune.conf.served import KEYS_PER_MEBIBYTE
+from nginx_tune.decide.answer import Quantity
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import CacheBounds
@@ -29,17 +36,15 @@ from nginx_tune.documents.units import bytes_text, percent_text
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 SHARE_OF_DISK = 0.8
-"""Of the smallest leaf disk: file-system overhead, a mirror's other half and what else lives
+"""Share of the smallest leaf disk: file-system overhead, a mirror's other half and what else lives
 there stay out; the manager removes files late (ngx_cache_manager_process_handler())."""
 SHARE_OF_FREE = 0.9
-"""Of what is free: ``max_size`` is overshot while files are written."""
-SMALL_GIBIBYTES = 10
-"""``max_size`` where the disk's size is not known: small enough not to fill one."""
-UNKNOWN_DISK = "the disk's size is not known, so a small bound"
+"""Share of what is free: ``max_size`` is overshot while files are written."""
+UNKNOWN_DISK = "no max_size, since the facts have no disk for it"
 BY_KEYS = "as much as the keys in"
 NOT_SCANNED = "what is free now, of a cache that was not scanned"
 MAY_HOLD_MORE = "what the disk has room for, and the cache may hold more than that now"
-FILE_BYTES = "mean size of a cached file on the disk"
+FILE_BYTES_FACT = "mean size of a cached file on the disk"
 """The evidence by which a cache's keys are held against ``max_size``."""
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
@@ -48,34 +53,37 @@ _MANY_GIBIBYTES = 16
 
 
 class CacheHost(NamedTuple):
-    """What bounds caches beside their own lines."""
+    """The host as far as it bounds caches, beside their own lines."""
 
     facts: Facts
     places: Sequence[DataPath]
     """All caches' directories, which may share disks."""
-    memory_bytes: int | None
+    keys_bytes: float | None
+    """Memory for the keys of all caches; null where nobody knows how much there is."""
     object_bytes: Quantity
-    """Of what they keep; assumed where nobody knows more than what is usual."""
+    """Mean size of what they keep; assumed where nobody knows more than what is usual."""
+    files: float | None = None
+    """Objects that are asked for, where somebody knows."""
 
 
 class CacheSize(NamedTuple):
     """One cache as it would be written."""
 
-    max_bytes: int
-    """``max_size``."""
+    max_bytes: int | None
+    """``max_size``; null where nobody knows what the disk has room for."""
     held_bytes: float
-    """What it can hold of that: no more than is free beside ``min_free``."""
+    """Bytes of that which it can hold: no more than are free beside ``min_free``."""
     zone_mebibytes: int
     file_bytes: float
-    """Of an object on the disk, on average."""
+    """Bytes of an object on the disk, on average."""
     object_bytes: float
-    """Of the objects that it can hold, without the rest of their blocks."""
+    """Bytes of the objects that it can hold, without the rest of their blocks."""
     why: str
     is_firm: bool
-    """Whether nginx will keep to it: the site's line says so, or the one that would be written.
+    """True if nginx will keep to it: the site's line says so, or the one that would be written.
     Made on the result of itself, a plan reads its own line as the site's."""
     min_free_bytes: int
-    """What the cache leaves free at least, if the site says nothing; 0 where that would have
+    """Bytes that the cache leaves free at least, if the site says nothing; 0 where that would have
     nginx empty it."""
 
 
@@ -93,10 +101,15 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         spare = _min_free_bytes(host, place, bounds.max_bytes)
         return CacheSize(bounds.max_bytes, held, zone, each, share * held, why, True, spare)
     room, why = _most_bytes(host, place)
+    if room is None:
+        zone = _zone_of_unknown(host)
+        held = keyed_bytes(zone, each)
+        return CacheSize(None, held, zone, each, share * held, why, False, 0)
     zone = _zone_mebibytes(host, room, each)
     by_keys = keyed_bytes(zone, each)
     size = room
-    if by_keys < room:
+    is_assumed = host.object_bytes.provenance == "assumed"
+    if by_keys < room and not is_assumed:
         # Rounded down: nginx would remove by keys what max_size still has room for.
         size = _whole(by_keys)
         why = (
@@ -105,17 +118,33 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         )
     is_firm = True
     if bounds is not None:
-        if _may_hold_more(host, place, size, is_by_keys=by_keys < room):
+        if _may_hold_more(host, place, size, is_by_keys=size < room):
             why = MAY_HOLD_MORE
-        guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE)
-        is_known = by_keys >= room or host.object_bytes.provenance != "assumed"
-        is_firm = is_known and not why.startswith(guesses)
+        guesses = (NOT_SCANNED, MAY_HOLD_MORE)
+        is_firm = (by_keys >= room or not is_assumed) and not why.startswith(guesses)
+    elif by_keys < room and is_assumed:
+        is_firm = False
     spare = _min_free_bytes(host, place, size)
     return CacheSize(size, float(size), zone, each, share * size, why, is_firm, spare)
 
 
+def _zone_of_unknown(host: CacheHost) -> int:
+    """The zone of a cache on a disk that nobody looked at: keys are its only bound.
+
+    Keys of what is asked for, where that is known, else of what a small part of memory names.
+    """
+    caches = max(1, len(host.places))
+    most = most_zone_mebibytes(host.keys_bytes, caches)
+    if host.files:
+        wanted = math.ceil(host.files / caches / KEYS_PER_MEBIBYTE)
+    else:
+        part = _SHARE_WITHOUT_A_DISK * (host.keys_bytes or 0.0) / MEBIBYTE
+        wanted = int(part / caches)
+    return max(SMALLEST_ZONE_MEBIBYTES, min(most, wanted))
+
+
 def _file_bytes(host: CacheHost, place: DataPath) -> float:
-    """Of what lies in the cache, else of what is asked for."""
+    """Mean size of a file in the cache, else of what is asked for."""
     block = block_bytes(place.filesystem)
     for one in host.facts.datasets:
         if one.path == place.path and one.files and one.bytes:
@@ -153,15 +182,18 @@ def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
     return spare // unit * unit
 
 
-def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
-    """``max_size`` by the disks alone, and why; never more than there is room for."""
+def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
+    """``max_size`` by the disks alone, and why; never more than there is room for.
+
+    Null where the facts have no disk under the directory: any number would be made up.
+    """
     sizes = {d.name: d.size_bytes for d in host.facts.storage.disks if d.size_bytes}
     leaves = [sizes[name] for name in place.leaf_disks if name in sizes]
     room = _room_bytes(host, place)
     if not leaves and room is not None:
         return _whole(room), _room_reason(host, place)
     if not leaves:
-        return SMALL_GIBIBYTES * GIBIBYTE, UNKNOWN_DISK
+        return None, UNKNOWN_DISK
     sharing = Counter(name for other in host.places for name in other.leaf_disks)
     sharers = max(sharing[name] for name in place.leaf_disks)
     usable = SHARE_OF_DISK * min(leaves) / sharers
@@ -172,7 +204,7 @@ def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
 
 
 def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
-    """What a cache may take of its file system; null when that was not looked at.
+    """Bytes that a cache may take of its file system; null when that was not looked at.
 
     The share of all of it that is left to caches on it, and no more than what is free or taken
     by the cache already.
@@ -194,7 +226,7 @@ def _room_reason(host: CacheHost, place: DataPath) -> str:
 
 
 def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_keys: bool) -> bool:
-    """Whether a cache that stands without a bound may hold more than ``size_bytes`` already.
+    """True if a cache that stands without a bound may hold more than ``size_bytes`` already.
 
     At the next start of nginx the manager would remove the rest. Where no scan tells it, all that
     is taken of the file system may be the cache; of fewer keys than decided it holds no more than
@@ -212,12 +244,12 @@ def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_k
 
 
 def _sharers(host: CacheHost, place: DataPath) -> int:
-    """How many caches lie on the same disks."""
+    """Caches that lie on the same disks."""
     return max(1, sum(1 for other in host.places if other.leaf_disks == place.leaf_disks))
 
 
 def _held_bytes(host: CacheHost, place: DataPath) -> int:
-    """What lies in the cache now, where that was scanned, as nginx counts it (ngx_file_fs_size)."""
+    """Bytes in the cache now, where it was scanned, as nginx counts them (ngx_file_fs_size)."""
     held = ((d.bytes or 0, d.allocated_bytes or 0) for d in host.facts.datasets
             if d.path == place.path)  # fmt: skip
     return max(next(held, (0, 0)))
@@ -226,5 +258,70 @@ def _held_bytes(host: CacheHost, place: DataPath) -> int:
 def _zone_mebibytes(host: CacheHost, size_bytes: int, each_bytes: float) -> int:
     objects = size_bytes / each_bytes
     wanted = math.ceil(objects / KEYS_PER_MEBIBYTE)
-    most = most_zone_mebibytes(host.memory_bytes, len(host.places))
+    most = most_zone_mebibytes(host.keys_bytes, len(host.places))
     return max(SMALLEST_ZONE_MEBIBYTES, min(most, wanted))
+
+
+HEAD_BYTES = 640
+"""Before a body: nginx's own 336 bytes, ``KEY:`` with the key, the header of the response. Measured
+604 with a key of 30 bytes and the header of an nginx (tests/generate/test_serving_blocks.py)."""
+BLOCK_BYTES = 4096
+"""Blocks of ext4, XFS, Btrfs and tmpfs as they are made."""
+_COUNTED_BY_SECTORS = frozenset({"zfs", "nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "vfat"})
+SECTOR_BYTES = 512
+"""The unit of nginx where a file system tells larger blocks than a page (ngx_fs_bsize())."""
+
+SMALLEST_ZONE_MEBIBYTES = 10
+LARGEST_ZONE_MEBIBYTES = 65_536
+"""About 460 million keys, which nginx's loader walks in an hour after a start."""
+_UNKNOWN_MEMORY_MEBIBYTES = 4096
+"""The largest zone where nobody knows how much memory there is."""
+KEYS_SHARE = 0.5
+"""Share of the memory that would be page cache that keys of all caches may take."""
+_SHARE_WITHOUT_A_DISK = 0.1
+"""Share of that where neither the disks nor the number of objects is known."""
+
+
+def keys_bytes(memory_bytes: float | None, page_cache_bytes: float | None) -> float | None:
+    """Memory for the keys of all caches, in bytes; null without known memory."""
+    known = [size for size in (memory_bytes, page_cache_bytes) if size]
+    return KEYS_SHARE * min(known) if known else None
+
+
+def keys_taken_bytes(objects: float) -> float:
+    """Bytes that the keys of so many objects take."""
+    return objects / KEYS_PER_MEBIBYTE * MEBIBYTE
+
+
+def most_zone_mebibytes(keys_bytes: float | None, caches: int) -> int:
+    """The most that one cache's keys may take of the memory for those of all, in MiB."""
+    if not keys_bytes:
+        return _UNKNOWN_MEMORY_MEBIBYTES
+    fair = int(keys_bytes / MEBIBYTE / max(1, caches))
+    return max(SMALLEST_ZONE_MEBIBYTES, min(LARGEST_ZONE_MEBIBYTES, fair))
+
+
+def block_bytes(filesystem: str | None) -> int:
+    """The blocks that nginx counts a cache's files in."""
+    return SECTOR_BYTES if filesystem in _COUNTED_BY_SECTORS else BLOCK_BYTES
+
+
+def file_bytes(object_bytes: float | None, block_bytes: int) -> float:
+    """Bytes that an object counts for in a cache: the blocks of its file, with its head."""
+    return float(math.ceil((HEAD_BYTES + (object_bytes or 0.0)) / block_bytes) * block_bytes)
+
+
+def scanned_file_bytes(
+    files: int, bytes_: int, allocated_bytes: int | None, block_bytes: int = BLOCK_BYTES
+) -> float:
+    """The same of the files that lie in a cache: as many blocks as were told, else as they need.
+
+    Source: ngx_file_fs_size().
+    """
+    needed = math.ceil(bytes_ / files / block_bytes) * block_bytes * files
+    return max(float(block_bytes), max(bytes_, allocated_bytes or needed) / files)
+
+
+def keyed_bytes(zone_mebibytes: int, file_bytes: float) -> float:
+    """Bytes on the disk of the files that a zone has keys for."""
+    return zone_mebibytes * KEYS_PER_MEBIBYTE * file_bytes

@@ -1,13 +1,18 @@
-"""Connections, descriptors and their limits as one plan, because each bounds the others."""
+"""Connections, descriptors and local ports of a worker, as one plan: each bounds the others.
+
+A connection that nginx closed keeps its local port for 60 s (include/net/tcp.h, TCP_TIMEWAIT_LEN),
+so that connections in TIME_WAIT are those that were made in a second times 60.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from nginx_tune.decide.http3 import slots_of_a_client
 from nginx_tune.decide.model.pool import peak_per_worker
+from nginx_tune.decide.protocols import slots_of_a_client
 from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.units import percent_text
 
 USUAL_CONNECTIONS = 4096
@@ -19,12 +24,12 @@ _USUAL_QUIC = 4
 """So many times as many where clients of HTTP/3 take several each."""
 SMALLEST_CONNECTIONS = 64
 USUAL_MOST = 65536
-"""Of a worker whose clients in use do not need more."""
+"""Connections of a worker whose clients do not need more."""
 _ROOM = 1.25
-"""Of slots above those in use at the peak, where that is many."""
+"""Factor of slots over those in use at the peak, where that is many."""
 CONNECTION_BYTES = 432
 """ngx_connection_t and two ngx_event_t, allocated at start (ngx_event_process_init())."""
-MEMORY_SHARE = 0.1
+SLOTS_MEMORY_SHARE = 0.1
 MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
@@ -35,12 +40,12 @@ PER_CONNECTION = 2.0
 RESERVE = 64
 """Kept for logs, listeners, channels and what is nginx's own, also where fewer are known of."""
 NEARLY = 0.9
-"""Of what is needed: so little less changes nothing, for not all connections are busy at once."""
+"""Share of the need that is enough: not all connections are busy at once."""
 _STEP = 1024
 _OWN = 16
 """Standard streams, the first log, epoll, eventfds and the like."""
 _MOST_DECLARED = 1_000_000
-"""Of a site's own numbers: nginx serves nobody with more."""
+"""Most that a site's own numbers count for: nginx serves nobody with more."""
 _CHANNELS = 2
 """For each worker: a worker has a channel to every other, and to those that leave after a reload.
 Source: ngx_spawn_process, ngx_pass_open_channel."""
@@ -48,7 +53,7 @@ Source: ngx_spawn_process, ngx_pass_open_channel."""
 
 @dataclass(frozen=True)
 class DescriptorPlan:
-    """What one worker gets."""
+    """Connections and descriptors of one worker."""
 
     connections: int
     slots_per_client: int
@@ -58,12 +63,12 @@ class DescriptorPlan:
     kept: int
     """Those and what connections need."""
     ceiling: int
-    """What the limits allow."""
+    """Descriptors that the limits allow."""
     ceiling_fact: str
     soft: int | None
-    """What nginx is started with; null where only those of who read the facts are known."""
+    """The limit that nginx is started with; null where only the reader's of the facts is known."""
     bound_by: str
-    """Why ``connections`` is not larger, for a comment."""
+    """The reason why ``connections`` is not larger, for a comment."""
     needed: int
     """Slots that the busiest worker has in use at the peak."""
 
@@ -122,12 +127,12 @@ def limit_for(needed: int) -> int:
 
 
 def suffices(limit: int, needed: int) -> bool:
-    """Whether a limit that stands is enough, as a lower one would not be."""
+    """True if a limit that stands is enough, as a lower one would not be."""
     return limit >= NEARLY * needed
 
 
 def held_at_start(logs: int, sockets: int, workers: int) -> int:
-    """What a worker is forked with.
+    """Descriptors that a worker is forked with.
 
     Source: ngx_init_cycle (logs, listeners), ngx_clone_listening: with ``reuseport``, which may be
             decided or stand already, the sockets of all workers are open in each.
@@ -166,9 +171,12 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     bounds = [(int(room / PER_CONNECTION), BOUND_BY_LIMIT)]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     if memory:
-        room = int(MEMORY_SHARE * memory / CONNECTION_BYTES / s.workers)
+        room = int(SLOTS_MEMORY_SHARE * memory / CONNECTION_BYTES / s.workers)
         bounds.append(
-            (room, f"{percent_text(MEMORY_SHARE, 2)} of memory at {CONNECTION_BYTES} bytes each")
+            (
+                room,
+                f"{percent_text(SLOTS_MEMORY_SHARE, 2)} of memory at {CONNECTION_BYTES} bytes each",
+            )
         )
     most, reason = min(bounds)
     if wanted <= most:
@@ -180,3 +188,29 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
 
 def _power_of_two(value: float) -> int:
     return 1 << max(0, math.ceil(value) - 1).bit_length()
+
+
+PORTS_SYSCTL = "net.ipv4.ip_local_port_range"
+PORTS_FACT = f"kernel.sysctls[{PORTS_SYSCTL}]"
+_TIME_WAIT_SECONDS = 60
+_NEARLY_ALL_PORTS = 0.9
+"""Share of all ports: what is left is hard to find, and more connections come than are counted."""
+
+
+def local_ports(facts: Facts) -> int | None:
+    """Local ports towards one address and port; null when not known."""
+    numbers = facts.kernel.sysctls.get(PORTS_SYSCTL, "").split()
+    match [int(one) for one in numbers if one.isdecimal()]:
+        case [low, high] if low <= high:
+            return high - low + 1
+    return None
+
+
+def uses_up_ports(facts: Facts, *, servers: int = 1, new_per_second: float = 0.0) -> bool:
+    """True if connections that are not kept take next to all ports to so many servers.
+
+    By those in TIME_WAIT now, or by the new ones of a second that are expected.
+    """
+    ports, waiting = local_ports(facts), facts.network.tcp.time_wait or 0
+    expected = max(waiting, new_per_second * _TIME_WAIT_SECONDS)
+    return ports is not None and expected >= _NEARLY_ALL_PORTS * ports * servers

@@ -1,55 +1,57 @@
-"""All decisions for one host, workload and site."""
+"""All decisions for one host, workload and site.
+
+Every decision keeps one law before it is written. Nothing is emitted whose own central prediction
+says harm; what rests on assumed inputs that could flip it is proposed, not set; a range wider than
+a factor of ten is no prediction. The decisions keep most of it by themselves; here it is held for
+all of them, those to come too.
+
+A sweep asks a decision again with one fact at other values: where it flips, as numbers to look at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.decide.accept import decide_accept
+from nginx_tune.decide.accepting import decide_accept, decide_backlog, decide_reuseport
 from nginx_tune.decide.access_log import decide_access_log
-from nginx_tune.decide.aio_write import decide_aio_write
-from nginx_tune.decide.backlog import decide_backlog
-from nginx_tune.decide.cache_key import decide_cache_key
-from nginx_tune.decide.cache_layout import decide_cache_layout
-from nginx_tune.decide.cache_misses import decide_cache_misses
-from nginx_tune.decide.cache_updates import decide_cache_updates
-from nginx_tune.decide.connections import decide_connections
-from nginx_tune.decide.directio import decide_directio
-from nginx_tune.decide.file_limits import decide_file_limits
-from nginx_tune.decide.http2 import decide_http2
-from nginx_tune.decide.http3 import decide_http3
-from nginx_tune.decide.ktls import decide_ktls
-from nginx_tune.decide.law import elsewhere, keep_law, unsure_of_kind
+from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, Quantity
+from nginx_tune.decide.cache_fetches import decide_cache_misses, decide_cache_updates, decide_slice
+from nginx_tune.decide.cache_layout import decide_cache_key, decide_cache_layout
+from nginx_tune.decide.defaults import complete_site, plausible_facts, plausible_workload
+from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
-from nginx_tune.decide.output_buffers import decide_output_buffers
-from nginx_tune.decide.per_disk_pools import decide_per_disk_pools
-from nginx_tune.decide.plausible import plausible_facts, plausible_workload
-from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
-from nginx_tune.decide.read_ahead import decide_read_ahead
-from nginx_tune.decide.reuseport import decide_reuseport
-from nginx_tune.decide.sendfile import decide_sendfile
-from nginx_tune.decide.sendfile_max_chunk import decide_sendfile_max_chunk
-from nginx_tune.decide.sensitivity import with_break_evens
-from nginx_tune.decide.site_defaults import complete_site
-from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.slice import decide_slice
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
-from nginx_tune.decide.streaming import decide_streaming
-from nginx_tune.decide.thread_pool_size import decide_thread_pool_size
-from nginx_tune.decide.thread_pools import decide_thread_pools
-from nginx_tune.decide.upstream_keepalive import decide_upstream_keepalive
-from nginx_tune.decide.workers import decide_workers
-from nginx_tune.decide.workload.cached_scans import scans_of_caches
-from nginx_tune.decide.workload.profiles import workload_for
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.decide.pool_plan import PoolPlan, beyond_disks, plan_pools, workers_for_disks
+from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
+from nginx_tune.decide.protocols import decide_http2, decide_http3, decide_ktls
+from nginx_tune.decide.sendfile import (
+    decide_output_buffers,
+    decide_sendfile,
+    decide_sendfile_max_chunk,
+)
+from nginx_tune.decide.sensitivity import (
+    DATA,
+    FLIPS,
+    MEMORY,
+    MOVABLE,
+    Decide,
+    moved_documents,
+    with_break_evens,
+)
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Situation, Staying
+from nginx_tune.decide.thread_pools import decide_aio_write, decide_thread_pools
+from nginx_tune.decide.upstreams import decide_streaming, decide_upstream_keepalive
+from nginx_tune.decide.workers import decide_connections, decide_file_limits, decide_workers
+from nginx_tune.decide.workload.profiles import scans_of_caches, workload_for
+from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
-
-Decide = Callable[[Situation, PoolPlan], Decision]
 
 ALL: tuple[Decide, ...] = (
     decide_thread_pools,
@@ -106,6 +108,7 @@ def decide(
         kind=situation.kind,
         kind_provenance=situation.workload.kind_provenance,
         nginx_choice=situation.facts.nginx.choice,
+        headline=beyond_disks(situation),
         decisions=[
             unsure_of_kind(law, assumed=is_assumed)
             for one, answer in answers
@@ -123,15 +126,190 @@ def situation_of(
     observation: Observation | None = None,
     stays: Staying = ALL_AS_DECIDED,
 ) -> Situation:
-    """What is decided on.
+    """The situation that is decided on.
 
     Gaps of the workload and the site are filled as ``workload_for`` and ``complete_site`` do;
     impossible numbers count as unknown.
     """
     facts = plausible_facts(facts)
-    site = complete_site(site, facts, workload.kind)
+    site = complete_site(site, facts, workload.kind, workload)
     if workload.kind == "cache":  # sizes, directories and pages of other files say nothing of it
         facts = replace(facts, datasets=scans_of_caches(facts.datasets, site))
     workload = workload_for(None, facts, plausible_workload(workload))
     workload = plausible_workload(with_observation(workload, observation))
-    return Situation(facts, workload, site, observation, stays=stays)
+    found = Situation(facts, workload, site, observation, stays=stays)
+    fewer = workers_for_disks(found)
+    return found if fewer is None else dataclasses.replace(found, disk_workers=fewer)
+
+
+WIDEST = 10.0
+"""High over low; beyond it a range says nothing that an operator could act on."""
+NARROW_SHARE = 0.05
+"""Shares that lie so close together are told apart by nobody, whatever their ratio."""
+_MORE_IS_BETTER = ("requests_per_second", "bytes_per_second")
+_LESS_IS_BETTER = ("mean", "p50", "p90", "p99", "p999", "cpu_seconds_per_request")
+_CHANGES = ("enable", "raise", "lower", "set")
+_FACTOR = 4.0
+_EXPONENT_STEP = 0.3
+
+
+class Elsewhere(NamedTuple):
+    """The situation with one assumed input at an end of what is plausible."""
+
+    name: str
+    command: str
+    """The command that brings the input."""
+    situation: Situation
+    plan: PoolPlan
+
+
+def elsewhere(s: Situation) -> list[Elsewhere]:
+    """Every assumed input of the workload, moved to both ends by itself."""
+    return [
+        Elsewhere(name, command, moved, plan_pools(moved))
+        for name, command, workload in _moved_inputs(s.workload, s)
+        for moved in (dataclasses.replace(s.with_workload(workload), is_moved=True),)
+    ]
+
+
+def keep_law(decide: Decide, decision: Decision, others: Sequence[Elsewhere]) -> Decision:
+    """The decision as it may be written; ``others`` as ``elsewhere`` has them."""
+    decision = replace(decision, predicted=[p for p in decision.predicted if is_prediction(p)])
+    if not decision.settings or decision.verdict not in _CHANGES:
+        return decision
+    harm = next((p for p in decision.predicted if says_harm(p)), None)
+    if harm is not None:
+        return _held(decision, f"{harm.metric} is predicted at {harm.expected:.3g}")
+    for other in others:
+        if decide(other.situation, other.plan).verdict != decision.verdict:
+            reason = f"it stands on {other.name}, which is only assumed"
+            return _held(decision, reason, other.command)
+    return decision
+
+
+def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:
+    """The decision, not of high confidence where what is served is only assumed."""
+    if not assumed or decision.confidence != "high":
+        return decision
+    return replace(decision, confidence="medium")
+
+
+def is_prediction(p: Predicted) -> bool:
+    """True if a range is narrow enough to be one."""
+    if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:
+        return True
+    return p.low > 0 and p.high <= WIDEST * p.low
+
+
+def says_harm(p: Predicted) -> bool:
+    """True if the middle of a predicted ratio is on the wrong side of one."""
+    if not p.metric.startswith("ratio("):
+        return False
+    name = p.metric.removeprefix("ratio(").partition(")")[0].rpartition(".")[2]
+    if name in _MORE_IS_BETTER:
+        return p.expected < 1
+    return name in _LESS_IS_BETTER and p.expected > 1
+
+
+def _held(decision: Decision, reason: str, command: str = "") -> Decision:
+    return replace(
+        decision,
+        verdict="not_enough_evidence",
+        summary=f"Left as it is: {reason}. Otherwise: {decision.summary}",
+        settings=[],
+        proposed=[*decision.settings, *decision.proposed],
+        confidence="low",
+        flips_when=[f"it is settled: {reason}"],
+        break_evens=[],  # those are of the verdict that is held back
+        next_command=command or decision.next_command,
+    )
+
+
+def _moved_inputs(w: Workload, s: Situation) -> Iterator[tuple[str, str, Workload]]:
+    p, c, r = w.popularity, w.concurrency, w.rate
+    if p.provenance == "assumed" and p.exponent is not None and not p.curve:
+        for step in (-_EXPONENT_STEP, _EXPONENT_STEP):
+            moved = replace(p, exponent=max(0.0, p.exponent + step))
+            yield "the popularity of the files", LEARN_COMMAND, replace(w, popularity=moved)
+    if c.provenance == "assumed" and s.concurrency.value is not None:
+        for factor in (1 / _FACTOR, _FACTOR):
+            moved_c = replace(c, peak=s.concurrency.value * factor)
+            yield "the number of transfers at once", LEARN_COMMAND, replace(w, concurrency=moved_c)
+    if r.provenance == "assumed" and s.rate.value is not None:
+        for factor in (1 / _FACTOR, _FACTOR):
+            moved_r = replace(r, peak_per_second=s.rate.value * factor)
+            yield "the rate of requests", LEARN_COMMAND, replace(w, rate=moved_r)
+    if w.dataset.provenance == "assumed" and w.dataset.bytes:
+        for factor in (1 / 2, 2.0):
+            moved_d = replace(w.dataset, bytes=round(w.dataset.bytes * factor))
+            yield "the size of the data", FACTS_COMMAND, replace(w, dataset=moved_d)
+
+
+FACTORS = (1 / 64, 1 / 8, 1 / 2, 1.0, 2.0, 8.0, 64.0)
+NEAR = 0.02
+"""Distance from a break-even at which its two sides are asked."""
+
+
+class SweepStep(NamedTuple):
+    """A decision with one fact at one value."""
+
+    fact: str
+    value: float
+    unit: str
+    verdict: str
+    is_now: bool
+    flips: bool
+    """True if the verdict is another one than at the value before."""
+
+
+def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[SweepStep]:
+    """The decision over a range of each fact that may flip it, around its value now.
+
+    Shape: for each fact ascending values: powers of eight, and both sides of each break-even.
+           Empty where no known fact flips it.
+    """
+    situation = situation_of(facts, workload, site=site)
+    now = _decided(name, facts, workload, site)
+    flips = FLIPS.get(now.id)
+    names = dict.fromkeys([*(b.fact for b in now.break_evens), *(flips.facts if flips else ())])
+    steps: list[SweepStep] = []
+    for fact in names:
+        quantity = _quantity(fact, situation)
+        if quantity is not None and quantity.value:
+            at = [b.value for b in now.break_evens if b.fact == fact]
+            steps += _swept(name, quantity, at, (facts, workload, site))
+    return steps
+
+
+def _swept(
+    name: str, quantity: Quantity, at: list[float], inputs: tuple[Facts, Workload, Site]
+) -> Iterator[SweepStep]:
+    now = quantity.value or 0.0
+    near = [value * side for value in at for side in (1 - NEAR, 1 + NEAR)]
+    before = None
+    for value in sorted({*(now * factor for factor in FACTORS), *near}):
+        verdict = _decided(name, *_moved(quantity.fact, value, *inputs)).verdict
+        flips = before is not None and verdict != before
+        yield SweepStep(quantity.fact, value, quantity.unit, verdict, value == now, flips)
+        before = verdict
+
+
+def _decided(name: str, facts: Facts, workload: Workload, site: Site) -> Decision:
+    found = decide(facts, workload, site=site).decisions
+    return next(one for one in found if one.id == name)
+
+
+def _quantity(fact: str, s: Situation) -> Quantity | None:
+    if fact == DATA:
+        return s.dataset_bytes if s.dataset_bytes.fact == fact else None
+    if fact in MEMORY:
+        return s.page_cache if s.page_cache.fact == fact else None
+    movable = MOVABLE.get(fact)
+    return None if movable is None else movable.read(s)
+
+
+def _moved(
+    fact: str, value: float, facts: Facts, workload: Workload, site: Site
+) -> tuple[Facts, Workload, Site]:
+    moved = moved_documents(facts, workload, fact, value)
+    return (facts, workload, site) if moved is None else (*moved, site)

@@ -1,4 +1,4 @@
-"""What was seen on the running server, in the model's terms.
+"""Figures of an observation of the running server, in the model's terms.
 
 An observation outranks what is only assumed, and stands beside what a log or the operator said.
 Load average, iowait and virtual size are no part of it: all three rise when thread pools help
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from nginx_tune.decide.hindrances_network import FEW_LOST
-from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.answer import Quantity
+from nginx_tune.decide.hindrances import FEW_LOST
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.listening import Listener
+from nginx_tune.documents.facts_machine import Listener
 from nginx_tune.documents.observation import FEWEST_CPU_SECONDS, FEWEST_REQUESTS, Observation
 from nginx_tune.documents.workload import RoundTrip, Workload
 
@@ -31,7 +31,7 @@ class Seen:
     blocked: Quantity
     """Share of the time in which a worker's loop stood in a disk read."""
     pools_in_use: bool | None
-    """Whether the workers have threads: then ``blocked`` says nothing of what they would do
+    """True if the workers have threads: then ``blocked`` says nothing of what they would do
     without."""
     pool_overflow: Quantity
     listen_overflows: Quantity
@@ -50,7 +50,7 @@ class Seen:
 
 
 def see(facts: Facts, observation: Observation | None) -> Seen:
-    """What the observation shows; all null without one, or with one that is unfit."""
+    """The figures of an observation; all null without one, or with one that is unfit."""
     o = observation if observation is not None and _is_fit(observation) else Observation()
     server = o.server
     backlogs = [one.backlog for one in server.listeners if one.backlog]
@@ -82,7 +82,7 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
 
 
 def _is_nginx(one: Listener) -> bool:
-    """Whether a socket is nginx's; who may not see its owner has the usual ports."""
+    """True if a socket is nginx's; who may not see its owner has the usual ports."""
     return one.of_nginx or (one.of_nginx is None and one.port in _USUAL_PORTS)
 
 
@@ -159,7 +159,7 @@ def _blocked(o: Observation) -> float | None:
 
 
 def _was_idle(o: Observation) -> bool:
-    """Whether it had next to nothing to do: what it would wait for under traffic was not seen."""
+    """True if it had next to nothing to do: what it would wait for under traffic was not seen."""
     server = o.server
     if server.stub_status is not None:
         # Our own looks, which take turns, are left out.
@@ -187,7 +187,7 @@ def _ratio(value: float) -> float | None:
 
 
 def _pools_in_use(facts: Facts) -> bool | None:
-    """Whether workers have threads besides their loop (ngx_thread_pool_init_worker())."""
+    """True if workers have threads besides their loop (ngx_thread_pool_init_worker())."""
     running = facts.nginx.running
     threads = [w.threads for w in running.workers if w.threads is not None] if running else []
     return any(count > 1 for count in threads) if threads else None

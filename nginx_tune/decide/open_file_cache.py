@@ -1,30 +1,18 @@
-"""``open-file-cache``: keep descriptors, because ``open()`` is never offloaded.
-
-Opening a file looks up each directory on its way, from the disk where they are cold, and no
-thread pool takes that off the loop in any released nginx. The cache keeps descriptors, sizes and
-times of recently used files in each worker, so that most opens fall away. It costs descriptors,
-and until a file is looked at again clients get it as it was: a playlist or an upload that was
-replaced is the old one, a removed file is still 200, one that was shortened in place breaks off.
-So it stays off where the site says that files change in use. Elsewhere it is a line only where
-opens go to the disk again and again, and then an entry is believed for a few seconds alone; where
-they are warm it is proposed, since nobody can see from here that files do not change.
-
-Sized to the files there are and to the descriptors that connections leave over; where so few of
-the requests would find their file in it that entries only come and go, it stays off. It stays off,
-too, where there is little to save: a warm open() takes some microseconds, which is nothing beside
-sending a large file or at a few requests a second. And it is not free: all readers of a file share
-one descriptor with the kernel's record of read-ahead, which costs where several read a large cold
-file at once; and each time a worker with threads outgrows its table of descriptors its loop waits
-some milliseconds for the other CPUs.
-"""
+"""Descriptors that workers keep open: the decision ``open-file-cache``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from nginx_tune.conf.live_files import is_live_path
-from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
+from nginx_tune.conf.locations import is_live_path
+from nginx_tune.decide.answer import (
+    FACTS_COMMAND,
+    Quantity,
+    known,
+    not_applicable,
+    setting,
+    validate_command,
+)
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model.cache import (
     PopularityClass,
@@ -41,13 +29,11 @@ from nginx_tune.decide.model.names import (
     shared_descriptor_seconds,
 )
 from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
-ID: Final = "open-file-cache"
 WORTH_RATIO = 0.2
 """Below this share of saved opens the cache mostly churns."""
 WORTH_OF_REQUEST = 0.05
@@ -58,8 +44,9 @@ FEWEST_ENTRIES = 1000
 """A site of ten files has more of them next month, and a limit takes no room that is not used."""
 INACTIVE = "60s"
 VALID_SECONDS = 3
-"""How long clients may get what was replaced or removed. A name is looked up again so often at
-most: where a file is asked for many times in between, longer saves next to nothing more."""
+"""Seconds for which clients may get what was replaced or removed. A name is looked up again so
+often at most: where a file is asked for many times in between, longer saves next to nothing more.
+"""
 VALID = f"{VALID_SECONDS}s"
 STALE = f"clients may get a replaced or removed file for up to {VALID}"
 
@@ -70,14 +57,33 @@ _WHAT_IS_OLD = (
 
 
 def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
-    """The decision."""
+    """``open-file-cache``: keep descriptors, because ``open()`` is never offloaded.
+
+    Opening a file looks up each directory on its way, from the disk where they are cold, and no
+    thread pool takes that off the loop in any released nginx. The cache keeps descriptors, sizes
+    and times of recently used files in each worker, so that most opens fall away. It costs
+    descriptors, and until a file is looked at again clients get it as it was: a playlist or an
+    upload that was replaced is the old one, a removed file is still 200, one that was shortened in
+    place breaks off. So it stays off where the site says that files change in use. Elsewhere it is
+    a line only where opens go to the disk again and again, and then an entry is believed for a few
+    seconds alone; where they are warm it is proposed, since nobody can see from here that files do
+    not change.
+
+    Sized to the files there are and to the descriptors that connections leave over; where so few of
+    the requests would find their file in it that entries only come and go, it stays off. It stays
+    off, too, where there is little to save: a warm open() takes some microseconds, which is nothing
+    beside sending a large file or at a few requests a second. And it is not free: all readers of a
+    file share one descriptor with the kernel's record of read-ahead, which costs where several read
+    a large cold file at once; and each time a worker with threads outgrows its table of descriptors
+    its loop waits some milliseconds for the other CPUs.
+    """
     if s.kind == "proxy":
-        return not_applicable(ID, "A proxy without a cache opens no files.")
+        return not_applicable("open-file-cache", "A proxy without a cache opens no files.")
     files = s.files
     budget = plan_descriptors(s).spare
     if not files.value:
         return Decision(
-            id=ID,
+            id="open-file-cache",
             verdict="not_enough_evidence",
             summary="Left off: how many files are asked for is not known.",
             confidence="low",
@@ -99,7 +105,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     ]
     if plan.churns:
         return Decision(
-            id=ID,
+            id="open-file-cache",
             verdict="disable",
             summary=f"Left off: {budget} descriptors for {files.text} would save "
             f"{percent_text(saved, 2)} of the opens.",
@@ -113,7 +119,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     live = live_files(s.site)
     if live:
         return Decision(
-            id=ID,
+            id="open-file-cache",
             verdict="keep",
             summary="Left off: files are replaced or removed while they are served "
             f"({', '.join(live[:2])}), and clients would get the old ones.",
@@ -123,7 +129,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
         )
     if not plan.pays:
         return Decision(
-            id=ID,
+            id="open-file-cache",
             verdict="keep",
             summary=f"Left off, as nginx has it: {_little(plan)}.",
             evidence=evidence,
@@ -134,7 +140,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     reason = f"saves {percent_text(saved, 2)} of open(), which no pool takes off the loop"
     lines = [
         setting(
-            ID,
+            "open-file-cache",
             "http",
             "open_file_cache",
             f"max={entries}",
@@ -142,7 +148,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             reason=reason,
         ),
         setting(
-            ID,
+            "open-file-cache",
             "http",
             "open_file_cache_valid",
             VALID,
@@ -151,7 +157,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     ]
     is_sure = plan.is_sure
     return Decision(
-        id=ID,
+        id="open-file-cache",
         verdict="enable" if is_sure else "not_enough_evidence",
         summary=f"Keep up to {entries} descriptors open in each worker: {reason}; {STALE}."
         if is_sure
@@ -168,13 +174,13 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             f"{STALE}: {_WHAT_IS_OLD}",
             f"a file edited in place can be broken off for up to {VALID}: deploy by renaming",
         ],
-        next_command=validate_command(s),
+        next_command=validate_command(s.facts),
     )
 
 
 @dataclass(frozen=True)
 class OpenFiles:
-    """What a worker's cache of descriptors would do."""
+    """The effects of a worker's cache of descriptors."""
 
     entries: int
     saved_ratio: float
@@ -184,32 +190,32 @@ class OpenFiles:
     of_loop: float | None
     """Time saved over all time; null without a rate."""
     forgotten: bool = False
-    """Whether opens go to the disk again and again, so that they count whatever they cost now."""
+    """True if opens go to the disk again and again, so that they count whatever they cost now."""
     harms: bool = False
-    """Whether cold files lose more by sharing the record of read-ahead than their opens save."""
+    """True if cold files lose more by sharing the record of read-ahead than their opens save."""
 
     counted: bool = True
-    """Whether somebody counted the files, rather than reckoned how many there may be."""
+    """True if somebody counted the files, rather than reckoned how many there may be."""
     shared: bool = False
-    """Whether other hosts can replace the files."""
+    """True if other hosts can replace the files."""
     live: bool = False
-    """Whether files are replaced or removed while they are served."""
+    """True if files are replaced or removed while they are served."""
 
     @property
     def churns(self) -> bool:
-        """Whether entries only come and go."""
+        """True if entries only come and go."""
         return self.saved_ratio < WORTH_RATIO
 
     @property
     def pays(self) -> bool:
-        """Whether there is something to save."""
+        """True if there is something to save."""
         enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
         worth = enough and self.of_request >= WORTH_OF_REQUEST
         return (worth or self.forgotten) and not self.churns and not self._costs
 
     @property
     def is_sure(self) -> bool:
-        """Whether what it saves is sure: opens that go to the disk, of files that were counted.
+        """True if what it saves is sure: opens that go to the disk, of files that were counted.
 
         Warm opens are some percent of a request at best, no gain beside an answer that may be old:
         a picture that was replaced is sent with the length of the old one, a log has no new lines,
@@ -275,7 +281,7 @@ def _little(plan: OpenFiles) -> str:
 
 
 def live_files(site: Site) -> list[str]:
-    """What says that files change in use: the operator, the tree, or what places are called."""
+    """Signs that files change in use: the operator's word, the tree, or the names of places."""
     named = (*site.root_prefixes, *site.hot_locations, *site.roots)
     return site.live_files or [path for path in named if is_live_path(path)]
 

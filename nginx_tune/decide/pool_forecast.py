@@ -1,4 +1,4 @@
-"""What thread pools would change, in numbers with ranges.
+"""The effects of thread pools, in numbers with ranges.
 
 A range spans the assumed inputs, moved together to both sides, and the model's own error as the
 experiments by hand showed it.
@@ -12,21 +12,26 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_struct
 
-from nginx_tune.decide.assumed import corners
 from nginx_tune.decide.model.blocking import (
     BUSY_HOST_SECONDS,
     Prediction,
+    apart_ratio,
     cpu_ratio,
     lost_windows,
     predict,
     predict_measured,
 )
-from nginx_tune.decide.model.chance import time_factors, turn_factors
-from nginx_tune.decide.model.inputs import BlockingInputs, hit_range, miss_ratio, room_range
+from nginx_tune.decide.model.inputs import (
+    BlockingInputs,
+    hit_range,
+    miss_ratio,
+    room_range,
+    time_factors,
+    turn_factors,
+)
 from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
-from nginx_tune.decide.model.open_reads import apart_ratio
-from nginx_tune.decide.model.way import asked_of_way
-from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.model.sending import asked_of_way
+from nginx_tune.decide.pool_plan import PoolPlan, corners
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
 
@@ -55,7 +60,7 @@ drawn-6151-013."""
 
 
 def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """How often the page cache answers, and how long loops without pools stand.
+    """The share that the page cache answers, and the time that loops without pools stand.
 
     Shape: none where more is asked of the way to the clients than it carries.
     """
@@ -107,7 +112,7 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
 
 
 def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
-    """What the time in reads may be times the predicted one: by the model's error, and by chance.
+    """The time in reads over the predicted one: by the model's error, and by chance.
 
     They have nothing to do with each other. Where clients wait for their answers, the loop stands
     in one read after the other, and how many they are is no chance.
@@ -120,7 +125,7 @@ def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
 
 
 def _is_filling(s: Situation, i: BlockingInputs) -> bool:
-    """Whether a cache is being filled: its loops wait for writes, of which the model knows nothing.
+    """True if a cache is being filled: its loops wait for writes, of which the model knows nothing.
 
     Source: scenario cache-fills, whose reads alone would block for 0.09 to 0.15 of the time; the
             loop stood all of it in balance_dirty_pages(). drawn-5309-007: what was asked for again
@@ -131,7 +136,7 @@ def _is_filling(s: Situation, i: BlockingInputs) -> bool:
 
 
 def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
-    """Whether requests come by themselves, and faster than loops without pools read their files.
+    """True if requests come by themselves, and faster than loops without pools read their files.
 
     All of them are under way then, a piece of each in turn, and what memory had of the last has
     left it when its turn comes.
@@ -141,13 +146,13 @@ def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
 
 
 def is_overrun(s: Situation, i: BlockingInputs) -> bool:
-    """Whether more is asked of the way to the clients than it carries, so that nothing settles."""
+    """True if more is asked of the way to the clients than it carries, so that nothing settles."""
     asked = asked_of_way(i)
     return asked is not None and asked > 1 and not measured(s)
 
 
 def _nearly_fills(i: BlockingInputs) -> bool:
-    """Whether all data fits into memory, with so little room left that some pages may leave it.
+    """True if all data fits into memory, with so little room left that some pages may leave it.
 
     Of a slow disk few reads are much of the time, and how many they are nobody can tell.
     Source: drawn-7717-001, data of 84 % of the memory: in two of eight blocks 1 and 2 MB were read
@@ -157,7 +162,7 @@ def _nearly_fills(i: BlockingInputs) -> bool:
 
 
 def measured(s: Situation) -> bool:
-    """Whether the blocked time was seen, and need not be computed."""
+    """True if the blocked time was seen, and need not be computed."""
     return s.seen.blocked_without_pools is not None
 
 
@@ -214,7 +219,7 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
 
 
 def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
-    """Whether loops without pools may still answer all that comes by itself, pools or none.
+    """True if loops without pools may still answer all that comes by itself, pools or none.
 
     Source: drawn-9157-003, loops that were to stand 0.17 to 1 of the time stood 0.35 of it, and
             1.05 to 1.63 times the bytes were foretold of what sends all that is asked for anyway.
@@ -224,7 +229,7 @@ def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
     if not all(case.closed_loop for case in cases):
         return True
     busy_loops = i.workers * apart_ratio(i, i.rate_per_second * miss_ratio(i))
-    return busy_loops < min(i.workers, i.disk.heads)
+    return busy_loops < min(i.workers, i.disk.heads_for(i.hold_bytes))
 
 
 def _of_others(cases: Sequence[Prediction], by_chance: tuple[float, float]) -> Predicted:
@@ -278,7 +283,7 @@ def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
 
 
 def _further(middle: float, one: float, *others: float) -> float:
-    """Where errors that have nothing to do with each other lead together."""
+    """The joint effect of errors that have nothing to do with each other."""
     together = math.hypot(*(math.log(end / middle) for end in (one, *others)))
     return middle * math.exp(math.copysign(together, one - middle))
 
@@ -332,7 +337,7 @@ def _both_ways(
 
 
 def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """What pools would cost where nothing blocks, over all requests."""
+    """The cost of pools where nothing blocks, over all requests."""
     files, others = s.rate.value, s.workload.rate.without_file_per_second
     expected = cpu_ratio(
         p.tasks_per_request,

@@ -2,15 +2,35 @@
 
 Four decisions (thread-pools, thread-pool-size, per-disk-pools, aio-write) answer parts of one
 question; they all read this plan, so they cannot contradict each other.
+
+Pools that would not pay with assumed inputs at the other end of what is plausible are not set. They
+are written as a comment, with the command that settles it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from nginx_tune.decide.assumed import assumptions, flips_on_assumptions
-from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS, Prediction, predict_measured
+from nginx_tune.decide.answer import (
+    FACTS_COMMAND,
+    LEARN_COMMAND,
+    Quantity,
+    disks_command,
+)
+from nginx_tune.decide.model.blocking import (
+    BOUND_BY_DISKS,
+    BUSY_HOST_SECONDS,
+    DISK_READ_CPU_SECONDS,
+    OFFLOAD_SECONDS,
+    REQUEST_CPU_SECONDS,
+    SEND_CPU_BYTES_PER_SECOND,
+    Prediction,
+    find_ceiling,
+    predict,
+    predict_measured,
+)
 from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
 from nginx_tune.decide.model.pool import (
     DEFAULT_THREADS,
@@ -24,12 +44,12 @@ from nginx_tune.decide.model.pool import (
     size_hot_pool,
     size_pool,
 )
-from nginx_tune.decide.model.protocol import USUAL_READ_AHEAD_BYTES
-from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES
+from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
-from nginx_tune.documents.decisions import Verdict
-from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.decisions import DecisionVerdict
+from nginx_tune.documents.units import bytes_text, percent_text, plural
 
 SINGLE_POOL = "io-pool-single-many-disks"
 """The audit's rule that one pool for several disks goes against."""
@@ -38,16 +58,16 @@ PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
 @dataclass(frozen=True)
 class PoolJudgement:
-    """Whether thread pools pay, and why, in a clause that a comment can hold."""
+    """A judgement: do thread pools pay, and why, in a clause that a comment can hold."""
 
-    verdict: Verdict
+    verdict: DecisionVerdict
     reason: str
     flips: str = ""
-    """What outside the model would change it."""
+    """A change outside the model that would turn it."""
     held_back: bool = False
-    """Whether they would pay, and something that is only assumed could turn that."""
+    """True if they would pay, and something that is only assumed could turn that."""
     next_command: str = ""
-    """What settles it, where it is held back."""
+    """The command that settles it, where it is held back."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +79,21 @@ class PoolPlan:
     independence: Independence
     size: PoolSize | None = None
     threads: int = 0
-    """Of the one pool, the cold pool, or each disk's pool."""
+    """Threads of the one pool, the cold pool, or each disk's pool."""
     hot_threads: int = 0
     load_known: bool = True
-    """Whether the peak of cold transfers stands on more than an assumed concurrency."""
+    """True if the peak of cold transfers stands on more than an assumed concurrency."""
     proposed: PoolPlan | None = None
     """The pools that would pay if what is assumed were so; this plan is off then."""
 
     @property
     def on(self) -> bool:
-        """Whether any location offloads its reads."""
+        """True if any location offloads its reads."""
         return self.mode != "off"
 
     @property
     def hot_reads_proceed(self) -> bool:
-        """Whether hot reads find a free thread while the cold peak is running."""
+        """True if hot reads find a free thread while the cold peak is running."""
         if self.mode == "hot_and_cold":
             return True
         return self.size is None or self.threads > self.size.cold_per_worker
@@ -92,7 +112,7 @@ def plan_pools(s: Situation) -> PoolPlan:
 
 
 def _disks_apart(s: Situation) -> Independence:
-    """Whether a pool for each disk keeps a slow one from holding up the others.
+    """Independence of the disks: does a pool for each keep a slow one from holding up the others.
 
     Not where requests look for their file on one disk after the other: that is done on the loop,
     and a slow disk whose names are not in memory stops it whatever the pools.
@@ -107,7 +127,7 @@ def _disks_apart(s: Situation) -> Independence:
 
 
 def looks_through_disks(s: Situation) -> bool:
-    """Whether requests look for their file on one of several independent disks after the other."""
+    """True if requests look for their file on one of several independent disks after the other."""
     if s.kind == "cache" or s.site.root_prefixes:
         return False
     return judge_independence(s.data_paths).independent
@@ -151,6 +171,90 @@ def most_workers(disks: int) -> int:
     return MAX_THREADS_ALL_WORKERS // (disks * SMALLEST_DISK_POOL)
 
 
+_THREADS_EACH = 8
+"""Threads of a disk's own pool from which more workers are worth more than more threads: half of
+what the sources gave a disk (A16). An operation on a name, which no thread does, stops one of
+several loops."""
+_CPU_ROOM = 4.0
+"""Assumed: CPU time of workers over what is reckoned for the bytes that disks, memory and link can
+give: peaks, compression, fills of a cache and what else nginx serves."""
+_HANDSHAKE_SECONDS = 2.5e-3
+"""Assumed: CPU time of a full TLS handshake with an RSA key of 2048 bits."""
+
+
+def workers_for_disks(s: Situation) -> int | None:
+    """The workers of a host whose disks decide, where they are fewer than its CPUs; else null.
+
+    Every worker has a pool for each disk, so that workers and threads of a pool share the bound on
+    all threads. A worker more than CPU time is needed for only takes threads from each disk.
+    """
+    disks = len(s.data_paths)
+    few = MAX_THREADS_ALL_WORKERS // (max(1, disks) * _THREADS_EACH)
+    if s.kind == "proxy" or s.stays.workers or disks < 2 or s.workers <= few:  # noqa: PLR2004
+        return None
+    judgement = judge_pools(s)
+    if judgement.verdict != "enable" or not _disks_apart(s).independent:
+        return None
+    if s.blocking_inputs is None or s.prediction is None:
+        return None
+    needed = math.ceil(_CPU_ROOM * _cpu_seconds(s, s.blocking_inputs, s.prediction))
+    wanted = max(1, few, needed)
+    return wanted if wanted < s.workers else None
+
+
+def _cpu_seconds(s: Situation, i: BlockingInputs, p: Prediction) -> float:
+    """CPU time a second for what is asked, as far as disks, memory and link can give it."""
+    requests = find_ceiling(i, p).bytes_per_second / i.object_bytes
+    asked = s.rate.value
+    if asked is not None:
+        requests = min(requests, asked)
+    speed = ENCRYPTED_BYTES_PER_SECOND if s.tls else SEND_CPU_BYTES_PER_SECOND
+    each = REQUEST_CPU_SECONDS + i.object_bytes / speed + p.tasks_per_request * OFFLOAD_SECONDS
+    each += (1 - p.hit_ratio) * i.disk_reads_per_miss * DISK_READ_CPU_SECONDS
+    each = max(each, s.workload.cpu_per_request.mean_seconds or 0.0)
+    greetings = (s.connections_per_second.value or 0.0) * _HANDSHAKE_SECONDS if s.tls else 0.0
+    return requests * each + i.others_per_second * REQUEST_CPU_SECONDS + greetings
+
+
+_DISK_FACTOR = 3.0
+"""Distance of a disk from what is typical for its class, at most."""
+
+
+def beyond_disks(s: Situation) -> str:
+    """The headline of a host whose disks cannot give what is asked for; empty elsewhere.
+
+    Held against each other are bytes a second of answers, those out of memory among them. Disks
+    that nobody measured may be three times as fast as their class.
+    """
+    i, p = s.blocking_inputs, s.prediction
+    if i is None or p is None or s.concurrency.provenance == s.rate.provenance == "assumed":
+        return ""
+    ceiling = find_ceiling(i, p)
+    if ceiling.name != BOUND_BY_DISKS:
+        return ""
+    is_assumed = s.disk.provenance == "assumed"
+    most = ceiling.bytes_per_second * (_DISK_FACTOR if is_assumed else 1.0)
+    link, sizes = i.link_bytes_per_second, s.workload.sizes
+    cannot = []
+    if link is not None and link > most:
+        cannot.append(f"fill its link of {bytes_text(link)}/s")
+    if s.rate.value is not None:
+        sent = sizes.sent_mean_bytes or i.object_bytes * (sizes.sent_ratio or 1.0)
+        asked = s.rate.value * sent
+        if asked <= most:
+            return ""
+        cannot.append(f"give the {s.rate.text} that are asked for ({bytes_text(asked)}/s)")
+    if not cannot:
+        return ""
+    given = f"{bytes_text(ceiling.bytes_per_second)}/s"
+    disks = plural(max(1, len(s.disk.parts)), "disk")
+    speed = ", as fast as their class is assumed to be," if is_assumed else ""
+    memory = f"a page cache that answers {percent_text(p.hit_ratio, 2)}"
+    return (
+        f"This host cannot {' nor '.join(cannot)}: {disks}{speed} and {memory} give about {given}."
+    )
+
+
 def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:
     """Threads of two pools that together keep the bound on all threads."""
     most = MAX_THREADS_ALL_WORKERS // workers
@@ -179,7 +283,7 @@ def _size(
 
 
 def judge_pools(s: Situation) -> PoolJudgement:
-    """Whether thread pools pay; hard reasons first, then the model."""
+    """The judgement on thread pools; hard reasons first, then the model."""
     ruled_out = _ruled_out(s)
     if ruled_out is not None:
         return ruled_out
@@ -204,13 +308,22 @@ def judge_pools(s: Situation) -> PoolJudgement:
         return _unless_assumed(s, PoolJudgement("enable", why))
     if miss_ratio(s.blocking_inputs) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
+    if s.network_filesystem is not None and s.prediction.can_offload:
+        why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
+        return _of_known_build(
+            s,
+            PoolJudgement("enable", f"{why}, and a server that stalls would stop whole workers"),
+        )
     if s.prediction.pools_pay:
         why = f"{data} of data, {cache} of page cache: misses hold the loop{_others_wait(s)}"
         return _unless_assumed(s, PoolJudgement("enable", why))
+    unsure = ""
+    if not s.is_moved and disks_decide(s):
+        unsure = ", if the disks are as fast as others of their class: slower ones would turn it"
     return PoolJudgement(
         "disable",
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
-        "page cache)",
+        f"page cache){unsure}",
     )
 
 
@@ -228,8 +341,8 @@ def _others_wait(s: Situation) -> str:
     return f", and requests that read no file wait {waits} behind them"
 
 
-def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
-    """The judgement, or that it stands on what nobody knows (decide/law.py)."""
+def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
+    """The judgement, or that it stands on a build that nobody knows."""
     if s.build.flags is None:
         return PoolJudgement(
             "not_enough_evidence",
@@ -238,8 +351,14 @@ def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
             held_back=True,
             next_command="nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json",
         )
-    if s.is_moved or not flips_on_assumptions(s):
-        return paying
+    return paying
+
+
+def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
+    """The judgement, or that it stands on what nobody knows (decide/engine.py)."""
+    known = _of_known_build(s, paying)
+    if known is not paying or s.is_moved or not flips_on_assumptions(s):
+        return known
     assumed = assumptions(s)
     names = " and ".join(name for name, _ in assumed)
     return PoolJudgement(
@@ -302,3 +421,70 @@ def _missing(s: Situation) -> str:
     if s.page_cache.value is None:
         return "the size of the page cache is not known"
     return "the size of an object is not known"
+
+
+def flips_on_assumptions(s: Situation) -> bool:
+    """True if thread pools pay with some of what is assumed, and do not with the rest."""
+    if s.blocking_inputs is None or s.prediction is None:
+        return False
+    pay = s.prediction.pools_pay
+    return any(predict(case).pools_pay != pay for case in corners(s, s.blocking_inputs))
+
+
+def assumptions(s: Situation) -> list[tuple[str, str]]:
+    """Inputs of the model that are only assumed here, each with the command that brings it."""
+    found = [
+        ("the size of the data", s.dataset_bytes.provenance, FACTS_COMMAND),
+        ("the popularity of the files", s.exponent.provenance, LEARN_COMMAND),
+        ("the number of transfers at once", s.concurrency.provenance, LEARN_COMMAND),
+        ("the speed of the disks", s.disk.provenance, measure_disks(s)),
+    ]
+    if disks_decide(s):  # ten seconds, where the others need days of logs
+        found.insert(0, found.pop())
+    return [(name, command) for name, provenance, command in found if provenance == "assumed"]
+
+
+def disks_decide(s: Situation) -> bool:
+    """True if disks that nobody measured turn the verdict by themselves."""
+    i = s.blocking_inputs
+    if i is None or s.prediction is None or s.disk.provenance != "assumed":
+        return False
+    pay = s.prediction.pools_pay
+    return any(
+        predict(replace(i, disk=i.disk.scaled(factor))).pools_pay != pay
+        for factor in i.disk.plausible_factors
+    )
+
+
+def measure_disks(s: Situation) -> str:
+    """The command that measures the very disks under the data."""
+    return disks_command(
+        [place.path for place in s.data_paths],
+        "--cache-dir" if s.kind == "cache" else "--dataset",
+        force=s.network_filesystem is not None or s.on_volumes,
+    )
+
+
+def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
+    """The inputs with all assumed ones moved together, the way blocking falls, then rises.
+
+    Every one of them moves the verdict one way only, so nothing in between is further off.
+    Shape: empty when nothing is assumed.
+    """
+    easier = harder = i
+    if s.dataset_bytes.provenance == "assumed" and s.dataset_bytes.value:
+        easier = s.inputs_with_dataset(s.dataset_bytes.value / 2) or i
+        if not s.dataset_is_bounded:
+            harder = s.inputs_with_dataset(s.dataset_bytes.value * 2) or i
+    if s.exponent.provenance == "assumed" and s.exponent.value is not None:
+        flat, steep = max(0.0, s.exponent.value - 0.3), s.exponent.value + 0.3
+        easier = replace(easier, classes=s.popularity_classes(easier.dataset_bytes, steep))
+        harder = replace(harder, classes=s.popularity_classes(harder.dataset_bytes, flat))
+    if s.concurrency.provenance == "assumed" and i.concurrency is not None:
+        easier = replace(easier, concurrency=i.concurrency / 4)
+        harder = replace(harder, concurrency=i.concurrency * 4)
+    if s.disk.provenance == "assumed":
+        best, worst = i.disk.plausible_factors
+        easier = replace(easier, disk=i.disk.scaled(best))
+        harder = replace(harder, disk=i.disk.scaled(worst))
+    return [] if easier is i and harder is i else [easier, harder]

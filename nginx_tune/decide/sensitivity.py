@@ -1,26 +1,67 @@
 """Break-evens of any decision: one fact is moved until the decision's own verdict changes.
 
 Nothing here knows what a decision weighs. The verdict is asked for again with the fact at other
-values, so a break-even cannot disagree with the decision that states it.
+values, by bisection, so a break-even cannot disagree with the decision that states it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.decide.break_even import find_flip
-from nginx_tune.decide.plausible import plausible_facts, plausible_workload
+from nginx_tune.decide.answer import Quantity
+from nginx_tune.decide.defaults import plausible_facts, plausible_workload
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
-from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.bounds import MOST_COUNT
-from nginx_tune.documents.decisions import BreakEven, Decision, DecisionId, Verdict
+from nginx_tune.documents.base import MOST_COUNT
+from nginx_tune.documents.decisions import BreakEven, Decision, DecisionId, DecisionVerdict
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.workload import Workload
+
+_STEP = 4.0
+_STEPS = 10
+"""Fours upward and downward: a factor of a million both ways."""
+_BISECTIONS = 20
+"""From a factor of four down to a few millionths; counted, so that no tiny number can loop."""
+
+
+def find_flip(
+    decide: Callable[[float], object], now: float, verdict: object = None
+) -> float | None:
+    """The value nearest to ``now`` (both ways, by factors of four) at which ``decide`` changes.
+
+    Errors: None when it stays the same within a factor of a million, when now is not positive, or
+            when the verdict there is another than the one that is given.
+    """
+    if now <= 0 or not math.isfinite(now):
+        return None
+    here = decide(now)
+    if verdict is not None and here != verdict:
+        return None
+    up = down = now
+    for _ in range(_STEPS):
+        before_up, up = up, up * _STEP
+        if decide(up) != here:
+            return _bisect(decide, here, before_up, up)
+        before_down, down = down, down / _STEP
+        if decide(down) != here:
+            return _bisect(decide, here, before_down, down)
+    return None
+
+
+def _bisect(decide: Callable[[float], object], here: object, same: float, other: float) -> float:
+    for _ in range(_BISECTIONS):
+        middle = (same + other) / 2
+        if decide(middle) == here:
+            same = middle
+        else:
+            other = middle
+    return (same + other) / 2
+
 
 Decide = Callable[[Situation, PoolPlan], Decision]
 Mover = Callable[[Workload, float], Workload]
@@ -70,7 +111,6 @@ MOVABLE: Mapping[str, Movable] = {
     ),
 }
 
-
 DATA = "workload.dataset.bytes"
 MEMORY = frozenset(
     {"memory.page_cache_limit_bytes", "memory.available_bytes", "memory.arc_limit_bytes"}
@@ -113,11 +153,11 @@ NO_FLIP = "no single fact within a factor of a million"
 
 
 class Flips(NamedTuple):
-    """Which facts may flip a decision."""
+    """The facts that may flip a decision."""
 
     facts: tuple[str, ...]
     needs_plan: bool = False
-    """Whether the decision depends on the thread pools, which the fact may flip as well."""
+    """True if the decision depends on the thread pools, which the fact may flip as well."""
 
 
 FLIPS: Mapping[DecisionId, Flips] = {
@@ -172,7 +212,7 @@ def _break_even(
     quantity = movable.read(s)
     now = quantity.value
 
-    def verdict(value: float) -> Verdict:
+    def verdict(value: float) -> DecisionVerdict:
         moved = s.with_workload(movable.move(s.workload, value))
         return decide(moved, plan_pools(moved) if needs_plan else plan).verdict
 

@@ -1,39 +1,98 @@
-"""What all decisions look at: facts, workload and site in the model's own terms, read once."""
+"""The situation that all decisions look at: facts, workload and site in the model's own terms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from nginx_tune.decide.asked_places import (
-    AskedPlace,
-    asked_places,
-    classes_of_places,
-    reads_by_disk,
-    requests_by_disk,
+from nginx_tune.decide.answer import Build, Quantity, build_of
+from nginx_tune.decide.cache_growth import (
+    KEYS_SHARE,
+    UNKNOWN_DISK,
+    CacheHost,
+    CacheSize,
+    cache_size,
+    keys_bytes,
+    keys_taken_bytes,
 )
-from nginx_tune.decide.build import Build, build_of
-from nginx_tune.decide.cache_growth import UNKNOWN_DISK, CacheHost, CacheSize, cache_size
 from nginx_tune.decide.model.blocking import Prediction, predict
 from nginx_tune.decide.model.cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model.disk import ModelDisk, disk_model, disk_models, disks_together
-from nginx_tune.decide.model.filling import since_empty
-from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge
-from nginx_tune.decide.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
-from nginx_tune.decide.model.sizes import SizeGroup
+from nginx_tune.decide.model.disk import ModelDisk, disk_models, disks_together, network_files
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, since_empty
+from nginx_tune.decide.model.reads import (
+    SENDFILE_CHUNK_BYTES,
+    ReadPath,
+    SizeGroup,
+    read_path,
+    turn_bytes,
+)
 from nginx_tune.decide.observed import Seen, see
-from nginx_tune.decide.quantity import Quantity
-from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
-from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder, replaced_by_others
-from nginx_tune.decide.usable_cpus import effective_cpus, wanted_workers
+from nginx_tune.decide.storage import (
+    AskedPlace,
+    DataPath,
+    asked_places,
+    classes_of_places,
+    data_paths,
+    directories_of,
+    on_network,
+    on_shared_folder,
+    page_waste_bytes,
+    reads_by_disk,
+    replaced_by_others,
+    requests_by_disk,
+    scanned_sizes,
+)
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
+from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
+
+MAX_WORKERS = 512
+
+
+def effective_cpus(facts: Facts) -> Quantity:
+    """CPUs' worth of time that nginx can use."""
+    cpu = facts.cpu
+    value = cpu.effective or cpu.online
+    return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
+
+
+def wanted_workers(facts: Facts) -> int:
+    """Worker processes that we would configure: one for each of those CPUs."""
+    cpus = effective_cpus(facts).value
+    return 1 if cpus is None else max(1, min(MAX_WORKERS, math.ceil(cpus)))
+
+
+@dataclass(frozen=True)
+class Staying:
+    """Parts of a configuration that stay as they are, whatever is decided; numbers are made for it.
+
+    A decision that is not written (a line speaks against it, it has no place, ``--except``) leaves
+    what others rest on as it was: one worker where there would have been 24, no pool where one was
+    reckoned with. Nothing is sized for what is not there. A part that becomes what is decided is
+    null, empty or false here.
+    """
+
+    workers: int | None = None
+    """Worker processes."""
+    no_pools: str = ""
+    """The line that is left out of those that thread pools need, and why."""
+    connections: int | None = None
+    """``worker_connections``."""
+    descriptors: int | None = None
+    """Descriptors that a worker may open."""
+    open_files: int | None = None
+    """Files that the caches of a worker keep open."""
+    no_sendfile: bool = False
+    """True if files are copied through nginx's memory everywhere."""
+
+
+ALL_AS_DECIDED = Staying()
+"""Nothing stays."""
 
 _OF_THE_HOST = (
     "seen", "build", "workers", "page_cache", "data_paths", "disk", "disks_by_path", "disk_knee",
@@ -53,8 +112,10 @@ class Situation:
     site: Site
     observation: Observation | None = None
     is_moved: bool = False
-    """Whether something assumed was moved already to an end of what is plausible."""
+    """True if something assumed was moved already to an end of what is plausible."""
     stays: Staying = ALL_AS_DECIDED
+    disk_workers: int | None = None
+    """Fewer workers than CPUs, so that each has threads enough for each disk (decide/engine.py)."""
 
     def with_workload(self, workload: Workload) -> Situation:
         """The same host and site with another workload of the same kind.
@@ -70,12 +131,12 @@ class Situation:
 
     @cached_property
     def seen(self) -> Seen:
-        """What was observed on the running server."""
+        """The figures that were observed on the running server."""
         return see(self.facts, self.observation)
 
     @property
     def kind(self) -> Kind:
-        """What is served."""
+        """The kind of site: what is served."""
         return self.workload.kind
 
     @cached_property
@@ -96,11 +157,11 @@ class Situation:
     @cached_property
     def workers(self) -> int:
         """Worker processes that the model reckons with: those we would configure, or that stay."""
-        return self.stays.workers or wanted_workers(self.facts)
+        return self.stays.workers or self.disk_workers or wanted_workers(self.facts)
 
     @property
     def workers_are_known(self) -> bool:
-        """Whether their number is more than nginx's default."""
+        """True if their number is more than nginx's default."""
         return self.stays.workers is not None or effective_cpus(self.facts).value is not None
 
     @cached_property
@@ -133,10 +194,24 @@ class Situation:
         return self._together(requests_by_disk(self.data_paths, asked))
 
     def _together(self, shares: Mapping[str, float]) -> ModelDisk:
-        models = disk_models(self._disks, self.facts.storage.shared_curves)
+        models = self._models(self._disks, self.data_paths)
         # Disks that were measured as one bear the names of all.
         each = [sum(shares.get(name, 0.0) for name in one.name.split("+")) for one in models]
         return disks_together(models, each)
+
+    def _models(self, disks: Sequence[Disk], places: Sequence[DataPath]) -> list[ModelDisk]:
+        """The models of disks; under a file system of the network it is that, unless measured."""
+        names = {
+            name
+            for place in places
+            if place.filesystem in NETWORK_FILESYSTEMS
+            for name in place.leaf_disks or [place.path]
+        }
+        measured = {disk.name for disk in disks if disk.curve is not None}
+        local = [disk for disk in disks if disk.name not in names - measured]
+        way = self.link_bytes_per_second.value
+        remote = [network_files(name, way) for name in sorted(names - measured)]
+        return [*disk_models(local, self.facts.storage.shared_curves), *remote]
 
     @cached_property
     def _asked_places(self) -> tuple[AskedPlace, ...]:
@@ -150,8 +225,9 @@ class Situation:
         """The disks under each of the data directories, as one each."""
         known = {d.name: d for d in self.facts.storage.disks}
         return [
-            disks_together([disk_model(known[n]) for n in place.leaf_disks if n in known])
+            disks_together(self._models(disks, [place]))
             for place in self.data_paths
+            for disks in ([known[name] for name in place.leaf_disks if name in known],)
         ]
 
     @cached_property
@@ -159,11 +235,11 @@ class Situation:
         known = {d.name: d for d in self.facts.storage.disks}
         names = {name for path in self.data_paths for name in path.leaf_disks if name in known}
         scanned = {d.path for d in self.facts.datasets}
-        if not names:
+        if not names and self.network_filesystem is None:
             for place in self.facts.storage.paths:
                 if place.path in scanned:
                     names.update(name for name in place.leaf_disks if name in known)
-        if not names and len(known) == 1:
+        if not names and len(known) == 1 and self.network_filesystem is None:
             names = set(known)
         return [known[name] for name in sorted(names)]
 
@@ -192,8 +268,24 @@ class Situation:
         return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
 
     @cached_property
+    def network_filesystem(self) -> str | None:
+        """The file system of the network that the data lies on, or part of it."""
+        return on_network(self.data_paths)
+
+    @property
+    def on_volumes(self) -> bool:
+        """True if one of the disks under the data is behind a network."""
+        return any(disk.class_ == "network" for disk in self._disks)
+
+    @property
+    def disks_are_typed(self) -> bool:
+        """True if their class tells their speed within a few times; a volume's does not."""
+        kinds = {disk.class_ for disk in self._disks}
+        return bool(kinds) and kinds <= {"hdd", "ssd", "nvme", "card", "memory"}
+
+    @cached_property
     def others_replace_files(self) -> bool:
-        """Whether a root lies on a network's file system, where other hosts write too."""
+        """True if a root lies on a network's file system, where other hosts write too."""
         return replaced_by_others(self.site.roots, self.facts.storage)
 
     @cached_property
@@ -213,18 +305,24 @@ class Situation:
 
     @property
     def dataset_is_bounded(self) -> bool:
-        """Whether the data cannot be more than it is taken for: a cache at its ``max_size``."""
+        """True if the data cannot be more than it is taken for: a cache at its ``max_size``."""
         return self.kind == "cache" and self.dataset_bytes is self._cache_growth
 
     @property
     def dataset_is_lower_bound(self) -> bool:
-        """Whether a scan ran out of time, so that there may be more data than it saw."""
+        """True if a scan ran out of time, so that there may be more data than it saw."""
         scanned = self.workload.dataset.provenance == "measured"
         return scanned and any(not d.complete for d in self.facts.datasets)
 
     def cache_size(self, place: DataPath) -> CacheSize:
         """One directory's cache, by its declared bounds or as it would be written."""
-        host = CacheHost(self.facts, self.data_paths, self.memory_bytes, self.object_bytes)
+        host = CacheHost(
+            self.facts,
+            self.data_paths,
+            keys_bytes(self.memory_bytes, self.page_cache.value),
+            self.object_bytes,
+            self.files.value,
+        )
         return cache_size(host, place, self.site.cache_bounds.get(place.path))
 
     @cached_property
@@ -236,6 +334,20 @@ class Situation:
         is_firm = bool(sizes) and all(size.is_firm for size in sizes)
         source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)
+
+    @property
+    def file_cache_bytes(self) -> float:
+        """Page cache that is left when caches to come have their keys, in bytes.
+
+        Those of a cache that stands are no part of the memory that facts call free.
+        """
+        cache, mean = self.page_cache.value or 0.0, self.object_bytes.value
+        if self.kind != "cache" or not mean or not self.dataset_bytes.value:
+            return cache
+        new = [place for place in self.data_paths if place.path not in self.site.cache_bounds]
+        zones = sum(self.cache_size(place).zone_mebibytes for place in new)
+        taken = min(keys_taken_bytes(self.dataset_bytes.value / mean), zones * 2.0**20)
+        return max((1 - KEYS_SHARE) * cache, cache - taken)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -284,7 +396,7 @@ class Situation:
 
     @property
     def client_rate(self) -> Quantity:
-        """What a client takes."""
+        """Bytes a second that a client takes."""
         c = self.workload.concurrency
         fact = "workload.concurrency.client_bytes_per_second"
         return Quantity(fact, c.client_bytes_per_second, "bytes/s", c.provenance)
@@ -299,7 +411,7 @@ class Situation:
 
     @property
     def requests_per_connection(self) -> Quantity:
-        """How long client connections live."""
+        """Requests for which a client connection lives."""
         reuse = self.workload.connection_reuse
         fact = "workload.connection_reuse.requests_per_connection"
         return Quantity(fact, reuse.requests_per_connection, "", reuse.provenance)
@@ -312,12 +424,12 @@ class Situation:
 
     @property
     def tls(self) -> bool:
-        """Whether bodies are encrypted, so that sendfile cannot be used."""
+        """True if bodies are encrypted, so that sendfile cannot be used."""
         return self.workload.tls.value or self.site.tls is not None
 
     @cached_property
     def read_path(self) -> ReadPath:
-        """How a body is read; without kernel TLS, which ``ktls`` decides on apart."""
+        """The way a body is read; without kernel TLS, which ``ktls`` decides on apart."""
         return read_path(
             tls=self.tls,
             http_version=self.http_version,
@@ -333,14 +445,14 @@ class Situation:
 
     @property
     def http_version(self) -> str:
-        """What clients speak: as somebody knows of them, else as the configuration says."""
+        """The version that clients speak: as is known of them, else as the configuration says."""
         version = self.workload.http_version
         is_said = version.provenance == "assumed" and self.site.cleartext_http2 and not self.tls
         return "2" if is_said else version.value
 
     @property
     def cleartext_http2(self) -> bool:
-        """Whether clients speak HTTP/2 without TLS, as a balancer in front may."""
+        """True if clients speak HTTP/2 without TLS, as a balancer in front may."""
         return self.http_version == "2" and not self.tls
 
     @cached_property
@@ -377,7 +489,7 @@ class Situation:
             return None
         inputs = BlockingInputs(
             workers=self.workers,
-            page_cache_bytes=cache.value,
+            page_cache_bytes=self.file_cache_bytes,
             dataset_bytes=dataset.value,
             object_bytes=mean.value,
             classes=self.popularity_classes(dataset.value),

@@ -1,19 +1,29 @@
-"""Which disks lie under which directories, and which directories are independent."""
+"""Directories of the data: the disks under them, the files in them, and how often each is asked.
+
+Where one directory is asked far more often than another, memory holds its files and hardly any of
+the other's: of the reads that a slow disk with an archive gets, the share of requests says little.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from nginx_tune.decide.model.cache import (
+    HALF_PAGE_BYTES,
+    PAGE_BYTES,
+    PopularityClass,
+    missed_shares,
+    zipf_classes,
+)
+from nginx_tune.decide.model.inputs import BlockingInputs, usable_objects
+from nginx_tune.decide.model.reads import SizeGroup, size_groups
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.facts import PathStorage, Storage
-from nginx_tune.documents.shared_folders import is_shared_folder
-
-NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb2", "smb3", "ceph", "fuse.glusterfs", "fuse.sshfs"})
-"""File systems whose files other hosts can replace."""
-
+from nginx_tune.documents.facts import Dataset, PathStorage, Storage
+from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS, is_shared_folder
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 """File systems without a disk: what they hold is always resident."""
@@ -26,16 +36,18 @@ class DataPath(NamedTuple):
     leaf_disks: tuple[str, ...] = ()
     """Empty when not known."""
     read_ahead_bytes: int | None = None
-    """Of the device the file system is on, which may stack the leaves."""
+    """The window of the device that the file system is on, which may stack the leaves."""
     filesystem: str | None = None
     size_bytes: int | None = None
-    """Of the file system."""
+    """Size of the file system."""
     available_bytes: int | None = None
-    """Of these, what can still be written."""
+    """Bytes of these that can still be written."""
+    device: str = ""
+    """The block device that the file system is on; empty when not known."""
 
 
 class Independence(NamedTuple):
-    """Whether directories share no disk, and who says so."""
+    """The independence of directories: do they share no disk, and who says so."""
 
     independent: bool
     provenance: Provenance
@@ -55,7 +67,11 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
         (place for place in recorded if _tells_of(place.path, path)),
         key=lambda place: len(_parts(place.path)),
     )
-    on_disks = [place for place in above if place.leaf_disks or place.filesystem in IN_MEMORY]
+    on_disks = [
+        place
+        for place in above
+        if place.leaf_disks or place.filesystem in IN_MEMORY | NETWORK_FILESYSTEMS
+    ]
     # What is free is known of a network's or a container's file system too, its disks are not.
     sized = [place for place in above if place in on_disks or place.size_bytes is not None]
     if not sized:
@@ -76,6 +92,7 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
         nearest.filesystem,
         room.size_bytes,
         room.available_bytes,
+        nearest.stack[0] if nearest.stack else "",
     )
 
 
@@ -91,16 +108,27 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
-    """Whether one of the directories lies on a network's file system, with or without disks."""
+    """True if one of the directories lies on a network's file system, with or without disks."""
     for path in map(_parts, paths):
         above = [
             (len(parts), place.filesystem)
             for place in storage.paths
             if path[: len(parts := _parts(place.path))] == parts
         ]
-        if above and max(above, key=lambda one: one[0])[1] in NETWORK:
+        if above and max(above, key=lambda one: one[0])[1] in NETWORK_FILESYSTEMS:
             return True
     return False
+
+
+OWN_READ_AHEAD = NETWORK_FILESYSTEMS | {"zfs", "btrfs"}
+"""File systems that read ahead by windows of their own: what is set of the devices under them does
+nothing. Source: zfetch of OpenZFS; Linux fs/btrfs/disk-io.c and fs/nfs/super.c, whose superblocks
+have a backing_dev_info of their own (of btrfs at least 4 MiB)."""
+
+
+def on_network(places: Sequence[DataPath]) -> str | None:
+    """The file system of the network that a directory lies on; null where none does."""
+    return next((p.filesystem for p in places if p.filesystem in NETWORK_FILESYSTEMS), None)
 
 
 def filesystems_under(paths: Sequence[str], storage: Storage) -> list[str]:
@@ -126,7 +154,7 @@ def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:
-    """Whether each directory has disks of its own.
+    """The independence of directories: does each have disks of its own.
 
     Several directories whose disks the facts do not know count as independent because the
     operator named them; that is declared, not measured.
@@ -163,3 +191,119 @@ def independent_mounts(storage: Storage) -> list[str]:
         seen |= leaves
         chosen.append(place.path)
     return chosen if len(chosen) > 1 else []
+
+
+def scanned_sizes(datasets: Sequence[Dataset]) -> tuple[SizeGroup, ...]:
+    """Sizes of the files about their mean."""
+    scanned = [d.sizes.buckets for d in datasets if d.sizes is not None]
+    return size_groups([bucket for buckets in scanned for bucket in buckets])
+
+
+def directories_of(datasets: Sequence[Dataset]) -> float | None:
+    """Directories that the files lie in, where all scans counted them."""
+    counts = [d.directories for d in datasets if d.files]
+    return float(sum(counts)) if counts and all(counts) else None
+
+
+def page_waste_bytes(datasets: Sequence[Dataset], mean_bytes: float) -> float:
+    """Bytes that a file's last page leaves free: known where a scan found one size alone."""
+    scanned = [d.sizes for d in datasets if d.sizes is not None]
+    if scanned and all(sizes.mean_bytes == sizes.max_bytes for sizes in scanned):
+        return float(-round(mean_bytes) % PAGE_BYTES)
+    return max(HALF_PAGE_BYTES, PAGE_BYTES - mean_bytes)
+
+
+class AskedPlace(NamedTuple):
+    """A directory with what clients want of it."""
+
+    disks: tuple[str, ...]
+    requests: float
+    """In proportion to those of the other directories."""
+    bytes: float
+    """Bytes of its files."""
+
+
+def asked_places(
+    places: Sequence[DataPath], requests: Mapping[str, float], datasets: Sequence[Dataset]
+) -> tuple[AskedPlace, ...]:
+    """The directories that are asked, each with its data.
+
+    Shape: empty unless there are several, and somebody knows how often each is asked and how much
+           lies in it.
+    """
+    asked = [place for place in places if requests.get(place.path)]
+    known = {place.path: _bytes_in(place, places, datasets) for place in asked}
+    if len(asked) < 2 or not all(known.values()):  # noqa: PLR2004  # nothing to tell apart
+        return ()
+    return tuple(
+        AskedPlace(place.leaf_disks, requests[place.path], known[place.path]) for place in asked
+    )
+
+
+def _bytes_in(place: DataPath, places: Sequence[DataPath], datasets: Sequence[Dataset]) -> float:
+    """Bytes scanned at or below a directory, and not below another one inside of it."""
+    return math.fsum(
+        dataset.bytes or 0
+        for dataset in datasets
+        if _nearest(dataset.path, places) == PurePosixPath(place.path)
+    )
+
+
+def _nearest(path: str, places: Sequence[DataPath]) -> PurePosixPath | None:
+    wanted = PurePosixPath(path)
+    roots = [PurePosixPath(place.path) for place in places]
+    above = [root for root in roots if wanted.is_relative_to(root)]
+    return max(above, key=lambda one: len(one.parts), default=None)
+
+
+def classes_of_places(
+    places: Sequence[AskedPlace], objects: float, exponent: float
+) -> tuple[PopularityClass, ...]:
+    """Popularity of so many objects, skewed in each directory by itself."""
+    return tuple(one for group in _groups(places, objects, exponent) for one in group)
+
+
+def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) -> dict[str, float]:
+    """Requests for files on each disk, in proportion; empty where nobody knows."""
+    found: dict[str, float] = {}
+    for place in places:
+        share = requests.get(place.path, 0.0)
+        for name in place.leaf_disks:
+            found[name] = found.get(name, 0.0) + share / len(place.leaf_disks)
+    return found
+
+
+def reads_by_disk(places: Sequence[AskedPlace], i: BlockingInputs) -> dict[str, float]:
+    """The same of those requests alone that memory does not answer; empty where it answers all.
+
+    Within a directory all files count as equally popular: what is compared is one with the other.
+    """
+    if i.asked.once:
+        missed = [place.requests for place in places]
+    else:
+        missed = missed_shares(
+            _groups(places, i.objects, 0.0),
+            usable_objects(i),
+            i.asked.requests,
+            began_full=i.asked.began_full,
+        )
+    found: dict[str, float] = {}
+    for place, share in zip(places, missed, strict=True):
+        for name in place.disks:
+            found[name] = found.get(name, 0.0) + share / len(place.disks)
+    return found if sum(found.values()) > 0 else {}
+
+
+def _groups(
+    places: Sequence[AskedPlace], objects: float, exponent: float
+) -> list[tuple[PopularityClass, ...]]:
+    """The classes of each directory; probabilities are of all requests."""
+    data = math.fsum(place.bytes for place in places)
+    requests = math.fsum(place.requests for place in places)
+    return [
+        tuple(
+            PopularityClass(one.objects, one.probability_each * place.requests / requests)
+            for one in zipf_classes(max(1.0, objects * place.bytes / data), exponent)
+        )
+        for place in places
+    ]

@@ -1,30 +1,28 @@
-"""``thread-pools``: whether file reads leave the event loop.
-
-A worker is one loop: a read that misses the page cache holds up every other request of that
-worker until the disk has answered. ``aio threads`` hands reads to threads instead. That costs
-some CPU for every read, also for those that find their bytes in memory, because nginx does not
-know beforehand which they are. So it pays where what is asked for often exceeds the page cache,
-and costs where it fits.
-
-Weighed are the wait behind cold reads (how many requests miss: Che's approximation; how long one
-miss holds the loop: the disk's latency and the size of one read; who waits: a queue) and the
-price of handing over. Where ``observe`` saw how long the loops stand in disk reads, that counts
-instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip, log writes.
-"""
+"""File reads and writes off the event loop: ``thread-pools``, ``aio-write``."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
-from nginx_tune.decide.assumed import corners, flips_on_assumptions
-from nginx_tune.decide.break_even import find_flip
-from nginx_tune.decide.build import version_evidence
-from nginx_tune.decide.model.blocking import OFFLOAD_SECONDS, Prediction, predict, predict_measured
-from nginx_tune.decide.model.ceiling import find_ceiling
+from nginx_tune.decide.answer import (
+    FACTS_COMMAND,
+    Quantity,
+    known,
+    not_applicable,
+    setting,
+    validate_command,
+    version_evidence,
+)
+from nginx_tune.decide.model.blocking import (
+    OFFLOAD_SECONDS,
+    Prediction,
+    find_ceiling,
+    predict,
+    predict_measured,
+)
 from nginx_tune.decide.model.inputs import BlockingInputs
-from nginx_tune.decide.model.way import asked_of_way
+from nginx_tune.decide.model.sending import asked_of_way
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
     forecast_cost,
@@ -36,25 +34,27 @@ from nginx_tune.decide.pool_forecast import (
 from nginx_tune.decide.pool_plan import (
     SINGLE_POOL,
     PoolPlan,
+    corners,
+    disks_decide,
+    flips_on_assumptions,
     judge_pools,
     looks_through_disks,
+    measure_disks,
     turns_text,
 )
-from nginx_tune.decide.quantity import Quantity, known
-from nginx_tune.decide.sensitivity import moved_situation
+from nginx_tune.decide.sensitivity import find_flip, moved_situation
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.bounds import MOST_COUNT
+from nginx_tune.documents.base import MOST_COUNT, Provenance
 from nginx_tune.documents.decisions import (
     BreakEven,
     Confidence,
     Decision,
+    DecisionVerdict,
     Evidence,
     Predicted,
     Setting,
-    Verdict,
 )
-from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.units import bytes_text, percent_text
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
@@ -64,7 +64,20 @@ _NO_FLIP = "no single fact within a factor of a million: data must outgrow memor
 
 
 def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
-    """The decision."""
+    """``thread-pools``: whether file reads leave the event loop.
+
+    A worker is one loop: a read that misses the page cache holds up every other request of that
+    worker until the disk has answered. ``aio threads`` hands reads to threads instead. That costs
+    some CPU for every read, also for those that find their bytes in memory, because nginx does not
+    know beforehand which they are. So it pays where what is asked for often exceeds the page cache,
+    and costs where it fits.
+
+    Weighed are the wait behind cold reads (how many requests miss: Che's approximation; how long
+    one miss holds the loop: the disk's latency and the size of one read; who waits: a queue) and
+    the price of handing over. Where ``observe`` saw how long the loops stand in disk reads, that
+    counts instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip, log
+    writes.
+    """
     judgement = plan.judgement
     if judgement.verdict == "not_applicable":
         return Decision(
@@ -94,11 +107,24 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         evidence=_evidence(s, prediction),
         predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
-        flips_when=[*map(_flip_text, break_evens), *_pace_flip(s, s.blocking_inputs)] or [_NO_FLIP],
+        flips_when=[
+            *map(_flip_text, break_evens),
+            *_flip_of_disks(s),
+            *_pace_flip(s, s.blocking_inputs),
+        ]
+        or [_NO_FLIP],
         break_evens=break_evens,
         risks=[*_risks(s, plan), *_overrun(s, inputs)],
-        next_command=validate_command(s),
+        next_command=measure_disks(s) if _rests_on_disks(s) else validate_command(s.facts),
     )
+
+
+def _rests_on_disks(s: Situation) -> bool:
+    """True if disks that nobody measured decide, or are of a kind that says little of them."""
+    if measured(s) or s.blocking_inputs is None or s.blocking_inputs.miss_ratio <= 0:
+        return False
+    is_known = s.disk.provenance != "assumed" or s.network_filesystem is not None
+    return not is_known and (not s.disks_are_typed or disks_decide(s))
 
 
 def _undecided(s: Situation, reason: str) -> Decision:
@@ -112,6 +138,25 @@ def _undecided(s: Situation, reason: str) -> Decision:
         flips_when=["the frequently requested data is known to exceed the page cache"],
         next_command=FACTS_COMMAND,
     )
+
+
+def _flip_of_disks(s: Situation) -> list[str]:
+    """The speed of unmeasured disks at which the verdict turns; none where they do not decide."""
+    i = s.blocking_inputs
+    if i is None or s.network_filesystem is not None or not disks_decide(s):
+        return []
+    factor = find_flip(lambda by: predict(replace(i, disk=i.disk.scaled(by))).pools_pay, 1.0)
+    if factor is None:
+        return []
+    disk = i.disk.scaled(factor)
+    latency = Quantity("", disk.latency_seconds, "s").text
+    side = "more" if factor > 1 else "less"
+    said = (
+        f"a read takes {latency} or {side} and a stream moves "
+        f"{bytes_text(disk.bytes_per_second)} a second or {'less' if factor > 1 else 'more'}: "
+        "disks are taken for typical ones of their class, not measured"
+    )
+    return [said]
 
 
 def _held_back(s: Situation, plan: PoolPlan) -> Decision:
@@ -271,7 +316,7 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
         if not now:
             continue
 
-        def verdict_at(value: float, fact: str = quantity.fact) -> Verdict | None:
+        def verdict_at(value: float, fact: str = quantity.fact) -> DecisionVerdict | None:
             return _verdict_at(s, fact, value)
 
         # What is derived from something else is another at once: moving it would move that.
@@ -295,7 +340,7 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
     return found
 
 
-def _verdict_at(s: Situation, fact: str, value: float) -> Verdict | None:
+def _verdict_at(s: Situation, fact: str, value: float) -> DecisionVerdict | None:
     moved = moved_situation(s, fact, value)
     return None if moved is None else judge_pools(moved).verdict
 
@@ -334,8 +379,10 @@ def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     """High with known inputs; medium when the assumed ones could be far off without harm."""
     if measured(s):
         return "high"
+    if s.network_filesystem is not None and i.miss_ratio > 0:
+        return "medium"  # not by the speed of the server, but for when it stalls
     moved = corners(s, i)
-    if flips_on_assumptions(s):
+    if flips_on_assumptions(s) or _rests_on_disks(s):
         return "low"
     if s.build.version is None or s.build.flags is None:
         return "medium"
@@ -374,3 +421,56 @@ def _overrun(s: Situation, i: BlockingInputs | None) -> list[str]:
         "foretold"
     )
     return [risk]
+
+
+HTTP2_SINCE = (1, 21, 4)
+"""The first version that does not hang with it over HTTP/2. Source: nginx change log."""
+
+
+def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
+    """``aio-write``: temporary files written by the pool.
+
+    With ``aio threads`` alone nginx still writes what an upstream sends to temporary files in the
+    loop, cache fills among them; when the kernel has too much unwritten data it makes the writer
+    wait, and all of the worker with it. ``aio_write on`` gives those writes to the pool. It does
+    nothing without ``aio threads``, nothing for bodies that clients send, and nothing for creating,
+    renaming or copying the file; until 1.11.13 it could hang or leak.
+    """
+    if s.kind in ("static", "media"):
+        return not_applicable(
+            "aio-write", "Nothing is fetched from an upstream, so nothing is written."
+        )
+    if not plan.on:
+        return not_applicable(
+            "aio-write",
+            f"aio_write works only with aio threads, which is off: {plan.judgement.reason}.",
+            flips="thread-pools is enabled",
+        )
+    evidence = [version_evidence(s.build)]
+    # Hangs and leaks with aio_write were fixed until 1.11.13 (nginx CHANGES).
+    if not s.build.at_least(1, 11, 13):
+        return not_applicable(
+            "aio-write",
+            f"nginx {s.build.text} has none, or hangs and leaks with it.",
+            evidence=evidence,
+            flips="nginx is 1.11.13 or newer",
+        )
+    if s.http_version == "2" and not s.build.at_least(*HTTP2_SINCE):
+        return not_applicable(
+            "aio-write",
+            f"nginx {s.build.text} can hang with HTTP/2 and aio_write.",
+            evidence=evidence,
+            flips="nginx is 1.21.4 or newer",
+        )
+    reason = "cache fills are written by the pool instead of the loop"
+    return Decision(
+        id="aio-write",
+        verdict="enable",
+        summary="Write cache fills in the pool: a full write buffer would block the loop.",
+        settings=[setting("aio-write", "location", "aio_write", "on", reason=reason)],
+        evidence=evidence,
+        confidence="medium",
+        flips_when=["thread-pools is disabled"],
+        risks=["an overflowing pool then truncates the response and drops the upstream connection"],
+        next_command=validate_command(s.facts),
+    )

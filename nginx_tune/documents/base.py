@@ -1,15 +1,20 @@
-"""How documents are written and read back: JSON, frozen, tagged with their schema.
+"""Documents as such: frozen structs, tagged with their schema, written and read as JSON.
 
 Every document is a msgspec struct whose tag is ``nginx-tune/<name>/<version>`` in the field
 ``schema``, so a file of another kind or version cannot be taken for the right one.
+
+Numbers that people write have bounds, as types that reading a document checks: anything else is
+refused by the field's name, and the JSON Schema says the same. Our own commands write numbers well
+inside. ``decide/defaults.py`` goes by the same bounds where a document was not read but made.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from nginx_tune.errors import UsageError
 
@@ -109,3 +114,30 @@ def json_schema(kind: type[Document]) -> bytes:
         raw = raw.replace(b'"%b"' % name, b'"%b"' % kept)
         raw = raw.replace(b'"#/$defs/%b"' % name, b'"#/$defs/%b"' % kept)
     return msgspec.json.format(raw, indent=2) + b"\n"
+
+
+MOST_BYTES = 1 << 60
+MOST_COUNT = 1 << 50
+MOST_SECONDS = 1 << 32
+"""136 years."""
+STEEPEST = 5.0
+"""Zipf exponents beyond this put everything on one object."""
+
+Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+MeanBytes = Annotated[float, Meta(ge=0, le=MOST_BYTES)]
+Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
+OneOrMore = Annotated[int, Meta(ge=1, le=MOST_COUNT)]
+Number = Annotated[float, Meta(ge=0, le=MOST_COUNT)]
+"""A rate, a mean of counts, a share in proportion."""
+MeanOfOneOrMore = Annotated[float, Meta(ge=1, le=MOST_COUNT)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
+WholeSeconds = Annotated[int, Meta(ge=0, le=MOST_SECONDS)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+"""A share of a whole."""
+Exponent = Annotated[float, Meta(ge=0, le=STEEPEST)]
+
+AtMostBytes = Annotated[int, Meta(le=MOST_BYTES)]
+AtMostCount = Annotated[int, Meta(le=MOST_COUNT)]
+AtMostNumber = Annotated[float, Meta(le=MOST_BYTES)]
+AtMostSeconds = Annotated[float, Meta(le=MOST_SECONDS)]
+"""Of labs and scenarios, whose own checks say what is too little, in the words of each field."""

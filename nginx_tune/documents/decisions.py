@@ -36,7 +36,7 @@ DecisionId = Literal[
     "streaming",
 ]
 
-Verdict = Literal[
+DecisionVerdict = Literal[
     "enable",
     "disable",
     "raise",
@@ -49,7 +49,7 @@ Verdict = Literal[
 
 Confidence = Literal["high", "medium", "low"]
 
-Context = Literal["main", "events", "http", "server", "location", "upstream"]
+DirectiveContext = Literal["main", "events", "http", "server", "location", "upstream"]
 
 
 class Evidence(Part, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Place(Part, frozen=True, kw_only=True):
 class Setting(Part, frozen=True, kw_only=True):
     """One directive: the only currency between deciding and writing."""
 
-    context: Context
+    context: DirectiveContext
     directive: str
     args: list[str]
     reason: str = ""
@@ -99,10 +99,11 @@ class Setting(Part, frozen=True, kw_only=True):
 class HostSetting(Part, frozen=True, kw_only=True):
     """What a decision asks of the host: never written by a change of nginx's files."""
 
-    kind: Literal["sysctl", "unit"]
-    """A kernel setting (sysctl.d), or a line of the systemd unit that starts nginx."""
+    kind: Literal["sysctl", "unit", "udev"]
+    """A kernel setting (sysctl.d), a line of the systemd unit that starts nginx, or the read-ahead
+    of a block device in KiB (udev)."""
     name: str
-    """As the kernel or systemd spells it."""
+    """As the kernel or systemd spells it; of udev the kernel's name of the device."""
     value: str
     before: str = ""
     """What it is now; empty where that is not known."""
@@ -129,9 +130,9 @@ class BreakEven(Part, frozen=True, kw_only=True):
     unit: str = ""
     now: float
     """The fact's value in this decision."""
-    above: Verdict
+    above: DecisionVerdict
     """The verdict above that value."""
-    below: Verdict | None = None
+    below: DecisionVerdict | None = None
     """The verdict below it; null: the other one of ``enable`` and ``disable``."""
 
 
@@ -139,7 +140,7 @@ class Decision(Part, frozen=True, kw_only=True):
     """One answer."""
 
     id: DecisionId
-    verdict: Verdict
+    verdict: DecisionVerdict
     summary: str
     """One sentence: what and why."""
     settings: list[Setting] = []
@@ -168,5 +169,7 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     """Where a configuration shows the kind, and what other kinds it has."""
     nginx_choice: str = ""
     """Which nginx of the host was taken, and why, as its facts say."""
+    headline: str = ""
+    """What this host cannot do of what is asked for, whatever is decided; empty for nothing."""
     decisions: list[Decision] = []
     unknown: list[Unknown] = []

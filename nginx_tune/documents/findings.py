@@ -1,4 +1,4 @@
-"""``findings``: what an audit says about a configuration."""
+"""``findings``: the result of an audit; ``baseline``: known faults, not to be told again."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MissingInclude(Part, frozen=True, kw_only=True):
 
 
 class NginxTest(Part, frozen=True, kw_only=True):
-    """What the target's ``nginx -t`` said, run inside walls."""
+    """What the target's ``nginx -t`` said, run in the sandbox."""
 
     accepted: bool
     messages: list[str] = []
@@ -120,3 +120,20 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     def unread(self) -> list[MissingInclude]:
         """The includes that were not read, and that nothing takes."""
         return [one for one in self.files_missing if not one.accepted]
+
+
+class KnownFault(Part, frozen=True, kw_only=True):
+    """A fault that was there, as often as it was there."""
+
+    rule: str
+    file: str
+    """Relative to the main file's directory where it lies below."""
+    fingerprint: str
+    """Of the directive's words, so that moving the line changes nothing."""
+    count: int = 1
+
+
+class Baseline(Document, frozen=True, kw_only=True, tag="nginx-tune/baseline/1"):
+    """What an audit had found."""
+
+    faults: list[KnownFault] = []

@@ -17,26 +17,63 @@
     files = 256
     file_bytes = 4194304
 
-Without ``model`` a modelled disk is that of its class (``nginx/lab/classes.py``). For ``validate``
-the ``mount`` may be left out (the root that is served), and ``data`` too (the shape of that root).
+Without ``model`` a modelled disk is that of its class (``nginx/lab/disk_models.py``). For
+``validate`` the ``mount`` may be left out (the root that is served), and ``data`` too (the shape of
+that root).
+
+``labs`` lists what labs have left or keep on this machine.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.bounds import (
+from nginx_tune.documents.base import (
     AtMostBytes,
     AtMostCount,
     AtMostNumber,
     AtMostSeconds,
+    Document,
     OneOrMore,
+    Part,
 )
-from nginx_tune.documents.diskmodel import DiskModel
+
+
+class DiskModel(Part, frozen=True, kw_only=True):
+    """A disk as a queue: one line in front of some channels, each busy with one read at a time.
+
+    A read that gets a channel waits for the bus, moves its bytes over it and takes
+    ``read_seconds`` more; the channel is free again when the read is answered. One channel is a
+    hard disk with one head, many are an SSD. The formulas are in ``nginx/lab/disk_models.py``.
+    """
+
+    read_seconds: AtMostSeconds
+    """Of one read, its transfer apart: seek and rotation, or the flash's own time."""
+    spread_ratio: float = 0.0
+    """Reads take ``read_seconds`` ± this share of it, evenly spread; the mean stays."""
+    channels: AtMostCount = 1
+    """Reads under way at once; the others wait their turn."""
+    bytes_per_second: AtMostNumber | None = None
+    """Of the bus that all channels share; null when transfers cost nothing."""
+    sequential_seconds: AtMostSeconds | None = None
+    """In place of ``read_seconds`` for a read that goes on where the last one ended: a head that
+    need not move. Null: as any other read."""
+    tail_ratio: float = 0.0
+    """This share of the reads takes longer …"""
+    tail_seconds: AtMostSeconds = 0.0
+    """… by an exponential time of this mean."""
+    stall_every_seconds: AtMostSeconds | None = None
+    """Mean time from the end of one stall of the whole disk to the next, exponential; null for
+    none."""
+    stall_seconds: AtMostSeconds = 0.0
+    """How long a stall lasts: nothing is answered."""
+    error_ratio: float = 0.0
+    """This share of the disk's regions of 128 KiB is bad: reads that begin there fail with EIO,
+    again and again (the kernel tries once more what a read-ahead did not get)."""
+
 
 DiskKind = Literal["limited", "modelled"]
-Topology = Literal["loopback", "link", "proxy"]
+TopologyName = Literal["loopback", "link", "proxy"]
 Start = Literal["cold", "warm", "full"]
 """What of a lab's data is in the page cache as a block starts: nothing, all, or as much as the
 memory limit allows, files taken at random."""
@@ -159,7 +196,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     """CPUs' worth of time for nginx, by its cgroup; null for no limit."""
     cold_names: bool = False
     """Whether the disks are mounted anew before each block, so that ``open()`` is cold too."""
-    topology: Topology = "loopback"
+    topology: TopologyName = "loopback"
     """``link``: clients in a network namespace of their own, behind ``link``; ``proxy``: nginx
     in front of ``origin``, its cache on the first disk that is writable."""
     link: LabLink = LabLink()
@@ -176,5 +213,39 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
 
 
 def has_origin(lab: Lab) -> bool:
-    """Whether nginx stands in front of an origin."""
+    """Tell whether nginx stands in front of an origin."""
     return lab.topology == "proxy" or (lab.topology == "link" and lab.origin_behind)
+
+
+class LabRun(Part, frozen=True, kw_only=True):
+    """A lab's directory with its mark."""
+
+    directory: str
+    mark: str
+    pid: int
+    state: Literal["running", "dead"]
+    bytes: int
+    cgroups: list[str] = []
+    """Those that are still there."""
+
+
+class KeptImage(Part, frozen=True, kw_only=True):
+    """A disk image that later runs find made."""
+
+    path: str
+    bytes: int
+    in_use: bool
+    unused_seconds: float
+
+
+class Labs(Document, frozen=True, kw_only=True, tag="nginx-tune/labs/1"):
+    """What ``lab list`` shows; from ``lab clean``, what was removed."""
+
+    runs: list[LabRun] = []
+    images: list[KeptImage] = []
+    image_bytes_most: int = 0
+    """Bound on all images together."""
+    tracing: list[str] = []
+    """Tracing instances of dead runs that were removed; only ``clean`` looks for them."""
+    failures: list[str] = []
+    """What could not be removed, and why."""

@@ -6,8 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
-from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.bounds import Bytes, Count, Number, Ratio, Seconds
+from nginx_tune.documents.base import Bytes, Count, Document, Number, Part, Ratio, Seconds
 
 
 class Tls(Part, frozen=True, kw_only=True):

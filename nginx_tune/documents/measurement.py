@@ -1,6 +1,12 @@
-"""``measurement``: what one load run saw."""
+"""``measurement``: one load run, measured; ``capacity`` and ``histograms``, made of such runs.
+
+A capacity is the highest rate at which an objective holds, and the search for it. Histograms are
+latencies by powers of two, as the texts on accept balancing show them.
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from nginx_tune.documents.base import Document, Part, Unknown
 from nginx_tune.documents.loadplan import Stripe
@@ -111,3 +117,86 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     start_skew_seconds: float | None = None
     """Between the first and the last of them to begin."""
     unknown: list[Unknown] = []
+
+
+LimitedBy = Literal[
+    "objective", "failures", "connections", "probe", "samples", "bound", "steps", "interrupted"
+]
+"""What is in the way of a higher rate: the objective is missed; requests fail or stay
+unanswered; arrivals wait at the probe's cap of connections; the probe itself is the limit; too
+few samples for the objective; the rate that the caller bounds; the number of tries; whoever
+ended it."""
+
+
+class CapacityStep(Part, frozen=True, kw_only=True):
+    """One run of the search."""
+
+    rate_per_second: float
+    met: bool
+    limited_by: LimitedBy | None = None
+    """Why not, when it was not met."""
+    measured: dict[str, float | None] = {}
+    """Value of each metric of the objective; seconds, or per second, or a count."""
+    reason: str = ""
+    flags: list[str] = []
+    good_requests: int | None = None
+    """Of all classes; null in documents of before this was told."""
+
+
+class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1"):
+    """The highest rate at which an objective holds."""
+
+    objectives: list[str] = []
+    capacity_per_second: float | None = None
+    """Null when it was not found: the objective never held, or what limits it is not the server."""
+    at_least_per_second: float | None = None
+    """The highest rate at which the objective held."""
+    missed_per_second: float | None = None
+    """The lowest rate at which it did not: the capacity lies below."""
+    limited_by: LimitedBy | None = None
+    reason: str = ""
+    steps: list[CapacityStep] = []
+    measurement: Measurement | None = None
+    """The last run at the highest rate at which the objective held."""
+
+
+class Bucket(Part, frozen=True, kw_only=True):
+    """The samples of ``from_seconds`` or more, and below ``below_seconds``."""
+
+    from_seconds: float
+    below_seconds: float
+    """Twice the former: both are powers of two in nanoseconds, or the former is 0."""
+    count: int
+
+
+class LatencyHistogram(Part, frozen=True, kw_only=True):
+    """One latency; with no sample its statistics are null."""
+
+    latency: str
+    """As gates spell it, without the statistic: ``hot``, ``hot.ttfb``,
+    ``server.loop_turn_seconds``."""
+    arm: str = ""
+    """Of a stored run."""
+    blocks: int = 1
+    """That were added."""
+    left_out: int = 0
+    """Blocks of a run whose flags discard them."""
+    count: int = 0
+    min_seconds: float | None = None
+    """Where the least counter begins that holds a sample: what is below its precision is lost."""
+    mean_seconds: float | None = None
+    median_seconds: float | None = None
+    max_seconds: float | None = None
+    stdev_seconds: float | None = None
+    censored: int = 0
+    """Samples of what never finished, or failed by time: they stand here at their age."""
+    at_least: list[str] = []
+    """``mean``, ``median`` and ``max``, where these make them a lower bound."""
+    buckets: list[Bucket] = []
+    """From the first that holds a sample to the last, the empty ones between as well."""
+
+
+class Histograms(Document, frozen=True, kw_only=True, tag="nginx-tune/histograms/1"):
+    """Those that were asked for."""
+
+    histograms: list[LatencyHistogram] = []

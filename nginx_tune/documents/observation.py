@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part, Unknown
+from nginx_tune.documents.decisions import Confidence
 from nginx_tune.documents.measured_server import ServerMeasurement
 
 CauseId = Literal[
@@ -41,7 +42,6 @@ CauseId = Literal[
     "nothing-found",
     "not-enough-evidence",
 ]
-Confidence = Literal["high", "medium", "low"]
 UNNAMED: frozenset[CauseId] = frozenset({"cause-not-known", "nothing-found", "not-enough-evidence"})
 """What is said where no cause is named."""
 

@@ -1,4 +1,7 @@
-"""``plan``: a change of an operator's own configuration, file by file, to be read and applied."""
+"""``plan``: a change of an operator's own configuration; ``history``: the changes that were made.
+
+A plan goes file by file, to be read and applied. A history comes from the journals of ``apply``.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class ReloadWarning(Part, frozen=True, kw_only=True):
 class HostPart(Part, frozen=True, kw_only=True):
     """A file of the host, beside nginx's, that the decisions ask for; ``apply`` never writes it."""
 
-    kind: Literal["sysctl", "unit"]
+    kind: Literal["sysctl", "unit", "udev"]
     path: str
     """Where it goes; of nobody else."""
     content: str
@@ -101,3 +104,56 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     """What the decisions ask of the host besides; a part of its own, written by its operator."""
     nginx_test: NginxTest | None = None
     """What ``nginx -t`` said of just these bytes; null where it was not asked."""
+
+
+ChangeState = Literal[
+    "kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged", "dry_run"
+]
+"""``left``: by the operator's word the files stay as they are. ``unfinished``: its process is
+at work, or has died and the next one takes it back. ``damaged``: its journal cannot be read.
+``dry_run``: only looked at, and in no journal."""
+
+
+class ChangedFile(Part, frozen=True, kw_only=True):
+    """One file of a change, links resolved."""
+
+    path: str
+    kind: Literal["edit", "create"]
+    sha256_before: str | None = None
+    """Null for a file that was created."""
+    sha256_after: str
+
+
+class ChangeRecord(Part, frozen=True, kw_only=True):
+    """One change."""
+
+    id: str
+    """Empty for a dry run."""
+    state: ChangeState
+    begun_at: str
+    """UTC."""
+    conf_path: str
+    files: list[ChangedFile] = []
+    reason: str = ""
+    """Why it was taken back, or could not be."""
+    server: str = ""
+    """What nginx did when it was taken back."""
+    stuck_paths: list[str] = []
+    """Files that somebody else has written to since."""
+    confirm_until: str = ""
+    """UTC; until then it waits to be confirmed."""
+    new_workers: int | None = None
+    """Of the generation that was seen; null when none was."""
+    workers_seen: int | None = None
+    """Of them, how many were seen to accept."""
+    listeners: int | None = None
+    next_step: str = ""
+    """What to do or to type now; empty where it has ended."""
+    notes: list[str] = []
+    """Said while it was made."""
+
+
+class History(Document, frozen=True, kw_only=True, tag="nginx-tune/history/1"):
+    """The changes of a state directory, oldest first."""
+
+    changes: list[ChangeRecord] = []

@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a line of text that also knows the figures."""
+"""Progress of a long piece of work: lines of text that also know the figures."""
 
 from __future__ import annotations
 

@@ -1,14 +1,34 @@
-"""``run``: a stored validation, scenario or rehearsal; ``runs``: which there are; two compared."""
+"""Stored results: a ``validation``, ``run`` and ``runs``, and ``run_comparison`` of two of them.
+
+A run is a validation, a scenario's run or a rehearsal; ``run_summary`` is its line in a list.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import Rehearsal, TurnoverOutcome
-from nginx_tune.documents.scenario import ScenarioRun
-from nginx_tune.documents.validation import Validation
-from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit
+from nginx_tune.documents.scenario import ArmText, ScenarioRun
+from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit, Verdict
+
+
+class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation/1"):
+    """Two configurations under the same load: enough to plot, and to judge again."""
+
+    verdict: Verdict
+    requires: list[str] = []
+    """The gates as they were given."""
+    noise_floor: dict[str, float] = {}
+    """Share by metric that two equal arms came out apart; empty without a self-check."""
+    arms: list[ArmText] = []
+    """Each arm's configuration in the form of ``nginx -T``, without its secrets."""
+    measurements: list[Measurement] = []
+    """Every block, those that were discarded too."""
+    self_check: list[Measurement] = []
+    """Blocks of the baseline against itself."""
+
 
 RunKind = Literal["validate", "scenario", "rehearse"]
 RunOutcome = Literal[Outcome, TurnoverOutcome]

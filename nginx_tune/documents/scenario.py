@@ -1,11 +1,27 @@
-"""``scenario`` (TOML in), the ``lab`` it runs in, and ``scenario_run`` (what came out)."""
+"""``scenario`` and ``experiment``: comparisons settled before they run; ``source_rows``: the texts.
+
+A scenario is a TOML file; ``scenario_run`` is what came out. An experiment compares two
+configurations: ``validate --dry-run`` prints one, ``scenario run`` runs it.
+
+    schema = "nginx-tune/experiment/1"
+    baseline = "/etc/nginx/nginx.conf"
+    candidate = "/tmp/candidate.conf"
+    primary_metric = "hot.requests_per_second"
+
+    [[load.classes]]
+    name = "hot"
+    source = "hot"
+    connections = 16
+    arrivals = { kind = "closed" }
+
+Source rows are the facts that the published texts state, with what shows each of them here.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.bounds import AtMostCount, AtMostSeconds, Count, Seconds
+from nginx_tune.documents.base import AtMostCount, AtMostSeconds, Count, Document, Part, Seconds
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab, Start
@@ -13,7 +29,7 @@ from nginx_tune.documents.loadplan import RequestClass
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
-from nginx_tune.documents.workload import Kind
+from nginx_tune.documents.workload import Kind, LocationShare
 
 WITHOUT_FILE = frozenset({"memory", "events", "uploads"})
 """Sources of classes that read no file."""
@@ -252,3 +268,113 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     """What half of an arm's blocks or more show."""
     arms: list[ArmText] = []
     measurements: list[Measurement] = []
+
+
+MultiplexedVersion = Literal["2", "3"]
+"""HTTP/2 over TLS, or HTTP/3."""
+
+
+class SiteLoad(Part, frozen=True, kw_only=True):
+    """The classes of a load, the metric that decides by default, and what to say of it."""
+
+    classes: list[ScenarioClass]
+    """Of the files of the first root, and of what needs no file."""
+    primary_metric: str = ""
+    notes: list[str] = []
+    asks: Literal["all", "locations", "files"] = "files"
+    """Whether other servers and locations are asked too: all, those of ``locations``, or none."""
+    locations: list[LocationShare] = []
+    """The share of each in the requests."""
+    rate_per_second: float | None = None
+    """Of all requests, where shares are told."""
+    protocols: list[MultiplexedVersion] = []
+    """Over which other servers and locations are asked where they speak it, else HTTP/1.1; the
+    classes say it of themselves."""
+    manifest: str = ""
+    """File of recorded requests."""
+    hashed: bool = False
+    """Whether the paths in it are hashes, which only a lab can have files of."""
+
+
+class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experiment/1"):
+    """Two configurations, where they run, what they are asked and what decides."""
+
+    baseline: str = ""
+    """Path of its nginx.conf; empty for the one that the host's nginx has."""
+    candidate: str = ""
+    """Path of its nginx.conf; empty with ``plan``."""
+    plan: str = ""
+    """File of a plan: the candidate is the baseline with it."""
+    prefix: str | None = None
+    """nginx's ``-p`` as it was asked for; null for the one that nginx has."""
+    lab: Lab | None = None
+    """The emulated host; null for this machine as it is."""
+    starts: Literal["full", "cold"] = "full"
+    """What of a lab's data is in memory as a run starts: as much as it holds, as in the long
+    run, or nothing."""
+    scale: float | None = None
+    """Share of a manifest's objects that the lab has files of; null for about a GiB."""
+    load: SiteLoad
+    primary_metric: str | None = None
+    """Null for the load's own."""
+    requires: list[str] = []
+    """Gate expressions."""
+    objectives: list[str] = []
+    """What the capacity of each arm is searched under; none for no search."""
+    accept_worse: list[str] = []
+    """Metrics that may become worse."""
+    accept_lost: bool = False
+    """Whether the candidate may serve less than the baseline."""
+    pairs: int = 6
+    warmup_seconds: float | None = None
+    """Null has it found by a block of each arm."""
+    duration_seconds: float = 8.0
+    max_seconds: float | None = None
+    """Pairs are added until it is settled or this is over; null for just ``pairs``."""
+    self_check: bool = False
+    """Whether the noise floor is measured first: the baseline against itself."""
+    seed: int = 1
+    found: list[str] = []
+    """What a look at both showed, for people: what is asked and what it answers, what is not as
+    configured. A run looks again."""
+    lost: list[str] = []
+    """What the baseline serves and the candidate does not, when it was looked at."""
+
+
+Shown = Literal["yes", "part", "no"]
+
+
+class RowClaim(Part, frozen=True, kw_only=True):
+    """A scenario's claim of a row."""
+
+    scenario: str
+    name: str
+    expected: str
+    """With the arms that it is about."""
+
+
+class SourceRow(Part, frozen=True, kw_only=True):
+    """One fact of the texts."""
+
+    row: str
+    """``A1`` … ``A17``, ``B1`` … ``B7``, ``C1`` … ``C9``."""
+    fact: str
+    figure: str = ""
+    """The source's; empty where it states none."""
+    shown: Shown
+    """``yes``: a claim or a command shows it on a real nginx; ``part``: some of it, or not on a
+    real nginx."""
+    scenarios: list[str] = []
+    """That have a claim of it."""
+    set_up: list[str] = []
+    """Scenarios that are arranged as it tells, or measure it, with no claim of it."""
+    commands: list[str] = []
+    missing: str = ""
+    """What is not shown, or is another way than in the source, and why."""
+    claims: list[RowClaim] = []
+
+
+class SourceRows(Document, frozen=True, kw_only=True, tag="nginx-tune/source_rows/1"):
+    """All of them, in the order of the texts."""
+
+    rows: list[SourceRow] = []

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 
 from msgspec import field
 
-from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.bounds import Bytes, Count, Seconds
+from nginx_tune.documents.base import Bytes, Count, Document, Part, Seconds
 
 GZIP_LINE = re.compile(
     r"gzip(?:_(?:static|vary|proxied|types|min_length|comp_level|buffers|http_version|disable))?"
     r"(?: [^\s;{}#\"'$\\]{1,127}){1,200}"
 )
 """A ``gzip`` line that may be written: nginx's own directives, and words that need no quotes."""
+
+
+COMPRESSED_ORIGIN = "compressed-origin"
+"""The feature of an origin that compresses by itself: what it sends is passed on."""
 
 
 class Upstream(Part, frozen=True, kw_only=True):
@@ -73,6 +76,10 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     of the installed configuration, else what is usual for the kind."""
     tcp_nopush: bool | None = None
     """Whether to write ``tcp_nopush on`` beside ``sendfile on``; null does as is installed."""
+    features: list[str] = []
+    """What the site does beside its kind, as ``generate --with`` takes it: ``uploads=1G``,
+    ``websocket=/ws/``, ``php``, ``tls-origin=NAME``, ``origin-ca=FILE``, ``resolver=ADDRESS``,
+    ``gzip-static``, ``compressed-origin``."""
     hot_locations: list[str] = []
     """Location prefixes whose files are asked for all the time and stay in memory."""
     streams: list[str] = []

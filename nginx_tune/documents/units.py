@@ -1,4 +1,4 @@
-"""Numbers as people read them; used by the reasons in a configuration and by every report."""
+"""Numbers as people read them, in the reasons of a configuration and in every report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 _LEAST_PERCENT = 0.01
 _WHOLE = 100
 _LEAST_ERROR = 1e-6
-"""Of a percentage; a smaller one is not told."""
+"""The least error of a percentage that is told."""
 _NGINX_STEPS = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nginx_tune.documents.base import Document, Part, Provenance
-from nginx_tune.documents.bounds import (
+from nginx_tune.documents.base import (
     Bytes,
     Count,
+    Document,
     Exponent,
     MeanBytes,
     MeanOfOneOrMore,
     Number,
     OneOrMore,
+    Part,
+    Provenance,
     Ratio,
     Seconds,
     WholeSeconds,

@@ -1,4 +1,8 @@
-"""One block: a fresh nginx in a known cache state, one load run, what both sides saw."""
+"""One block: a fresh nginx in a known cache state, one load run, the figures of both sides.
+
+The page cache that a block starts with holds nothing, all of the data, or as much as fits. nginx
+may have written below the directories: a file there is opened without following a link.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import contextlib
 import errno
 import http.client
 import os
+import random
 import re
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,62 +26,37 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Progress
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.arm_server import kernel_settings, reloading, start_stand_in
-from nginx_tune.experiment.memory_used_up import check_memory
-from nginx_tune.experiment.one_request import TargetConnection
-from nginx_tune.experiment.operations import BlockRequest
-from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
-from nginx_tune.experiment.unserved import may_come_from
+from nginx_tune.experiment.operations import BlockRequest, may_come_from
+from nginx_tune.experiment.scratch_server import kernel_settings, reloading, start_stand_in
+from nginx_tune.experiment.survey import TargetConnection, check_memory
 from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.measure.proof.failing import with_limits
-from nginx_tune.measure.proof.imbalance import with_imbalance, with_worker_ids
-from nginx_tune.measure.proof.interference import with_interference, with_late_watch
+from nginx_tune.measure.proof.blocks import with_limits
+from nginx_tune.measure.proof.workers import (
+    with_imbalance,
+    with_interference,
+    with_late_watch,
+    with_worker_ids,
+)
 from nginx_tune.nginx.instance import RunningNginx, start_instance
-from nginx_tune.nginx.lab.enclosure import Enclosure
-from nginx_tune.nginx.lab.kills import count_memory_kills
-from nginx_tune.nginx.lab.mounts import STATE, own_file
-from nginx_tune.nginx.lab.opened import OpenLab
+from nginx_tune.nginx.lab.building import OpenLab
+from nginx_tune.nginx.lab.cgroups import count_memory_kills
+from nginx_tune.nginx.lab.disks import evict
+from nginx_tune.nginx.lab.enclosure import STATE, Enclosure, own_file
 from nginx_tune.nginx.place import Door
 from nginx_tune.observe.connections import count_connections
-from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages, parse_error_log
+from nginx_tune.observe.tracing import Means
 from nginx_tune.observe.window.moment import Subjects, disk_names
 from nginx_tune.observe.window.watch import ServerWatch
-from nginx_tune.report.probe_steps import block_step
+from nginx_tune.report.probing import block_step
+from nginx_tune.sandbox.covers import open_below, open_files
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 """The MD5 of a key; what is being written is named otherwise."""
 _POLL_SECONDS = 0.05
 _BARE_LOG = STATE / "connections.log"
 """Log of a bare server in nginx's place, which runs outside of the sandbox."""
-
-
-def wait_for_cached(directories: Collection[Path], count: int, *, patience_seconds: float) -> None:
-    """Wait until the caches hold so many responses.
-
-    nginx takes a response into its cache after the client has all of it: with ``aio_write`` some
-    are still being written when the last one was read.
-    Errors: UndecidedError when they do not come.
-    """
-    deadline = time.monotonic() + patience_seconds
-    while (held := _held(directories)) < count:
-        if time.monotonic() > deadline:
-            raise UndecidedError(
-                f"of {count} responses that were asked for the caches took {held}",
-                hint="they must be cacheable, and the disks have room for them (room_bytes)",
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _held(directories: Collection[Path]) -> int:
-    return sum(
-        1
-        for directory in directories
-        for _, _, names in os.walk(directory)
-        for name in names
-        if _NAME.fullmatch(name) is not None
-    )
 
 
 def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measurement:
@@ -114,6 +94,33 @@ def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measur
         check_memory(
             request.arm.name, request.join_files, kills, has_limit=request.memory_bytes is not None
         )
+
+
+def wait_for_cached(directories: Collection[Path], count: int, *, patience_seconds: float) -> None:
+    """Wait until the caches hold so many responses.
+
+    nginx takes a response into its cache after the client has all of it: with ``aio_write`` some
+    are still being written when the last one was read.
+    Errors: UndecidedError when they do not come.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while (held := _held(directories)) < count:
+        if time.monotonic() > deadline:
+            raise UndecidedError(
+                f"of {count} responses that were asked for the caches took {held}",
+                hint="they must be cacheable, and the disks have room for them (room_bytes)",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _held(directories: Collection[Path]) -> int:
+    return sum(
+        1
+        for directory in directories
+        for _, _, names in os.walk(directory)
+        for name in names
+        if _NAME.fullmatch(name) is not None
+    )
 
 
 def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
@@ -208,7 +215,7 @@ def _with_log(server: ServerMeasurement, counts: ErrorLogCounts) -> ServerMeasur
 
 
 class _NothingKeptError(Exception):
-    """What nginx logs goes to a device."""
+    """The log of nginx goes to a device."""
 
 
 def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
@@ -324,7 +331,7 @@ def _run_load(
 
 
 def _ports(plan: LoadPlan) -> set[int]:
-    """Of all servers that are asked at one."""
+    """The ports of all servers that are asked at one."""
     return {target.port for target in _targets(plan) if target.unix is None}
 
 
@@ -376,7 +383,6 @@ def _connections(
 
 
 _PRIME_SECONDS = 60.0
-_PIECE_BYTES = 1 << 20
 _MOST_LINE_BYTES = 1 << 16
 """Bound on one line of a log: nginx writes 2048 (NGX_MAX_ERROR_STR), a module any number."""
 
@@ -400,3 +406,90 @@ def _prime(target: Target, urls: list[str]) -> None:
             raise UndecidedError(f"GET {url} fails before any load: {error}") from None
         finally:
             connection.finish()
+
+
+_PIECE_BYTES = 1 << 20
+OVERFILLED = 1.25
+"""Bytes that are read over the limit, so that the cache is full whatever else is charged."""
+
+
+def make_cold(directories: Iterable[Path]) -> int | None:
+    """Drop the lab's own files from the page cache; the bytes that are still resident."""
+    directories = list(directories)
+    for directory in directories:
+        evict(directory)
+    return resident_bytes(directories)
+
+
+def make_warm(directories: Iterable[Path]) -> int | None:
+    """Read the lab's own files unless all are there; the bytes that are resident."""
+    directories = list(directories)
+    if any(_resident(directory)[0] != 1.0 for directory in directories):
+        for directory in directories:
+            for _, file in open_files(directory):
+                _read(file)
+    return resident_bytes(directories)
+
+
+def make_full(
+    directories: Iterable[Path], *, limit_bytes: int, join_files: Sequence[str], seed: int
+) -> None:
+    """Read files at random until the memory limit is reached, as one of nginx's group.
+
+    That is what an LRU cache holds in the long run where all files are asked for alike; a hard
+    disk would take minutes to get there by itself. Pages belong to the group that reads them
+    first, so the reader has to be in nginx's.
+
+    Errors: UndecidedError when the files cannot be read.
+    """
+    files = [
+        (directory, name, os.fstat(file).st_size)
+        for directory in directories
+        for name, file in open_files(directory)
+    ]
+    random.Random(seed).shuffle(files)  # noqa: S311  # a load, no secret
+    reader = os.fork()
+    if not reader:
+        try:
+            for group in join_files:
+                Path(group).write_text("0")
+            wanted = OVERFILLED * limit_bytes
+            for directory, name, size in files:
+                if wanted <= 0:
+                    break
+                wanted -= size
+                file = open_below(directory, name)
+                _read(file)
+                os.close(file)
+        except OSError as error:
+            os._exit(error.errno or 1)
+        except BaseException:  # noqa: BLE001  # a fork has nobody above
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1])
+    if status:
+        said = os.strerror(status) if status > 0 else f"something killed its reader ({-status})"
+        raise UndecidedError(f"the page cache cannot be filled: {said}")
+
+
+def _read(file: int) -> None:
+    while os.read(file, _PIECE_BYTES):
+        pass
+
+
+def resident_bytes(directories: Iterable[Path]) -> int | None:
+    """Bytes of the lab's own files in the page cache; None where it does not say."""
+    total = 0.0
+    directories = list(directories)
+    for directory in directories:
+        share, size = _resident(directory)
+        if share is None or size is None:
+            return None
+        total += share * size
+    return int(total) if directories else None
+
+
+def _resident(directory: Path) -> tuple[float | None, int | None]:
+    """The share of its files' bytes that is in the page cache, and the bytes."""
+    dataset = LiveHost().scan_dataset(str(directory), budget_seconds=5.0)
+    return dataset.residency.ratio, dataset.bytes

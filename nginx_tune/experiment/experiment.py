@@ -1,4 +1,9 @@
-"""An experiment: arms, what each is asked, and the interleaved blocks that a verdict stands on."""
+"""An experiment: arms, their loads, and the interleaved blocks that a verdict stands on.
+
+The capacity of each arm under an objective is two searches, one step of each in turn. Each step is
+a block of its own, a fresh nginx in the same cache state, at one rate. The arms take turns in the
+order of the blocks (ABBA), so that a drift of the host meets both.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +12,44 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.loadplan import LoadPlan
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan
+from nginx_tune.documents.measurement import Capacity, CapacityStep, Measurement
 from nginx_tune.documents.progress import Glance, Step
-from nginx_tune.experiment.arm import Arm
+from nginx_tune.documents.units import plural
+from nginx_tune.experiment.operations import Arm
 from nginx_tune.experiment.session import Session
-from nginx_tune.measure.load.classes import for_seconds
+from nginx_tune.measure.load.classes import (
+    HELD_CONNECTIONS,
+    LOWEST_PER_SECOND,
+    for_seconds,
+    plan_at_rate,
+    total_rate,
+)
 from nginx_tune.measure.proof.blocks import count_valid, schedule_rounds
+from nginx_tune.measure.proof.by_seconds import warmup_seconds, with_steadiness
 from nginx_tune.measure.proof.latency import read_statistic, sample_of
-from nginx_tune.measure.proof.steady import warmup_seconds, with_steadiness
+from nginx_tune.measure.proof.objective import (
+    Bounds,
+    Objectives,
+    judge_run,
+    next_rate,
+    parse_objective,
+    settle,
+)
 
 _MOST_ROUNDS = 1000
 _LEAST_TRIAL_SECONDS = 10.0
 GoesOn = Callable[[Sequence[Measurement]], bool]
-"""Whether another round is wanted after these blocks."""
+"""Tells whether another round is wanted after these blocks."""
 
 
 class Experiment(NamedTuple):
-    """What ``validate`` and ``scenario run`` are compiled to."""
+    """The form that ``validate`` and ``scenario run`` are compiled to."""
 
     arms: Sequence[Arm]
     """The baseline first."""
     plans: Mapping[str, LoadPlan]
-    """What each arm is asked in a block, by its name; the seed is the round's."""
+    """The load of each arm in a block, by its name; the seed is the round's."""
 
     def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
         """The same in blocks of another length."""
@@ -40,7 +60,7 @@ class Experiment(NamedTuple):
         return self._replace(plans=plans)
 
     def against_itself(self) -> Experiment:
-        """The baseline as both arms: what differs then is noise."""
+        """The baseline as both configurations: what differs then is noise."""
         baseline = self.arms[0]
         arms = [msgspec.structs.replace(baseline, name=arm.name) for arm in self.arms[:2]]
         return Experiment(arms, {arm.name: self.plans[baseline.name] for arm in arms})
@@ -138,3 +158,96 @@ def _glance(measurement: Measurement) -> str:
         f"{name} {item.requests_per_second:.4g}/s" for name, item in measurement.classes.items()
     ]
     return ", ".join(rates + [f"[{flag}]" for flag in measurement.flags])
+
+
+_FIRST_PER_SECOND = 100.0
+_CONNECTIONS = 512
+"""Connections of an open class: arrivals are not to wait for the probe."""
+
+
+def search_arms(
+    session: Session,
+    experiment: Experiment,
+    objectives: Sequence[str],
+    *,
+    seed: int,
+    has_time: Callable[[], bool],
+    progress: Callable[[str], None],
+) -> dict[str, Capacity]:
+    """The capacity of each arm; where time ends first, what is known by then and that it did.
+
+    Errors: UsageError for an objective that cannot be read or names no class.
+    """
+    arms = experiment.arms
+    names = [item.name for plan in experiment.plans.values() for item in plan.classes]
+    objective = parse_objective(objectives, list(dict.fromkeys(names)))
+    plans = {
+        name: msgspec.structs.replace(plan, classes=open_classes(plan.classes, objective))
+        for name, plan in experiment.plans.items()
+    }
+    any_plan = next(iter(plans.values()))
+    bounds = Bounds(total_rate(any_plan), LOWEST_PER_SECOND, any_plan.caps.rate_per_second)
+    steps: dict[str, list[CapacityStep]] = {arm.name: [] for arm in arms}
+    number = turn = 0
+    in_time = True
+    while in_time and any(next_rate(found, bounds) is not None for found in steps.values()):
+        for arm in arms if turn % 2 == 0 else reversed(arms):
+            rate = next_rate(steps[arm.name], bounds)
+            in_time = in_time and has_time()
+            if rate is None or not in_time:
+                continue
+            planned = plan_at_rate(
+                plans[arm.name], rate, samples=objective.samples, seed=seed + number
+            )
+            step = judge_run(objective, session.block(arm, number, planned), rate)
+            steps[arm.name].append(step)
+            number += 1
+            met = "holds" if step.met else f"does not hold ({step.limited_by})"
+            progress(Step(f"{arm.name}, {rate:.4g}/s: {met}", done=number, unit="step"))
+        turn += 1
+    return {name: _answer(objective, found, bounds) for name, found in steps.items()}
+
+
+def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds) -> Capacity:
+    texts = list(objective.texts)
+    if not steps:
+        return Capacity(objectives=texts, reason="time was up before the first step")
+    answer = settle(steps, bounds)
+    if next_rate(steps, bounds) is not None:
+        # Not over: what held may be luck, and what did not a hiccup.
+        held = max((step.rate_per_second for step in steps if step.met), default=None)
+        answer = answer._replace(
+            capacity_per_second=None,
+            at_least_per_second=held,
+            limited_by="steps",
+            reason=f"time was up after {plural(len(steps), 'run')}",
+        )
+    return Capacity(objectives=texts, **answer._asdict(), steps=list(steps))
+
+
+def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[LoadClass]:
+    """The classes of the objective at a rate, the others of the same load as they are.
+
+    Other open classes are left out: the search would change their rate too.
+    """
+    names = {item.name for item in classes}
+    heads = {expression.name.partition(".")[0] for expression in objective.expressions}
+    named = heads & names or names
+    return [
+        _at_a_rate(item, _FIRST_PER_SECOND / len(named)) if item.name in named else item
+        for item in classes
+        if item.name in named or item.arrivals.kind == "closed"
+    ]
+
+
+def _at_a_rate(item: LoadClass, rate_per_second: float) -> LoadClass:
+    arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
+    if item.http2 is not None or item.http3 is not None:
+        return msgspec.structs.replace(item, arrivals=arrivals)
+    return msgspec.structs.replace(
+        item,
+        arrivals=arrivals,
+        connections=max(item.connections, _CONNECTIONS),
+        connection_use="turns" if item.keepalive else "latest",
+        held_connections=min(item.connections, HELD_CONNECTIONS) if item.keepalive else None,
+    )

@@ -1,32 +1,405 @@
 """Long connections to a server that is about to be changed, and what becomes of each.
 
-One thread with an event loop: few bytes a second on each connection. What a client is amid when
-the server ends its connection decides whether anything was lost: an idle connection is only closed.
+One thread with an event loop: few bytes a second on each connection, until somebody ends it. What a
+client is amid when the server ends its connection decides whether anything was lost: an idle
+connection is only closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
-from nginx_tune.experiment.held_kinds import LIVES, ClientState, EndedError, reason_of
 from nginx_tune.experiment.operations import HeldClient
+from nginx_tune.experiment.survey import client_line, request_headers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
+_PERIOD_SECONDS = 0.25
+"""From one sign of life to the next."""
+_READ_BYTES = 4096
+_WRITE_BYTES = 1024
+_RECEIVE_BUFFER_BYTES = 8192
+_ANSWER_SECONDS = 10.0
+_ALIVE_BYTES = 32 << 20
+"""More than the kernel keeps of what a server has sent: who has read this reads from a server."""
+_EARLY_SECONDS = 0.7
+"""For a server to refuse an upload before it has read it."""
+_SWITCHING = 101
+_WITHOUT_BODY = (204, 304)
+_REFUSED = 400
+_TOKEN = b"rehearsal-echo!\n"
+_LOCAL = ("127.0.0.1", 0)
 _OPEN_SECONDS = 10.0
 _HURRY_SECONDS = 3.0
 _ENDING: tuple[HeldKind, ...] = ("download", "silent")
-"""What shows how it ends only when it is asked to."""
+"""Kinds that show how they end only when they are asked to."""
 _LOOK_SECONDS = 0.01
 _MOST_TELLINGS = 10
 _TELLING_SECONDS = 0.3
+
+
+class EndedError(Exception):
+    """The server ended the connection; ``lost`` when something was under way."""
+
+    def __init__(self, why: str, *, lost: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.lost = lost
+
+
+class StaleError(Exception):
+    """A kept connection ended before a byte of the answer: the request is sent once more.
+
+    As browsers and the load do (RFC 9112, section 9.3.1): the server may have closed it as idle
+    while the request was on its way.
+    """
+
+
+@dataclass
+class ClientState:
+    """One client, and what has become of it."""
+
+    client: HeldClient
+    is_open: bool = False
+    opened_once: bool = False
+    was_held: bool = False
+    state: str = ""
+    """``lost``, ``closed`` or ``finished`` for good; empty while it goes on."""
+    why: str = ""
+    reconnects: int = 0
+    retried: int = 0
+    hurries: bool = False
+    """It is to see now how it ends: a server that is gone may have left much to be read."""
+    is_settled: bool = False
+    """It has seen that the server still sends."""
+    lost_at: list[float] = field(default_factory=list)
+
+
+def reason_of(error: BaseException) -> str:
+    """The end of a connection, in few words."""
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
+        return "reset"
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "cut off"
+    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+        return f"no answer within {_ANSWER_SECONDS:g} s"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS fails: {error.reason or error}"
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def _connected(client: HeldClient) -> AsyncIterator[_Streams]:
+    reader, writer = await asyncio.wait_for(_connect(client.target), _ANSWER_SECONDS)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def _connect(target: Target) -> _Streams:
+    loop = asyncio.get_running_loop()
+    is_unix = target.unix is not None
+    family = socket.AF_UNIX if is_unix else socket.AF_INET6 if ":" in target.address else None
+    connection = socket.socket(family or socket.AF_INET)
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        connection.setblocking(False)
+        place = target.unix if target.unix is not None else (target.address, target.port)
+        await loop.sock_connect(connection, place)
+        if target.proxy_protocol is not None:
+            ends = (_LOCAL, _LOCAL)
+            if not is_unix:
+                ends = (connection.getsockname()[:2], connection.getpeername()[:2])
+            await loop.sock_sendall(connection, client_line(*ends))
+        context = None
+        if target.tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return await asyncio.open_connection(
+            sock=connection,
+            limit=2 * _READ_BYTES,
+            ssl=context,
+            server_hostname=target.host.partition(":")[0] if context else None,
+        )
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _head(client: HeldClient, method: str = "GET", *lines: str) -> bytes:
+    own = [f"{name}: {value}" for name, value in request_headers(client.target)]
+    return "\r\n".join([f"{method} {client.url} HTTP/1.1", *own, *lines, "", ""]).encode()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    status: int
+    length: int | None
+    """Bytes of the body; null for one in chunks, -1 for one that ends with the connection."""
+    keeps: bool
+
+
+async def _read_head(
+    reader: asyncio.StreamReader, seconds: float | None = _ANSWER_SECONDS, first: bytes = b""
+) -> _Answer:
+    """The head of an answer, of which ``first`` was read before.
+
+    Errors: ValueError for what is no HTTP, IncompleteReadError, TimeoutError, OSError.
+    """
+    head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
+    status_line, *lines = head.decode("latin-1").split("\r\n")
+    words = status_line.split()
+    if not status_line.startswith("HTTP/") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+        raise ValueError("no HTTP answer")
+    pairs = (line.partition(":") for line in lines)
+    fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    status = int(words[1])
+    length: int | None = -1
+    if status in _WITHOUT_BODY:
+        length = 0
+    elif fields.get("content-length", "").isdigit():
+        length = int(fields["content-length"])
+    elif fields.get("transfer-encoding", "").lower() == "chunked":
+        length = None
+    return _Answer(status, length, fields.get("connection", "").lower() != "close")
+
+
+async def _ask(client: HeldClient, streams: _Streams) -> _Answer:
+    """One whole request.
+
+    Errors: EndedError when the server ends it.
+    """
+    try:
+        await _send_request(client, streams[1])
+        return await _read_answer(streams[0])
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise _ended_as_asked(error) from None
+
+
+async def _ask_on(client: HeldClient, streams: _Streams) -> None:
+    """The same on a connection that has answered before.
+
+    Errors: StaleError when nothing of an answer comes, EndedError when some of it does.
+    """
+    reader, writer = streams
+    try:
+        await _send_request(client, writer)
+        first = await asyncio.wait_for(reader.read(1), _ANSWER_SECONDS)
+    except ConnectionError:
+        raise StaleError from None
+    if not first:
+        raise StaleError
+    try:
+        await _read_answer(reader, first)
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise _ended_as_asked(error) from None
+
+
+async def _send_request(client: HeldClient, writer: asyncio.StreamWriter) -> None:
+    writer.write(_head(client))
+    await writer.drain()
+
+
+async def _read_answer(reader: asyncio.StreamReader, first: bytes = b"") -> _Answer:
+    answer = await _read_head(reader, first=first)
+    await asyncio.wait_for(_skip_body(reader, answer), _ANSWER_SECONDS)
+    return answer
+
+
+def _ended_as_asked(error: BaseException) -> EndedError:
+    return EndedError(f"{reason_of(error)} as it was asked", lost=True)
+
+
+async def _ask_first(client: HeldClient, streams: _Streams) -> None:
+    """The same where the connection is to be kept."""
+    answer = await _ask(client, streams)
+    if not answer.keeps or answer.length == -1:
+        raise EndedError("the server keeps no connection", lost=False)
+
+
+async def _skip_body(reader: asyncio.StreamReader, answer: _Answer) -> None:
+    if answer.length is None:
+        while (size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)) > 0:
+            await _skip(reader, size + 2)
+        await reader.readuntil(b"\r\n")
+    elif answer.length >= 0:
+        await _skip(reader, answer.length)
+    else:
+        while await reader.read(_READ_BYTES):
+            pass
+
+
+async def _skip(reader: asyncio.StreamReader, size: int) -> None:
+    while size > 0:
+        part = await reader.read(min(size, _READ_BYTES))
+        if not part:
+            raise asyncio.IncompleteReadError(b"", size)
+        size -= len(part)
+
+
+async def _end_of(reader: asyncio.StreamReader, seconds: float | None) -> bool:
+    """True if the server closes within a time, nothing being under way."""
+    try:
+        return not await asyncio.wait_for(reader.read(1), seconds)
+    except asyncio.TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def _idle(record: ClientState, is_open: Callable[[], None]) -> None:
+    async with _connected(record.client) as streams:
+        await _ask_first(record.client, streams)
+        is_open()
+        while not await _end_of(streams[0], None):
+            pass
+        raise EndedError("closed", lost=False)
+
+
+async def _silent(record: ClientState, is_open: Callable[[], None]) -> None:
+    """Connected and nothing said; at the end it asks."""
+    async with _connected(record.client) as streams:
+        is_open()
+        while not record.hurries:
+            if await _end_of(streams[0], _PERIOD_SECONDS):
+                raise EndedError("closed before it asked", lost=True)
+        await _ask(record.client, streams)
+
+
+async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
+    """A client that asks on, on a new connection where its own was closed."""
+    while True:
+        try:
+            async with _connected(record.client) as streams:
+                await _ask_first(record.client, streams)
+                record.reconnects += record.opened_once
+                is_open()
+                while not await _end_of(streams[0], _PERIOD_SECONDS):
+                    await _ask_on(record.client, streams)
+        except StaleError:
+            record.retried += 1
+        except EndedError as ended:
+            if not record.opened_once:
+                raise
+            if ended.lost:
+                record.why = ended.why
+                record.lost_at.append(time.monotonic())
+            else:  # by a worker that is about to go, or by one that keeps none
+                record.reconnects += 1
+                await asyncio.sleep(_PERIOD_SECONDS)
+        except (OSError, asyncio.TimeoutError, ValueError) as error:
+            if not record.opened_once:
+                raise
+            record.why = reason_of(error)
+            record.lost_at.append(time.monotonic())
+            await asyncio.sleep(_PERIOD_SECONDS)
+
+
+async def _websocket(record: ClientState, is_open: Callable[[], None]) -> None:
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+               "Sec-WebSocket-Key: cmVoZWFyc2FsLWtleS0xMg==")  # fmt: skip
+    async with _connected(record.client) as (reader, writer):
+        writer.write(_head(record.client, "GET", *upgrade))
+        answer = await _read_head(reader)
+        if answer.status != _SWITCHING:
+            raise EndedError(f"answers {answer.status} to the upgrade", lost=False)
+        is_open()
+        while True:
+            writer.write(_TOKEN)
+            said = await asyncio.wait_for(reader.readexactly(len(_TOKEN)), _ANSWER_SECONDS)
+            if said != _TOKEN:
+                raise EndedError("another echo came", lost=True)
+            await asyncio.sleep(_PERIOD_SECONDS)
+
+
+async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
+    async with _connected(record.client) as (reader, writer):
+        writer.write(_head(record.client))
+        answer = await _read_head(reader)
+        if answer.status >= _REFUSED or (answer.length or 0) <= 0:
+            raise EndedError(f"answers {answer.status}, of no known length", lost=False)
+        left = answer.length or 0
+        hurried = 0
+        is_open()
+        while left > 0:
+            part = await reader.read(min(left, _READ_BYTES))
+            if not part:
+                raise EndedError("cut off", lost=True)
+            left -= len(part)
+            hurried += len(part) if record.hurries else 0
+            record.is_settled = hurried >= _ALIVE_BYTES
+            if not record.hurries or record.is_settled:
+                await asyncio.sleep(_PERIOD_SECONDS)
+
+
+async def _upload(record: ClientState, is_open: Callable[[], None]) -> None:
+    """Few bytes now and then; the server is to wait for them all."""
+    client = record.client
+    async with _connected(client) as (reader, writer):
+        writer.write(_head(client, "POST", f"Content-Length: {client.bytes}"))
+        answered = asyncio.ensure_future(_read_head(reader, None))
+        try:
+            await _send(client, writer, answered, is_open)
+            answer = await asyncio.wait_for(answered, _ANSWER_SECONDS)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise EndedError(reason_of(error), lost=record.is_open) from None
+        finally:
+            answered.cancel()
+        if answer.status >= _REFUSED:
+            raise EndedError(f"answers {answer.status}", lost=record.is_open)
+
+
+async def _send(
+    client: HeldClient,
+    writer: asyncio.StreamWriter,
+    answered: asyncio.Future[_Answer],
+    is_open: Callable[[], None],
+) -> None:
+    left = client.bytes
+    began = time.monotonic()
+    while left > 0:
+        size = min(left, _WRITE_BYTES)
+        writer.write(b"x" * size)
+        await writer.drain()
+        left -= size
+        await asyncio.wait([answered], timeout=_PERIOD_SECONDS)
+        if answered.done():
+            answer = answered.result()  # raises what ended it
+            raise EndedError(f"answers {answer.status} before it has read all", lost=False)
+        if time.monotonic() - began >= _EARLY_SECONDS:
+            is_open()
+
+
+LIVES: dict[HeldKind, Callable[[ClientState, Callable[[], None]], Awaitable[None]]] = {
+    "idle": _idle,
+    "silent": _silent,
+    "keepalive": _keepalive,
+    "websocket": _websocket,
+    "download": _download,
+    "upload": _upload,
+}
+"""The life of a client of each kind, until it ends."""
 
 
 class HeldClients:
@@ -56,7 +429,7 @@ class HeldClients:
         self._changed_at = time.monotonic()
 
     def tally(self) -> list[HeldConnections]:
-        """What has become of them, by kind.
+        """The fates of all, by kind.
 
         For it downloads read on fast, to see their end, and the silent ones ask.
         """

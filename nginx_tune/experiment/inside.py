@@ -37,16 +37,15 @@ from nginx_tune.experiment.operations import (
     TrialRequest,
     Tried,
 )
-from nginx_tune.experiment.shown_files import ShownFiles
-from nginx_tune.experiment.trial import give_names
-from nginx_tune.nginx.lab import mounts
-from nginx_tune.nginx.lab.addresses import take_addresses
-from nginx_tune.nginx.lab.enclosure import Enclosure
-from nginx_tune.nginx.lab.lifetime import die_with_parent
-from nginx_tune.nginx.lab.mounts import STATE
+from nginx_tune.experiment.trial import ShownFiles, give_names, try_inside, try_laid
+from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.nginx.lab.enclosure import STATE, Enclosure, raise_loopback
+from nginx_tune.nginx.lab.network import set_tcp, take_addresses
 from nginx_tune.nginx.lab.operation import Hello, OperationIdentity, answer_line, read_request
 from nginx_tune.nginx.lab.stubs import start_stubs
-from nginx_tune.nginx.lab.tcp import set_tcp
+
+if TYPE_CHECKING:
+    from nginx_tune.nginx.lab.building import OpenLab
 
 
 def make_environment(
@@ -68,10 +67,6 @@ def make_environment(
     return MadeEnvironment(names=names, stubs=stubs)
 
 
-if TYPE_CHECKING:
-    from nginx_tune.nginx.lab.opened import OpenLab
-
-
 class Inside:
     """State of the lab: its directory, its disks and where they are mounted.
 
@@ -91,22 +86,20 @@ class Inside:
         self._directory = Path(request.directory)
         self._enclosure.hide(request.directory)
         self._enclosure.weaken(request.weaker)
-        mounts.raise_loopback()
+        raise_loopback()
         set_tcp({})
         return OperationIdentity(mark=request.mark, uid=os.geteuid())
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
         """Make, mount and fill the disks, and have all that nginx writes to in its sandbox."""
-        from nginx_tune.nginx.lab.building import LabDisks  # noqa: PLC0415
-        from nginx_tune.nginx.lab.opened import OpenLab  # noqa: PLC0415
-        from nginx_tune.nginx.lab.topology import Topology  # noqa: PLC0415
+        from nginx_tune.nginx.lab.building import LabDisks, OpenLab, Topology  # noqa: PLC0415
 
         tcp = set_tcp(request.lab.tcp)
         enclosure = self._enclosure
         disks = LabDisks(request.lab, self._directory, enclosure, self._say)
         disks.prepare()
         enclosure.begin(self._directory)
-        os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to
+        os.environ["TMPDIR"] = str(STATE)  # the only place to write to
         disks.open()
         enclosure.look(request.view)
         enclosure.cover_all(request.covers, request.view.written)
@@ -131,12 +124,10 @@ class Inside:
 
     def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
         """Have what configurations need around them."""
-        from nginx_tune.experiment.inside import make_environment  # noqa: PLC0415
-
         return make_environment(request, self._directory, self._enclosure, self._shown)
 
     def survey(self, request: SurveyRequest) -> list[Response]:
-        """What a configuration answers."""
+        """The answers of a configuration."""
         from nginx_tune.experiment.survey import survey  # noqa: PLC0415
 
         self._shown.turn_to(request.arm.name)
@@ -163,8 +154,6 @@ class Inside:
 
     def trial(self, request: TrialRequest) -> Tried:
         """``nginx -t`` with some files replaced."""
-        from nginx_tune.experiment.trial import try_inside  # noqa: PLC0415  # not for blocks
-
         self._enclosure.begin(self._directory)
         self._enclosure.look(request.view)
         self._enclosure.join_files = [Path(file) for file in request.join_files]
@@ -181,8 +170,6 @@ class Inside:
 
     def laid_trial(self, request: LaidTrialRequest) -> Tried:
         """``nginx -t`` with other bytes of the configuration."""
-        from nginx_tune.experiment.trial import try_laid  # noqa: PLC0415
-
         self._shown.turn_to(request.arm)
         return try_laid(request.argv, self._enclosure)
 

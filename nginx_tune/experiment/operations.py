@@ -1,4 +1,4 @@
-"""Everything that the process inside the walls is asked, as one typed table.
+"""Everything that the process inside the walls is asked, as one typed table, and the arms it runs.
 
 ``Session`` and ``trial`` ask; ``inside`` answers. A new question is a row here and a function
 there.
@@ -9,15 +9,67 @@ from __future__ import annotations
 import msgspec
 
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.lab import Lab, Start
 from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import HeldKind, Manner, Turnover
-from nginx_tune.experiment.arm import Arm
+from nginx_tune.documents.scenario import StandIn
 from nginx_tune.nginx.lab.enclosure import HostNeeds
-from nginx_tune.nginx.lab.environment import Outgoing, Placement, Stubs
-from nginx_tune.nginx.lab.operation import HELLO, Operation
+from nginx_tune.nginx.lab.operation import HELLO, Operation, Outgoing, Placement, Stubs
 from nginx_tune.nginx.reload.address import Address
+
+
+class Conduct(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is not plain about how an arm runs."""
+
+    binary: str | None = None
+    """Another nginx than the session's."""
+    stand_in: StandIn = "none"
+    """A bare server in nginx's place."""
+    workers: int = 1
+    """The stand-in's."""
+    sysctls: dict[str, str] = {}
+    """Those of the network namespace, for each block."""
+    reload_texts: list[str] = []
+    """Configurations that nginx is reloaded with, one after the other; none for no reload."""
+    reload_seconds: float = 1.0
+    """From one reload to the next."""
+    connections_log: str | None = None
+    """The log in which the server says which worker served which connection."""
+    starts: Start = "cold"
+    """The part of the data that is in the page cache as a block starts."""
+    traces: bool = True
+    """Loop turns are traced."""
+    drain_seconds: float | None = None
+    """The wait for the last answers; null for the plan's own."""
+    cached: list[str] = []
+    """URLs that are asked for before each block, from an nginx of this arm that is then ended."""
+    counts_opens: bool = False
+    """Calls of open() are counted."""
+    warm_names: bool = False
+    """Every name is looked up before nginx starts."""
+    cleartext: bool = False
+    """It listens without TLS where the lab has it."""
+    ahead: bool = False
+    """nginx runs ahead of what else the machine does; not for a host that serves."""
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration under test."""
+
+    name: str
+    conf_path: str
+    conf_text: str | None = None
+    """Written to ``conf_path`` before each block; null when the file is the operator's own."""
+    error_log: str | None = None
+    """The main context's error log; null for standard error."""
+    prefix: str | None = None
+    """nginx's ``-p``; null for the build's own."""
+    prime: list[str] = []
+    """URLs fetched once before each load: what must be in the page cache."""
+    limited: dict[str, list[int]] = {}
+    """By class, what limits of the configuration answer where they refuse a request."""
+    conduct: Conduct = Conduct()
 
 
 class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +83,11 @@ class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
     made: list[str] = []
     """Directories that it needs and that the host lacks."""
     view: HostNeeds
-    """What nginx gets to see of the host."""
+    """The part of the host that nginx gets to see."""
 
 
 class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is then."""
+    """The lab that is there then."""
 
     devices: dict[str, str]
     """MAJOR:MINOR of each disk."""
@@ -76,11 +128,11 @@ class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
     sockets: list[str] = []
     """Paths of the unix sockets that the configurations listen on."""
     echoes: bool = False
-    """Whether the stubs of HTTP take upgraded connections, and echo what comes."""
+    """The stubs of HTTP take upgraded connections, and echo what comes."""
 
 
 class MadeEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is now."""
+    """The surroundings that there are now."""
 
     names: list[str] = []
     """Names that resolve for the first time."""
@@ -95,7 +147,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an arm answers to each, before anything is measured."""
+    """Questions to an arm, before anything is measured."""
 
     binary: str
     arm: Arm
@@ -105,15 +157,15 @@ class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back."""
+    """The answer that came back."""
 
     status: int | None = None
     length_bytes: int | None = None
-    """Of the body: as its header says, else as it was counted."""
+    """The body's: as its header says, else as it was counted."""
     digest: str = ""
-    """Of the body's beginning."""
+    """The digest of the body's beginning."""
     fault: str = ""
-    """Why nothing came."""
+    """The reason why nothing came."""
     was_asked: bool = True
 
 
@@ -128,7 +180,7 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What nginx said of it."""
+    """The words of nginx on it."""
 
     status: int
     messages: list[str]
@@ -163,7 +215,7 @@ class HeldClient(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     url: str
     bytes: int = 0
-    """Of an upload."""
+    """The bytes of an upload."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +236,7 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     new: Side
     goes_back: bool
     plan: LoadPlan
-    """How long it runs is settled inside: until the old workers are gone."""
+    """Its length is settled inside: it runs until the old workers are gone."""
     held: list[HeldClient]
     error_logs: list[str]
     before_seconds: float
@@ -195,7 +247,7 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def turn_seconds(self) -> float:
-        """How long the change takes one way, when workers drain all of their time."""
+        """The longest time for the change one way, when workers drain all of their time."""
         load = self.plan.warmup_seconds + self.before_seconds + self.after_seconds
         return load + self.drain_seconds
 
@@ -221,3 +273,27 @@ OPERATIONS = {
         HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, BLOCK, LAID_TRIAL, REHEARSE,
     )
 }  # fmt: skip
+
+
+MODULE_INSIDE = "nginx_tune.experiment.inside"
+
+
+_COMES_FROM = {
+    401: "auth_basic, auth_request or auth_jwt: who asks has no password",
+    403: "deny, auth_request, a rule on headers or addresses, permissions, or a missing index",
+    429: "limit_req, limit_conn, or a rule on headers or addresses",
+}
+
+
+def may_come_from(status: int | None) -> str:
+    """The lines that make such an answer; empty for one that says itself what it is.
+
+    Who asks is this host, with no cookie, no referer and no password, by the probe's own name.
+    """
+    return _COMES_FROM.get(status or 0, "")
+
+
+def said_of(status: int | None) -> str:
+    """A clause that a place answers so, and what it may come from."""
+    cause = may_come_from(status)
+    return f"answers {status}{f' (it may come from {cause})' if cause else ''}"

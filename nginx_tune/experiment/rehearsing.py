@@ -1,7 +1,8 @@
 """A change of a running nginx under load and held connections: what it takes and what it costs.
 
 Runs inside the walls. nginx has no number for its generations, and is content where nothing of it
-took: so its workers are told apart by their processes, and the new ones are seen to answer.
+took: so its workers are told apart by their processes, and the new ones are seen to answer. The
+memory of both generations is sampled meanwhile.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ import msgspec
 
 from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.progress import Progress, Step
 from nginx_tune.documents.rehearsal import FirstAnswer, Turnover
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.arm_server import kernel_settings
-from nginx_tune.experiment.first_answers import FirstAnswers
 from nginx_tune.experiment.held_clients import HeldClients
-from nginx_tune.experiment.memory_watch import MemoryWatch, memory_of
 from nginx_tune.experiment.operations import HeldClient, RehearseRequest
-from nginx_tune.experiment.scratch_server import ScratchServer
-from nginx_tune.experiment.shown_files import ShownFiles
-from nginx_tune.experiment.taking import Taking
-from nginx_tune.experiment.ticking import Ticker
+from nginx_tune.experiment.scratch_server import (
+    FirstAnswers,
+    ScratchServer,
+    Taking,
+    kernel_settings,
+)
+from nginx_tune.experiment.trial import ShownFiles
 from nginx_tune.host.live import LiveHost
-from nginx_tune.host.parse_netstat import parse_netstat
+from nginx_tune.host.parse_network import parse_netstat
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.measure.proof.failing import count_refusals
-from nginx_tune.measure.proof.histogram_log import LogFile
-from nginx_tune.measure.proof.phases import split_phases
-from nginx_tune.nginx.lab.mounts import STATE
-from nginx_tune.nginx.lab.opened import OpenLab
+from nginx_tune.measure.proof.blocks import count_refusals
+from nginx_tune.measure.proof.histogram import LogFile
+from nginx_tune.measure.proof.rehearsal import split_phases
+from nginx_tune.nginx.lab.building import OpenLab
+from nginx_tune.nginx.lab.enclosure import STATE
 from nginx_tune.nginx.reload.generation import ask_before
 from nginx_tune.nginx.reload.logs import Logs
 from nginx_tune.nginx.reload.parse_reload import notable_lines
-from nginx_tune.nginx.reload.process import Process, lives
-from nginx_tune.nginx.reload.workers import ReloadError
+from nginx_tune.nginx.reload.workers import Process, ReloadError, lives
 from nginx_tune.observe.parse_error_log import parse_error_log
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _COUNTED = (
     "ListenOverflows", "ListenDrops", "TCPReqQFullDrop", "TCPMigrateReqSuccess",
     "TCPMigrateReqFailure", "EstabResets",
 )  # fmt: skip
-"""Of /proc/net/netstat and /proc/net/snmp."""
+"""Counters of /proc/net/netstat and /proc/net/snmp."""
 _LOOK_SECONDS = 0.01
 _SETTLE_SECONDS = 0.3
 """For what comes behind the last answer: lines of logs."""
@@ -60,7 +61,7 @@ _ASK_SECONDS = 12.0
 _ENDED_HERE = "interrupted"
 """The load's flag for what ended before its time."""
 _SPARE_SECONDS = 60.0
-"""That the load could go on; it is ended when the watch is over."""
+"""Time for which the load could go on; it is ended when the watch is over."""
 
 
 def rehearse(
@@ -342,3 +343,89 @@ def _counters() -> dict[str, int]:
     for name in ("netstat", "snmp"):
         found |= parse_netstat(Path(f"/proc/thread-self/net/{name}").read_text())
     return found
+
+
+_EVERY_SECONDS = 0.1
+_KIB = 1024
+
+
+class MemoryWatch:
+    """Samples from its beginning to its end; use as a context manager."""
+
+    def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
+        self._processes = processes
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.peak_bytes: int | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            now = memory_of(self._processes())
+            if now is not None and now > (self.peak_bytes or 0):
+                self.peak_bytes = now
+            if self._ended.wait(_EVERY_SECONDS):
+                return
+
+
+def memory_of(pids: Iterable[int]) -> int | None:
+    """Memory of processes, what they share counted once among them; null when none can be read.
+
+    Shape: bytes; proportional set size. Source: proc_pid_smaps_rollup(5).
+    """
+    found = [size for pid in pids if (size := _proportional_bytes(pid)) is not None]
+    return sum(found) if found else None
+
+
+def _proportional_bytes(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * _KIB
+    return None
+
+
+_TICK_SECONDS = 1.0
+
+
+class Ticker:
+    """Tells each second how far a work of known length is; use as a context manager.
+
+    What ends before its time leaves a leap, and what takes longer stands at its end.
+    """
+
+    def __init__(
+        self, say: Progress, text: str, *, begins: float, ends: float, total: float
+    ) -> None:
+        self._say, self._text = say, text
+        self._begins, self._ends, self._total = begins, ends, total
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._tell(0.0, live=False)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        while not self._over.wait(_TICK_SECONDS):
+            self._tell(time.monotonic() - started, live=True)
+
+    def _tell(self, seconds: float, *, live: bool) -> None:
+        done = min(self._begins + seconds, self._ends)
+        self._say(Step(self._text, done=done, total=self._total, unit="s", live=live))

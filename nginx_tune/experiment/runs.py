@@ -22,18 +22,17 @@ import msgspec
 from nginx_tune import __version__
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, RunKind, Runs, RunSummary, SkippedFile
+from nginx_tune.documents.run import Run, RunKind, Runs, RunSummary, SkippedFile, Validation
 from nginx_tune.documents.scenario import ScenarioRun
-from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UndecidedError, UsageError, name_meant
-from nginx_tune.host.own_files import why_not_own
+from nginx_tune.host.paths import why_not_own
 from nginx_tune.measure.proof.rehearsal import worst_outcome
 
 MOST_BYTES = 512 << 20
 """All runs together; the oldest go first."""
 MOST_RUNS = 500
-Kept = Validation | ScenarioRun | Rehearsal
+KeptRun = Validation | ScenarioRun | Rehearsal
 LAST = "last"
 """The newest run's name on the command line."""
 
@@ -41,7 +40,7 @@ _SUFFIX = ".run.gz"
 _ID_DIGITS = 10
 _FEWEST_DIGITS = 4
 _MOST_TEXT = 1 << 30
-"""Of one run, unpacked."""
+"""The longest text of one run, unpacked."""
 _MOST_SUMMARY = 1 << 16
 _STALE_SECONDS = 3600.0
 """A file that is still being written after this was left by a process that is no more."""
@@ -50,7 +49,7 @@ _BROKEN = (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeErr
 
 
 def runs_directory() -> Path:
-    """Where runs are kept: ``nginx-tune/runs`` in the user's state directory."""
+    """The directory of kept runs: ``nginx-tune/runs`` in the user's state directory."""
     base = os.environ.get("XDG_STATE_HOME") or ""
     # The specification has relative paths ignored.
     place = Path(base) if base.startswith("/") else _home() / ".local" / "state"
@@ -62,7 +61,7 @@ def _home() -> Path:
 
 
 class Clock:
-    """When a run began, and how long it has taken."""
+    """The begin of a run, and the time that it has taken."""
 
     def __init__(self) -> None:
         self.started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -75,7 +74,7 @@ class Clock:
 
 
 def store_run(
-    result: Kept,
+    result: KeptRun,
     *,
     kind: RunKind,
     name: str,
@@ -201,7 +200,7 @@ def _unpack(data: bytes, path: Path) -> Run:
     summary = _read_summary(head, path)
     if _digest(body.rstrip(b"\n")) != summary.id:
         raise UsageError("changed since it was stored")
-    result = msgspec.json.decode(body, type=Kept)
+    result = msgspec.json.decode(body, type=KeptRun)
     return Run(summary=summary, result=result)
 
 
@@ -213,7 +212,7 @@ def _read_summary(line: bytes, path: Path) -> RunSummary:
 
 
 def _summary(
-    result: Kept,
+    result: KeptRun,
     *,
     run_id: str,
     kind: RunKind,

@@ -1,24 +1,118 @@
-"""An nginx in the sandbox that is changed while it serves."""
+"""The server of a block or a rehearsal, nginx or a bare one in its place, and changes of it.
+
+nginx is told to take other files, or another program, and is seen to do so: the new generation
+first answers on each listener, which is asked from the moment it is there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nginx_tune.documents.loadplan import Target
+from nginx_tune.documents.rehearsal import FirstAnswer, Manner
+from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import RehearseRequest, Side
-from nginx_tune.nginx.instance import RunningNginx, start_instance
-from nginx_tune.nginx.lab.mounts import SEEN, STATE, own_file
-from nginx_tune.nginx.lab.opened import OpenLab
+from nginx_tune.experiment.trial import ShownFiles
+from nginx_tune.host.door import Host
+from nginx_tune.nginx.instance import BareInstance, RunningNginx, start_bare, start_instance
+from nginx_tune.nginx.lab.building import OpenLab
+from nginx_tune.nginx.lab.enclosure import SEEN, STATE, own_file
+from nginx_tune.nginx.lab.raw_accept import WaitingBy, raw_accept_command
 from nginx_tune.nginx.place import Door
-from nginx_tune.nginx.reload.process import Process, lives, process_of
-from nginx_tune.nginx.reload.workers import Generations, ReloadError
+from nginx_tune.nginx.reload.address import AcceptingSocket, Address
+from nginx_tune.nginx.reload.generation import ask_place, await_workers, logged_faults, places_of
+from nginx_tune.nginx.reload.logs import Logs
+from nginx_tune.nginx.reload.parse_reload import bad_lines
+from nginx_tune.nginx.reload.workers import Generations, Process, ReloadError, lives, process_of
+
+if TYPE_CHECKING:
+    pass
+
+
+_HOW: dict[StandIn, WaitingBy] = {"raw-blocking-accept": "blocking", "raw-epoll-accept": "epoll"}
+
+
+def start_stand_in(
+    which: StandIn,
+    *,
+    port: int,
+    workers: int,
+    log: Path,
+    stderr_path: Path,
+    cpus: Sequence[int],
+) -> BareInstance:
+    """A bare server that accepts connections."""
+    command = raw_accept_command(
+        _HOW[which], python=sys.executable, port=port, workers=workers, log=log
+    )
+    return start_bare(
+        command,
+        stderr_path=stderr_path,
+        address=("127.0.0.1", port),
+        cpus=cpus,
+        workers=workers,
+        ahead=True,
+    )
+
+
+@contextlib.contextmanager
+def kernel_settings(values: Mapping[str, str]) -> Iterator[None]:
+    """Have sysctls of this network namespace at these values; then as they were.
+
+    Errors: UndecidedError for one that this kernel does not have or take.
+    """
+    before: dict[Path, str] = {}
+    try:
+        for name, value in values.items():
+            path = Path("/proc/sys", *name.split("."))
+            try:
+                before[path] = path.read_text()
+                path.write_text(value)
+            except OSError as error:
+                raise UndecidedError(
+                    f"sysctl {name} = {value}: {error.strerror}",
+                    hint="the experiment needs a kernel that has it",
+                ) from None
+        yield
+    finally:
+        for path, text in before.items():
+            path.write_text(text)
+
+
+@contextlib.contextmanager
+def reloading(
+    pid: int, conf_path: str, texts: Sequence[str], every_seconds: float
+) -> Iterator[None]:
+    """Reload a master with one text after the other, over and over, until the block ends."""
+    ended = threading.Event()
+
+    def reload() -> None:
+        turn = 0
+        while not ended.wait(every_seconds):
+            turn += 1
+            own_file(conf_path).write_text(texts[turn % len(texts)])
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGHUP)
+
+    thread = threading.Thread(target=reload, daemon=True)
+    if texts:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if texts:
+            thread.join()
+
 
 _PROGRAM = f"{SEEN}/program/nginx"
 """nginx runs its new program by the name that it was started by: here it is a link of ours."""
@@ -42,7 +136,7 @@ class ScratchServer:
         self._over = threading.Event()
         self.master = Process(pid=0, start_ticks=0)
         self.log_begins: dict[str, int] = {}
-        """Where the error logs begin to tell of the latest start."""
+        """The place in the error logs at which the latest start begins."""
 
     @property
     def goes_to_the_background(self) -> bool:
@@ -81,7 +175,7 @@ class ScratchServer:
 
     @property
     def stderr_path(self) -> Path:
-        """What the latest start writes to standard error."""
+        """The standard error of the latest start."""
         return STATE / f"rehearsed-{self._starts}.stderr"
 
     def next_stderr_path(self) -> Path:
@@ -173,7 +267,7 @@ class ScratchServer:
             os.kill(self.master.pid, number)
 
     def why_no_other_program(self) -> str:
-        """Why nginx would not run what the link leads to; empty when it would.
+        """The reason why nginx would not run what the link leads to; empty when it would.
 
         Source: ngx_exec_new_binary runs what its own first argument names.
         """
@@ -229,3 +323,196 @@ class ScratchServer:
 
 def _processes(pids: Collection[int]) -> frozenset[Process]:
     return frozenset(one for pid in pids if (one := process_of(pid)) is not None)
+
+
+_RETRY_SECONDS = 0.002
+_MOST_PLACES = 32
+_JOIN_SECONDS = 5.0
+
+
+class FirstAnswers:
+    """The listeners of one master, each asked by a thread of its own."""
+
+    def __init__(
+        self,
+        host: Host,
+        addresses: Sequence[Address],
+        *,
+        started: float,
+        reached: Callable[[str], str],
+        seconds: float,
+    ) -> None:
+        """``started`` is the moment of the change; ``reached`` where a unix socket is from here."""
+        self._host = host
+        self._addresses = addresses
+        self._started = started
+        self._reached = reached
+        self._until = started + seconds
+        self._workers: frozenset[Process] = frozenset()
+        self._threads: list[threading.Thread] = []
+        self._found: dict[str, FirstAnswer] = {}
+        self._over = False
+
+    def see(self, master: Process, workers: Collection[Process]) -> None:
+        """The new workers as they are now; with the first of them the asking begins."""
+        self._workers = frozenset(workers)
+        if not workers or self._threads:
+            return
+        for place in places_of(self._host, master, self._addresses)[:_MOST_PLACES]:
+            thread = threading.Thread(target=self._ask, args=(place, master), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _ask(self, place: AcceptingSocket, master: Process) -> None:
+        asked_at = place._replace(path=self._reached(place.path)) if place.path else place
+        why = "was not asked"
+        while not self._over and time.monotonic() < self._until:
+            ours = {one.pid for one in self._workers}
+            asked = ask_place(self._host, asked_at, master, ours)
+            if asked.is_answer:
+                seconds = time.monotonic() - self._started
+                self._found[place.name] = FirstAnswer(
+                    listener=place.name, seconds=seconds, is_seen=asked.who is not None
+                )
+                return
+            why = asked.why
+            self._found[place.name] = FirstAnswer(listener=place.name, reason=why)
+            if asked.is_out_of_reach:
+                return
+            time.sleep(_RETRY_SECONDS)
+
+    def finish(self, *, waits: bool, silent: Collection[str]) -> list[FirstAnswer]:
+        """The findings; ``silent`` are listeners that did not answer before either."""
+        if waits:
+            for thread in self._threads:
+                thread.join(max(0.0, self._until - time.monotonic()))
+        self._over = True
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
+        return [
+            FirstAnswer(listener=one.listener, reason=f"{one.reason}, as before")
+            if one.seconds is None and one.listener in silent
+            else one
+            for one in dict(self._found).values()
+        ]
+
+
+_TAKE_SECONDS = 12.0
+"""A bind that fails is tried again for 2.5 s, with the master blocked."""
+_AFTER_FAULT_SECONDS = 1.0
+_AFTER_BIND_SECONDS = 4.0
+_NEW_MASTER_SECONDS = 8.0
+_TAKE_LOOK_SECONDS = 0.02
+_IGNORED = 'nginx ignores the signal for another program: with "daemon off" it always does'
+
+
+class Taken(NamedTuple):
+    """The outcome of a change."""
+
+    outcome: Literal["taken", "refused", "down"]
+    reason: str = ""
+    faults: tuple[str, ...] = ()
+    workers: frozenset[Process] = frozenset()
+
+
+class Taking:
+    """One change of a server; ``answers`` hears of the new workers as soon as they are there."""
+
+    def __init__(
+        self,
+        server: ScratchServer,
+        shown: ShownFiles,
+        logs: Logs,
+        before: frozenset[Process],
+        answers: FirstAnswers,
+    ) -> None:
+        self._server = server
+        self._shown = shown
+        self._logs = logs
+        self._before = before
+        self._answers = answers
+
+    def by(self, manner: Manner, side: Side) -> Taken:
+        """Change it to a side."""
+        if manner == "restart":
+            return self._restart(side)
+        self._shown.turn_to(side.arm)
+        return self._reload() if manner == "reload" else self._upgrade(side)
+
+    def _look(self) -> Generations:
+        now = self._server.look()
+        self._answers.see(self._server.master, now.serving - self._before)
+        return now
+
+    def _reload(self) -> Taken:
+        self._server.tell(signal.SIGHUP)
+        return self._await_taken()
+
+    def _upgrade(self, side: Side) -> Taken:
+        server, old = self._server, self._server.master
+        if why := server.why_no_other_program():
+            return Taken("refused", why, workers=self._before)
+        server.point_to(side.binary)
+        server.tell(signal.SIGUSR2)
+        if not server.await_new_master(_NEW_MASTER_SECONDS, self._look):
+            said = bad_lines(self._logs.lines(), ours=None, old=frozenset())
+            return Taken("refused", said[0] if said else _IGNORED, workers=self._before)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(old.pid, signal.SIGWINCH)
+        taken = self._await_taken()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(old.pid, signal.SIGQUIT)
+        return taken
+
+    def _restart(self, side: Side) -> Taken:
+        server, logs = self._server, self._logs
+        server.end_slowly()
+        self._shown.turn_to(side.arm)
+        # In its new sandbox nginx has numbers that the old one had: they tell nothing apart.
+        seen = len(logs.lines())
+        try:
+            server.start(side)
+            workers = await_workers(
+                self._look,
+                server.master,
+                self._before,
+                logs,
+                seconds=_TAKE_SECONDS,
+                heeds_logs=False,
+            )
+        except NginxTuneError as error:
+            return Taken("down", error.message)
+        found = bad_lines(logs.lines()[seen:], ours=None, old=frozenset())
+        faults = logs.new_faults(found, self._before)
+        return Taken("taken", faults=tuple(faults), workers=workers)
+
+    def _await_taken(self) -> Taken:
+        server, logs = self._server, self._logs
+        try:
+            workers = await_workers(
+                self._look, server.master, self._before, logs, seconds=_TAKE_SECONDS
+            )
+        except ReloadError as error:
+            return self._settle(error.message)
+        faults = logged_faults(logs, server.master, self._before, workers)
+        return Taken("taken", faults=tuple(faults), workers=workers)
+
+    def _settle(self, fault: str) -> Taken:
+        """The outcome of a fault: nginx may serve all the same."""
+        longest = _AFTER_BIND_SECONDS if "bind() to" in fault else _AFTER_FAULT_SECONDS
+        until = time.monotonic() + longest
+        try:
+            while True:
+                now = self._look()
+                fresh = now.serving - self._before
+                if fresh and fresh == now.serving and time.monotonic() > until:
+                    faults = logged_faults(self._logs, self._server.master, self._before, fresh)
+                    return Taken("taken", faults=tuple(faults) or (fault,), workers=fresh)
+                if time.monotonic() > until:
+                    break
+                time.sleep(_TAKE_LOOK_SECONDS)
+        except ReloadError as error:
+            return Taken("down", f"{fault}; {error.message}")
+        if now.serving & self._before:
+            return Taken("refused", fault, workers=now.serving)
+        return Taken("down", fault)

@@ -1,22 +1,23 @@
-"""A lab from outside: opened once, then any number of blocks."""
+"""A lab from outside: opened once, then any number of blocks; its files, and labs left behind."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote_from_bytes
 
 import msgspec
 
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.lab import Lab, LabDisk
+from nginx_tune.documents.lab import KeptImage, Lab, LabDisk, LabRun, Labs
 from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import Turnover
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
-from nginx_tune.errors import ConfigurationError, MissingPermissionError
-from nginx_tune.experiment.arm import Arm
-from nginx_tune.experiment.emulated import emulate
+from nginx_tune.errors import ConfigurationError, MissingPermissionError, UndecidedError
 from nginx_tune.experiment.operations import (
     BLOCK,
     ENVIRONMENT,
@@ -26,6 +27,7 @@ from nginx_tune.experiment.operations import (
     OPEN_LAB,
     REHEARSE,
     SURVEY,
+    Arm,
     BlockRequest,
     EnvironmentRequest,
     FactsRequest,
@@ -39,73 +41,26 @@ from nginx_tune.experiment.operations import (
     SurveyRequest,
     Tried,
 )
+from nginx_tune.experiment.view import emulate
 from nginx_tune.measure.load.classes import ServedFile
-from nginx_tune.nginx.lab.bounds import bound
+from nginx_tune.nginx.lab.building import find_missing
 from nginx_tune.nginx.lab.cgroups import why_no_controller
-from nginx_tune.nginx.lab.dirty import lift_dirty_limit
+from nginx_tune.nginx.lab.check import is_below
+from nginx_tune.nginx.lab.disk_models import is_limited, settle_kinds
+from nginx_tune.nginx.lab.disks import (
+    CACHE_BYTES,
+    Cached,
+    lift_dirty_limit,
+    list_images,
+    remove_image,
+)
 from nginx_tune.nginx.lab.enclosure import HostNeeds
-from nginx_tune.nginx.lab.environment import LOOPBACK, Outgoing, Placement
-from nginx_tune.nginx.lab.kinds import is_limited, settle_kinds
-from nginx_tune.nginx.lab.modelled import find_missing
-from nginx_tune.nginx.lab.refused import refuse_foreign_code
-from nginx_tune.nginx.lab.tcp import differing, read_tcp
-from nginx_tune.nginx.lab.walls import Walls
-
-
-def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
-    """The site with the address, certificate, origin and cache that the lab has for it."""
-    changes: dict[str, object] = {
-        "listen": [_listen(listen, placement) for listen in site.listen],
-    }
-    if placement.certificate is not None and placement.certificate_key is not None:
-        changes["tls"] = SiteTls(
-            certificate=placement.certificate, certificate_key=placement.certificate_key
-        )
-    if placement.origin is not None:
-        changes["upstreams"] = [Upstream(name="origin", servers=[placement.origin])]
-        caches = [disk for disk in lab.disks if disk.writable and not disk.spare]
-        changes["cache_dirs"] = [disk.mount for disk in caches]
-        changes["cache_bounds"] = {disk.mount: _bounds(disk) for disk in caches}
-    return msgspec.structs.replace(site, **changes)
-
-
-def _bounds(disk: LabDisk) -> CacheBounds:
-    """Most of the room of a disk that is small beside any that a host has."""
-    room = disk.room_bytes >> 20
-    return CacheBounds(max_bytes=room * 3 // 4 << 20, min_free_bytes=max(1, room // 16) << 20)
-
-
-def _listen(listen: str, placement: Placement) -> str:
-    placed = listen.replace(f"{LOOPBACK}:", f"{placement.address}:", 1)
-    is_tls = placement.certificate is not None and "ssl" not in placed.split()
-    return f"{placed} ssl" if is_tls else placed
-
-
-def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False) -> LoadPlan:
-    """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
-
-    ``cleartext`` is of an arm that listens without TLS in a lab that has it.
-
-    No certificate is checked: behind the lab's walls nobody else can answer, and an operator's
-    configuration brings a certificate of its own.
-    """
-    target, permit = plan.target, plan.permit
-    if placement.certificate is not None and not cleartext:
-        target = msgspec.structs.replace(target, tls=Tls(verify=False))
-    if placement.address != LOOPBACK and target.unix is None:
-        target = msgspec.structs.replace(target, address=placement.address)
-        permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, placement.address])
-    classes = [_placed_class(item, placement) for item in plan.classes]
-    return msgspec.structs.replace(plan, target=target, permit=permit, classes=classes)
-
-
-def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
-    """A class that asks a server of its own asks it from where the clients are."""
-    if item.target is None or item.target.address != LOOPBACK:
-        return item
-    target = msgspec.structs.replace(item.target, address=placement.address)
-    return msgspec.structs.replace(item, target=target)
-
+from nginx_tune.nginx.lab.keeper import Leftover, clean_dead, find_labs
+from nginx_tune.nginx.lab.network import differing, read_tcp
+from nginx_tune.nginx.lab.operation import LOOPBACK, Outgoing, Placement
+from nginx_tune.nginx.lab.walls import Walls, bound
+from nginx_tune.nginx.subject import refuse_foreign_code
+from nginx_tune.observe.tracefs import sweep_tracing
 
 ORIGIN = "origin"
 """Its objects among a session's files, by URL."""
@@ -239,7 +194,7 @@ class Session:
         return arm.conduct.binary or self._binary
 
     def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Response]:
-        """What an arm answers to each, before anything is measured."""
+        """The answers of an arm to each, before anything is measured."""
         request = SurveyRequest(
             binary=self._program(arm),
             arm=arm,
@@ -254,7 +209,7 @@ class Session:
         return place_site(site, self.lab, self.placement)
 
     def try_laid(self, arm: Arm, program: str) -> Tried:
-        """What ``nginx -t`` of a program says of an arm, with the bytes that it sees."""
+        """The words of a program's ``nginx -t`` on an arm, with the bytes that it sees."""
         argv = [program, "-t", "-c", arm.conf_path, *(["-p", arm.prefix] if arm.prefix else [])]
         return self._walls.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, arm=arm.name))
 
@@ -305,3 +260,183 @@ def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]
         return cpus, cpus
     half = len(cpus) // 2
     return cpus[:half], cpus[half:]
+
+
+def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
+    """The site with the address, certificate, origin and cache that the lab has for it."""
+    changes: dict[str, object] = {
+        "listen": [_listen(listen, placement) for listen in site.listen],
+    }
+    if placement.certificate is not None and placement.certificate_key is not None:
+        changes["tls"] = SiteTls(
+            certificate=placement.certificate, certificate_key=placement.certificate_key
+        )
+    if placement.origin is not None:
+        changes["upstreams"] = [Upstream(name="origin", servers=[placement.origin])]
+        caches = [disk for disk in lab.disks if disk.writable and not disk.spare]
+        changes["cache_dirs"] = [disk.mount for disk in caches]
+        changes["cache_bounds"] = {disk.mount: _bounds(disk) for disk in caches}
+    return msgspec.structs.replace(site, **changes)
+
+
+def _bounds(disk: LabDisk) -> CacheBounds:
+    """Most of the room of a disk that is small beside any that a host has."""
+    room = disk.room_bytes >> 20
+    return CacheBounds(max_bytes=room * 3 // 4 << 20, min_free_bytes=max(1, room // 16) << 20)
+
+
+def _listen(listen: str, placement: Placement) -> str:
+    placed = listen.replace(f"{LOOPBACK}:", f"{placement.address}:", 1)
+    is_tls = placement.certificate is not None and "ssl" not in placed.split()
+    return f"{placed} ssl" if is_tls else placed
+
+
+def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False) -> LoadPlan:
+    """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
+
+    ``cleartext`` is of an arm that listens without TLS in a lab that has it.
+
+    No certificate is checked: behind the sandbox nobody else can answer, and an operator's
+    configuration brings a certificate of its own.
+    """
+    target, permit = plan.target, plan.permit
+    if placement.certificate is not None and not cleartext:
+        target = msgspec.structs.replace(target, tls=Tls(verify=False))
+    if placement.address != LOOPBACK and target.unix is None:
+        target = msgspec.structs.replace(target, address=placement.address)
+        permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, placement.address])
+    classes = [_placed_class(item, placement) for item in plan.classes]
+    return msgspec.structs.replace(plan, target=target, permit=permit, classes=classes)
+
+
+def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
+    """A class that asks a server of its own asks it from where the clients are."""
+    if item.target is None or item.target.address != LOOPBACK:
+        return item
+    target = msgspec.structs.replace(item.target, address=placement.address)
+    return msgspec.structs.replace(item, target=target)
+
+
+def list_labs() -> Labs:
+    """The labs of this user, running or dead, and the disk images that are kept."""
+    return Labs(
+        runs=[_run(left) for left in find_labs()],
+        images=[_image(cached) for cached in list_images()],
+        image_bytes_most=CACHE_BYTES,
+    )
+
+
+def clean_labs(*, with_images: bool) -> Labs:
+    """Remove what dead labs left, and the kept images that nobody uses; what went.
+
+    Only what carries the mark of a command that is no more is touched.
+    """
+    dead = [left for left in find_labs() if not left.running]
+    described = [_run(left) for left in dead]
+    gone = {str(directory) for directory in clean_dead(dead)}
+    failures = [f"{run.directory}: not removed" for run in described if run.directory not in gone]
+    removed: list[KeptImage] = []
+    for cached in list_images() if with_images else []:
+        described_image = _image(cached)
+        if remove_image(cached.path):
+            removed.append(described_image)
+    return Labs(
+        runs=[run for run in described if run.directory in gone],
+        images=removed,
+        image_bytes_most=CACHE_BYTES,
+        tracing=sweep_tracing(),
+        failures=failures,
+    )
+
+
+def _run(left: Leftover) -> LabRun:
+    return LabRun(
+        directory=str(left.directory),
+        mark=left.mark,
+        pid=left.pid,
+        state="running" if left.running else "dead",
+        bytes=sum(_bytes(path) for path in left.directory.rglob("*")),
+        cgroups=[group for group in left.cgroups if Path(group).is_dir()],
+    )
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * 512
+    except OSError:
+        return 0
+
+
+def _image(cached: Cached) -> KeptImage:
+    return KeptImage(
+        path=str(cached.path),
+        bytes=cached.bytes,
+        in_use=cached.in_use,
+        unused_seconds=max(0.0, time.time() - cached.used_at),
+    )
+
+
+_MOST_FILES = 20_000
+"""Files of one root that a load asks for."""
+
+
+def served_files(root: str) -> list[ServedFile]:
+    """Files below a root, the largest of the most common kind first; paths on disk."""
+    found: list[ServedFile] = []
+    for files in _by_directory(root):
+        found += files
+        if len(found) >= _MOST_FILES:
+            break
+    # The hot file is a typical one, so that the hot load is not the easiest of all.
+    typical = sorted(found, key=lambda file: file.bytes)[len(found) // 2] if found else None
+    return [typical, *(f for f in found if f != typical)] if typical else []
+
+
+def has_files(root: str) -> bool:
+    """True if a directory has any."""
+    return any(_by_directory(root))
+
+
+def _by_directory(root: str) -> Iterator[list[ServedFile]]:
+    pending = [Path(root)]
+    while pending:
+        try:
+            entries = sorted(os.scandir(pending.pop()), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        found = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
+                size = entry.stat().st_size
+                if size and entry.stat().st_mode & 0o004:
+                    found.append(ServedFile(entry.path, size))
+        yield found
+
+
+def lab_files(session: Session, root: str) -> list[ServedFile]:
+    """The files of the lab's disks below the root that is served.
+
+    Errors: UndecidedError when none of them is mounted there.
+    """
+    found = [file for files in session.files.values() for file in files]
+    served = [file for file in found if is_below(file.url, root)]
+    if not served:
+        mounts = ", ".join(shown(disk.mount) for disk in session.lab.disks)
+        raise UndecidedError(
+            f"{shown(root)} is served, and the lab's disks are at {mounts}",
+            hint="leave the lab's mount out, or name the root",
+        )
+    return served
+
+
+def as_url(file: ServedFile, *, root: str, url_prefix: str) -> ServedFile:
+    """A file below a root by its URL."""
+    name = quote_from_bytes(os.fsencode(os.path.relpath(file.url, root)))
+    return ServedFile(f"{url_prefix}/{name}", file.bytes)
+
+
+def shown(path: str) -> str:
+    """A path as it can be printed: names may hold bytes that are no UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")

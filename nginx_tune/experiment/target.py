@@ -1,4 +1,7 @@
-"""Where a server of an operator's configuration is asked, and by which host and URL; pure."""
+"""The way into a configuration: the addresses, hosts and URLs of its servers, its entry; pure.
+
+The load enters at a listener, below a root, and at a URL that is answered without a file.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,22 @@ from typing import NamedTuple
 import msgspec
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import ListenAddress, listeners, switched_to_http2
+from nginx_tune.conf.listeners import (
+    ListenAddress,
+    SocketName,
+    listeners,
+    socket_name,
+    switched_to_http2,
+)
 from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
-from nginx_tune.conf.served import Served
-from nginx_tune.conf.sockets import SocketName, socket_name
+from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.virtual_servers import UNSAID, VirtualServers, host_of, virtual_servers
-from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
-from nginx_tune.nginx.lab.environment import LOOPBACK
+from nginx_tune.documents.scenario import MultiplexedVersion
+from nginx_tune.errors import UndecidedError
+from nginx_tune.nginx.lab.operation import LOOPBACK
+from nginx_tune.nginx.subject import is_own_stream
 
 _WRITTEN = {
     "access_log": 0,
@@ -40,19 +50,19 @@ _OTHER_LOOPBACK = "127.0.0.2"
 
 
 class Spoken(NamedTuple):
-    """Where a server speaks more than HTTP/1.1."""
+    """The addresses at which a server speaks more than HTTP/1.1."""
 
     http2: Target | None = None
     """Over TLS."""
     http3: Target | None = None
 
-    def at(self, protocol: Protocol) -> Target | None:
+    def at(self, protocol: MultiplexedVersion) -> Target | None:
         """The listener for one of them."""
         return self.http2 if protocol == "2" else self.http3
 
 
 def can_load(served: Served) -> bool:
-    """Whether the files of a directory have URLs that are known."""
+    """True if the files of a directory have URLs that are known."""
     if not served.is_whole or served.via == "cache":
         return False
     location = served.scope.own
@@ -98,7 +108,7 @@ def target_of(tree: ConfTree, server: Directive) -> Target | None:
 
 
 def why_not_asked(tree: ConfTree, server: Directive) -> str:
-    """Why a server has no target."""
+    """The reason why a server has no target."""
     if not spoken_plainly(tree, server):
         return "its server listens for no HTTP/1.1 on an address or a socket"
     names = (server.block or Block([])).first("server_name")
@@ -162,7 +172,7 @@ def _reached(
 
 
 def spoken_at(tree: ConfTree, server: Directive) -> Spoken:
-    """Where it speaks HTTP/2 over TLS, and HTTP/3; HTTP/1.1's order of choice."""
+    """The addresses at which it speaks HTTP/2 over TLS, and HTTP/3; HTTP/1.1's order of choice."""
     switched = server in _listening(_Tree(tree)).switched
     found = [(listener, place) for listener, place in _places(tree, server)]
     http2 = [
@@ -178,7 +188,7 @@ def spoken_at(tree: ConfTree, server: Directive) -> Spoken:
 
 
 def last_choice(target: Target) -> tuple[bool, bool, bool]:
-    """What makes a listener one that is asked after others; to be ordered by."""
+    """The key that puts a listener behind those that are asked before it."""
     return (
         target.unix is not None,
         target.tls is not None,
@@ -187,7 +197,7 @@ def last_choice(target: Target) -> tuple[bool, bool, bool]:
 
 
 def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, Target]]:
-    """Where it listens; hosts are left out."""
+    """The places at which it listens; hosts are left out."""
     for listener in _listening(_Tree(tree)).addresses:
         own = [
             line
@@ -216,7 +226,7 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, 
 
 
 def _said_first(unix: str | None) -> ProxyProtocol:
-    """What a balancer on this host says: a unix socket's connection has no address of its own."""
+    """A balancer's words on this host: a unix socket's connection has no address of its own."""
     return ProxyProtocol(version=1, source=None if unix is None else LOOPBACK)
 
 
@@ -279,5 +289,160 @@ def written_files(tree: ConfTree) -> list[str]:
 
 
 def server_count(tree: ConfTree) -> int:
-    """How many http servers the tree has."""
+    """The number of http servers of a tree."""
     return len(servers(tree))
+
+
+_INDEX = "index.html"
+
+
+class EntryPoint(NamedTuple):
+    """The point at which the load enters a configuration."""
+
+    target: Target
+    server: Directive
+    root: str | None
+    """Directory on disk behind ``url_prefix``; none where no server serves files."""
+    url_prefix: str
+    index_file: str
+    """The file that stands for a directory."""
+    memory_url: str | None
+    """A URL answered by ``return 200`` or ``204``, that is without a file."""
+    error_log: str | None
+    """The main context's error log; null for the build's default."""
+    written: list[str]
+    """Files and directories that the configuration writes."""
+    spoken: Spoken = Spoken()
+
+
+class FilePlace(NamedTuple):
+    """A directory whose files a server serves, by URLs that are known."""
+
+    target: Target
+    server: Directive
+    root: str
+    url_prefix: str
+    index_file: str
+    lacks: bool
+    """Its server speaks less than is wanted."""
+
+
+def file_places(tree: ConfTree, *, protocols: Sequence[MultiplexedVersion] = ()) -> list[FilePlace]:
+    """In the order of choice: a server that speaks all of ``protocols``, a port, one without TLS.
+
+    Of equals the first goes first.
+    """
+    found = []
+    targets: dict[Directive, Target | None] = {}
+    for served in filter(can_load, served_paths(tree)):
+        server = served.scope.server
+        if server not in targets:
+            targets[server] = target_of(tree, server)
+        target = targets[server]
+        if target is not None:
+            found.append(
+                FilePlace(
+                    target,
+                    server,
+                    served.path,
+                    url_prefix(served),
+                    _index(served.scope),
+                    _lacks(tree, server, protocols),
+                )
+            )
+    return sorted(found, key=lambda place: (place.lacks, *last_choice(place.target)[:2]))
+
+
+def plan_entry(
+    tree: ConfTree,
+    place: FilePlace | None,
+    *,
+    default_error_log: str | None,
+    protocols: Sequence[MultiplexedVersion] = (),
+    server: Directive | None = None,
+) -> EntryPoint:
+    """The entry at files, or without any: at a server that can be asked, else at the first.
+
+    Of these one that speaks all of ``protocols`` goes before those that do not.
+    Errors: UndecidedError when none can be asked.
+    """
+    if place is None:
+        targets = [(target_of(tree, one), one) for _, one in servers(tree)]
+        asked = [(target, one) for target, one in targets if target is not None]
+        if not asked:
+            raise UndecidedError(
+                f"{tree.path}: no server with a plain-HTTP listener or one with TLS"
+                f"{_why_none(tree)}",
+                hint="listen on an IP address or a unix socket, http2 only beside ssl",
+            )
+        target, chosen = min(
+            asked, key=lambda item: (_lacks(tree, item[1], protocols), item[1] is not server)
+        )
+        root, prefix, index = None, "", _INDEX
+    else:
+        target, chosen, index = place.target, place.server, place.index_file
+        root, prefix = place.root, place.url_prefix
+    return EntryPoint(
+        target=target,
+        server=chosen,
+        root=root,
+        url_prefix=prefix,
+        index_file=index,
+        memory_url=_memory_url(tree, chosen),
+        error_log=_error_log(tree, default_error_log),
+        written=written_files(tree),
+        spoken=spoken_at(tree, chosen),
+    )
+
+
+def _why_none(tree: ConfTree) -> str:
+    """The refusal where there are listeners, and no host is known that one of the servers takes."""
+    found = [one for _, one in servers(tree) if spoken_plainly(tree, one)]
+    return f" can be asked: {why_not_asked(tree, found[0])}" if found else ""
+
+
+def _lacks(tree: ConfTree, server: Directive, protocols: Sequence[MultiplexedVersion]) -> bool:
+    spoken = spoken_at(tree, server) if protocols else Spoken()
+    return any(spoken.at(one) is None for one in protocols)
+
+
+def _index(scope: Scope) -> str:
+    names = scope.effective("index")
+    plain = [name for name in (names.args if names else ()) if "$" not in name and "/" not in name]
+    return plain[0] if plain else _INDEX
+
+
+_CONDITIONS = ("if", "limit_except", "deny", "auth_basic", "auth_request", "auth_jwt", "rewrite")
+"""Directives that may answer other clients otherwise than those that ask here."""
+
+
+def _memory_url(tree: ConfTree, server: Directive) -> str | None:
+    """The first that answers whoever asks, else the first that may: nginx is asked before a load.
+
+    ``internal`` answers no client at all, nor does a location of a server that itself returns.
+    """
+    may = None
+    for scope in scopes(tree):
+        answer = scope.sets("return")
+        if scope.kind != "location" or scope.server is not server or answer is None:
+            continue
+        uri = uri_of(scope)
+        if not uri or answer.args[:1] not in (("200",), ("204",)):
+            continue
+        if scope.effective("internal") or (server.block or Block([])).first("return"):
+            continue
+        if not any(scope.effective(name) for name in _CONDITIONS):
+            return uri
+        may = may or uri
+    return may
+
+
+def _error_log(tree: ConfTree, default: str | None) -> str | None:
+    names = [line.value for line in tree.main.all("error_log")]
+    # Of several that take the same lines a device keeps none.
+    own = next((name for name in names if not name.startswith("/dev/")), names[0] if names else "")
+    name = own or default
+    if name is None or name == "stderr" or name.startswith(("syslog:", "memory:")):
+        return None
+    full = tree.full_path(name)
+    return None if full is None or is_own_stream(full) else full

@@ -1,9 +1,12 @@
-"""``nginx -t`` on a tree with some files replaced, inside walls that keep nothing of it.
+"""``nginx -t`` on a tree with some files replaced, in the sandbox that keep nothing of it.
 
 ``nginx -t`` creates logs, pid files and directories, binds addresses, resolves names and runs the
 code of modules. Inside the walls the file system is read-only but for memory, the only link is
 ``lo``, every address can be bound and every name of the configuration resolves, so what is judged
 is the configuration, and nothing of the host is touched.
+
+Arms may share paths: a configuration beside itself with a change planned. Every such file is laid
+over once, by a copy whose bytes are those of the arm whose turn it is.
 """
 
 from __future__ import annotations
@@ -15,14 +18,12 @@ from pathlib import Path
 
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.modules import MODULE_INSIDE
-from nginx_tune.experiment.operations import TRIAL, TrialRequest, Tried
-from nginx_tune.host.climbing import absolute_path
+from nginx_tune.experiment.operations import MODULE_INSIDE, TRIAL, TrialRequest, Tried
 from nginx_tune.host.door import HostReadError
-from nginx_tune.host.parse_mountinfo import is_inside
-from nginx_tune.nginx.lab.bounds import bound
+from nginx_tune.host.parse_storage import is_inside
+from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.lab.enclosure import Enclosure, HostNeeds
-from nginx_tune.nginx.lab.walls import Walls, given_up
+from nginx_tune.nginx.lab.walls import Walls, bound, given_up
 from nginx_tune.sandbox.launch import run_inside
 from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.root import OWN_MEMORY
@@ -55,7 +56,7 @@ def try_configuration(
     replaced: Mapping[str, bytes],
     view: HostNeeds | None = None,
 ) -> NginxTest:
-    """What the target's ``nginx -t`` says of a configuration with some files replaced.
+    """The words of the target's ``nginx -t`` on a configuration with some files replaced.
 
     ``given`` is its ``-g``.
     Errors: MissingPermissionError when the walls cannot be made by this user.
@@ -89,7 +90,7 @@ def try_configuration(
 
 
 def _next_step(messages: list[str]) -> str:
-    """What to do about a refusal whose words do not say it."""
+    """The next step after a refusal whose words do not say it."""
     for line in messages:
         if found := _NO_PARENT.search(line):
             return (
@@ -257,7 +258,7 @@ def _lacking(messages: Sequence[str]) -> str | None:
 
 
 def _reads(messages: Sequence[str], path: str) -> bool:
-    """Whether nginx would only read there: a certificate, a key or parameters."""
+    """True if nginx would only read there: a certificate, a key or parameters."""
     return any(path in found.groups() for found in _NO_SECRET.finditer("\n".join(messages)))
 
 
@@ -283,3 +284,45 @@ def _bind_anywhere() -> None:
             Path("/proc/sys/net", name).write_text("1")
         except OSError:  # a kernel without IPv6; nginx then says so of its addresses
             continue
+
+
+class ShownFiles:
+    """The files that are laid over, and the bytes that each arm sees there."""
+
+    def __init__(self) -> None:
+        self._plain: dict[str, bytes] = {}
+        self._of_arm: Mapping[str, Mapping[str, bytes]] = {}
+        self._copies: dict[str, Path] = {}
+        self._seen: dict[str, bytes] = {}
+
+    def lay(
+        self,
+        of_arm: Mapping[str, Mapping[str, bytes]],
+        directory: Path,
+        enclosure: Enclosure,
+    ) -> None:
+        """Lay the files of all arms over; one that is not there is empty where no arm says more.
+
+        ``of_arm``: by the arm's name the bytes of each file, by its path. The copies are kept in
+        the directory.
+        """
+        paths = sorted({path for files in of_arm.values() for path in files})
+        self._plain = {path: _bytes_of(Path(path)) for path in paths}
+        self._of_arm, self._seen = of_arm, dict(self._plain)
+        self._copies = show_files(self._plain, directory, enclosure)
+
+    def turn_to(self, arm: str) -> None:
+        """Show what this arm sees."""
+        own = self._of_arm.get(arm, {})
+        for path, copy in self._copies.items():
+            data = own.get(path, self._plain[path])
+            if self._seen[path] != data:
+                copy.write_bytes(data)
+                self._seen[path] = data
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

@@ -1,8 +1,16 @@
-"""What of the host a configuration reads and writes: all that its sandbox shows; pure.
+"""The host as a sandbox shows it: the files of a configuration, facts of an emulated host; pure.
 
 Every argument that is an absolute path, or holds one, is taken for a file or directory that nginx
 reads, but for those of directives that take URIs; what is not there is left out later. A directory
 that holds half of a system is shown only where it is served.
+
+Every response of a tree may tell the worker's number, and nothing else of the tree is changed. A
+level takes the ``add_header`` lines of the level around it only where it has none of its own
+(ngx_http_headers_merge_conf). So the line goes into ``http``, for every level that takes what is
+there, and beside the first ``add_header`` of each level that has its own. It begins no line: what
+nginx says of the others keeps their numbers.
+
+The facts of an emulated host are those read inside the lab, and those of the lab itself.
 """
 
 from __future__ import annotations
@@ -11,13 +19,103 @@ import posixpath
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
+import msgspec
+
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.scopes import http_directives, scopes
+from nginx_tune.conf.edits import ConflictError, Edit, apply_edits
+from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.facts import (
+    Cpu,
+    Disk,
+    Facts,
+    Link,
+    Network,
+    PathStorage,
+    Storage,
+)
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
+from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.experiment.target import listen_sockets, written_files
+from nginx_tune.nginx.lab.disk_models import model_of, predict_curve
 from nginx_tune.nginx.lab.enclosure import HostNeeds
-from nginx_tune.sandbox.spec import ResourceLimits
+from nginx_tune.sandbox.confinement import ResourceLimits
+
+_URIS = frozenset(
+    {
+        "location", "rewrite", "try_files", "error_page", "return", "auth_request", "mirror", "if",
+        "add_header", "add_trailer", "server_name", "set", "sub_filter", "add_before_body",
+        "add_after_body", "post_action", "index", "random_index", "userid_path", "secure_link",
+        "internal_redirect", "health_check", "echo", "echo_exec", "echo_location", "ssi_value",
+        "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass",
+        "proxy_redirect", "proxy_cookie_path", "proxy_cookie_domain", "limit_except", "referer",
+        "valid_referers", "log_format", "fastcgi_split_path_info", "expires", "access_log",
+        "error_log", "pid", "lock_file", "google_perftools_profiles", "rtmp_socket_dir",
+    }
+)  # fmt: skip
+"""Directives whose arguments that begin with a slash are no files, or are written only."""
+_WRITTEN = ("_temp_path", "_cache_path", "_store")
+"""Ends of the names of directives whose places nginx makes itself."""
+_SERVED = ("root", "alias")
+_BROAD = frozenset(
+    {
+        "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt",
+        "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib",  # noqa: S108
+        "/usr/local", "/usr/sbin", "/usr/share", "/var", "/var/cache", "/var/lib", "/var/log",
+        "/var/run", "/var/tmp",  # noqa: S108
+    }
+)  # fmt: skip
+"""Directories that hold more than one thing."""
+_PROGRAMS_OWN = ("--modules-path=", "--conf-path=")
+_STORES = ("proxy_store", "fastcgi_store", "uwsgi_store", "scgi_store")
+_DEFAULT_PREFIX = "/usr/local/nginx"
+
+
+def plan_view(
+    trees: Iterable[ConfTree], flags: Iterable[str], prefix: str | None, *, directory: str
+) -> HostNeeds:
+    """All that the sandbox of some configurations shows.
+
+    ``flags`` are configure arguments; ``prefix`` is nginx's ``-p``, null for the build's own;
+    ``directory`` is what the trees' relative names stand on.
+    """
+    flags = list(flags)
+    trees = list(trees)
+    shown = dict.fromkeys(_build_paths(flags, prefix))
+    for tree in trees:
+        shown |= dict.fromkeys(_read_paths(tree, directory))
+    lines = [line for tree in trees for line in tree.main.walk()]
+    return HostNeeds(
+        shown=list(shown),
+        written=sorted(
+            written_places(
+                flags,
+                # Of a directory that nginx makes itself also the one that it makes it in.
+                [
+                    path
+                    for tree in trees
+                    for file in (*written_files(tree), *listen_sockets(tree))
+                    for path in (file, file.removesuffix("/."))
+                ],
+                prefix=build_prefix(flags, prefix),
+            )
+        ),
+        files=sorted(
+            {
+                posixpath.join(directory, path)
+                for tree in trees
+                for path in written_files(tree)
+                if not path.endswith("/.")
+            }
+        ),
+        uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
+        uses_file_aio="--with-file-aio" in flags,
+        transparent=any("transparent" in line.args[1:] for line in lines),
+        workers=max(map(_workers, lines), default=0),
+        threads=max((sum(map(_threads, tree.main.walk())) for tree in trees), default=0),
+    )
+
 
 _BUILD_FILES = ("--error-log-path", "--http-log-path", "--pid-path", "--lock-path")
 _BUILD_DIRECTORIES = (
@@ -28,8 +126,6 @@ _BUILD_DIRECTORIES = (
     "--http-scgi-temp-path",
 )
 _ALWAYS = ("/run",)
-
-
 _DEFAULT_LOGS = "logs"
 _DEFAULT_DIRECTORIES = {
     "--http-client-body-temp-path": "client_body_temp",
@@ -89,7 +185,7 @@ def required_directories(written: Iterable[str]) -> list[str]:
 
 
 def _defaults(flags: list[str], prefix: str) -> set[str]:
-    """What the build leaves where nginx itself has it, or names by a relative path."""
+    """The paths that the build leaves where nginx itself has it, or names by a relative path."""
     given = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
     found = set()
     for option in _BUILD_FILES:
@@ -116,83 +212,8 @@ def _inside(place: str, other: str) -> bool:
     return PurePosixPath(other) in PurePosixPath(place).parents
 
 
-_URIS = frozenset(
-    {
-        "location", "rewrite", "try_files", "error_page", "return", "auth_request", "mirror", "if",
-        "add_header", "add_trailer", "server_name", "set", "sub_filter", "add_before_body",
-        "add_after_body", "post_action", "index", "random_index", "userid_path", "secure_link",
-        "internal_redirect", "health_check", "echo", "echo_exec", "echo_location", "ssi_value",
-        "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass",
-        "proxy_redirect", "proxy_cookie_path", "proxy_cookie_domain", "limit_except", "referer",
-        "valid_referers", "log_format", "fastcgi_split_path_info", "expires", "access_log",
-        "error_log", "pid", "lock_file", "google_perftools_profiles", "rtmp_socket_dir",
-    }
-)  # fmt: skip
-"""Directives whose arguments that begin with a slash are no files, or are written only."""
-_WRITTEN = ("_temp_path", "_cache_path", "_store")
-"""Ends of the names of directives whose places nginx makes itself."""
-_SERVED = ("root", "alias")
-_BROAD = frozenset(
-    {
-        "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt",
-        "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib",  # noqa: S108
-        "/usr/local", "/usr/sbin", "/usr/share", "/var", "/var/cache", "/var/lib", "/var/log",
-        "/var/run", "/var/tmp",  # noqa: S108
-    }
-)  # fmt: skip
-"""Directories that hold more than one thing."""
-_PROGRAMS_OWN = ("--modules-path=", "--conf-path=")
-_STORES = ("proxy_store", "fastcgi_store", "uwsgi_store", "scgi_store")
-_DEFAULT_PREFIX = "/usr/local/nginx"
-
-
-def plan_view(
-    trees: Iterable[ConfTree], flags: Iterable[str], prefix: str | None, *, directory: str
-) -> HostNeeds:
-    """What the sandbox of some configurations shows.
-
-    ``flags`` are configure arguments; ``prefix`` is nginx's ``-p``, null for the build's own;
-    ``directory`` is what the trees' relative names stand on.
-    """
-    flags = list(flags)
-    trees = list(trees)
-    shown = dict.fromkeys(_build_paths(flags, prefix))
-    for tree in trees:
-        shown |= dict.fromkeys(_read_paths(tree, directory))
-    lines = [line for tree in trees for line in tree.main.walk()]
-    return HostNeeds(
-        shown=list(shown),
-        written=sorted(
-            written_places(
-                flags,
-                # Of a directory that nginx makes itself also the one that it makes it in.
-                [
-                    path
-                    for tree in trees
-                    for file in (*written_files(tree), *listen_sockets(tree))
-                    for path in (file, file.removesuffix("/."))
-                ],
-                prefix=build_prefix(flags, prefix),
-            )
-        ),
-        files=sorted(
-            {
-                posixpath.join(directory, path)
-                for tree in trees
-                for path in written_files(tree)
-                if not path.endswith("/.")
-            }
-        ),
-        uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
-        uses_file_aio="--with-file-aio" in flags,
-        transparent=any("transparent" in line.args[1:] for line in lines),
-        workers=max(map(_workers, lines), default=0),
-        threads=max((sum(map(_threads, tree.main.walk())) for tree in trees), default=0),
-    )
-
-
 def _threads(line: Directive) -> int:
-    """That a line gives each worker; what is no number nginx refuses."""
+    """The threads that a line gives each worker; what is no number nginx refuses."""
     if line.name != "thread_pool":
         return 0
     said = [arg.removeprefix("threads=") for arg in line.args if arg.startswith("threads=")]
@@ -201,14 +222,14 @@ def _threads(line: Directive) -> int:
 
 
 def _workers(line: Directive) -> int:
-    """That a line asks for by number."""
+    """The workers that a line asks for by number."""
     asked = line.value if line.name == "worker_processes" and line.args else ""
     is_number = asked.isascii() and asked.isdecimal()
     return min(int(asked), ResourceLimits().processes) if is_number else 0
 
 
 def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
-    """What all of them show: arms of several builds run in one sandbox."""
+    """The view that shows all of them: arms of several builds run in one sandbox."""
     return HostNeeds(
         shown=list(dict.fromkeys(path for view in views for path in view.shown)),
         written=sorted({path for view in views for path in view.written}),
@@ -222,7 +243,7 @@ def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
 
 
 def build_prefix(flags: Iterable[str], prefix: str | None) -> str:
-    """What relative paths stand on: ``-p``, else the build's. Source: auto/options."""
+    """The prefix of relative paths: ``-p``, else the build's. Source: auto/options."""
     given = [flag.partition("=")[2] for flag in flags if flag.startswith("--prefix=")]
     return prefix or (given or [_DEFAULT_PREFIX])[-1]
 
@@ -327,3 +348,133 @@ def _directory_of(tree: ConfTree, name: str) -> Iterator[str]:
     full = tree.full_path(name.partition("$")[0] + "$")
     if full is not None:
         yield posixpath.dirname(full)
+
+
+HEADER = "X-Probe-Worker"
+HEADER_WORDS = (HEADER, "$pid", "always")
+_LINE = f"add_header {' '.join(HEADER_WORDS)};"
+
+
+def with_worker_header(trees: Sequence[ConfTree]) -> list[dict[str, bytes]]:
+    """The files of each tree that get the line; none of a tree in which one cannot have it."""
+    found = [_files_of(tree) for tree in trees]
+    return found if all(found) else [{} for _ in trees]
+
+
+def _files_of(tree: ConfTree) -> dict[str, bytes]:
+    if tree.is_part or "add_header_inherit" in tree.names:  # the line would come twice
+        return {}
+    edits = [_behind(http, (http.start, "add_header")) for http in http_blocks(tree)]
+    own = [scope.sets("add_header") for scope in scopes(tree)]
+    edits += [_behind(line) for line in own if line is not None]
+    by_file: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_file.setdefault(edit.source.file, []).append(edit)
+    try:
+        return {file: apply_edits(found[0].source, found) for file, found in by_file.items()}
+    except ConflictError:
+        return {}
+
+
+def _behind(directive: Directive, claim: tuple[int, str] | None = None) -> Edit:
+    """Ours on the line of a directive, or of the brace that opens its block."""
+    return Edit(directive.source, directive.end, directive.end, f" {_LINE}", claim)
+
+
+_READ_BYTES = 128 << 10
+"""The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""
+_LONG_READ_BYTES = 512 << 10
+"""Bytes that nginx asks for at once: ``sendfile_max_chunk`` of the plain configuration."""
+_SMALL_READ_BYTES = 4096
+
+
+def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
+    """The facts with the lab's limits in place of the machine's.
+
+    The disks are declared, not measured: a limited disk is what its limits say. So is the link to
+    the clients; the machine's own links fall away.
+    """
+    memory = facts.memory
+    if lab.memory_bytes is not None:
+        memory = msgspec.structs.replace(
+            memory,
+            total_bytes=lab.memory_bytes,
+            available_bytes=lab.memory_bytes,
+            cgroup_limit_bytes=lab.memory_bytes,
+            page_cache_limit_bytes=lab.memory_bytes,
+            page_cache_limit_reason="the lab's memory limit around nginx",
+            # Who laid out the files looked their names up, outside the limit.
+            names_apart=not lab.cold_names,
+        )
+    storage = facts.storage
+    if lab.disks:
+        paths = [
+            PathStorage(
+                path=disk.mount, mount_point=disk.mount, filesystem="ext4", leaf_disks=[disk.name]
+            )
+            for disk in lab.disks
+        ]
+        disks = [_disk(disk) for disk in lab.disks]
+        storage = Storage(paths=paths, disks=disks, independent_disk_count=len(disks))
+    return msgspec.structs.replace(
+        facts,
+        cpu=Cpu(
+            online=facts.cpu.online,
+            cpuset=cpus,
+            quota_cpus=lab.quota_cpus,
+            effective=min(float(cpus), lab.quota_cpus or float(cpus)),
+            model=facts.cpu.model,
+        ),
+        memory=memory,
+        storage=storage,
+        network=Network(links=_links(lab)),
+    )
+
+
+def _disk(disk: LabDisk) -> Disk:
+    model = model_of(disk) if disk.kind == "modelled" else None
+    return Disk(
+        name=disk.name,
+        class_=disk.class_name,
+        class_reason=f"emulated: {_limits(disk) if model is None else 'modelled'}",
+        curve=_plateau(disk) if model is None else predict_curve(model, _READ_BYTES),
+    )
+
+
+def _limits(disk: LabDisk) -> str:
+    if disk.bytes_per_second is None or disk.reads_per_second is None:
+        return "no limit"
+    return f"limited to {disk.bytes_per_second >> 20} MiB/s and {disk.reads_per_second} reads/s"
+
+
+def _links(lab: Lab) -> list[Link]:
+    """The link between clients and nginx; none over the loopback, which bounds nothing."""
+    if lab.topology != "link" or lab.link.bits_per_second is None:
+        return []
+    reason = "the lab's link between clients and nginx"
+    return [Link(name="lab", speed_bits_per_second=lab.link.bits_per_second, speed_reason=reason)]
+
+
+def _plateau(disk: LabDisk) -> Curve | None:
+    """The curve of a limited disk.
+
+    The kernel counts a throttle's reads and bytes apart: a read takes what the slower of the two
+    takes, not both one after the other.
+    Source: tg_within_iops_limit() and tg_within_bps_limit() in block/blk-throttle.c, the longer
+            wait of both; thread-pools reads 80 of its 80 MiB/s in chunks, at 400 reads a second.
+    """
+    if disk.bytes_per_second is None or disk.reads_per_second is None:
+        return None
+
+    def points(read_bytes: int) -> list[CurvePoint]:
+        rate = min(float(disk.reads_per_second or 0), (disk.bytes_per_second or 0) / read_bytes)
+        return [CurvePoint(depth=1, reads_per_second=rate)]
+
+    return Curve(
+        read_bytes=_LONG_READ_BYTES,
+        points=points(_LONG_READ_BYTES),
+        knee_depth=None,
+        small_reads=Sweep(read_bytes=_SMALL_READ_BYTES, points=points(_SMALL_READ_BYTES)),
+        sequential_bytes_per_second=float(disk.bytes_per_second),
+        provenance="declared",
+    )

@@ -12,7 +12,7 @@ import re
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from nginx_tune.host.kernel import SYSCTLS
-from nginx_tune.host.nginx_names import COMMS, NAMES
+from nginx_tune.host.parse_nginx import COMMS, NAMES
 from nginx_tune.host.redaction import escaped, from_bytes
 
 _MOST_DEVICES = 1024
@@ -175,7 +175,7 @@ class Collector:
         return masters
 
     def _is_trusted(self, pid: int) -> bool:
-        """Whether the file that a process runs may be run; see nginx/choice.py."""
+        """Whether the file that a process runs may be run; see nginx/binary.py."""
         users = []
         for process in ("self", str(pid)):
             status = self.read("/proc/{}/status".format(process)) or ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nginx_tune import __version__
 from nginx_tune.host.kernel import NETWORK_SYSCTLS, SYSCTLS
-from nginx_tune.host.nginx_names import COMMS, NAMES
+from nginx_tune.host.parse_nginx import COMMS, NAMES
 
 _PARTS = (
     "redaction",

@@ -1,20 +1,29 @@
-"""Processors: online, allowed, and what a quota leaves of them."""
+"""Processors: those that may be used, what a quota leaves of them, and which devices are near.
+
+Devices hang on a node of the machine, and their interrupts go to some of its CPUs.
+"""
 
 from __future__ import annotations
 
 import math
+import posixpath
 import re
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.documents.facts import Cpu
-from nginx_tune.host.cgroup import ControlGroup, read_group
-from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
-from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
+from nginx_tune.documents.facts import Cpu, Throttled
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
-from nginx_tune.host.parse_cgroup import parse_cfs_quota, parse_cpu_max
-from nginx_tune.host.parse_process import parse_status
-from nginx_tune.host.parse_values import parse_id_list
+from nginx_tune.host.mounts import ControlGroup, read_group
+from nginx_tune.host.parse_proc import (
+    parse_cfs_quota,
+    parse_cpu_max,
+    parse_host_cpu,
+    parse_id_list,
+    parse_integer,
+    parse_status,
+    parse_throttling,
+)
 
 _CPUSET_FILES = {
     1: ("cpuset.effective_cpus", "cpuset.cpus"),
@@ -161,3 +170,159 @@ def _read_model(host: Host) -> str | Missing:
         return text
     match = re.search(r"^(?:model name|Model|cpu model|uarch)\s*:\s*(\S.*)$", text, re.MULTILINE)
     return match[1].strip() if match else Missing("/proc/cpuinfo names no model")
+
+
+POLICIES = "/sys/devices/system/cpu/cpufreq"
+MOST_POLICIES = 1024
+"""Policies that are looked at; many drivers have one a CPU."""
+
+
+def read_governors(host: Host) -> list[str] | Missing:
+    """The governors in use, each once, sorted.
+
+    Source: Documentation/admin-guide/pm/cpufreq.rst.
+    """
+    policies = _policies(host)
+    if isinstance(policies, Missing):
+        return policies
+    found = set()
+    for policy in policies:
+        text = attempt(host.read_text, f"{POLICIES}/{policy}/scaling_governor")
+        if isinstance(text, str) and re.fullmatch(r"[\w-]{1,32}", text.strip()):
+            found.add(text.strip())
+    return sorted(found) or Missing("no policy tells its governor")
+
+
+def read_frequency_driver(host: Host) -> str | Missing:
+    """The driver that sets frequencies: a host has one."""
+    policies = _policies(host)
+    if isinstance(policies, Missing):
+        return policies
+    text = attempt(host.read_text, f"{POLICIES}/{policies[0]}/scaling_driver")
+    return text if isinstance(text, Missing) else text.strip() or Missing("it has no name")
+
+
+def read_isolated(host: Host, allowed: frozenset[int] | Missing) -> int | Missing:
+    """The number of allowed CPUs between which the scheduler moves nothing.
+
+    Source: Documentation/admin-guide/kernel-parameters.txt, isolcpus=domain; isolated
+            partitions of cpuset stand there too.
+    """
+    text = attempt(host.read_text, "/sys/devices/system/cpu/isolated")
+    if isinstance(text, Missing):
+        return text
+    isolated = parse_id_list(text)
+    if isinstance(isolated, Missing):
+        return isolated
+    return len(isolated) if isinstance(allowed, Missing) else len(isolated & allowed)
+
+
+def _policies(host: Host) -> list[str] | Missing:
+    names = attempt(host.list_dir, POLICIES)
+    if isinstance(names, Missing):
+        return Missing(f"no frequency is set here ({names.reason})")
+    found = [name for name in names if re.fullmatch(r"policy\d{1,6}", name)]
+    return found[:MOST_POLICIES] or Missing("no frequency is set here")
+
+
+def read_throttled(host: Host, process: str) -> Throttled | Missing:
+    """The time that quotas of a process's group and of those above held back.
+
+    Each group counts what its own quota did; the one that was held back longest is the one
+    that binds.
+    """
+    group = read_group(host, "cpu", process)
+    if isinstance(group, Missing):
+        return group
+    found: list[Throttled] = []
+    for directory in group.directories:
+        text = attempt(host.read_text, f"{directory}/cpu.stat")
+        counted = None if isinstance(text, Missing) else parse_throttling(text)
+        if counted is not None:
+            found.append(
+                Throttled(
+                    directory=directory,
+                    periods=counted.periods,
+                    throttled_periods=counted.throttled_periods,
+                    throttled_seconds=counted.throttled_seconds,
+                )
+            )
+    if not found:
+        return Missing("no control group of the process counts what a quota holds back")
+    return max(found, key=lambda one: (one.throttled_seconds, one.throttled_periods, one.periods))
+
+
+def read_steal_ratio(host: Host) -> float | Missing:
+    """Share of all CPU time since the host came up that a hypervisor gave to others."""
+    text = attempt(host.read_text, "/proc/stat")
+    if isinstance(text, Missing):
+        return text
+    counted = parse_host_cpu(text)
+    if counted is None or counted.total <= 0:
+        return Missing("/proc/stat does not tell it")
+    return round(min(1.0, counted.steal / counted.total), 4)
+
+
+MOST_INTERRUPTS = 1024
+"""Interrupts of a device that are looked at."""
+_TOP = "/sys/devices"
+
+
+class Interrupts(NamedTuple):
+    """The interrupts of a device."""
+
+    number: int
+    cpus: int | Missing
+    """Different CPUs that they go to now."""
+
+
+def read_numa_node(host: Host, directory: str) -> int | Missing:
+    """The node of a device by its directory (links resolved), or that of the bus above it.
+
+    Source: Documentation/ABI/testing/sysfs-bus-pci: ``numa_node``, -1 where the firmware tells
+            none.
+    """
+    online = attempt(host.read_text, "/sys/devices/system/node/online")
+    nodes = online if isinstance(online, Missing) else parse_id_list(online)
+    if isinstance(nodes, Missing):
+        return nodes
+    if len(nodes) < 2:  # noqa: PLR2004
+        return Missing("a host of one node")
+    while directory.startswith(_TOP + "/"):
+        text = attempt(host.read_text, f"{directory}/numa_node")
+        if isinstance(text, str):
+            node = parse_integer(text)
+            if isinstance(node, int) and node < 0:
+                return Missing("the firmware tells no node")
+            return node
+        directory = posixpath.dirname(directory)
+    return Missing("it hangs on no bus that has a node")
+
+
+def read_interrupts(host: Host, directory: str) -> Interrupts | Missing:
+    """The message-signalled interrupts of a device (links resolved) or of the bus just above it.
+
+    The device of a virtual NIC is a virtio one; its interrupts are those of the PCI device that
+    carries it.
+
+    Source: Documentation/ABI/testing/sysfs-bus-pci, msi_irqs; Documentation/core-api/irq/
+            irq-affinity.rst, effective_affinity_list since 4.13.
+    """
+    numbers: list[str] = []
+    for place in (directory, posixpath.dirname(directory)):
+        listed = attempt(host.list_dir, f"{place}/msi_irqs")
+        if not isinstance(listed, Missing):
+            numbers = [name for name in listed if name.isdecimal() and len(name) < 10]  # noqa: PLR2004
+            break
+    if not numbers:
+        return Missing("no message-signalled interrupts")
+    cpus: set[int] = set()
+    reason = Missing("no interrupt tells its CPU")
+    for number in numbers[:MOST_INTERRUPTS]:
+        text = attempt(host.read_text, f"/proc/irq/{number}/effective_affinity_list")
+        found = text if isinstance(text, Missing) else parse_id_list(text)
+        if isinstance(found, Missing):
+            reason = found
+        else:
+            cpus |= found
+    return Interrupts(len(numbers), len(cpus) or reason)

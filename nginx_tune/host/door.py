@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from nginx_tune.documents.facts import Dataset, Link
-from nginx_tune.documents.listening import Listening
+from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.errors import UndecidedError
 
 
@@ -27,7 +27,7 @@ class HostReadError(UndecidedError):
 
 
 class ProgramResult(NamedTuple):
-    """What a program said."""
+    """The words of a program, and its status."""
 
     status: int
     stdout: str
@@ -86,19 +86,19 @@ class Host(Protocol):
         """Run a program without a shell; a path, or a name that ``find_program`` finds."""
 
     def version_texts(self, path: str) -> str:
-        """What an nginx program would print for ``-V``, read out of its file."""
+        """The text that an nginx program would print for ``-V``, read out of its file."""
 
     def find_program(self, name: str) -> str:
         """Absolute path of a program that may be run; as root only in system directories."""
 
     def distrust(self, path: str) -> str:
-        """Why somebody else could have written a program (or ``/proc/PID/exe``); else empty."""
+        """The reason to distrust a program (or ``/proc/PID/exe``) of others; empty for none."""
 
     def caller(self) -> int:
         """The id of the user who called, behind sudo too."""
 
     def is_in_lab(self, pid: int) -> bool:
-        """Whether a process is of a laboratory of nginx-tune, and so none of the host's own."""
+        """Tell if a process is of a laboratory of nginx-tune, and so none of the host's own."""
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""

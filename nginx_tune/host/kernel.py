@@ -1,17 +1,29 @@
-"""The kernel: release, features that nginx can use, sysctls that bound it."""
+"""The kernel: release, features that nginx can use, sysctls and limits that bound it.
+
+Where systemd starts nginx, the limits on descriptors are those of its unit files. Source:
+systemd.unit(5) (search path, drop-ins, the last one wins), systemd.exec(5) (``LimitNOFILE=``),
+systemd-system.conf(5) (``DefaultLimitNOFILE=``, 1024:524288 by default).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Kernel, Limits
-from nginx_tune.documents.listening import Listening
+from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
-from nginx_tune.host.parse_process import parse_capabilities, parse_open_files, parse_status
-from nginx_tune.host.parse_values import parse_integer, parse_release
-from nginx_tune.host.unit_limits import read_unit_limits
+from nginx_tune.host.parse_proc import (
+    UNLIMITED,
+    DescriptorLimit,
+    parse_capabilities,
+    parse_integer,
+    parse_open_files,
+    parse_release,
+    parse_status,
+)
 
 SYSCTLS = (
     "fs.file-max",
@@ -144,7 +156,7 @@ def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
 
 
 def _read_can_raise(host: Host, process: str) -> bool | Missing:
-    """Whether a process may raise its hard limits.
+    """Tell whether a process may raise its hard limits.
 
     Source: kernel/sys.c do_prlimit() asks capable(), which means the first user namespace: the
             one in which user 0 maps to user 0 over the whole range.
@@ -186,14 +198,14 @@ def _read_name(host: Host, path: str, option: str) -> str | Missing:
 
 
 def _has_file(content: str | Missing, system: str | Missing) -> bool | Missing:
-    """Whether a file of /proc is there, on a host that has a /proc to look at."""
+    """Tell whether a file of /proc is there, on a host that has a /proc to look at."""
     if isinstance(content, Missing) and isinstance(system, Missing):
         return content
     return not isinstance(content, Missing)
 
 
 def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
-    """Whether kernel TLS is there or can be loaded.
+    """Tell whether kernel TLS is there or can be loaded.
 
     Source: net/tls/tls_proc.c; a module is loaded on the first use of the ULP, for which
     unprivileged workers lack the right (net/ipv4/tcp_ulp.c).
@@ -215,3 +227,80 @@ def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
     if isinstance(attempt(host.read_text, "/proc/modules"), Missing):
         return False  # a kernel that loads no modules, and TLS is not in it
     return Missing(f"not loaded, and /lib/modules/{release} cannot be seen")
+
+
+BOOTED = "/run/systemd/system"
+"""There when systemd is the init that runs: sd_booted(3)."""
+UNIT = "nginx.service"
+_ADMINISTRATOR = "/etc/systemd"
+_PLACES = ("/usr/lib/systemd", "/lib/systemd", "/usr/local/lib/systemd", "/run/systemd")
+"""From the least to the most important; ``_ADMINISTRATOR`` goes before all."""
+_EVERY = (*_PLACES, _ADMINISTRATOR)
+_DEFAULT = DescriptorLimit(1024, 524_288)
+
+
+def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
+    """Soft and hard limit of the unit nginx.service on a host that systemd runs.
+
+    Errors: missing without systemd or without the unit.
+    """
+    if isinstance(attempt(host.list_dir, BOOTED), Missing):
+        return Missing("systemd is not the init that runs")
+    texts = [text for place in _EVERY if (text := _text(host, f"{place}/system/{UNIT}"))]
+    if not texts:
+        return Missing(f"no {UNIT} can be read")
+    limits = _DEFAULT
+    main = [text for place in _EVERY if (text := _text(host, f"{place}/system.conf"))][-1:]
+    for text in (*main, *_drop_ins(host, [f"{place}/system.conf.d" for place in _EVERY])):
+        limits = limits_in(text, "Manager", "DefaultLimitNOFILE", limits, _DEFAULT)
+    manager = limits
+    names = [f"{place}/system/{unit}.d" for unit in ("service", UNIT) for place in _EVERY]
+    for text in (texts[-1], *_drop_ins(host, names)):
+        limits = limits_in(text, "Service", "LimitNOFILE", limits, manager)
+    return limits
+
+
+def limits_in(
+    text: str, section: str, key: str, before: DescriptorLimit, otherwise: DescriptorLimit
+) -> DescriptorLimit:
+    """The limits after a unit file: what its last assignment says.
+
+    ``before`` holds where it has none that can be read, ``otherwise`` where it is emptied.
+    """
+    found, current = before, ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            current = line.strip("[]")
+        name, separator, value = line.partition("=")
+        if not separator or current != section or name.strip() != key:
+            continue
+        soft, colon, hard = value.strip().partition(":")
+        ends = [_count(soft), _count(hard if colon else soft)]
+        if not value.strip():
+            found = otherwise
+        elif ends[0] is not None and ends[1] is not None:
+            found = DescriptorLimit(ends[0], ends[1])
+    return found
+
+
+def _count(text: str) -> int | None:
+    if text.strip() == "infinity":
+        return UNLIMITED
+    return int(text) if text.strip().isascii() and text.strip().isdigit() else None
+
+
+def _drop_ins(host: Host, directories: list[str]) -> Iterator[str]:
+    """Texts in the order of their names; one in a later directory hides its namesakes."""
+    by_name: dict[str, str] = {}
+    for directory in directories:
+        names = attempt(host.list_dir, directory)
+        for name in [] if isinstance(names, Missing) else names:
+            if name.endswith(".conf"):
+                by_name[name] = f"{directory}/{name}"
+    for name in sorted(by_name):
+        yield _text(host, by_name[name])
+
+
+def _text(host: Host, path: str) -> str:
+    text = attempt(host.read_text, path)
+    return "" if isinstance(text, Missing) else text

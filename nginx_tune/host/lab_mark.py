@@ -14,7 +14,7 @@ This file is part of the collector: standard library, Python 3.6.
 from typing import Any, Iterator, List, Union
 
 ENVIRONMENT_MARK = "NGINX_TUNE_LAB"
-"""Set for every process a lab starts; its value is ``nginx.lab.lifetime.new_mark``."""
+"""Set for every process a lab starts; its value is ``nginx.lab.keeper.new_mark``."""
 
 _BY_MODULE = [b"-I", b"-B", b"-c"]
 """The options of ``host.programs.own_module``; the module's name comes behind the code."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from nginx_tune.documents.facts import Dataset, Link
-from nginx_tune.documents.listening import Listening
+from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.host import programs
 from nginx_tune.host.caller import caller_id
 from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult, Room
 from nginx_tune.host.lab_mark import is_in_lab
-from nginx_tune.host.parse_layers import parse_busy_milliseconds
+from nginx_tune.host.parse_storage import parse_busy_milliseconds
 from nginx_tune.host.program import run_bounded
 from nginx_tune.host.version_texts import version_texts
 
@@ -76,7 +76,7 @@ class LiveHost:
 
     def filesystem_magic(self, path: str) -> int:
         """``f_type`` of statfs(2)."""
-        from nginx_tune.host.syscalls import statfs_magic  # noqa: PLC0415  # ctypes is seldom needed
+        from nginx_tune.host.residency import statfs_magic  # noqa: PLC0415  # ctypes is seldom needed
 
         try:
             return statfs_magic(path)
@@ -96,7 +96,7 @@ class LiveHost:
         return run_bounded([self.find_program(argv[0]), *argv[1:]], timeout_seconds)
 
     def version_texts(self, path: str) -> str:
-        """What an nginx program would print for ``-V``, read out of its file."""
+        """The text that an nginx program would print for ``-V``, read out of its file."""
         return version_texts(self.read_bytes(path))
 
     def find_program(self, name: str) -> str:
@@ -107,7 +107,7 @@ class LiveHost:
             _refuse(f"program {name}", error)
 
     def distrust(self, path: str) -> str:
-        """Why somebody else could have written a program (or ``/proc/PID/exe``); else empty."""
+        """The reason to distrust a program (or ``/proc/PID/exe``) of others; empty for none."""
         return programs.why_distrusted(path)
 
     def caller(self) -> int:
@@ -115,7 +115,7 @@ class LiveHost:
         return caller_id()
 
     def is_in_lab(self, pid: int) -> bool:
-        """Whether a process is of a laboratory of nginx-tune, and so none of the host's own."""
+        """Tell if a process is of a laboratory of nginx-tune, and so none of the host's own."""
         return is_in_lab(self, pid)
 
     def processes(self, *names: str) -> list[int]:
@@ -134,13 +134,13 @@ class LiveHost:
 
     def links(self) -> list[Link]:
         """Network links (netlink); speeds as the driver tells them."""
-        from nginx_tune.host.live_links import read_links  # noqa: PLC0415  # pyroute2 is heavy
+        from nginx_tune.host.live_network import read_links  # noqa: PLC0415  # pyroute2 is heavy
 
         return read_links()
 
     def listening(self, pid: int | None) -> Listening:
         """Listening TCP sockets (sock_diag) of a process's network namespace, else of ours."""
-        from nginx_tune.host.live_listeners import read_listening  # noqa: PLC0415  # pyroute2
+        from nginx_tune.host.live_network import read_listening  # noqa: PLC0415  # pyroute2
 
         try:
             return read_listening(pid)

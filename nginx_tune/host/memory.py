@@ -1,4 +1,4 @@
-"""Memory: how much there is and how much of it can hold file data."""
+"""Memory: the amount of it, and the part of that which can hold file data."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Memory
-from nginx_tune.host import parse_meminfo
-from nginx_tune.host.cgroup import ControlGroup, group_at, read_group
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
-from nginx_tune.host.parse_cgroup import (
+from nginx_tune.host.mounts import ControlGroup, group_at, read_group
+from nginx_tune.host.parse_proc import (
+    available_memory_bytes,
+    memory_consumers,
+    parse_choice,
+    parse_integer,
+    parse_kstat,
+    parse_meminfo,
     parse_memory_limit,
     parse_memory_stat,
+    parse_swaps,
+    total_memory_bytes,
     unreclaimable_bytes,
 )
-from nginx_tune.host.parse_swaps import parse_swaps
-from nginx_tune.host.parse_values import parse_choice, parse_integer
 
 _LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
@@ -33,9 +38,9 @@ def read_memory(
     """Memory as the process (a pid or ``self``) meets it, or one in the named cgroup."""
     gaps: Gaps = {}
     meminfo = attempt(host.read_text, "/proc/meminfo")
-    fields = {} if isinstance(meminfo, Missing) else parse_meminfo.parse_meminfo(meminfo)
-    total = known(parse_meminfo.total_bytes(fields), gaps, "/total_bytes")
-    available = known(parse_meminfo.available_bytes(fields), gaps, "/available_bytes")
+    fields = {} if isinstance(meminfo, Missing) else parse_meminfo(meminfo)
+    total = known(total_memory_bytes(fields), gaps, "/total_bytes")
+    available = known(available_memory_bytes(fields), gaps, "/available_bytes")
     if isinstance(meminfo, Missing):
         gaps["/total_bytes"] = gaps["/available_bytes"] = meminfo.reason
 
@@ -64,7 +69,7 @@ def read_memory(
         cgroup_usage_bytes=known(usage, gaps, "/cgroup_usage_bytes"),
         page_cache_limit_bytes=bound.limit_bytes,
         page_cache_limit_reason=bound.reason,
-        consumers=parse_meminfo.consumers(fields),
+        consumers=memory_consumers(fields),
     )
     absent = meminfo if isinstance(meminfo, Missing) else Missing("/proc/meminfo does not tell")
     memory = _with_dirty(host, memory, fields, absent, gaps)
@@ -74,7 +79,7 @@ def read_memory(
 def _with_dirty(
     host: Host, memory: Memory, fields: dict[str, int], absent: Missing, gaps: Gaps
 ) -> Memory:
-    """What waits to be written, and how much of that the kernel lets gather.
+    """Memory that waits to be written, and how much of that the kernel lets gather.
 
     Source: Documentation/admin-guide/sysctl/vm.rst: the ratios are of the memory that file data
             can have; a limit in bytes, where set, stands before its ratio.
@@ -107,7 +112,7 @@ def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
     """
     text = attempt(host.read_text, "/proc/spl/kstat/zfs/arcstats")
     none = Missing(f"no ZFS ({text.reason})") if isinstance(text, Missing) else Missing("not told")
-    stats = {} if isinstance(text, Missing) else parse_meminfo.parse_kstat(text)
+    stats = {} if isinstance(text, Missing) else parse_kstat(text)
     return replace(
         memory,
         arc_bytes=known(stats.get("size", none), gaps, "/arc_bytes"),
@@ -116,7 +121,7 @@ def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
 
 
 def _with_paging(host: Host, memory: Memory, gaps: Gaps) -> Memory:
-    """Where memory is moved to, and whether it comes in huge pages.
+    """Places that memory is moved to, and whether it comes in huge pages.
 
     Source: Documentation/admin-guide/mm/transhuge.rst.
     """

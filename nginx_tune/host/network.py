@@ -1,18 +1,31 @@
-"""Network links and how much of their reported speed can be believed."""
+"""The network: links with a speed that can be believed, its use, and who listens where.
+
+Drivers of virtual links report speeds that were made up; those are taken as not known.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
-from nginx_tune.documents.facts import Link, Network, Queues
+from nginx_tune.documents.facts import Link, Network, Queues, Tcp
+from nginx_tune.documents.facts_machine import Listener, Listening, ListenSocket
 from nginx_tune.errors import UsageError
+from nginx_tune.host.cpu import Interrupts, read_interrupts, read_numa_node
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
-from nginx_tune.host.parse_network_use import has_cpus
-from nginx_tune.host.parse_values import parse_integer
-from nginx_tune.host.placement import Interrupts, read_interrupts, read_numa_node
+from nginx_tune.host.parse_network import (
+    has_cpus,
+    parse_listeners,
+    parse_netstat,
+    parse_socket_link,
+    parse_softnet,
+    parse_tcp_mem,
+    parse_tcp_pages,
+    parse_time_wait,
+)
+from nginx_tune.host.parse_proc import parse_integer
 
 _FAKES = {
     "veth": "a veth pair reports a made-up 10 Gbit/s",
@@ -97,7 +110,7 @@ def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
         )
     if link.rings is None:
         gaps[f"{pointer}/rings"] = "ethtool tells none"
-    return msgspec.structs.replace(
+    return replace(
         link, driver=_driver(host, link.name), queues=known(queues, gaps, f"{pointer}/queues")
     )
 
@@ -122,7 +135,7 @@ def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
     text = attempt(host.read_text, f"/sys/class/net/{link.name}/statistics/rx_missed_errors")
     missed = text if isinstance(text, Missing) else parse_integer(text)
     count, cpus = (found, found) if isinstance(found, Missing) else (found.number, found.cpus)
-    return msgspec.structs.replace(
+    return replace(
         link,
         numa_node=known(node, gaps, f"{pointer}/numa_node"),
         interrupts=known(count, gaps, f"{pointer}/interrupts"),
@@ -170,7 +183,7 @@ def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | No
 
 
 def _with_speed(link: Link, speed: int | None, reason: str) -> Link:
-    return msgspec.structs.replace(link, speed_bits_per_second=speed, speed_reason=reason)
+    return replace(link, speed_bits_per_second=speed, speed_reason=reason)
 
 
 def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
@@ -190,3 +203,188 @@ def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
 def _driver(host: Host, name: str) -> str:
     target = attempt(host.read_link, f"/sys/class/net/{name}/device/driver")
     return "" if isinstance(target, Missing) else target.rpartition("/")[2]
+
+
+_CONNTRACK = "/proc/sys/net/netfilter/nf_conntrack_"
+
+
+def add_network_use(host: Host, network: Network, pid: int | None) -> tuple[Network, Gaps]:
+    """The network with its use; of TCP that in the network namespace of ``pid``."""
+    gaps: Gaps = {}
+    process = "self" if pid is None else str(pid)
+    softnet = attempt(host.read_text, "/proc/self/net/softnet_stat")
+    entries, limit = _read_conntrack(host, process)
+    network = replace(
+        network,
+        softnet=known(
+            softnet if isinstance(softnet, Missing) else parse_softnet(softnet), gaps, "/softnet"
+        ),
+        tcp=_read_tcp(host, process, gaps),
+        conntrack_entries=known(entries, gaps, "/conntrack_entries"),
+        conntrack_limit=known(limit, gaps, "/conntrack_limit"),
+    )
+    return network, gaps
+
+
+def _read_tcp(host: Host, process: str, gaps: Gaps) -> Tcp:
+    """Source: Documentation/networking/snmp_counter.rst; net/ipv4/tcp.c, tcp_mem is of the host."""
+    text = attempt(host.read_text, f"/proc/{process}/net/snmp")
+    counters = {} if isinstance(text, Missing) else parse_netstat(text)
+    absent = text if isinstance(text, Missing) else Missing("the kernel does not count it")
+    stat = attempt(host.read_text, f"/proc/{process}/net/sockstat")
+    held = stat if isinstance(stat, Missing) else parse_tcp_pages(stat)
+    waiting = stat if isinstance(stat, Missing) else parse_time_wait(stat)
+    sysctl = attempt(host.read_text, "/proc/sys/net/ipv4/tcp_mem")
+    levels = sysctl if isinstance(sysctl, Missing) else parse_tcp_mem(sysctl)
+    pressure, most = (levels, levels) if isinstance(levels, Missing) else (levels[1], levels[2])
+    return Tcp(
+        segments_sent=known(counters.get("OutSegs", absent), gaps, "/tcp/segments_sent"),
+        segments_retransmitted=known(
+            counters.get("RetransSegs", absent), gaps, "/tcp/segments_retransmitted"
+        ),
+        time_wait=known(waiting, gaps, "/tcp/time_wait"),
+        memory_pages=known(held, gaps, "/tcp/memory_pages"),
+        memory_pressure_pages=known(pressure, gaps, "/tcp/memory_pressure_pages"),
+        memory_limit_pages=known(most, gaps, "/tcp/memory_limit_pages"),
+    )
+
+
+def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Missing]:
+    """Entries and limit; both are of the reader's network namespace.
+
+    Source: Documentation/networking/nf_conntrack-sysctl.rst.
+    """
+    if process != "self":
+        ours = attempt(host.read_link, "/proc/self/ns/net")
+        theirs = attempt(host.read_link, f"/proc/{process}/ns/net")
+        if isinstance(ours, str) and isinstance(theirs, str) and ours != theirs:
+            apart = Missing("nginx lives in another network namespace")
+            return apart, apart
+    found = []
+    for name in ("count", "max"):
+        text = attempt(host.read_text, _CONNTRACK + name)
+        found.append(
+            Missing(f"no connection is followed here ({text.reason})")
+            if isinstance(text, Missing)
+            else parse_integer(text)
+        )
+    return found[0], found[1]
+
+
+MOST_DESCRIPTORS = 4096
+"""Descriptors of a master that are looked at: its listening sockets are among the first."""
+
+
+def ask_listening(host: Host, pid: int | None) -> Listening | Missing:
+    """The listening sockets of a process's network namespace (None: the reader's).
+
+    An ordinary user may not enter the namespace of root's nginx, and some kernels have no
+    sock_diag; ``/proc/PID/net/tcp`` tells the addresses and queues all the same, but no backlog
+    and no drops.
+    """
+    asked = attempt(host.listening, pid)
+    if not isinstance(asked, Missing):
+        return asked
+    sockets = []
+    for name in ("tcp", "tcp6"):
+        text = attempt(host.read_text, f"/proc/{pid or 'self'}/net/{name}")
+        if isinstance(text, Missing):
+            if name == "tcp":
+                return asked
+            continue  # a kernel without IPv6
+        sockets += [
+            ListenSocket(
+                address=str(one.address),
+                port=one.port,
+                inode=one.inode,
+                accept_queue=one.accept_queue,
+            )
+            for one in parse_listeners(text, byteorder="little")
+        ]
+    return Listening(sockets=sorted(sockets, key=lambda one: (one.port, one.address, one.inode)))
+
+
+def read_listeners(
+    host: Host, asked: Listening | Missing, pid: int | None
+) -> tuple[list[Listener], Gaps]:
+    """The addresses listened on, from what ``ask_listening`` answered."""
+    if isinstance(asked, Missing):
+        return [], {"": asked.reason}
+    held = Missing("no nginx is running") if pid is None else _read_held(host, pid)
+    gaps: Gaps = {}
+    listeners: list[Listener] = []
+    for (address, port), sockets in _by_address(asked).items():
+        listener, reasons = _listener(address, port, sockets, held)
+        for field, reason in reasons.items():
+            gaps[f"/{len(listeners)}{field}"] = reason
+        listeners.append(listener)
+    return listeners, gaps
+
+
+def add_counters(
+    host: Host, network: Network, asked: Listening | Missing, pid: int | None
+) -> tuple[Network, Gaps]:
+    """The network with what the kernel counted at the listening sockets of ``pid``'s namespace.
+
+    Source: Documentation/networking/snmp_counter.rst.
+    """
+    gaps: Gaps = {}
+    text = attempt(host.read_text, f"/proc/{pid or 'self'}/net/netstat")
+    counters = {} if isinstance(text, Missing) else parse_netstat(text)
+    absent = text if isinstance(text, Missing) else Missing("the kernel does not count it")
+    somaxconn = asked if isinstance(asked, Missing) else asked.somaxconn
+    network = replace(
+        network,
+        somaxconn=known(
+            Missing("not told") if somaxconn is None else somaxconn, gaps, "/somaxconn"
+        ),
+        listen_overflows=known(counters.get("ListenOverflows", absent), gaps, "/listen_overflows"),
+        listen_drops=known(counters.get("ListenDrops", absent), gaps, "/listen_drops"),
+        syn_queue_drops=known(counters.get("TCPReqQFullDrop", absent), gaps, "/syn_queue_drops"),
+    )
+    return network, gaps
+
+
+def _by_address(listening: Listening) -> dict[tuple[str, int], list[ListenSocket]]:
+    found: dict[tuple[str, int], list[ListenSocket]] = {}
+    for socket in listening.sockets:
+        found.setdefault((socket.address, socket.port), []).append(socket)
+    return found
+
+
+def _listener(
+    address: str, port: int, sockets: list[ListenSocket], held: frozenset[int] | Missing
+) -> tuple[Listener, Gaps]:
+    gaps: Gaps = {}
+    untold = Missing("sock_diag does not tell, or could not be asked")
+    backlogs = [one.backlog for one in sockets if one.backlog is not None]
+    queues = [one.accept_queue for one in sockets if one.accept_queue is not None]
+    drops = [one.drops for one in sockets if one.drops is not None]
+    ours: bool | Missing = (
+        held if isinstance(held, Missing) else any(one.inode in held for one in sockets)
+    )
+    listener = Listener(
+        address=address,
+        port=port,
+        sockets=len(sockets),
+        backlog=known(min(backlogs, default=untold), gaps, "/backlog"),
+        accept_queue=known(sum(queues) if queues else untold, gaps, "/accept_queue"),
+        longest_accept_queue=known(max(queues, default=untold), gaps, "/longest_accept_queue"),
+        drops=known(sum(drops) if drops else untold, gaps, "/drops"),
+        of_nginx=known(ours, gaps, "/of_nginx"),
+    )
+    return listener, gaps
+
+
+def _read_held(host: Host, pid: int) -> frozenset[int] | Missing:
+    """Inodes of the sockets that a process holds."""
+    names = attempt(host.list_dir, f"/proc/{pid}/fd")
+    if isinstance(names, Missing):
+        return names
+    numbers = sorted(int(name) for name in names if name.isdecimal() and len(name) < 10)  # noqa: PLR2004
+    inodes = set()
+    for number in numbers[:MOST_DESCRIPTORS]:
+        target = attempt(host.read_link, f"/proc/{pid}/fd/{number}")
+        if isinstance(target, str) and (inode := parse_socket_link(target)) is not None:
+            inodes.add(inode)
+    return frozenset(inodes)

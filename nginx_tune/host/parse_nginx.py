@@ -1,4 +1,4 @@
-"""``nginx -V`` of every known product, and nginx process titles."""
+"""nginx from outside: its names, ``nginx -V`` of every known product, and process titles."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import re
 from typing import NamedTuple
 
 from nginx_tune.host.door import Missing
+
+NAMES = ("nginx", "angie", "openresty", "freenginx", "tengine")
+"""Programs, in the order they are looked for."""
+
+COMMS = ("nginx", "angie", "openresty", "freenginx", "tengine")
+"""Processes, in ``/proc/PID/comm``."""
+
 
 _VERSION = re.compile(
     r"^(?:\w+) version: ([\w-]+)/([0-9][\w.-]*)(?: \((nginx-plus-[\w.-]+)\))?", re.MULTILINE
@@ -26,7 +33,7 @@ _FREENGINX_BASE = "1.25.4"
 
 
 class VersionOutput(NamedTuple):
-    """What ``nginx -V`` says."""
+    """The words of ``nginx -V``."""
 
     product: str
     version: str
@@ -136,7 +143,7 @@ class Title(NamedTuple):
 
 
 def parse_title(arguments: list[str]) -> Title:
-    """What an nginx process is, from its command line.
+    """The role of an nginx process, from its command line.
 
     Source: src/os/unix/ngx_process_cycle.c, ngx_setproctitle.c; Angie puts the generation behind
             a worker's title (ngx_setproctitle_gen).
@@ -154,7 +161,7 @@ def parse_title(arguments: list[str]) -> Title:
 
 
 def global_directives(arguments: list[str]) -> str:
-    """What ``-g`` gave; its quotes are lost in the title, so it goes to the next option."""
+    """The directives of ``-g``; quotes are lost in the title, so they go to the next option."""
     words: list[str] = []
     is_inside = False
     for word in arguments[1:]:

@@ -23,7 +23,7 @@ def run_bounded(
     is_checked: bool = False,
     enter: Callable[[], None] | None = None,
 ) -> ProgramResult:
-    """What the program says on both streams, within the time and 4 MiB.
+    """Run a program, and give what it says on both streams, within the time and 4 MiB.
 
     ``is_checked`` is for a program that was looked at before the sandbox was entered; ``enter``
     is called in the child before it becomes the program, which then inherits no environment.

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Dataset, Link
-from nginx_tune.documents.listening import Listening
+from nginx_tune.documents.facts_machine import Listening
+from nginx_tune.documents.inspection import Answer, Capture, Request
 from nginx_tune.host.door import MOST_BYTES, Device, Host, HostReadError, ProgramResult, Room
-from nginx_tune.host.redaction import escaped, from_bytes
+from nginx_tune.host.redaction import escaped, from_bytes, redact_answers
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class RecordingHost:
         )
 
     def version_texts(self, path: str) -> str:
-        """What an nginx program would print for ``-V``, read out of its file."""
+        """The text that an nginx program would print for ``-V``, read out of its file."""
         ask = lambda: self._host.version_texts(path)  # noqa: E731
         return self._keep(_question("texts", path), ask, escaped)
 
@@ -123,7 +123,7 @@ class RecordingHost:
         )
 
     def distrust(self, path: str) -> str:
-        """Why somebody else could have written a program (or ``/proc/PID/exe``); else empty."""
+        """The reason to distrust a program (or ``/proc/PID/exe``) of others; empty for none."""
         return self._keep(_question("distrust", path), lambda: self._host.distrust(path), escaped)
 
     def caller(self) -> int:
@@ -131,7 +131,7 @@ class RecordingHost:
         return self._keep("caller", self._host.caller, int)
 
     def is_in_lab(self, pid: int) -> bool:
-        """Whether a process is of a laboratory; the answer alone is kept, no environment."""
+        """Tell whether a process is of a laboratory; the answer alone is kept, no environment."""
         ask = lambda: self._host.is_in_lab(pid)  # noqa: E731
         return self._keep(_question("in-lab", str(pid)), ask, bool)
 
@@ -220,21 +220,21 @@ class RecordedHost:
         )
 
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
-        """What the program said then."""
+        """The words of the program then."""
         return self._answer(
             _question("run", shlex.join(argv)), lambda value: msgspec.convert(value, _Said).result()
         )
 
     def version_texts(self, path: str) -> str:
-        """What the program's file said."""
+        """The text of the program's file then."""
         return self._answer(_question("texts", path), _to_text)
 
     def find_program(self, name: str) -> str:
-        """Where the program was."""
+        """The place of the program then."""
         return self._answer(_question("program", name), _to_text)
 
     def distrust(self, path: str) -> str:
-        """What was said then; captures of earlier versions do not tell, and nothing is run here."""
+        """The answer of then; captures of earlier versions do not tell, and nothing is run here."""
         question = _question("distrust", path)
         return self._answer(question, _to_text) if question in self._answers else ""
 
@@ -243,7 +243,7 @@ class RecordedHost:
         return self._answer("caller", lambda value: msgspec.convert(value, int))
 
     def is_in_lab(self, pid: int) -> bool:
-        """What was said then; captures of earlier versions do not tell."""
+        """The answer of then; captures of earlier versions do not tell."""
         question = _question("in-lab", str(pid))
         return question in self._answers and self._answer(question, bool)
 
@@ -265,7 +265,7 @@ class RecordedHost:
         )
 
     def disk_activity(self, seconds: float) -> dict[str, float]:
-        """How busy the disks were then."""
+        """The share of time that the disks were busy then."""
         return self._answer("activity", lambda value: msgspec.convert(value, dict[str, float]))
 
     def scan_dataset(
@@ -288,3 +288,15 @@ class _Said(msgspec.Struct):
 
 def _to_text(value: Any) -> str:
     return msgspec.convert(value, str)
+
+
+def redact(capture: Capture) -> Capture:
+    """The capture without secrets; doing it twice changes nothing more."""
+    answers, request = redact_answers(
+        msgspec.to_builtins(capture.answers), msgspec.to_builtins(capture.request)
+    )
+    return msgspec.structs.replace(
+        capture,
+        request=msgspec.convert(request, Request),
+        answers=msgspec.convert(answers, dict[str, Answer]),
+    )

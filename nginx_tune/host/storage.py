@@ -15,16 +15,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Array, Disk, Layer, PathStorage, Storage
-from nginx_tune.host.disk import read_disk, read_read_ahead_bytes
+from nginx_tune.host.block_devices import read_array, read_disk, read_layer, read_read_ahead_bytes
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, under
-from nginx_tune.host.layers import read_array, read_layer
-from nginx_tune.host.parse_block import Classification, classify_filesystem
-from nginx_tune.host.parse_layers import parse_zpool_devices
-from nginx_tune.host.parse_mountinfo import Mount, is_inside, mount_of
-from nginx_tune.host.view import View, own_view, view_of
+from nginx_tune.host.mounts import View, own_view, view_of
+from nginx_tune.host.parse_storage import (
+    Classification,
+    Mount,
+    classify_filesystem,
+    is_inside,
+    mount_of,
+    parse_zpool_devices,
+)
 
 _MAX_DEPTH = 32
 """Devices on devices; a loop in the recording of a host must end somewhere."""
@@ -82,7 +86,7 @@ def read_storage(
         disk, disk_gaps = resolver.disks[name]
         ratio = busy if isinstance(busy, Missing) else busy.get(name, Missing("no block device"))
         utilisation = known(ratio, disk_gaps, "/utilisation_ratio")
-        disks.append(msgspec.structs.replace(disk, utilisation_ratio=utilisation))
+        disks.append(replace(disk, utilisation_ratio=utilisation))
         gaps |= under(f"/disks/{index}", disk_gaps)
     arrays = []
     for index, name in enumerate(sorted(resolver.arrays)):
@@ -126,7 +130,7 @@ def data_mount_points(mounts: list[Mount]) -> list[str]:
 
 
 def count_independent(paths: Iterable[PathStorage], disks: Iterable[Disk]) -> int | None:
-    """How many groups of leaf disks the paths have; paths that share a leaf are one group.
+    """The number of groups of leaf disks; paths that share a leaf are one group.
 
     None when no path has a leaf that is a disk (memory is none).
     """
@@ -148,7 +152,7 @@ def count_independent(paths: Iterable[PathStorage], disks: Iterable[Disk]) -> in
 
 @dataclass
 class _Below:
-    """What was found under a mount or a device."""
+    """Disks found under a mount or a device."""
 
     stack: dict[str, None] = field(default_factory=dict)
     """Names of devices from the top down; a dict keeps each once, in order."""
@@ -304,7 +308,7 @@ class PathResolver:
         return bool(devices)
 
     def _under_device(self, path: str, below: _Below, depth: int) -> None:
-        """What is under a block device, given by any path into sysfs."""
+        """Everything under a block device, given by any path into sysfs."""
         real = attempt(self._host.real_path, path)
         if isinstance(real, Missing):
             below.reasons.append(real.reason)
@@ -361,7 +365,7 @@ class PathResolver:
         disk, gaps = read_disk(self._host, first)
         reason = f"{disk.class_reason} (by path {paths[0]} of {len(paths)})"
         self.disks[name] = (
-            msgspec.structs.replace(disk, name=name, paths=paths, class_reason=reason),
+            replace(disk, name=name, paths=paths, class_reason=reason),
             gaps,
         )
 
@@ -389,7 +393,7 @@ class PathResolver:
 
 
 def _without_device(name: str, verdict: Classification) -> tuple[Disk, Gaps]:
-    """What stands for the disk of a file system that has no block device."""
+    """A stand-in for the disk of a file system that has no block device."""
     disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
     absent = [
         "size_bytes", "model", "rotational", "scheduler", "nr_requests", "hardware_queues",

@@ -5,26 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.host.programs import start_program
-from nginx_tune.nginx.ending import wait_for_end
-from nginx_tune.nginx.place import Place, connect, place_text
+from nginx_tune.nginx.place import SocketPlace, connect, place_text
 from nginx_tune.sandbox.launch import Entrance, Prepared
 
 _FOREGROUND = "daemon off;"
 _SOON_SECONDS = 0.5
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""As the kernel says it, and as the first process of a sandbox does."""
+"""The exit status as the kernel says it, and as the first process of a sandbox does."""
 _LOOK_SECONDS = 0.002
-"""Between two looks at what is about to be: nginx starts in some 10 ms."""
+"""The time between two looks at what is about to be: nginx starts in some 10 ms."""
 _IDLE_LOOKS = 5
 _MOST_SAID = 1 << 20
 """Characters of standard error that are read: a module can write as much as it likes."""
@@ -62,7 +62,7 @@ class RunningNginx:
         return self._master
 
     def stderr(self) -> str:
-        """What nginx wrote to standard error so far; of much of it the beginning."""
+        """The text of nginx on standard error so far; of much of it the beginning."""
         with self._stderr_path.open(errors="replace") as file:
             return file.read(_MOST_SAID)
 
@@ -108,7 +108,7 @@ class RunningNginx:
         return found
 
     def has_ended(self) -> bool:
-        """Whether its first process is no more."""
+        """True once its first process is no more."""
         return self._process.poll() is not None
 
     def check(self) -> None:
@@ -122,7 +122,7 @@ class RunningNginx:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
             try:
-                wait_for_end(self._process, patience_seconds)
+                _wait_for_end(self._process, patience_seconds)
             except subprocess.TimeoutExpired:
                 for pid in (self._process.pid, self.pid, *self.workers()):
                     with contextlib.suppress(ProcessLookupError):
@@ -172,7 +172,7 @@ def start_instance(
     conf_path: Path,
     *,
     stderr_path: Path,
-    address: Place,
+    address: SocketPlace,
     prefix: str | None = None,
     join_files: Sequence[Path] = (),
     cpus: Sequence[int] = (),
@@ -279,7 +279,7 @@ def _go_ahead() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _FOREMOST)
 
 
-def _wait_ready(instance: RunningNginx, address: Place, patience_seconds: float) -> None:
+def _wait_ready(instance: RunningNginx, address: SocketPlace, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         instance.check()
@@ -300,7 +300,7 @@ def _wait_ready(instance: RunningNginx, address: Place, patience_seconds: float)
 
 
 def _is_binding(instance: RunningNginx) -> bool:
-    """Whether it listens here and tries another address, which is in use, again and again.
+    """True while it listens here and tries another address, which is in use, again and again.
 
     Five times in all; then it ends. Source: ngx_open_listening_sockets.
     """
@@ -409,7 +409,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _waits(pid: int) -> bool:
-    """Whether a process sleeps until something comes. Source: proc(5), state of /proc/PID/stat."""
+    """True for a process that sleeps until something comes. Source: /proc/PID/stat, proc(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -435,3 +435,24 @@ def _title(pid: int) -> str:
         return words.decode(errors="replace").strip()
     except OSError:
         return ""
+
+
+def _wait_for_end(process: subprocess.Popen[Any], patience_seconds: float) -> None:
+    """Return as soon as a child has ended and is collected.
+
+    ``Popen.wait`` with a time limit sleeps up to 50 ms between its looks.
+    Errors: subprocess.TimeoutExpired when it does not end.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:  # before Linux 5.3, or it was collected
+        process.wait(timeout=patience_seconds)
+        return
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(1000 * patience_seconds):
+            raise subprocess.TimeoutExpired(process.args, patience_seconds)
+    finally:
+        os.close(descriptor)
+    process.wait()

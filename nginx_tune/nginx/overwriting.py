@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from nginx_tune.conf.globs import TooWideError, expand, is_pattern, matches_name
+from nginx_tune.conf.tree import TooWideError, expand, is_pattern, matches_name
 from nginx_tune.errors import UsageError
 
 _HINT = "name another file for the result"
@@ -54,7 +54,7 @@ def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[st
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two names are of one file, by links too, or would be once it is there."""
+    """True for two names of one file, by links too, or that would be once it is there."""
     try:
         return Path(one).samefile(other)
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def _is_special(file: str) -> bool:
 
 
 def is_asked(file: str, name: str) -> bool:
-    """Whether an include would read a file: by the name that is written, or the one behind it."""
+    """True where an include would read a file, by the written name or the one behind it."""
     if not is_pattern(name):
         return is_same(file, name)
     directory, last = posixpath.split(name)

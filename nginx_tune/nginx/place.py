@@ -1,4 +1,4 @@
-"""Where a scratch nginx is reached: an address and port, or a unix socket as nginx itself sees it.
+"""The place of a scratch nginx: an address and port, or a unix socket as nginx itself sees it.
 
 In its sandbox nginx has a file system of its own: a socket there has another path out here. nginx,
 or code that it loaded, can put anything in the socket's place. So nothing is looked up by a path
@@ -16,22 +16,22 @@ import struct
 from nginx_tune.host.lab_mark import lineage
 from nginx_tune.host.live import LiveHost
 
-Place = tuple[str, int] | str
+SocketPlace = tuple[str, int] | str
 """An address and port, or the path of a unix socket."""
 
 _MOST_LINKS = 40
-"""As the kernel follows at most (path_resolution(7))."""
+"""The most that the kernel follows (path_resolution(7))."""
 _DOOR_SECONDS = 1.0
 _CREDENTIALS = struct.Struct("iII")
 """``struct ucred``: process, user and group (unix(7), SO_PEERCRED)."""
 
 
-def place_text(place: Place) -> str:
-    """As people know it."""
+def place_text(place: SocketPlace) -> str:
+    """The place for people."""
     return f"unix:{place}" if isinstance(place, str) else f"{place[0]}:{place[1]}"
 
 
-def connect(place: Place, *, pid: int, timeout_seconds: float) -> socket.socket:
+def connect(place: SocketPlace, *, pid: int, timeout_seconds: float) -> socket.socket:
     """A connection to a process; to a unix socket only where it, or one beside it, listens.
 
     Errors: OSError.
@@ -158,7 +158,7 @@ def _check_listener(client: socket.socket, pid: int) -> None:
 
 
 def _is_beside(listener: int, pid: int) -> bool:
-    """Whether the process that listened is of a process's sandbox, or its own without one.
+    """True when the process that listened is of a process's sandbox, or its own without one.
 
     The kernel gives 0 for one that is not seen from here: one of the host, from inside the walls.
     """

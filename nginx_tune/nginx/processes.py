@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from nginx_tune.documents.facts import Instance, Running, Worker
 from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, under
-from nginx_tune.host.nginx_names import COMMS
-from nginx_tune.host.parse_netstat import parse_tls_stat
-from nginx_tune.host.parse_nginx import Title, parse_start_options, parse_title
-from nginx_tune.host.parse_process import (
+from nginx_tune.host.parse_network import parse_tls_stat
+from nginx_tune.host.parse_nginx import COMMS, Title, parse_start_options, parse_title
+from nginx_tune.host.parse_proc import (
     parse_capabilities,
     parse_cmdline,
+    parse_integer,
     parse_mapped_files,
     parse_open_files,
     parse_parent_pid,
@@ -22,7 +22,6 @@ from nginx_tune.host.parse_process import (
     parse_status,
     parse_uptime,
 )
-from nginx_tune.host.parse_values import parse_integer
 
 
 class Master(NamedTuple):
@@ -224,7 +223,7 @@ def _binary(host: Host, pid: int) -> str | Missing:
 
 
 def same_mounts(host: Host, pid: int) -> bool | Missing:
-    """Whether a process sees the files that this one sees: it lives in no container and no chroot.
+    """True for a process that sees the files that this one sees: in no container and no chroot.
 
     A mount namespace of its own (``unshare -m``) with the same mounts in the same places shows the
     same files. A link of /proc to a root shows it as a path from our own: ``/`` is the same root
@@ -241,7 +240,7 @@ def same_mounts(host: Host, pid: int) -> bool | Missing:
 
 
 def _same_tree(host: Host, pid: int) -> bool:
-    """Whether two mount namespaces have the same file systems, from the same directory, mounted."""
+    """True for two mount namespaces with the same file systems mounted, from the same directory."""
     theirs, ours = (attempt(host.read_text, f"/proc/{who}/mountinfo") for who in (pid, "self"))
     if isinstance(theirs, Missing) or isinstance(ours, Missing):
         return False

@@ -1,23 +1,45 @@
-"""Which configuration an audit is about, and whether it is the one of this host's nginx."""
+"""The configuration that a command is about: its file, the files around it, and the nginx of it.
+
+One that lies elsewhere than on its host, such as in a checkout, is read through maps of names. The
+code and the files that a configuration names are looked at before an nginx is started with it.
+"""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import re
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.conf.tree import ConfTree, Reader, read_tree
+from msgspec.structs import replace
+
+from nginx_tune.conf.tree import (
+    STOCK_FILES,
+    ConfTree,
+    Maps,
+    Reader,
+    TooWideError,
+    expand,
+    is_pattern,
+    mapped,
+    read_tree,
+)
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.host.climbing import absolute_path, climbed
+from nginx_tune.documents.findings import Findings, MissingInclude
+from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.paths import absolute_path, climbed
+from nginx_tune.host.programs import is_vouched_for, why_not_run
 from nginx_tune.nginx.binary import read_nginx
 
 MOST_BYTES = 256 << 20
-"""Of one configuration file: maps and lists of addresses make some larger than any other file."""
-
+"""The most of one configuration file: maps and lists of addresses make some very large."""
 _NAME_ONE = "name a configuration file"
 
 
@@ -26,16 +48,20 @@ class Subject(NamedTuple):
 
     path: str
     prefix: str | None
-    """What its relative paths stand on; null when not known."""
+    """The directory that its relative paths stand on; null when not known."""
     is_hosts: bool
-    """Whether this host's nginx runs on it or would start with it."""
+    """This host's nginx runs on it or would start with it."""
     maps: tuple[tuple[str, str], ...] | None = None
-    """Where the files are that an absolute name means, of a tree that lies elsewhere than on its
-    host; null for the tree of this one."""
+    """The places of files that absolute names mean, of a tree that lies elsewhere than on its host;
+    null for the tree of this one."""
     given: str = ""
     """Lines that the command line of the nginx that reads it gives before it (``-g``)."""
     is_here: bool = False
-    """Whether it is of a tree that an nginx of this host reads."""
+    """It is of a tree that an nginx of this host reads."""
+
+
+class NoNginxError(UsageError):
+    """No configuration is named, and this host has no nginx whose own it could be."""
 
 
 class ConfigurationFiles(NamedTuple):
@@ -90,7 +116,7 @@ def find_subject(
                 hint=_NAME_ONE,
             )
         if own is None:
-            raise UsageError("no nginx found on this host", hint=_NAME_ONE)
+            raise NoNginxError("no nginx found on this host", hint=_NAME_ONE)
         return Subject(own, own_prefix(nginx), True, is_here=True)
     path = place_of(conf, prefix)
     is_hosts = own is not None and _real(host, path) == _real(host, own)
@@ -126,7 +152,7 @@ def place_of(conf: str, prefix: str | None) -> str:
 
 
 def own_prefix(nginx: Nginx, *meant: str) -> str | None:
-    """What relative paths stand on without a ``-p``: the built prefix, or the running master's.
+    """The directory of relative paths without a ``-p``: the built prefix, or the running master's.
 
     The master's holds for what it reads itself: of ``meant`` one must be its configuration, where
     any is named. Another file is read by an nginx that was started without that ``-p``.
@@ -139,7 +165,7 @@ def own_prefix(nginx: Nginx, *meant: str) -> str | None:
 
 
 def given_to(nginx: Nginx, path: str) -> str:
-    """What the running master's command line gives (``-g``), where it reads that file."""
+    """The lines that the running master's command line gives (``-g``), where it reads that file."""
     running = nginx.running
     if running is None or running.conf_path is None or not running.given:
         return ""
@@ -148,7 +174,7 @@ def given_to(nginx: Nginx, path: str) -> str:
 
 
 def built_conf(nginx: Nginx) -> str:
-    """What the program reads without ``-c``; a relative one stands on ``-p``.
+    """The file that the program reads without ``-c``; a relative one stands on ``-p``.
 
     Source: auto/options, NGX_CONF_PATH.
     """
@@ -162,7 +188,7 @@ def _own_path(nginx: Nginx) -> str | None:
 
 
 def is_of_host(host: Host, path: str, nginx: Nginx) -> bool:
-    """Whether a file is of a tree that an nginx of this host reads: what it names is here.
+    """True for a file of a tree that an nginx of this host reads: what it names is here.
 
     One that a master here runs on, or what the installed nginx reads by itself: its own file, and
     all in the directory of that.
@@ -185,3 +211,265 @@ def _real(host: Host, path: str) -> str:
         return host.real_path(path)
     except HostReadError:
         return path
+
+
+WITH_NGINX = "it comes with nginx"
+_MOST_LINKS = 40
+"""The most that the kernel follows (path_resolution(7))."""
+_MOST_DIRECTORIES = 300
+"""The most that are looked through for files that a map would find."""
+_MOST_UP = 3
+_MOST_PROPOSED = 3
+_NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
+
+
+class NotHereError(HostReadError):
+    """A link that leads to a file of the other host; ``target`` is its name there."""
+
+    def __init__(self, path: str, target: str) -> None:
+        super().__init__(f"read {path}", "No such file: a link to a file that is not here")
+        self.target = target
+
+
+class FilesElsewhere(NamedTuple):
+    """Files by their names here, whose absolute links lead through the maps."""
+
+    host: Host
+    maps: Maps
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        return ConfigurationFiles(self.host).read_bytes(self.followed(path))
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+        return self.host.list_dir(self.followed(path))
+
+    def climb(self, path: str) -> str:
+        """An absolute path without ``..``."""
+        return ConfigurationFiles(self.host).climb(path)
+
+    def followed(self, path: str) -> str:
+        """The path without links below the directories that stand for those of the host."""
+        for _ in range(_MOST_LINKS):
+            bases = [here for _, here in self.maps if _is_below(path, here)]
+            base = max(bases, key=len, default=path)
+            found = base
+            rest = path[len(base) :].strip("/").split("/")
+            for index, part in enumerate(rest):
+                step = posixpath.join(found, part)
+                target = ""
+                with suppress(HostReadError):
+                    target = self.host.read_link(step)
+                if target:
+                    path = self._target(step, target, rest[index + 1 :])
+                    break
+                found = step
+            else:
+                return path
+        raise HostReadError(f"read {path}", "Too many levels of symbolic links")
+
+    def _target(self, link: str, target: str, rest: list[str]) -> str:
+        if not posixpath.isabs(target):
+            return posixpath.join(posixpath.dirname(link), target, *rest)
+        there = posixpath.join(target, *rest)
+        here = mapped(there, self.maps)
+        if here is None:
+            raise NotHereError(link, there)
+        return here
+
+
+def files_of(host: Host, maps: Maps | None) -> Reader:
+    """The reader of a tree's files; ``maps`` is null for a tree of this host."""
+    return ConfigurationFiles(host) if maps is None else FilesElsewhere(host, maps)
+
+
+def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
+    """The maps, by which files below the main file's directory are where they are named, too."""
+    directory = posixpath.dirname(path)
+    full = absolute_path(directory or ".")
+    own = dict.fromkeys((full, os.path.realpath(full)))
+    given = dict(maps)
+    return (*maps, *((name, directory) for name in own if name not in given and name != "/"))
+
+
+def includes_away(tree: ConfTree) -> list[str]:
+    """The absolute includes of a tree that lead out of the main file's directory.
+
+    Without nginx's own files, which hold types and parameters alone.
+    """
+    own = posixpath.dirname(absolute_path(tree.path)).rstrip("/")
+    names = (one for one in tree.absolute_includes if not one.startswith(f"{own}/"))
+    return [one for one in names if posixpath.basename(one) not in STOCK_FILES]
+
+
+def _is_below(path: str, directory: str) -> bool:
+    if not directory:
+        return not posixpath.isabs(path)
+    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
+
+
+def accept_missing(findings: Findings, globs: Iterable[str]) -> Findings:
+    """The findings, each include that is not here with the pattern that accepts it.
+
+    Nginx's own files are taken where no map would find one: they hold types and parameters alone.
+    """
+    patterns = list(globs)
+    likely = [one.partition("=")[0].rstrip("/") for one in findings.likely_maps]
+
+    def taken(one: MissingInclude) -> MissingInclude:
+        here = one.reason.removeprefix("include ").removesuffix(": not here")
+        names = (one.path, here, posixpath.normpath(here))
+        for glob in patterns:
+            if any(name == glob or fnmatchcase(name, glob) for name in names):
+                return replace(one, accepted=glob)
+        is_findable = any(one.path.startswith(f"{prefix}/") for prefix in likely)
+        if posixpath.basename(one.path) in STOCK_FILES and not is_findable:
+            return replace(one, accepted=WITH_NGINX)
+        return one
+
+    return replace(findings, files_missing=list(map(taken, findings.files_missing)))
+
+
+def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> list[str]:
+    """The values of ``--map`` by which most of what is missing would be found near the main file.
+
+    Only names are looked at.
+    """
+    names = {one.path for one in missing if posixpath.isabs(one.path)}
+    near = dict.fromkeys(_near(main) if names else ())
+    order = {directory: index for index, directory in enumerate(near)}
+    listed = _Listed(host, {})
+    found: dict[tuple[str, str], set[str]] = {}
+    for name, directory in product(sorted(names), order):
+        for prefix, tail in _splits(name):
+            if listed.has(directory, tail, other_than=name):
+                found.setdefault((prefix, directory), set()).add(name)
+    proposed: list[str] = []
+    while found and len(proposed) < _MOST_PROPOSED:
+        best = max(found, key=lambda one: (len(found[one] & names), -order[one[1]], len(one[0])))
+        if not found[best] & names:
+            break
+        proposed.append(f"{best[0] or '/'}={best[1]}")
+        names -= found.pop(best)
+    return proposed
+
+
+class _Listed(NamedTuple):
+    """Directories of this machine, each listed once."""
+
+    host: Host
+    names: dict[str, list[str]]
+
+    def has(self, directory: str, tail: str, *, other_than: str) -> bool:
+        """True for a name or a pattern below a directory, unless it is the host's own name."""
+        path = posixpath.join(directory, tail)
+        if absolute_path(path) == other_than:
+            return False
+        if not is_pattern(tail):
+            return posixpath.basename(path) in self._list(posixpath.dirname(path) or ".")
+        with suppress(TooWideError):
+            return bool(expand(path, self._list))
+        return False
+
+    def _list(self, path: str) -> list[str]:
+        if path not in self.names:
+            self.names[path] = []
+            with suppress(HostReadError):
+                self.names[path] = self.host.list_dir(path)
+        return self.names[path]
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """A name as a directory and what is below it, which begins with no pattern."""
+    parts = posixpath.normpath(name).strip("/").split("/")
+    for index in range(len(parts)):
+        if is_pattern(parts[index]):
+            return
+        yield "".join(f"/{part}" for part in parts[:index]), "/".join(parts[index:])
+
+
+def _near(main: str) -> Iterator[str]:
+    """Directories around a main file: its own, those above it in the checkout, all below these."""
+    own = posixpath.dirname(main)
+    top = own or "."
+    yield top
+    is_here = not posixpath.isabs(own) or absolute_path(own).startswith(f"{os.getcwd()}/")  # noqa: PTH109
+    for _ in range(_MOST_UP):
+        above = posixpath.dirname(top) or "."
+        if above in {top, "/"} or top in {".", ".."} or absolute_path(top) == os.getcwd():  # noqa: PTH109
+            break
+        top = above
+        yield top
+    start = top if is_here else own
+    if absolute_path(start) == "/":
+        return
+    for count, (directory, below, _) in enumerate(os.walk(start)):
+        if count == _MOST_DIRECTORIES:
+            return
+        below[:] = sorted(n for n in below if not n.startswith(".") and n not in _NOT_LOOKED_IN)
+        yield posixpath.normpath(directory)
+
+
+def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
+    """See that nobody but root could have written nginx and what ``load_module`` names.
+
+    Who vouches for the program (``--trust``) vouches for what it loads.
+    Errors: UndecidedError that names the first.
+    """
+    if is_vouched_for(binary):
+        return
+    # What is not there nginx itself complains of.
+    for path in (binary, *filter(_is_there, modules)):
+        why = why_not_run(path)
+        if why:
+            raise UndecidedError(
+                f"not run as root: {path}: {why}" if path not in why else f"not run as root: {why}",
+                hint="install it, root's own, where only root may write, such as /opt, run this as "
+                "its owner, or take your own word with --nginx BIN --trust",
+            )
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+_STREAM = re.compile("/dev/std(out|err)|(/dev|/proc/self)/fd/[12]")
+_KINDS = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
+
+
+def is_own_stream(path: str) -> bool:
+    """True for a path that is the standard output or error of whoever opens it."""
+    return _STREAM.fullmatch(path) is not None
+
+
+def refuse_special_files(paths: Iterable[str]) -> None:
+    """See that none of the files that nginx opens is one that it would hang at, or write to a disk.
+
+    The standard streams are nginx's own where it runs, whatever ours are: images log to them.
+    Errors: ConfigurationError that names the first.
+    """
+    for path in paths:
+        if is_own_stream(path) or is_own_stream(_link(path)):
+            continue
+        try:
+            mode = os.stat(path).st_mode  # noqa: PTH116  # a link is what it leads to
+        except (OSError, ValueError):
+            continue  # nginx says what it thinks of one that is not there
+        for is_kind, kind in _KINDS:
+            if is_kind(mode):
+                raise ConfigurationError(
+                    f"{path}: {kind}, not a file: nginx is not started with it",
+                    hint="try it with a file in its place: --overlay, or another path",
+                )
+
+
+def _link(path: str) -> str:
+    """The text of a symbolic link; empty for what is none."""
+    try:
+        return os.readlink(path)  # noqa: PTH115
+    except (OSError, ValueError):
+        return ""

@@ -1,1 +1,1 @@
-"""What a running nginx and its kernel say."""
+"""The observation of a running nginx: what it and its kernel say."""

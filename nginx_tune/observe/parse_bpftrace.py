@@ -1,4 +1,4 @@
-"""What our bpftrace program says: JSON lines in, counters out; pure.
+"""The bpftrace program that counts loop turns, and what it says: JSON lines in, counters out; pure.
 
 At every mark the program prints ``mark NUMBER NANOSECONDS``, its maps, and ``done``. The maps
 are never cleared, so nothing is lost between two marks: the difference of two readings is what
@@ -9,11 +9,119 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nginx_tune.observe.turn_counts import HALF_BITS, WAITS, Turn, TurnCounts, Wait
-from nginx_tune.observe.turns_program import WHY
+from nginx_tune.observe.parse_turns import HALF_BITS, WAITS, Turn, TurnCounts, Wait
+
+_STATES: dict[Wait, int] = {"blocked": 2, "stopped": 4 | 8, "asleep": 1}
+"""Bits of ``prev_state``, as include/linux/sched.h reports them; without any it was preempted."""
+_WHY = {wait: number for number, wait in enumerate(WAITS, 1)}
+WHY: dict[int, Wait] = {number: wait for wait, number in _WHY.items()}
+_PRINTED = (
+    "@began", "@values", "@turns", "@busy", "@squares", "@early", "@left", "@seen", "@off", "@why",
+    "@woken",
+    *(f"@{wait}" for wait in WAITS), *(f"@in_{wait}" for wait in WAITS),
+)  # fmt: skip
+
+
+def turns_program(threads: Sequence[int], enters: Sequence[str]) -> str:
+    """The program; thread ids are those of the initial namespace."""
+    entering = ", ".join(f"tracepoint:syscalls:{name}" for name in enters)
+    leaving = entering.replace("sys_enter", "sys_exit")
+    known = " ".join(f"@main[(uint64){thread}] = (uint64)1;" for thread in threads)
+    clear = " ".join(f"@in_{wait}[(uint64)tid] = (uint64)0;" for wait in WAITS)
+    squares = "\n".join(
+        f'  @squares["{wait}"] = sum($us * (@in_{wait}[(uint64)tid] / (uint64)1000));'
+        for wait in WAITS
+    )
+    states = "\n".join(
+        f"  if (args->prev_state & {bits}) {{ @why[(uint64)tid] = (uint64){_WHY[wait]}; }}"
+        for wait, bits in _STATES.items()
+    )
+    slept = "\n".join(
+        f"  if (@why[$on] == (uint64){_WHY[wait]}) {{ "
+        f"@{wait}[$on] = sum($slept); @in_{wait}[$on] = @in_{wait}[$on] + $slept; }}"
+        for wait in _STATES
+    )
+    return f"""
+BEGIN {{ {known} @began = (uint64)nsecs; printf("ready\\n"); }}
+{leaving} /@main[(uint64)tid]/ {{
+  @left[(uint64)tid] = (uint64)nsecs; @seen[(uint64)tid] = (uint64)1; @off[(uint64)tid] = (uint64)0;
+  {clear}
+}}
+{entering} /@left[(uint64)tid] || (@main[(uint64)tid] && !@seen[(uint64)tid])/ {{
+  $since = @left[(uint64)tid];
+  if (!$since) {{ $since = @began; @early[(uint64)tid] = (uint64)nsecs - $since; }}
+  $ns = (uint64)nsecs - $since;
+  @left[(uint64)tid] = (uint64)0;
+  @seen[(uint64)tid] = (uint64)1;
+{count_value("@values")}
+  @turns[(uint64)tid] = count();
+  @busy[(uint64)tid] = sum($ns);
+  $us = $ns / (uint64)1000;
+  @squares["all"] = sum($us * $us);
+{squares}
+}}
+tracepoint:sched:sched_switch
+/@left[(uint64)tid] || (@main[(uint64)tid] && !@seen[(uint64)tid])/ {{
+  @off[(uint64)tid] = (uint64)nsecs;
+  @woken[(uint64)tid] = (uint64)0;
+  @why[(uint64)tid] = (uint64){_WHY["queued"]};
+{states}
+}}
+tracepoint:sched:sched_wakeup /@off[(uint64)args->pid] && !@woken[(uint64)args->pid]/ {{
+  @woken[(uint64)args->pid] = (uint64)nsecs;
+}}
+tracepoint:sched:sched_switch /@off[(uint64)args->next_pid]/ {{
+  $on = (uint64)args->next_pid;
+  $now = (uint64)nsecs;
+  $woken = @woken[$on];
+  if (!$woken) {{ $woken = $now; }}
+  if (@why[$on] == (uint64){_WHY["queued"]}) {{ $woken = @off[$on]; }}
+  $slept = $woken - @off[$on];
+{slept}
+  $waited = $now - $woken;
+  @queued[$on] = sum($waited);
+  @in_queued[$on] = @in_queued[$on] + $waited;
+  @off[$on] = (uint64)0;
+}}
+{answer_marks(*_PRINTED)}
+"""
+
+
+def answer_marks(*maps: str) -> str:
+    """The probes that print some maps at every mark, and end the program.
+
+    Nothing may delete keys of these maps: a key that goes while it is printed is an error.
+    """
+    printing = " ".join(f"print({name});" for name in maps)
+    return f"""
+tracepoint:syscalls:sys_enter_getpgid /args->pid >= FIRST_MARK && args->pid <= LAST_MARK/ {{
+  printf("mark %d %llu\\n", args->pid, nsecs); {printing} printf("done\\n");
+}}
+tracepoint:syscalls:sys_enter_getpgid /args->pid == END_MARK/ {{ exit(); }}
+"""
+
+
+def count_value(name: str) -> str:
+    """Statements that count ``$ns`` in a map.
+
+    The counter is computed as HdrHistogram computes it: the position of the highest bit, and as
+    many bits below it as the precision asks for.
+    """
+    halves = "\n".join(
+        f"  if ($rest >= (uint64){1 << bits}) {{ $shift = $shift + (uint64){bits}; "
+        f"$rest = $rest >> (uint64){bits}; }}"
+        for bits in (16, 8, 4, 2, 1)
+    )
+    return f"""
+  $rest = $ns >> (uint64){HALF_BITS + 1};
+  $shift = (uint64)0;
+{halves}
+  $shift = $shift + $rest;
+  {name}[($shift << (uint64){HALF_BITS}) + ($ns >> $shift)] = count();"""
+
 
 _SQUARE_UNIT = 1000**2
 """The program adds square microseconds, which stay far from the end of 64 bits."""
@@ -53,7 +161,7 @@ def parse_readings(lines: Iterable[str]) -> list[MarkReading]:
 
 
 def is_word(line: str, word: str) -> bool:
-    """Whether the line is just that word, printed by the program."""
+    """True for a line that is just that word, printed by the program."""
     return _decode(line) == ("printf", f"{word}\n")
 
 
@@ -66,7 +174,7 @@ def _decode(line: str) -> tuple[str, Any]:
 
 
 def value_counts(reading: MarkReading) -> Counter[int]:
-    """What was counted in ``@values``, by nanoseconds."""
+    """The counts of ``@values``, by nanoseconds."""
     return Counter({_nanoseconds(key): n for key, n in _numbers(reading, "@values").items()})
 
 

@@ -1,7 +1,16 @@
-"""Kernel counters of disks, memory and threads; pure, text in, numbers out."""
+"""Counters of disks, memory and threads, and of stub_status; pure, text in, numbers out.
+
+Beside the files of /proc these are the delay accounting of a thread (taskstats, by netlink) and
+the samples of the kernel's profiler, with the memory map that says whose code ran.
+Source: proc(5); include/uapi/linux/taskstats.h; perf_event_open(2).
+"""
 
 from __future__ import annotations
 
+import bisect
+import re
+import struct
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _SECTOR_BYTES = 512
@@ -62,7 +71,7 @@ def parse_refaults(text: str) -> int | None:
 
 
 class Scheduling(NamedTuple):
-    """What the scheduler did with one thread since it started."""
+    """The scheduler's account of one thread since it started."""
 
     cpu_seconds: float
     run_queue_seconds: float
@@ -113,7 +122,7 @@ def parse_stub_status(text: str) -> StatusCounters | None:
 
 
 class ThreadCpu(NamedTuple):
-    """Of /proc/PID/task/TID/stat, in clock ticks, and faults."""
+    """A thread's CPU time in clock ticks, and its faults, of /proc/PID/task/TID/stat."""
 
     user: int
     system: int
@@ -161,3 +170,193 @@ def parse_virtual_bytes(text: str) -> int | None:
         if name == "VmSize" and (number := value.removesuffix("kB").strip()).isdecimal():
             return int(number) << 10
     return None
+
+
+_HEADER = struct.Struct("=IHHII")
+"""nlmsghdr: length, type, flags, sequence, port."""
+_GENERIC = struct.Struct("=BBH")
+"""genlmsghdr: command, version, reserved."""
+_ATTRIBUTE = struct.Struct("=HH")
+_NESTED_BITS = 0x3FFF
+
+_ERROR_TYPE = 2
+_FAMILY_ID = 1
+_AGGREGATE_OF_PID = 4
+_STATS = 3
+
+_BLKIO = struct.Struct("=QQ")
+_BLKIO_OFFSET = 32
+"""blkio_count and blkio_delay_total, there since version 1."""
+_WPCOPY_OFFSET = 400
+_WPCOPY_VERSION = 13
+"""wpcopy_count: copies of pages shared by fork. A forked process cannot do without."""
+
+_STAT_BLKIO_TICKS = 39
+"""Field 42 of /proc/PID/stat, counted from the state (field 3) as 0."""
+
+
+class TaskDelay(NamedTuple):
+    """The waits of one thread since it started."""
+
+    version: int
+    block_io_count: int
+    block_io_nanoseconds: int
+    accounted: bool | None
+    """False when the kernel does not count for this thread at all; None where it cannot be told.
+
+    Accounting is decided when a thread starts; one that is older than the switch reads zero for
+    ever (delayacct_tsk_init).
+    """
+
+
+class NetlinkRefusal(Exception):  # noqa: N818  # the kernel's answer, not a fault of ours
+    """The kernel answered with an errno."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def parse_family(message: bytes) -> int:
+    """The id of a generic netlink family, from the answer to CTRL_CMD_GETFAMILY.
+
+    Errors: NetlinkRefusal with the kernel's errno, ValueError for what is no such answer.
+    """
+    for kind, value in _attributes(_payload(message)):
+        if kind == _FAMILY_ID and len(value) >= 2:  # noqa: PLR2004  # a u16
+            return int(struct.unpack_from("=H", value)[0])
+    raise ValueError("no family id in the answer")
+
+
+def parse_task_delay(message: bytes) -> TaskDelay:
+    """The delays in the answer to TASKSTATS_CMD_GET for one thread.
+
+    Errors: NetlinkRefusal with the kernel's errno, ValueError for what is no such answer.
+    Source: include/uapi/linux/taskstats.h; fields are only ever added at the end, so a length
+            and a version say what is there.
+    """
+    for kind, value in _attributes(_payload(message)):
+        if kind == _AGGREGATE_OF_PID:
+            for inner, stats in _attributes(value):
+                if inner == _STATS:
+                    return _task_delay(stats)
+    raise ValueError("no statistics in the answer")
+
+
+def _task_delay(stats: bytes) -> TaskDelay:
+    if len(stats) < _BLKIO_OFFSET + _BLKIO.size:
+        raise ValueError("statistics of no known version")
+    version = struct.unpack_from("=H", stats)[0]
+    count, nanoseconds = _BLKIO.unpack_from(stats, _BLKIO_OFFSET)
+    accounted: bool | None = True if count else None
+    if version >= _WPCOPY_VERSION and len(stats) >= _WPCOPY_OFFSET + 8:
+        accounted = bool(count or struct.unpack_from("=Q", stats, _WPCOPY_OFFSET)[0])
+    return TaskDelay(version, count, nanoseconds, accounted)
+
+
+def parse_block_io_ticks(stat: str) -> int:
+    """Clock ticks that the thread of a ``/proc/PID/task/TID/stat`` waited for block I/O.
+
+    Errors: ValueError for what is no such file.
+    """
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) <= _STAT_BLKIO_TICKS:
+        raise ValueError("no delayacct_blkio_ticks")
+    return int(fields[_STAT_BLKIO_TICKS])
+
+
+def _payload(message: bytes) -> bytes:
+    if len(message) < _HEADER.size + _GENERIC.size:
+        raise ValueError("a message cut short")
+    length, kind, *_ = _HEADER.unpack_from(message)
+    if kind == _ERROR_TYPE:
+        raise NetlinkRefusal(-struct.unpack_from("=i", message, _HEADER.size)[0])
+    return message[_HEADER.size + _GENERIC.size : length]
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Kind and value of each attribute; what is cut short ends it."""
+    position = 0
+    while position + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, position)
+        if length < _ATTRIBUTE.size or position + length > len(data):
+            return
+        yield kind & _NESTED_BITS, data[position + _ATTRIBUTE.size : position + length]
+        position += (length + 3) & ~3
+
+
+_RECORD_HEADER = struct.Struct("=IHH")
+_WORD = struct.Struct("=Q")
+_SAMPLE = 9
+_MODE_BITS = 7
+_KERNEL = 1
+_VERSION = re.compile(r"[.-][0-9][0-9.]*$")
+_SUFFIX = re.compile(r"\.so(?:\.[0-9.]+)?$")
+
+KERNEL = "kernel"
+GENERATED = "generated code"
+"""Code of LuaJIT, or of PCRE's compiler of expressions: memory without a file."""
+UNKNOWN = "unknown"
+
+
+class Samples(NamedTuple):
+    """The contents of a stretch of the ring buffer."""
+
+    kernel: int
+    addresses: list[int]
+    """Addresses of instructions outside the kernel."""
+
+
+def parse_samples(data: bytes) -> Samples:
+    """The samples of a stretch of whole records; other records are passed over."""
+    kernel, addresses, at = 0, [], 0
+    while at + _RECORD_HEADER.size <= len(data):
+        kind, mode, size = _RECORD_HEADER.unpack_from(data, at)
+        if size < _RECORD_HEADER.size or at + size > len(data):
+            break
+        if kind == _SAMPLE and size >= _RECORD_HEADER.size + _WORD.size:
+            if mode & _MODE_BITS == _KERNEL:
+                kernel += 1
+            else:
+                addresses.append(_WORD.unpack_from(data, at + _RECORD_HEADER.size)[0])
+        at += size
+    return Samples(kernel, addresses)
+
+
+class CodeMap:
+    """The memory map of a process: the file or other memory that an address belongs to."""
+
+    def __init__(self, maps: str) -> None:
+        ranges = sorted(_ranges(maps.splitlines()))
+        self._starts = [start for start, _, _ in ranges]
+        self._ranges = ranges
+
+    def name_of(self, address: int) -> str:
+        """``libz``, ``nginx``, ``ngx_http_lua_module``; ``generated code`` for memory of none."""
+        place = bisect.bisect_right(self._starts, address) - 1
+        if place < 0 or address >= self._ranges[place][1]:
+            return UNKNOWN
+        return self._ranges[place][2]
+
+
+def _ranges(lines: Iterable[str]) -> Iterable[tuple[int, int, str]]:
+    for line in lines:
+        fields = line.split(None, 5)
+        low, dash, high = fields[0].partition("-") if fields else ("", "", "")
+        if len(fields) < 5 or not dash or "x" not in fields[1]:  # noqa: PLR2004
+            continue
+        try:
+            start, end = int(low, 16), int(high, 16)
+        except ValueError:
+            continue
+        yield start, end, _name(fields[5] if len(fields) > 5 else "")  # noqa: PLR2004
+
+
+def _name(path: str) -> str:
+    path = path.strip().removesuffix(" (deleted)")
+    if not path.startswith("/"):
+        return path.strip("[]") if path.startswith("[v") else GENERATED
+    base = path.rpartition("/")[2]
+    if ".so" in base:
+        return _VERSION.sub("", _SUFFIX.sub("", base))
+    return base if not base.startswith(("zero", "memfd")) else GENERATED

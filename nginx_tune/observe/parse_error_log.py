@@ -1,4 +1,4 @@
-"""What an nginx error log says; pure, bytes in, counts out.
+"""The lines of an nginx error log; pure, bytes in, counts out.
 
 Source: ngx_log_error_core (time, level, process and connection before the message),
 ngx_http_log_error (what it adds on the request); the messages stand in
@@ -24,7 +24,7 @@ _PATTERNS = [(one.id, re.compile(one.pattern)) for one in LOG_MESSAGES if one.pa
 _MOST_KNOWN = 1 << 14
 """Messages whose meaning is kept: those that come often are few."""
 MOST_MESSAGES = 64
-"""Of those that are kept in a document: each address of an upstream is one."""
+"""The most that are kept in a document: each address of an upstream is one."""
 _NONE = MappingProxyType[tuple[str, str], int]({})
 
 
@@ -33,7 +33,7 @@ class ErrorLogCounts(NamedTuple):
 
     levels: Mapping[str, int] = MappingProxyType({})
     messages: Mapping[tuple[str, str], int] = _NONE
-    """By the id of a message of the table and what it is about, such as a zone's name."""
+    """Lines by the id of a message of the table and what it is about, such as a zone's name."""
 
     def count(self, field: str) -> int:
         """Lines that add to a counter of ``ServerMeasurement``."""

@@ -1,40 +1,47 @@
-"""What state main threads are in, and in what call, looked at many times a second.
+"""The states of main threads, the calls they are in, and whose code they run, by many looks.
 
-A stall much shorter than the interval is seen only in proportion, and a share of samples has an
-error: it is taken from the spread between seconds, since neighbouring samples see one stall.
+States and calls are of /proc (a call needs the right to trace the process), code is of the kernel's
+profiler. A stall much shorter than the interval is seen only in proportion, and a share of samples
+has an error: it is taken from the spread between seconds, since neighbouring samples see one stall.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
 import math
+import mmap
 import os
+import struct
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import stdev
 from typing import NamedTuple
 
-from nginx_tune.observe.calls import file_of, read_call
-from nginx_tune.observe.parse_calls import Kind
+from nginx_tune.host.door import Missing
+from nginx_tune.observe.parse_counters import KERNEL, CodeMap, parse_samples
+from nginx_tune.observe.parse_turns import WAIT_BY_STATE, Call, TurnKind, Wait, parse_call
 
 _LOOKS_PER_SECOND = 2000
 """Over all threads: about 10 µs each, 2 % of a CPU at the most."""
 _FASTEST_SECONDS = 0.01
 _SHOWN = "DRS"
 _ASKED_OF_SLEEPERS = 8
-"""Of so many looks that find a thread asleep, one asks in what: most sleep in epoll_wait."""
+"""One of so many looks that find a thread asleep asks in what call: most sleep in epoll_wait."""
 
 
 class BlockedState(NamedTuple):
-    """What a main thread was found in that was not its own work, nor epoll_wait."""
+    """A state and call of a main thread that was not its own work, nor epoll_wait."""
 
     state: str
     """``D`` or ``S``."""
     call: str
-    kind: Kind
+    kind: TurnKind
     file: str = ""
-    """Of a read or a write: its path, with ``+`` before it when it was opened to append."""
+    """The path of the file that is read or written; ``+`` before it for one opened to append."""
 
 
 class StateShares(NamedTuple):
@@ -53,7 +60,7 @@ class StateSampler:
         self._interval_seconds = max(_FASTEST_SECONDS, len(threads) / _LOOKS_PER_SECOND)
         self._files: dict[int, int] = {}
         self.held: Counter[BlockedState] = Counter()
-        """Of all threads, in looks; sleepers are counted for those that were not asked."""
+        """Looks at all threads; sleepers are counted for those that were not asked."""
         self._sleepers = 0
         for thread in threads:
             with contextlib.suppress(OSError):
@@ -98,7 +105,7 @@ class StateSampler:
                     self._ask(thread, state)
 
     def _ask(self, thread: int, state: str) -> None:
-        """In what call a thread is that does not run; where that may be known."""
+        """Ask for the call of a thread that does not run, where it may be known."""
         weight = 1
         if state == "S":
             self._sleepers += 1
@@ -139,3 +146,174 @@ def _state(file: int) -> str | None:
         return None  # the thread has ended
     fields = stat.rpartition(b")")[2].split(maxsplit=1)
     return fields[0].decode("ascii", "replace") if fields else None
+
+
+_MACHINE = os.uname().machine
+_APPEND = os.O_APPEND
+
+
+def read_call(thread: int) -> Call | None:
+    """The call that a main thread is in; None where it cannot be told."""
+    try:
+        descriptor = os.open(f"/proc/{thread}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(descriptor, 256)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return parse_call(text.decode("ascii", "replace"), _MACHINE)
+
+
+def threads_in_turns(threads: Mapping[int, int]) -> dict[int, Wait | None]:
+    """The threads that are in no epoll_wait now, by the kernel's ids, and what holds them.
+
+    ``threads`` has them by the ids that we see. One that cannot be told is left out; nothing
+    holds one that runs or could.
+    """
+    return {
+        kernel_id: WAIT_BY_STATE.get(_state_letter(seen))
+        for seen, kernel_id in threads.items()
+        if (call := read_call(seen)) is not None and call.kind != "loop"
+    }
+
+
+def _state_letter(thread: int) -> str:
+    """The letter of its state; empty when it is gone. Source: proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{thread}/task/{thread}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()[0].decode("ascii", "replace")
+    except (OSError, IndexError):
+        return ""
+
+
+def file_of(thread: int, descriptor: int) -> str:
+    """The path of the file behind a descriptor, with ``+`` before it when it was opened to append.
+
+    Empty when it cannot be told.
+    """
+    try:
+        path = os.readlink(f"/proc/{thread}/fd/{descriptor}")  # noqa: PTH115  # as stored
+        with open(f"/proc/{thread}/fdinfo/{descriptor}", "rb") as file:  # noqa: PTH123
+            flags = next((line for line in file if line.startswith(b"flags:")), b"flags: 0")
+        return ("+" if int(flags.split()[1], 8) & _APPEND else "") + path
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+_CALL = {"x86_64": 298}
+_GENERIC_CALL = 241
+"""perf_event_open on architectures of asm-generic."""
+_SOFTWARE = 1
+_TASK_CLOCK = 1
+_PER_SECOND = 199
+"""Beside the clock of the timers, so that what happens at every tick is not all that is seen."""
+_ADDRESS = 1
+_DISABLED, _WITHOUT_KERNEL, _WITHOUT_HYPERVISOR, _IS_RATE = 1, 1 << 5, 1 << 6, 1 << 10
+_SIZE = 128
+_ENABLE = 0x2400
+_CLOEXEC = 8
+_PAGES = 16
+"""The size of the ring buffer: 12 s of samples of a thread that always runs."""
+_HEAD, _TAIL = 1024, 1032
+MOST_THREADS = 64
+
+
+class CpuSampler:
+    """Looks at what some threads run, until it is finished."""
+
+    def __init__(self, threads: Sequence[int]) -> None:
+        self._buffers: dict[int, tuple[int, mmap.mmap]] = {}
+        self._found: dict[int, Counter[int | str]] = {}
+        self.missing: Missing | None = None
+        for thread in threads[:MOST_THREADS]:
+            try:
+                self._buffers[thread] = _open(thread)
+            except OSError as error:
+                self.missing = Missing(f"perf_event_open: {error.strerror or error}")
+                self.close()
+                return
+            self._found[thread] = Counter()
+
+    def start(self) -> None:
+        """Begin to look."""
+        for descriptor, _ in self._buffers.values():
+            fcntl.ioctl(descriptor, _ENABLE, 0)
+
+    def mark(self) -> None:
+        """Empty the buffers, which hold some seconds."""
+        for thread, (_, buffer) in self._buffers.items():
+            samples = parse_samples(_take(buffer))
+            self._found[thread].update(samples.addresses)
+            self._found[thread][KERNEL] += samples.kernel
+
+    def finish(self) -> Counter[str] | Missing:
+        """Samples of all threads by whose code it was."""
+        if self.missing is not None:
+            return self.missing
+        self.mark()
+        total: Counter[str] = Counter()
+        for thread, found in self._found.items():
+            try:
+                code = CodeMap(Path(f"/proc/{thread}/maps").read_text(errors="replace"))
+            except OSError:
+                continue  # it has ended, and its addresses with it
+            for what, count in found.items():
+                total[what if isinstance(what, str) else code.name_of(what)] += count
+        self.close()
+        return +total
+
+    def close(self) -> None:
+        """Let the buffers go."""
+        for descriptor, buffer in self._buffers.values():
+            buffer.close()
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._buffers = {}
+
+
+def _open(thread: int) -> tuple[int, mmap.mmap]:
+    """The profiler of one thread, without the kernel's code where that is not allowed."""
+    flags = _DISABLED | _WITHOUT_HYPERVISOR | _IS_RATE
+    try:
+        descriptor = _perf_event_open(thread, flags)
+    except PermissionError:
+        descriptor = _perf_event_open(thread, flags | _WITHOUT_KERNEL)
+    try:
+        return descriptor, mmap.mmap(descriptor, (_PAGES + 1) * mmap.PAGESIZE)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def _perf_event_open(thread: int, flags: int) -> int:
+    attributes = bytearray(_SIZE)
+    struct.pack_into(
+        "=IIQQQQQ", attributes, 0,
+        _SOFTWARE, _SIZE, _TASK_CLOCK, _PER_SECOND, _ADDRESS, 0, flags,
+    )  # fmt: skip
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = _CALL.get(os.uname().machine, _GENERIC_CALL)
+    buffer = (ctypes.c_char * _SIZE).from_buffer(attributes)
+    descriptor = int(libc.syscall(number, buffer, thread, -1, -1, _CLOEXEC))
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return descriptor
+
+
+def _take(buffer: mmap.mmap) -> bytes:
+    """The records that came since the last time."""
+    head, tail = (int.from_bytes(buffer[at : at + 8], "little") for at in (_HEAD, _TAIL))
+    size, start = _PAGES * mmap.PAGESIZE, mmap.PAGESIZE
+    first, last = tail % size, head % size
+    if head == tail:
+        return b""
+    if first < last:
+        data = buffer[start + first : start + last]
+    else:
+        data = buffer[start + first : start + size] + buffer[start : start + last]
+    buffer[_TAIL : _TAIL + 8] = head.to_bytes(8, "little")
+    return data

@@ -1,8 +1,11 @@
-"""Tracefs: where it is mounted, or a mount of our own that nobody else sees; our instances in it.
+"""Tracefs, as it is mounted or for us alone, and tracing by instances of our own in it.
 
 An instance is a set of events and buffers apart from everybody else's. It lives in the kernel
 until its directory is removed, so one that a killed run left is removed by the next: the kernel
 refuses to remove an instance whose pipe somebody holds open, and ours is open all the time.
+
+Loop turns are traced by tracefs alone where bpftrace is not there (``TracefsTurns``); calls of
+open() and rename(), which no thread pool offloads, always (``OpenTracer``).
 """
 
 from __future__ import annotations
@@ -11,11 +14,16 @@ import contextlib
 import ctypes
 import os
 import secrets
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.host.door import Missing
+from nginx_tune.host.namespaces import read_global_ids
+from nginx_tune.observe.parse_turns import NameCalls, OpenReader, TurnCounts, TurnReader
+from nginx_tune.observe.states import threads_in_turns
 
 PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 PREFIX = "nginx-tune-"
@@ -31,9 +39,9 @@ class TraceFs(NamedTuple):
 
     root: Path
     is_mounted: bool
-    """Whether other programs find it at a usual place."""
+    """Other programs find it at a usual place."""
     descriptor: int | None = None
-    """Of a mount of our own: it is gone when this is closed."""
+    """The descriptor of a mount of our own, which is gone when this is closed."""
 
     def events(self, group: str, *names: str) -> list[str]:
         """Those of the events that this kernel has."""
@@ -162,3 +170,199 @@ def sweep_tracing() -> list[str]:
         return sweep_instances(tracefs)
     finally:
         tracefs.close()
+
+
+_EVENTS_PER_SECOND = 20_000
+"""About 5 % of a CPU to read; a server this busy shows its turns in a tenth of a second."""
+_POLL_SECONDS = 0.02
+_BUFFER_KIB = 1024
+"""For each CPU: a poll's worth of the busiest server."""
+_WAIT_CALLS = ("epoll_wait", "epoll_pwait", "epoll_pwait2")
+
+
+class TracefsTurns:
+    """Traces the turns of some threads; ids are those of the initial process namespace."""
+
+    method = "tracefs"
+    pid = None
+    """There is no other process: the cost is this one's."""
+
+    def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
+        """``threads`` are the kernel's own ids by those that we see.
+
+        Errors: OSError when it cannot be traced this way.
+        """
+        self._threads = dict(threads)
+        self._instance = TraceInstance(tracefs)
+        self._spans: list[TurnCounts] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._rest = b""
+        try:
+            ids = list(threads.values())
+            self._instance.watch_calls(tracefs, ids, _WAIT_CALLS, buffer_kib=_BUFFER_KIB)
+            self._instance.write("events/sched/sched_switch/enable", "1")
+            self._instance.write("events/sched/sched_wakeup/enable", "1")
+            self._reader = TurnReader(began_nanoseconds=time.monotonic_ns())
+            self._instance.write("tracing_on", "1")
+        except OSError:
+            self._instance.remove()
+            raise
+        self._on = True
+        self._second_ends = self._started = self._on_since = time.monotonic()
+        self._traced = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True, name="trace-pipe")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_POLL_SECONDS):
+            with self._lock:
+                self._read()
+                self._hold_back()
+
+    def _read(self) -> None:
+        lines = (self._rest + self._instance.read()).split(b"\n")
+        self._rest = lines.pop()
+        self._reader.read([line.decode("ascii", "replace") for line in lines])
+
+    def _hold_back(self) -> None:
+        """Stop tracing when this second's events are used up; go on when the next begins."""
+        now = time.monotonic()
+        if now >= self._second_ends:
+            self._second_ends = now + 1.0
+            self._reader.events = 0
+            if not self._on:
+                self._reader.forget()
+                self._switch(on=True)
+        elif self._on and self._reader.events > _EVENTS_PER_SECOND:
+            self._switch(on=False)
+            self._read()
+            self._reader.forget()
+            self._reader.events = _EVENTS_PER_SECOND + 1
+
+    def _switch(self, *, on: bool) -> None:
+        with contextlib.suppress(OSError):
+            self._instance.write("tracing_on", "1" if on else "0")
+        now = time.monotonic()
+        if self._on:
+            self._traced += now - self._on_since
+        self._on, self._on_since = on, now
+
+    def mark(self) -> None:
+        """End a stretch of time."""
+        with self._lock:
+            self._read()
+            self._end_span()
+
+    def _end_span(self) -> None:
+        now = time.monotonic()
+        if self._on:
+            self._traced += now - self._on_since
+            self._on_since = now
+        span = self._reader.take()
+        span.traced_seconds, self._traced = self._traced, 0.0
+        self._spans.append(span)
+
+    def finish(self) -> list[TurnCounts]:
+        """The turns between each two marks; those open at the last one stand at their age.
+
+        The end is taken for the last mark, so a caller marks and finishes in one go.
+        """
+        self._ended.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):
+            self._instance.write("tracing_on", "0")
+        self._read()
+        self._reader.finish(time.monotonic_ns(), threads_in_turns(self._threads))
+        # What came before the first mark was not asked for; what came after the last is its.
+        *_, last = spans = [*self._spans[1:]] or [TurnCounts()]
+        last.add(self._reader.take())
+        self._instance.remove()
+        return spans
+
+    def kill(self) -> None:
+        """End it at once; nothing was seen."""
+        self._ended.set()
+        self._thread.join()
+        self._instance.remove()
+
+
+_OPEN_POLL_SECONDS = 0.05
+_OPEN_BUFFER_KIB = 2048
+"""For each CPU: about 10,000 calls between two polls."""
+_NAME_CALLS = ("openat", "open", "openat2", "rename", "renameat", "renameat2")
+_READS = "block_bio_queue"
+
+
+class OpenTracer:
+    """Traces some threads, whose ids are those of the initial process namespace."""
+
+    def __init__(self, threads: Sequence[int], tracefs: TraceFs) -> None:
+        """Errors: OSError when it cannot be traced."""
+        self._tracefs = tracefs
+        self._instance = TraceInstance(tracefs)
+        self._reader = OpenReader()
+        self._rest = b""
+        self._ended = threading.Event()
+        try:
+            self._instance.watch_calls(tracefs, threads, _NAME_CALLS, buffer_kib=_OPEN_BUFFER_KIB)
+            self._has_reads = bool(tracefs.events("block", _READS))
+            if self._has_reads:
+                self._instance.write(f"events/block/{_READS}/enable", "1")
+        except OSError:
+            self._instance.remove()
+            raise
+        self._thread = threading.Thread(target=self._run, daemon=True, name="open-calls")
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._instance.write("tracing_on", "1")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_OPEN_POLL_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        lines = (self._rest + self._instance.read()).split(b"\n")
+        self._rest = lines.pop()
+        self._reader.read([line.decode("ascii", "replace") for line in lines])
+
+    def finish(self) -> NameCalls | Missing:
+        """The calls; Missing when some were not seen."""
+        with contextlib.suppress(OSError):
+            self._instance.write("tracing_on", "0")
+        self._stop_reading()
+        self._read()
+        calls = self._reader.finish(time.monotonic_ns(), has_reads=self._has_reads)
+        self._remove()
+        if self._reader.lost:
+            return Missing(f"{self._reader.lost:,} events of open() were lost")
+        return calls
+
+    def kill(self) -> None:
+        """End it at once; nothing was counted."""
+        self._stop_reading()
+        self._remove()
+
+    def _remove(self) -> None:
+        self._instance.remove()
+        self._tracefs.close()
+
+    def _stop_reading(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+def start_open_tracing(pids: Sequence[int]) -> OpenTracer | Missing:
+    """A tracer of the main threads of these processes, not started yet."""
+    ids = read_global_ids(pids)
+    tracefs = ids if isinstance(ids, Missing) else open_tracefs()
+    if isinstance(ids, Missing) or isinstance(tracefs, Missing):
+        return tracefs if isinstance(tracefs, Missing) else Missing("no ids")
+    try:
+        return OpenTracer(list(ids.values()), tracefs)
+    except OSError as error:
+        tracefs.close()
+        return Missing(f"tracefs: {error.strerror or error}")

@@ -1,1 +1,1 @@
-"""Documents to console and JSON."""
+"""Documents as text, JSON, SARIF, Prometheus and the forms of CI systems."""

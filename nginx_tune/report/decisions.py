@@ -1,8 +1,11 @@
-"""Decisions for people: one paragraph each, what changes first."""
+"""Decisions for people: one paragraph each, what changes first; the page of one, and its sweep."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator, Sequence
+from inspect import getdoc
+from typing import TYPE_CHECKING
 
 from nginx_tune.documents.decisions import (
     Decision,
@@ -12,10 +15,19 @@ from nginx_tune.documents.decisions import (
     Predicted,
     Setting,
 )
-from nginx_tune.report.evidence import value_text
-from nginx_tune.report.quantities import one_line, predicted_text
-from nginx_tune.report.screen import Block, Line, Screen, Table
-from nginx_tune.report.text import plain
+from nginx_tune.report.quantities import predicted_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
+from nginx_tune.report.text import (
+    amount_text,
+    evidence_value,
+    markdown_code,
+    markdown_text,
+    one_line,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from nginx_tune.decide.engine import SweepStep
 
 _QUIET = ("not_applicable", "keep")
 _LABEL_WIDTH = 10
@@ -30,6 +42,8 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
     """
     open_ones, quiet = _split(decisions)
     blocks = [_fold(_kind(decisions), width, 0)]
+    if decisions.headline:
+        blocks.insert(0, _fold(decisions.headline, width, 0))
     blocks += [_paragraph(d, width) for d in open_ones]
     if quiet:
         lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
@@ -40,7 +54,7 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
 
 
 def decisions_screen(decisions: Decisions) -> Screen:
-    """How many change something, each with all it stands on, then those that change nothing."""
+    """A count, each decision that changes something with its reasons, then the quiet ones."""
     open_ones, quiet = _split(decisions)
     changing = [f"{d.id} ({_words(d.verdict)})" for d in open_ones if d.settings or d.host_settings]
     answer = f"Of {len(decisions.decisions)} decisions {len(changing) or 'none'} "
@@ -50,11 +64,15 @@ def decisions_screen(decisions: Decisions) -> Screen:
     head = ("decision", "verdict", "why")
     choice = one_line(decisions.nginx_choice)
     return [
-        [Line(said, "answer")],
+        [*_headline(decisions), Line(said, "answer")],
         [Line(one_line(_kind(decisions))), *([Line(choice)] if choice else [])],
         *map(_block, open_ones),
         [Line("nothing to change", "heading"), Table([head, *rows])] if rows else [],
     ]
+
+
+def _headline(decisions: Decisions) -> list[Line]:
+    return [Line(one_line(decisions.headline), "answer")] if decisions.headline else []
 
 
 def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:
@@ -80,14 +98,14 @@ def _paragraph(d: Decision, width: int | None) -> str:
     return "\n".join(lines)
 
 
-def _block(d: Decision) -> Block:
+def _block(d: Decision) -> ScreenBlock:
     rows = [(label, one_line(item)) for label, item in _labelled(d)]
     heading = Line(f"{d.id}: {_words(d.verdict)} ({d.confidence} confidence)", "heading")
     return [heading, Line(one_line(d.summary)), *([Table(rows, has_head=False)] if rows else [])]
 
 
 def _labelled(d: Decision) -> list[tuple[str, str]]:
-    """What it stands on, each kind named once."""
+    """The settings, reasons and risks of a decision, each kind named once."""
     parts = [
         ("write", [_setting(s) for s in d.settings]),
         ("proposed", [_setting(s) for s in d.proposed]),
@@ -146,9 +164,91 @@ def _setting(s: Setting) -> str:
 
 
 def _evidence(e: Evidence) -> str:
-    return f"{e.fact}: {value_text(e)} ({e.provenance})"
+    return f"{e.fact}: {evidence_value(e)} ({e.provenance})"
 
 
 def _predicted(p: Predicted) -> str:
     low, middle, high = (predicted_text(p.metric, v, p.unit) for v in (p.low, p.expected, p.high))
     return f"{p.metric}: {middle} [{low} – {high}]"
+
+
+_ON_THIS_HOST = (
+    "On this host: nginx-tune recommend -f json shows the verdict on %s\n"
+    "with its evidence; nginx-tune explain %s --facts FACTS.json where it flips, as a table."
+)
+
+
+def decision_pages() -> dict[str, str]:
+    """The page of every decision under its id."""
+    return dict(_pages())
+
+
+def render_decision_markdown(name: str) -> str:
+    """The page of a decision in Markdown."""
+    head, _, body = decision_pages()[name].partition("\n")
+    parts = [f"# {name}", markdown_text(head.partition(": ")[2])]
+    parts += [markdown_text(part) for part in textwrap.dedent(body).strip().split("\n\n")]
+    return "\n\n".join(parts) + "\n"
+
+
+def decision_titles() -> dict[str, str]:
+    """The subject of every decision, by its id."""
+    return {
+        name: page.partition("\n")[0].partition(": ")[2] for name, page in decision_pages().items()
+    }
+
+
+def _pages() -> Iterator[tuple[str, str]]:
+    from nginx_tune.decide.engine import ALL  # noqa: PLC0415  # every decision
+
+    for decide in ALL:
+        head, _, rest = (getdoc(decide) or "").partition("\n")
+        name, _, title = head.replace("``", "").partition(": ")
+        parts = [
+            f"{name} (a decision of recommend): {title}",
+            *([textwrap.indent(rest.strip("\n").replace("``", ""), "  ")] if rest.strip() else []),
+            _ON_THIS_HOST % (name, name),
+        ]
+        yield name, "\n\n".join(parts) + "\n"
+
+
+def render_sweep(name: str, steps: Sequence[SweepStep]) -> str:
+    """The table: a row a value, ``now`` and each flip marked."""
+    if not steps:
+        return f"On this host: no known fact flips {name}.\n"
+    rows = [
+        (plain(s.fact), amount_text(s.value, s.unit), s.verdict.replace("_", " "), _mark(s))
+        for s in steps
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [f"On this host, with one fact at other values, {name} is"]
+    before = ""
+    for fact, value, verdict, mark in rows:
+        head = "" if fact == before else fact
+        before = fact
+        line = f"  {head:<{widths[0]}}  {value:>{widths[1]}}  {verdict:<{widths[2]}}  {mark}"
+        lines.append(line.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def render_sweep_markdown(name: str, steps: Sequence[SweepStep]) -> str:
+    """The same table in Markdown."""
+    if not steps:
+        return f"On this host no known fact flips {markdown_code(name)}.\n"
+    head = f"On this host, with one fact at other values, {markdown_code(name)} is"
+    lines = [head, "", "| fact | value | verdict | |", "|---|--:|---|---|"]
+    for s in steps:
+        marks = ", ".join(
+            word for word, is_so in (("**flips**", s.flips), ("now", s.is_now)) if is_so
+        )
+        cells = [
+            markdown_text(part)
+            for part in (s.fact, amount_text(s.value, s.unit), s.verdict.replace("_", " "))
+        ]
+        lines.append(f"| {' | '.join(cells)} | {marks} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mark(step: SweepStep) -> str:
+    marks = [word for word, is_so in (("flips", step.flips), ("now", step.is_now)) if is_so]
+    return "<- " + ", ".join(marks) if marks else ""

@@ -1,4 +1,4 @@
-"""Facts as one screen for people."""
+"""Facts as one screen for people, with the random-read curves of disks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nginx_tune.documents.facts import (
     Link,
     Memory,
     PathStorage,
+    Storage,
 )
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
 from nginx_tune.documents.units import plural
-from nginx_tune.report.curves import curve_blocks
 from nginx_tune.report.facts_nginx import listener_rows, nginx_lines
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
-from nginx_tune.report.text import bytes_text, number_text, percent_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
+from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _CONSUMERS = {
     "anonymous": "programs",
@@ -32,9 +32,9 @@ _CONSUMERS = {
 _SPARSE_RATIO = 0.9
 _NEARLY_ALL = 0.995
 _USUAL_MTUS = (1500, 65536)
-"""Of Ethernet and of the loopback."""
+"""Those of Ethernet and of the loopback."""
 _NO_LIMIT = 10**9
-"""What systemd and large machines set fs.file-max to lies far above."""
+"""systemd and large machines set fs.file-max far above this."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 
 
@@ -60,7 +60,7 @@ def facts_screen(facts: Facts) -> Screen:
 
 
 def facts_blocks(facts: Facts) -> Screen:
-    """What the host is, part by part."""
+    """The host, part by part."""
     unknown = len(facts.unknown)
     missing = f"{plural(unknown, 'value')} not known: -f json has the reasons"
     return [
@@ -77,8 +77,8 @@ def facts_blocks(facts: Facts) -> Screen:
     ]
 
 
-def _machine(facts: Facts) -> Block:
-    """What the host has and its nginx is, each after its name."""
+def _machine(facts: Facts) -> ScreenBlock:
+    """The rows of kernel, CPU, memory, limits and nginx, each after its name."""
     kernel = facts.kernel
     system = " ".join(filter(None, (kernel.system, kernel.release, kernel.machine)))
     said = [
@@ -95,7 +95,7 @@ def _machine(facts: Facts) -> Block:
     return [Table([(name.ljust(8), one_line(text)) for name, text in said], has_head=False)]
 
 
-def _rows(heading: str, rows: Iterable[Sequence[str]]) -> Block:
+def _rows(heading: str, rows: Iterable[Sequence[str]]) -> ScreenBlock:
     """The rows under a heading, without the columns that none of them fills."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     filled = [number for number, column in enumerate(zip(*cells, strict=True)) if any(column)]
@@ -109,14 +109,14 @@ def _disk_count(facts: Facts) -> str:
     return plural(count, "independent disk") if count else "disks not known"
 
 
-def _listeners(facts: Facts) -> Block:
+def _listeners(facts: Facts) -> ScreenBlock:
     if not facts.listeners:
         return []
     rows, more = listener_rows(facts)
     return [*_rows("listeners", rows), *([Line(f"and {more} more", indent=2)] if more else [])]
 
 
-def _hindrances(facts: Facts) -> Block:
+def _hindrances(facts: Facts) -> ScreenBlock:
     found = find_hindrances(facts)
     if not found:
         return []
@@ -148,7 +148,7 @@ def _features(features: dict[str, bool | None]) -> str:
 
 
 def _reason(facts: Facts, pointer: str) -> str:
-    """Why a value is null; empty when it is not."""
+    """The reason why a value is null; empty when it is not."""
     return next((unknown.reason for unknown in facts.unknown if unknown.path == pointer), "")
 
 
@@ -297,7 +297,7 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
 
 
 def _left_out(dataset: Dataset) -> str:
-    """What lies in the tree and is not counted."""
+    """The things in the tree that are not counted."""
     found = (
         (dataset.symlinks, "symbolic link"),
         (dataset.hard_links, "further name"),
@@ -309,7 +309,7 @@ def _left_out(dataset: Dataset) -> str:
 
 
 def _kept(dataset: Dataset) -> str:
-    """What a sparse or compressed dataset takes on its disk."""
+    """The room that a sparse or compressed dataset takes on its disk."""
     kept, size = dataset.allocated_bytes, dataset.bytes
     if kept is None or not size or kept >= _SPARSE_RATIO * size:
         return ""
@@ -318,3 +318,65 @@ def _kept(dataset: Dataset) -> str:
 
 def _count(value: int | None) -> str:
     return "?" if value is None else str(value)
+
+
+_HEAD = ("depth", "reads/s", "±", "p50", "p99", "p99.9", "max", "outliers")
+_NUMBERS = range(len(_HEAD))
+
+
+def named_curves(storage: Storage) -> list[tuple[str, Curve]]:
+    """Every curve with the disk, or the disks, that it is of."""
+    curves = [(one_line(disk.name), disk.curve) for disk in storage.disks if disk.curve is not None]
+    return curves + [(one_line("+".join(one.disks)), one.curve) for one in storage.shared_curves]
+
+
+def curve_blocks(storage: Storage) -> list[ScreenBlock]:
+    """A block for every curve; none when no disk was measured."""
+    blocks = [_curve(name, curve) for name, curve in named_curves(storage)]
+    cells = [
+        cell
+        for block in blocks
+        for part in block
+        if isinstance(part, Table)
+        for row in part.rows
+        for cell in row
+    ]
+    if "–" in cells:
+        blocks.append([Line("–: fewer than 10 reads lie beyond it", indent=2)])
+    return blocks
+
+
+def _curve(name: str, curve: Curve) -> ScreenBlock:
+    source = f" ({one_line(curve.target)})" if curve.target else ""
+    parts: list[ScreenPart] = [Line(f"reads     {name}, {curve.provenance}{source}", "heading")]
+    if curve.sequential_bytes_per_second is not None:
+        speed = bytes_text(curve.sequential_bytes_per_second)
+        parts.append(Line(f"one stream reads on at {speed}/s", indent=2))
+    parts += _sweep(curve)
+    if curve.small_reads is not None:
+        parts += _sweep(curve.small_reads)
+    return [*parts, *(Line(one_line(note), indent=2) for note in curve.notes)]
+
+
+def _sweep(sweep: Sweep) -> ScreenBlock:
+    knee = f"knee at depth {sweep.knee_depth}: " if sweep.knee_depth is not None else ""
+    reason = one_line(f"{knee}{sweep.knee_reason}")
+    said = f"random reads of {bytes_text(sweep.read_bytes)}" + (f": {reason}" if reason else "")
+    table = Table([_HEAD, *map(_point, sweep.points)], right=_NUMBERS, indent=4)
+    return [Line(said, indent=2), table]
+
+
+def _point(point: CurvePoint) -> tuple[str, ...]:
+    spread = "" if point.deviation_ratio is None else percent_text(point.deviation_ratio, 2)
+    return (
+        str(point.depth),
+        number_text(point.reads_per_second),
+        spread,
+        *map(_seconds, (point.p50_seconds, point.p99_seconds, point.p999_seconds)),
+        _seconds(point.max_seconds),
+        "" if point.outliers is None else str(point.outliers),
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else seconds_text(value)

@@ -1,22 +1,33 @@
-"""``findings`` for people: the worst first, each rule explained once, one screen where it fits."""
+"""``findings`` for people, as text and as Markdown: the worst first, each rule explained once.
+
+A line of a configuration has a mark under what a finding is about, as compilers show it. Findings
+of one kind in one block are one entry with its places, as one mistake made them.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from nginx_tune.documents.findings import Finding, Findings, MissingInclude, Severity
 from nginx_tune.documents.units import plural
-from nginx_tune.report.evidence import evidence_text
-from nginx_tune.report.excerpt import Sources, excerpt
 from nginx_tune.report.folding import fold
-from nginx_tune.report.same_block import grouped, others_text
-from nginx_tune.report.text import plain, weaker_walls_text
+from nginx_tune.report.text import (
+    evidence_text,
+    markdown_code,
+    markdown_text,
+    one_line,
+    plain,
+    weaker_walls_text,
+)
 
+Sources = Mapping[str, Sequence[tuple[str, str]]]
+"""The lines of each file: as they are, to find the place, and as they may be shown."""
 PLACES_SHOWN = 5
-"""Of one rule; the rest is counted."""
+"""The most of one rule; the rest is counted."""
 _LEAST_WIDTH = 40
 
 _COLORS: dict[Severity, str] = {"error": "31", "warning": "33", "advice": "36", "info": "2"}
@@ -39,7 +50,7 @@ def render_findings(
     for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
         parts.append(_rule(list(group), sources or {}, color=color, width=width))
     parts.append(_wrapped(summary_text(findings), width))
-    parts.append(_wrapped(_line(findings.nginx_choice), width) if findings.nginx_choice else "")
+    parts.append(_wrapped(one_line(findings.nginx_choice), width) if findings.nginx_choice else "")
     parts.append(_nginx_test(findings, width))
     parts.append(_needs(findings, width=width, verbose=verbose))
     return "\n".join(part for part in parts if part)
@@ -54,7 +65,7 @@ def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int 
         label = f"{finding.severity}[{finding.rule}]"
         if color:
             label = f"\x1b[1;{_COLORS[finding.severity]}m{label}\x1b[0m"
-        lines.append(f"{_line(finding.file)}:{finding.line}: {label}")
+        lines.append(f"{one_line(finding.file)}:{finding.line}: {label}")
         lines += excerpt(finding, sources, width=width)
         lines.append(_field("", finding.message, width))
         lines.append(_field("evidence", "; ".join(map(evidence_text, finding.evidence)), width))
@@ -68,7 +79,7 @@ def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int 
 
 def _field(name: str, text: str, width: int | None) -> str:
     label = f"  {name}: " if name else "  "
-    text = _line(text)
+    text = one_line(text)
     if width is None:
         return label + text
     return "\n".join(fold(label + text, max(width, _LEAST_WIDTH), hang=4))
@@ -76,7 +87,7 @@ def _field(name: str, text: str, width: int | None) -> str:
 
 def _unparsed(findings: Findings) -> str:
     return "".join(
-        f"{_line(one.file)}:{one.line or 1}: not parsed: {_line(one.reason)}\n"
+        f"{one_line(one.file)}:{one.line or 1}: not parsed: {one_line(one.reason)}\n"
         for one in findings.files_unparsed
     )
 
@@ -95,18 +106,18 @@ def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> 
     if not names:
         return ""
     more = f" and {len(names) - PLACES_SHOWN} more" if len(names) > PLACES_SHOWN else ""
-    return _wrapped(f"{head}: {', '.join(map(_line, names[:PLACES_SHOWN]))}{more}", width)
+    return _wrapped(f"{head}: {', '.join(map(one_line, names[:PLACES_SHOWN]))}{more}", width)
 
 
 def unread_hint(findings: Findings) -> str:
     """The way to have includes read that were not, as one line."""
     likely = " ".join(f"--map {shlex.quote(one)}" for one in findings.likely_maps)
     found = f"likely: {likely}" if likely else "--map PREFIX=DIR says where they are here"
-    return _line(f"{found}; --accept-missing GLOB takes what need not be here")
+    return one_line(f"{found}; --accept-missing GLOB takes what need not be here")
 
 
 def summary_text(findings: Findings) -> str:
-    """How many findings of which severity in how many files, in one line."""
+    """A line that counts the findings by severity, and the files."""
     counts = {
         severity: sum(one.severity == severity for one in findings.findings)
         for severity in ("error", "warning", "advice", "info")
@@ -127,12 +138,12 @@ def _nginx_test(findings: Findings, width: int | None) -> str:
     if test is None:
         return ""
     weaker = test.weaker_walls
-    without = _wrapped(_line(weaker_walls_text(weaker)), width) if weaker else ""
+    without = _wrapped(one_line(weaker_walls_text(weaker)), width) if weaker else ""
     if test.accepted:
         return f"nginx -t accepts it\n{without}"
     words = [line for line in test.messages if "[emerg]" in line] or test.messages[-1:]
-    said = "".join(_wrapped(f"nginx -t rejects it: {_line(line)}", width) for line in words)
-    step = _wrapped(f"  {_line(test.next_step)}", width) if test.next_step else ""
+    said = "".join(_wrapped(f"nginx -t rejects it: {one_line(line)}", width) for line in words)
+    step = _wrapped(f"  {one_line(test.next_step)}", width) if test.next_step else ""
     return said + step + without
 
 
@@ -156,14 +167,14 @@ def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
         ways = Counter(one.how for one in findings.needs_facts)
         count = len(findings.needs_facts)
         rules = "rule was" if count == 1 else "rules were"
-        how = _line(ways.most_common(1)[0][0])
+        how = one_line(ways.most_common(1)[0][0])
         names = "nginx-tune -v audit names them"
         return _wrapped(f"{count} {rules} not checked for want of facts ({names}): {how}", width)
     lines = []
     for how in dict.fromkeys(one.how for one in findings.needs_facts):
         rules = ", ".join(one.rule for one in findings.needs_facts if one.how == how)
         lines.append(_wrapped(f"not checked for want of facts: {rules}", width))
-        lines.append(_wrapped(f"  {_line(how)}", width))
+        lines.append(_wrapped(f"  {one_line(how)}", width))
     return "".join(lines)
 
 
@@ -173,6 +184,160 @@ def _wrapped(text: str, width: int | None) -> str:
     return "".join(f"{line}\n" for line in fold(text, max(width, _LEAST_WIDTH)))
 
 
-def _line(text: str) -> str:
-    """Text from outside as one harmless line."""
-    return plain(" ".join(text.split()))
+MARKDOWN_PLACES = 20
+"""The most of one rule; the rest is counted."""
+
+
+def render_findings_markdown(findings: Findings) -> bytes:
+    """A section for each rule that fired, the worst first."""
+    parts = ["# nginx-tune audit\n", markdown_text(summary_text(findings)) + "\n"]
+    if findings.files_unparsed:
+        parts.append("## Not parsed\n")
+        parts.append(
+            "".join(
+                f"- {_markdown_place(one.file, one.line or 1)}: {markdown_text(one.reason)}\n"
+                for one in findings.files_unparsed
+            )
+        )
+    if findings.files_missing:
+        parts.append("## Not here, and so not judged\n")
+        parts.append(
+            "".join(
+                f"- {_markdown_place(one.file, one.line)}: {markdown_text(one.reason)}"
+                f"{f' (accepted: {markdown_text(one.accepted)})' if one.accepted else ''}\n"
+                for one in findings.files_missing
+            )
+        )
+    if findings.unread:
+        parts.append(markdown_text(unread_hint(findings)) + "\n")
+    for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
+        parts.append(_markdown_rule(list(group)))
+    if findings.needs_facts:
+        parts.append("## Not checked for want of facts\n")
+        parts.append(
+            "".join(
+                f"- {_markdown_rules(findings, how)}: {markdown_code(how)}\n"
+                for how in dict.fromkeys(one.how for one in findings.needs_facts)
+            )
+        )
+    if findings.suppressed:
+        parts.append("## Silenced\n")
+        parts.append(
+            "".join(
+                f"- {_markdown_place(one.file, one.line)} {markdown_code(one.rule)}: "
+                f"{markdown_text(one.reason)}\n"
+                for one in findings.suppressed
+            )
+        )
+    return "\n".join(parts).encode()
+
+
+def _markdown_rule(found: list[Finding]) -> str:
+    first = found[0]
+    lines = [f"## {first.severity}: {markdown_code(first.rule)}\n"]
+    groups = grouped(found)
+    for group in groups[:MARKDOWN_PLACES]:
+        one = group[0]
+        evidence = "; ".join(map(evidence_text, one.evidence))
+        lines.append(
+            f"- {_markdown_place(one.file, one.line)}: {markdown_text(one.message)} "
+            f"({markdown_text(evidence)})"
+        )
+        if others := others_text(group):
+            lines.append(f"  - {markdown_text(others)}")
+    if left := sum(map(len, groups[MARKDOWN_PLACES:])):
+        lines.append(f"- and {plural(left, 'more place')}")
+    lines.append(f"\n{markdown_text(first.why)}\n\n**Fix:** {markdown_text(first.fix)}\n")
+    return "\n".join(lines)
+
+
+def _markdown_rules(findings: Findings, how: str) -> str:
+    return ", ".join(markdown_code(one.rule) for one in findings.needs_facts if one.how == how)
+
+
+def _markdown_place(file: str, line: int) -> str:
+    return markdown_code(f"{file}:{line}")
+
+
+WIDEST = 100
+"""Columns of a line that are shown at most; a longer one is cut around the mark."""
+_FEWEST_COLUMNS = 24
+_WORD = re.compile(r"[^\s;{}\"']+")
+
+
+def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> list[str]:
+    """Two lines, none wider than ``width``; none where the line is not known.
+
+    Where something was taken out of the line the directive's first word is looked for again.
+    """
+    lines = sources.get(finding.file)
+    if lines is None or not 1 <= finding.line <= len(lines):
+        return []
+    original, text = (line.rstrip("\r\n") for line in lines[finding.line - 1])
+    if not text.strip():
+        return []
+    is_one_line = finding.end_line == finding.line and finding.end_column > finding.column
+    if original == text:
+        start = min(finding.column - 1, len(text) - 1)
+        end = finding.end_column - 1 if is_one_line else len(text)
+    else:
+        word = _WORD.match(original, finding.column - 1)
+        start = _nearest(text, word[0] if word else "", finding.column - 1)
+        end = start + (len(word[0]) if word else 1)
+    end = max(start + 1, min(end, len(text.rstrip())))
+    number = f"{finding.line:>5} | "
+    room = WIDEST if width is None else max(_FEWEST_COLUMNS, min(WIDEST, width - len(number)))
+    if len(text) <= room:
+        cut = 0
+    elif width is None:
+        cut = max(0, min(start - room // 4, len(text) - room))
+    else:  # as much of what is meant as there is room for
+        cut = max(0, min(start - min(room // 4, max(room - (end - start), 0)), len(text) - room))
+    shown = plain(text[cut : cut + room].replace("\t", " "))
+    marks = "^" * max(1, min(end, cut + room) - start)
+    return [number + shown, " " * 5 + " | " + " " * (start - cut) + marks]
+
+
+def _nearest(text: str, word: str, wanted: int) -> int:
+    """The place of a word nearest to another place; the line's first word where it is not there."""
+    places = [match.start() for match in re.finditer(re.escape(word), text)] if word else []
+    if not places:
+        return len(text) - len(text.lstrip())
+    return min(places, key=lambda at: abs(at - wanted))
+
+
+_QUOTED = re.compile(r'"[^"]*"')
+_FEWEST_GROUPED = 3
+"""Two are still told one by one."""
+_MOST_NAMED = 12
+
+
+def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """The findings, those of one kind and one block together where the first of them stands.
+
+    One kind: the same rule, severity and fix, and a message that differs in what it quotes alone.
+    """
+    kinds: dict[tuple[object, ...], list[Finding]] = {}
+    for number, one in enumerate(findings):
+        message = _QUOTED.sub('""', one.message)
+        block = f"alone {number}" if one.block_line is None else one.block_line
+        key = (one.rule, one.severity, one.fix, one.file, block, message)
+        kinds.setdefault(key, []).append(one)
+    parts = []
+    for group in kinds.values():
+        parts += [group] if len(group) >= _FEWEST_GROUPED else [[one] for one in group]
+    return parts
+
+
+def others_text(group: list[Finding]) -> str:
+    """``5 more in this block: line 10 "root", 11 "index", …``; empty for a single one."""
+    if len(group) == 1:
+        return ""
+    shown = []
+    for one in group[1 : _MOST_NAMED + 1]:
+        quoted = _QUOTED.search(one.message)
+        shown.append(f"{one.line} {quoted[0]}" if quoted else f"{one.line}")
+    left = len(group) - 1 - len(shown)
+    places = plain(" ".join(", ".join(shown).split())) + (f" and {left} more" if left else "")
+    where = "block" if group[0].block_line else "file"
+    return f"{len(group) - 1} more of the kind in this {where}: line {places}"

@@ -1,9 +1,15 @@
-"""Lines folded to a width: at spaces alone, so that words, paths and commands stay whole."""
+"""Lines folded to a width: at spaces alone, so that words, paths and commands stay whole.
+
+Of files only comments and Markdown's sentences are folded. What is folded stays what it is: a
+comment is one on each of its lines, so that what is copied off the terminal is still the
+configuration, the diff or the scenario.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable
 
 _COMMAND = re.compile(
     r"\(?(?:sudo )?(?:nginx-tune (?:(?!&& )[^\s;,()'\"]+|'[^']*'|(?<!\.)\s(?![\s&]))+(?: &&)?"
@@ -22,7 +28,7 @@ LEAST_CELL = 26
 """Columns that a last cell keeps beside the others; with less it goes below them."""
 _HANG = 2
 _PAGE_WIDTH = 80
-"""What pages are filled to, or further."""
+"""Pages are filled to this, or further."""
 _LONG_LINE = 40
 
 
@@ -129,7 +135,7 @@ def _broken(words: list[str], room: int) -> list[str]:
 
 
 def _own_words(words: list[str]) -> int:
-    """How many words are the command's: its name, options with their values, names and files."""
+    """The number of words that are the command's: its name, options with values, names, files."""
     count = 1 + words.index("nginx-tune") if "nginx-tune" in words else len(words)
     if count < len(words) and words[count] in _GROUPS:
         count += 1
@@ -169,3 +175,69 @@ def _goes_on(before: str, line: str) -> bool:
         and not _GAP.search(line)
         and not after.startswith("- ")
     )
+
+
+_COMMENT = re.compile(r"(?P<indent>\s*)#(?P<gap>\s*)(?P<text>\S.*)")
+_BEHIND = re.compile(r"(?P<code>.*[;{}]\s+)# (?P<text>.*)")
+_FENCE = "```"
+_BULLET = "- "
+
+
+def fold_file(text: str, form: str, width: int) -> str:
+    """The text of a file for a terminal of that width; ``form`` is the name of its format."""
+    folded = _FORMS.get(form)
+    if folded is None or max(map(len, text.split("\n"))) <= width:
+        return text
+    lines: list[str] = []
+    is_code = False
+    for line in text.split("\n"):
+        if form in _MARKDOWN and line.startswith(_FENCE):
+            is_code = not is_code
+        lines += [line] if is_code or len(line) <= width else folded(line, width)
+    return "\n".join(lines)
+
+
+def _commented(line: str, width: int) -> list[str]:
+    """A line of a configuration: its comment folded, in its column where that has room."""
+    whole = _COMMENT.fullmatch(line)
+    if whole is not None:
+        gap = whole["gap"]
+        return _comment(whole["text"], whole["indent"] + "#" + gap, width, hang=2)
+    behind = _BEHIND.fullmatch(line)
+    if behind is None or behind["code"].count('"') % 2 or behind["code"].count("'") % 2:
+        return [line]
+    code, said = behind["code"], behind["text"]
+    if width - len(code) >= LEAST_CELL:
+        first, *rest = _comment(said, " " * len(code) + "# ", width, hang=0)
+        return [code + first[len(code) :], *rest]
+    indent = " " * (len(code) - len(code.lstrip()) + 2)
+    return [code.rstrip(), *_comment(said, indent + "# ", width, hang=0)]
+
+
+def _comment(text: str, start: str, width: int, *, hang: int) -> list[str]:
+    # A command that goes on in a comment goes on there without the shell's backslash.
+    folded = fold(text, width - len(start), hang=hang)
+    return [start + line.removesuffix(" \\") for line in folded]
+
+
+def _headed(line: str, width: int) -> list[str]:
+    """A line of a diff: what stands before it is a comment, the diff itself is left as it is."""
+    return _commented(line, width) if line.startswith("#") else [line]
+
+
+def _sentence(line: str, width: int) -> list[str]:
+    """A line of Markdown; a table's row has to be one line."""
+    if line.startswith(("|", " ", "#")):
+        return [line]
+    return fold(line, width, hang=len(_BULLET) if line.startswith(_BULLET) else 0)
+
+
+_MARKDOWN = ("md", "markdown")
+_FORMS: dict[str, Callable[[str, int], list[str]]] = {
+    "nginx": _commented,
+    "sysctl": _commented,
+    "unit": _commented,
+    "toml": _commented,
+    "diff": _headed,
+    **dict.fromkeys(_MARKDOWN, _sentence),
+}

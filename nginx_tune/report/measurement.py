@@ -1,18 +1,20 @@
-"""``measurement`` for people: what each class got, how late, and what to doubt."""
+"""``measurement`` for people: what each class got, how late, and what to doubt; seconds as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
-from nginx_tune.measure.proof.hidden_stalls import hidden_stall
 from nginx_tune.measure.proof.latency import (
     FEWEST_BEYOND,
     QUANTILES,
     LatencySample,
+    hidden_stall,
     read_statistic,
     sample_of,
 )
@@ -26,9 +28,8 @@ from nginx_tune.report.measurement_parts import (
     uploads_block,
     workers_block,
 )
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Screen, plain_text
-from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, plain_text
+from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _NOT_MEASURED = "–"
 
@@ -63,7 +64,7 @@ def render_measurement(measurement: Measurement, asked: str = "") -> str:
     return plain_text(measured_screen(measurement, asked))
 
 
-def measured_screen(measurement: Measurement, asked: str = "", gates: Block = ()) -> Screen:
+def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBlock = ()) -> Screen:
     """Each class in a sentence, what to doubt, counts and latencies, then what was asked."""
     classes = {one_line(name): item for name, item in measurement.classes.items()}
     return [
@@ -87,14 +88,14 @@ def measured_screen(measurement: Measurement, asked: str = "", gates: Block = ()
     ]
 
 
-def _answer(classes: Mapping[str, ClassMeasurement]) -> Block:
+def _answer(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
     lines = [Line(_sentence(name, item), "answer") for name, item in classes.items()]
     failed = [_verdict(name, item) for name, item in classes.items()]
     return [*lines, *(Line(one, "warning") for one in failed if one)]
 
 
 def _sentence(name: str, item: ClassMeasurement) -> str:
-    """What clients of a class got, to be quoted."""
+    """A sentence, to be quoted, on what clients of a class got."""
     sample = sample_of(item, "response_seconds")
     times = [
         f"{word} {cell}"
@@ -108,8 +109,8 @@ def _sentence(name: str, item: ClassMeasurement) -> str:
     return ", ".join([rate, *times]) + failed
 
 
-def _asked(measurement: Measurement, asked: str) -> Block:
-    """What was asked, and for how long; the seed where no description has it."""
+def _asked(measurement: Measurement, asked: str) -> ScreenBlock:
+    """The load, and its length; the seed where no description has it."""
     seed = "" if asked else f", seed {measurement.seed}"
     lines = [Line(f"{number_text(measurement.duration_seconds)} s measured{seed}")]
     for line in asked.splitlines():
@@ -151,7 +152,7 @@ def progress_text(
 
 
 def _verdict(name: str, item: ClassMeasurement) -> str:
-    """That requests failed or were not finished, and what that does to the latencies."""
+    """A note on requests that failed or were not finished, and what that does to the latencies."""
     failed = sum(item.errors.values())
     missing = failed + item.censored
     if not missing:
@@ -173,7 +174,7 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
     return f"{name}: {of} failed or were not finished; {'; '.join(parts)}"
 
 
-def _counts(classes: Mapping[str, ClassMeasurement]) -> Block:
+def _counts(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
     header = ("class", "good", "per second", "body", "failed", "unfinished")
     rows = [
         (
@@ -189,7 +190,7 @@ def _counts(classes: Mapping[str, ClassMeasurement]) -> Block:
     return table_of(header, rows, right=range(1, len(header)))
 
 
-def _latencies(classes: Mapping[str, ClassMeasurement]) -> Block:
+def _latencies(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
     header = ("class", "time to", "mean", "p50", "p90", "p99", "p99.9", "max")
     rows = []
     for name, item in classes.items():
@@ -230,15 +231,15 @@ def _mean(sample: LatencySample) -> str:
     return f"≥ {seconds_text(mean)}" if sample.censored else seconds_text(mean)
 
 
-def _shapes(classes: Mapping[str, ClassMeasurement]) -> Block:
-    """Of the time to the last byte, where there is one."""
+def _shapes(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
+    """The shapes of the time to the last byte, where there is one."""
     shapes = {name: shape_of(item.response_seconds) for name, item in classes.items()}
     rows = [(name, shape) for name, shape in shapes.items() if shape]
     return table_of(("class", "from the least to the most, in equal ratios"), rows)
 
 
 def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) -> list[str]:
-    """What closed loops do not show of stalls."""
+    """Notes on stalls that closed loops do not show."""
     lines = []
     for name, item in classes.items():
         if item.event_stream is not None:
@@ -306,7 +307,7 @@ def _failures(name: str, item: ClassMeasurement) -> list[str]:
 
 
 def _round_trips(name: str, trips: Latency) -> list[str]:
-    """How far away the server is."""
+    """The distance to the server, in time."""
     shown = [
         f"{seconds_text(value)} ({statistic})"
         for statistic, value in (("p50", trips.p50), ("p99", trips.p99))
@@ -315,7 +316,7 @@ def _round_trips(name: str, trips: Latency) -> list[str]:
 
 
 def _tls(item: ClassMeasurement) -> str:
-    """What was agreed on, how long that took, and how many sessions were no new ones."""
+    """The TLS that was agreed on, the time it took, and the sessions that were no new ones."""
     said = [sessions_text(item.tls_sessions)] if item.tls_sessions else ["TLS"]
     if item.tls_seconds.count:
         said.append(f"handshakes took {seconds_text(item.tls_seconds.p50)} (p50)")
@@ -324,7 +325,7 @@ def _tls(item: ClassMeasurement) -> str:
 
 
 def _apart(generator: Generator) -> list[str]:
-    """Where connections came from, those that were idle, and when the run began."""
+    """The addresses that connections came from, idle ones, and the start of the run."""
     lines = []
     if generator.source_addresses > 1:
         lines.append(f"connections came from {generator.source_addresses} local addresses")
@@ -352,3 +353,22 @@ def _generator(generator: Generator) -> str:
     if generator.foreign_cpu_ratio is not None:
         text += f", others {percent_text(generator.foreign_cpu_ratio, 2)} of the host's CPUs"
     return text + f", {bytes_text(generator.max_rss_bytes)} of memory"
+
+
+_CSV_COLUMNS = (
+    "second", "class", "requests", "body_bytes", "errors", "p50_seconds", "p99_seconds",
+    "max_seconds",
+)  # fmt: skip
+
+
+def render_measurement_csv(measurement: Measurement) -> bytes:
+    """A line for each class and second of the measured time; what has no sample is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV_COLUMNS)
+    for point in measurement.series:
+        for name, item in point.classes.items():
+            times = ("" if t is None else f"{t:.9f}" for t in (item.p50, item.p99, item.max))
+            counts = (item.requests, item.bytes, item.errors)
+            writer.writerow([point.second, one_line(name), *counts, *times])
+    return text.getvalue().encode()

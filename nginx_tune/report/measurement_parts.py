@@ -18,9 +18,8 @@ from nginx_tune.documents.measured_class import (
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.latency import LatencySample, own_sample, read_statistic
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Part, Table
-from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.screen import Line, ScreenBlock, ScreenPart, Table
+from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _NOT_MEASURED = "–"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -30,7 +29,7 @@ _NANOSECONDS = 1e9
 
 def table_of(
     head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()
-) -> list[Part]:
+) -> list[ScreenPart]:
     """A table of the rows; nothing where there are none."""
     return [Table([head, *rows], right=right)] if rows else []
 
@@ -103,7 +102,7 @@ def sessions_text(sessions: Sequence[TlsSessions]) -> str:
 
 
 def arms_text(by_arm: Mapping[str, Sequence[TlsSessions]]) -> str:
-    """What both arms agreed on, or each where that is not the same; empty without TLS."""
+    """The TLS of both arms, or of each where it is not the same; empty without TLS."""
     kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_arm.values()}
     if len(kinds) == 1:
         agreed = sorted({_agreed(one) for sessions in by_arm.values() for one in sessions})
@@ -118,8 +117,8 @@ def _agreed(one: TlsSessions) -> str:
 _STATISTICS = ("p50", "p99", "max")
 
 
-def uploads_block(classes: Mapping[str, Uploads]) -> Block:
-    """How long bodies took to be handed over, how much was sent, what became of them."""
+def uploads_block(classes: Mapping[str, Uploads]) -> ScreenBlock:
+    """A table of the bodies that were sent: time to send, bytes, what became of them."""
     rows = [
         (
             name,
@@ -154,8 +153,8 @@ _LABELS = {
 }
 
 
-def event_streams_block(classes: Mapping[str, EventStreams]) -> Block:
-    """When bodies began, how long they stood still, how long events were on their way."""
+def event_streams_block(classes: Mapping[str, EventStreams]) -> ScreenBlock:
+    """A table of watched answers: time to the body, gaps, the delay of events."""
     rows = [
         (
             name if row == 0 else "",
@@ -199,7 +198,7 @@ _MOST_WORKERS = 32
 """Rows of one class; of more workers the busiest are shown."""
 
 
-def workers_block(measurement: Measurement) -> Block:
+def workers_block(measurement: Measurement) -> ScreenBlock:
     """Requests, connections and latency by class and worker, and how uneven they are."""
     header = ("class", "worker", "good", "share", "connections", "p50", "p99")
     rows, notes = [], []
@@ -252,7 +251,7 @@ def _chance(value: float) -> str:
     return "below 0.001" if value < 0.001 else f"{value:.3f}"  # noqa: PLR2004
 
 
-def agents_block(measurement: Measurement) -> Block:
+def agents_block(measurement: Measurement) -> ScreenBlock:
     """The load hosts of a merged measurement."""
     if not measurement.agents:
         return []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.harms import HARMS, error_line_count
 from nginx_tune.documents.measured_server import (
+    HARMS,
     LoopTurn,
     RoundTrips,
     ServerMeasurement,
     Waiting,
     WorkerUse,
+    error_line_count,
 )
 from nginx_tune.documents.observation import (
     Cause,
@@ -18,9 +19,8 @@ from nginx_tune.documents.observation import (
 )
 from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.latency import QUANTILES, LatencySample, read_statistic
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
+from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _NONE = "–"
 _SHOWN = 0.01
@@ -51,8 +51,8 @@ def _named(cause: Cause) -> str:
     return f"{cause.id} ({cause.confidence} confidence): {one_line(cause.summary)}"
 
 
-def _figures(cause: Cause) -> Block:
-    """What it stands on, what is not known, what to do next."""
+def _figures(cause: Cause) -> ScreenBlock:
+    """The figures of a cause, what is not known of it, what to do next."""
     figures = ", ".join(
         f"{one_line(one.metric)} {_figure(one.value, one.unit)}" for one in cause.evidence
     )
@@ -65,7 +65,7 @@ def _figures(cause: Cause) -> Block:
 
 
 def _seen(observation: Observation) -> Screen:
-    """What was seen, without what it comes from."""
+    """The observation without its causes."""
     server = observation.server
     return [
         _window(observation),
@@ -82,7 +82,7 @@ def _seen(observation: Observation) -> Screen:
     ]
 
 
-def _window(observation: Observation) -> Block:
+def _window(observation: Observation) -> ScreenBlock:
     said = f"nginx {one_line(observation.nginx_version or '')}".strip()
     said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
     choice = one_line(observation.nginx_choice)
@@ -117,7 +117,7 @@ def _figure(value: float, unit: str) -> str:
     return f"{number_text(value)} {one_line(unit)}".rstrip()
 
 
-def _workers(server: ServerMeasurement, seconds: float) -> Block:
+def _workers(server: ServerMeasurement, seconds: float) -> ScreenBlock:
     header = ("worker", "CPU", "of it loop", "waits D", "runs R", "block I/O", "run queue", "turns",
               "connections")  # fmt: skip
     rows = [_worker_row(worker, seconds) for worker in server.workers]
@@ -150,7 +150,7 @@ def _share(part: float | None, whole: float) -> str:
     return _NONE if part is None or not whole else percent_text(part / whole)
 
 
-def _loop(turns: LoopTurn | None) -> Block:
+def _loop(turns: LoopTurn | None) -> ScreenBlock:
     if turns is None or not turns.count:
         return []
     quantiles = ", ".join(
@@ -168,8 +168,8 @@ def _loop(turns: LoopTurn | None) -> Block:
     return [Line(f"loop turns: {turns.count:,}, {quantiles}{blocked}{method}")]
 
 
-def _waits(turns: LoopTurn | None) -> Block:
-    """What an arrival waits for its loop, and behind what."""
+def _waits(turns: LoopTurn | None) -> ScreenBlock:
+    """The wait of an arrival for its loop, and what it waits behind."""
     if turns is None or not turns.arrival_wait_seconds:
         return []
     parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])
@@ -182,8 +182,8 @@ def _waits(turns: LoopTurn | None) -> Block:
     return [Line(f"an arrival waits {waits} for its loop on average: {', '.join(shown)}")]
 
 
-def _waiting(waiting: Waiting | None) -> Block:
-    """Who waits for whom."""
+def _waiting(waiting: Waiting | None) -> ScreenBlock:
+    """The waits for upstreams, clients and others."""
     if waiting is None:
         return []
     said = f"at a time: {number_text(waiting.clients_waiting)} of {number_text(waiting.clients)} "
@@ -205,8 +205,8 @@ def _waiting(waiting: Waiting | None) -> Block:
     return [Line(said)]
 
 
-def _round_trips(trips: RoundTrips | None) -> Block:
-    """How far away clients are."""
+def _round_trips(trips: RoundTrips | None) -> ScreenBlock:
+    """The distance to clients, in time."""
     if trips is None:
         return []
     quantiles = {"p50": trips.p50_seconds, "p90": trips.p90_seconds, "p99": trips.p99_seconds}
@@ -218,11 +218,11 @@ def _round_trips(trips: RoundTrips | None) -> Block:
 
 
 def _is_bound(turns: LoopTurn, name: str) -> bool:
-    """Whether a turn that was not seen whole moves it."""
+    """True for a figure that a turn which was not seen whole moves."""
     return {"longest": "max"}.get(name, name) in turns.at_least
 
 
-def _counts(server: ServerMeasurement) -> Block:
+def _counts(server: ServerMeasurement) -> ScreenBlock:
     status = server.stub_status
     lines = []
     if status is not None:
@@ -254,7 +254,7 @@ def _counts(server: ServerMeasurement) -> Block:
     return [Line(line) for line in lines]
 
 
-def _listeners(server: ServerMeasurement) -> Block:
+def _listeners(server: ServerMeasurement) -> ScreenBlock:
     header = ("listener", "sockets", "backlog", "longest queue", "drops")
     rows = [
         (
@@ -270,7 +270,7 @@ def _listeners(server: ServerMeasurement) -> Block:
     return [Table([header, *rows], right=range(1, len(header)))] if rows else []
 
 
-def _disks(server: ServerMeasurement) -> Block:
+def _disks(server: ServerMeasurement) -> ScreenBlock:
     header = ("disk", "busy", "reads", "read", "await", "writes", "written", "await", "in flight")
     rows = [
         (
@@ -293,7 +293,7 @@ def _disks(server: ServerMeasurement) -> Block:
     return [Table([header, *rows], right=range(1, len(header)))] if rows else []
 
 
-def _unknown(observation: Observation) -> Block:
+def _unknown(observation: Observation) -> ScreenBlock:
     by_reason: dict[str, list[str]] = {}
     for one in observation.unknown:
         names = by_reason.setdefault(one_line(one.reason), [])

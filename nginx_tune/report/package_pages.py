@@ -1,4 +1,4 @@
-"""Pages that lie beside the package's code, one TOML file each, and how they are laid out."""
+"""Pages that lie beside the package's code, one TOML file each, read and laid out."""
 
 from __future__ import annotations
 

@@ -1,23 +1,31 @@
-"""``plan`` for people: a diff with the reason of each line before it, or a page of Markdown."""
+"""``plan`` for people: a diff with the reason of each line before it, or a page of Markdown.
+
+The diff is a unified one that ``patch -p1`` and ``git apply`` take.
+Source: POSIX diff -u; git-diff(1) for quoted names and for a missing line end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.plan import HostPart, Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.units import plural
-from nginx_tune.report.diff import render_diff
-from nginx_tune.report.evidence import evidence_text
-from nginx_tune.report.markup import markdown_block, markdown_code, markdown_text
-from nginx_tune.report.text import plain
+from nginx_tune.report.text import (
+    evidence_text,
+    markdown_block,
+    markdown_code,
+    markdown_text,
+    plain,
+)
 
 _MOST_FIGURES = 3
 
 
 class _Form(NamedTuple):
-    """How text from outside is written: a name or a line of a file, and prose."""
+    """The way text from outside is written: a name or a line of a file, and prose."""
 
     code: Callable[[str], str]
     text: Callable[[str], str]
@@ -81,13 +89,7 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
         parts.append("\n## What the audit finds then\n")
         parts += [f"- {_finding(one, _MARKDOWN)}" for one in plan.brings]
     for part in plan.host:
-        parts.append(f"\n## Of the host: {markdown_code(part.path)}\n")
-        parts.append("Not part of the change of nginx's files, and not written by apply.\n")
-        parts.append(markdown_block(part.content))
-        parts.append(
-            f"{markdown_code(_written(part))}, then {markdown_code('; '.join(part.commands))}."
-        )
-        parts.append(f"Back: {markdown_code('; '.join(part.undo))}.")
+        parts += _host_markdown(part, _written(part))
     if plan.nginx_test:
         parts.append("\n## Tested\n")
         parts += [f"- {line}" for line in _said(plan.nginx_test, _MARKDOWN)]
@@ -96,6 +98,25 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
 
 def _size(plan: Plan, count: int) -> str:
     return f"{plural(count, 'line')} in {plural(len(plan.files), 'file')}"
+
+
+def _host_markdown(part: HostPart, written: str) -> list[str]:
+    then = markdown_code("; ".join(part.commands))
+    return [
+        f"\n## Of the host: {markdown_code(part.path)}\n",
+        "Not part of the change of nginx's files, and not written by apply.\n",
+        markdown_block(part.content),
+        f"{markdown_code(written)}, then {then}.",
+        f"Back: {markdown_code('; '.join(part.undo))}.",
+    ]
+
+
+def render_generated_markdown(text: str, host: Sequence[HostPart]) -> bytes:
+    """A generated nginx.conf and what it asks of the host, each file with its way back."""
+    parts = ["# nginx.conf\n", markdown_block(text)]
+    for part in host:
+        parts += _host_markdown(part, f"sudo install -Dm644 FILE {part.path}")
+    return ("\n".join(parts).rstrip() + "\n").encode(errors="backslashreplace")
 
 
 def _host_lines(part: HostPart) -> list[str]:
@@ -125,24 +146,24 @@ def _finding(one: Finding, form: _Form) -> str:
 
 
 def _said(test: NginxTest | None, form: _Form) -> list[str]:
-    """What nginx said of the changed files."""
+    """The word of nginx on the changed files."""
     if test is None:
         return []
     word = "accepted" if test.accepted else "REFUSED"
     rest = [*test.messages, *filter(None, [test.next_step])]
     shown = [] if test.accepted else [f"nginx -t: {form.text(line)}" for line in rest]
-    return [f"nginx -t on the changed files, inside walls: {word}", *shown]
+    return [f"nginx -t on the changed files, in the sandbox: {word}", *shown]
 
 
 def count_changes(plan: Plan) -> int:
-    """How many lines change; one for which there are several reasons counts once."""
+    """The number of lines that change; one for which there are several reasons counts once."""
     return sum(
         len({(one.start_byte, one.before, one.after) for one in file.hunks}) for file in plan.files
     )
 
 
 def hunk_text(text: str) -> str:
-    """What a hunk takes away or puts in, on one line: an end of a line inside is shown as one."""
+    """The text that a hunk takes away or puts in, on one line; line ends inside are shown."""
     shown = text.strip() or text
     return plain(shown.replace("\t", " ").replace("\n", "\\n"))
 
@@ -173,3 +194,67 @@ def _refusal(one: Refusal, form: _Form) -> str:
 
 def _place(one: Finding | Refusal | ReloadWarning, form: _Form) -> str:
     return f"{form.code(f'{one.file}:{one.line}')}: " if one.file else ""
+
+
+CONTEXT_LINES = 3
+_NO_LINE_END = b"\n\\ No newline at end of file\n"
+_ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
+_FIRST_PRINTABLE, _DELETE = 32, 127
+
+
+def render_diff(changes: Iterable[tuple[str, bytes, bytes]]) -> bytes:
+    """The diff of (name, old bytes, new bytes); names lose a leading slash.
+
+    Every byte of a changed line is kept, whatever the encoding and line ends.
+    """
+    return b"".join(part for change in changes for part in _file(*change))
+
+
+def _file(name: str, old: bytes, new: bytes) -> Iterator[bytes]:
+    old_lines, new_lines = _lines(old), _lines(new)
+    groups = list(SequenceMatcher(None, old_lines, new_lines).get_grouped_opcodes(CONTEXT_LINES))
+    if not groups:
+        return
+    yield b"--- " + _name("a/", name) + b"\n+++ " + _name("b/", name) + b"\n"
+    for group in groups:
+        first, last = group[0], group[-1]
+        yield b"@@ -%s +%s @@\n" % (_range(first[1], last[2]), _range(first[3], last[4]))
+        for kind, old_from, old_to, new_from, new_to in group:
+            if kind == "equal":
+                yield from (_line(b" ", line) for line in old_lines[old_from:old_to])
+                continue
+            yield from (_line(b"-", line) for line in old_lines[old_from:old_to])
+            yield from (_line(b"+", line) for line in new_lines[new_from:new_to])
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines with their ends; only a line feed ends one, as for ``diff``."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _line(mark: bytes, line: bytes) -> bytes:
+    return mark + (line if line.endswith(b"\n") else line + _NO_LINE_END)
+
+
+def _range(start: int, end: int) -> bytes:
+    length = end - start
+    begin = start + 1 if length else start
+    return b"%d" % begin if length == 1 else b"%d,%d" % (begin, length)
+
+
+def _name(prefix: str, name: str) -> bytes:
+    """A file's name, quoted as git does where it is not plain ASCII."""
+    raw = (prefix + name.lstrip("/")).encode("utf-8", "surrogateescape")
+    if all(_FIRST_PRINTABLE < byte < _DELETE and byte not in _ESCAPES for byte in raw):
+        return raw
+    quoted = "".join(
+        "\\" + _ESCAPES[byte]
+        if byte in _ESCAPES
+        else chr(byte)
+        if _FIRST_PRINTABLE <= byte < _DELETE
+        else f"\\{byte:03o}"
+        for byte in raw
+    )
+    return f'"{quoted}"'.encode()

@@ -8,11 +8,17 @@ from nginx_tune.documents.verdict import MetricVerdict, Unit
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.expression import Expression, parse_expression
 from nginx_tune.measure.proof.metrics import find_metric
-from nginx_tune.report.evidence import amount_text
-from nginx_tune.report.text import bytes_text, number_text, percent_text, plain, seconds_text
+from nginx_tune.report.text import (
+    amount_text,
+    bytes_text,
+    number_text,
+    one_line,
+    percent_text,
+    seconds_text,
+)
 
 _MANY = 10.0
-"""Of something in something: from here on no share any more."""
+"""A ratio of this or more is no share any more."""
 _HUGE = 1e9
 
 _TEXT: dict[Unit, Callable[[float], str]] = {
@@ -48,11 +54,6 @@ _STATISTICS = {
     "max": "maximum",
     "stdev": "standard deviation of the",
 }
-
-
-def one_line(text: str) -> str:
-    """Text from outside on one line, with nothing that steers a terminal."""
-    return plain(" ".join(text.split()))
 
 
 def value_text(metric: str, value: float | None) -> str:
@@ -114,7 +115,7 @@ def metric_words(name: str) -> str:
 
 
 def measured_text(expression: str, value: float | None) -> str:
-    """What an expression came to, in the unit of its quantity."""
+    """The value of an expression, in the unit of its quantity."""
     if value is None:
         return "not measured"
     try:

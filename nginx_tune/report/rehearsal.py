@@ -44,7 +44,7 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
 
 
 def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
-    """What was lost, gates, the turnovers side by side, what was beside."""
+    """The losses, gates, the turnovers side by side, then the circumstances."""
     sentences = _sentences(rehearsal) or ["no turnover was whole"]
     rows = _rows(rehearsal.turnovers)
     table = Table(rows, right=range(1, len(rehearsal.turnovers) + 1))

@@ -1,13 +1,26 @@
-"""A rule's page: what it finds, why, examples, the fix, sources and proof; from its own fields."""
+"""The rules by id, and the page of one from its own fields: why, examples, fix, sources, proof."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+from functools import lru_cache
 
-from nginx_tune.audit.rule import Example, Rule
-from nginx_tune.audit.selection import severity_in
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Example, Rule, severity_in
+from nginx_tune.audit.suppression import NOTICES
+from nginx_tune.audit.upgrade import CHANGED
 from nginx_tune.report.text import percent_text
+
+EVERY: tuple[Rule, ...] = (*ALL, *NOTICES, CHANGED)
+"""The rules of the catalogue, those about suppression comments, and the one about upgrades."""
+
+
+@lru_cache(maxsize=1)
+def rules_by_id() -> dict[str, Rule]:
+    """Every rule under its id."""
+    return {rule.id: rule for rule in EVERY}
+
 
 WIDTH = 80
 
@@ -151,7 +164,7 @@ def _example(title: str, example: Example) -> str:
 
 
 def _host(example: Example) -> str:
-    """What of the example's host matters, as far as it can be said in a line."""
+    """The part of the example's host that matters, as far as it fits a line."""
     facts = example.facts
     if facts is None:
         return ""

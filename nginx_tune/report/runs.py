@@ -1,15 +1,20 @@
-"""Stored runs for people: the list, one of them, two compared."""
+"""Stored runs for people: the list, one of them, two compared; two observations compared."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunComparison, RunMetric, Runs, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import bytes_text, plural
-from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
+from nginx_tune.documents.verdict import ComparedMetric, Comparison
+from nginx_tune.measure.proof.by_seconds import TRAFFIC
+from nginx_tune.report.quantities import metric_words, ratio_text, unit_text, value_text
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.report.text import one_line, percent_text
 from nginx_tune.report.verdict import verdict_screen
 
 
@@ -93,7 +98,7 @@ def run_comparison_sentence(comparison: RunComparison) -> str:
 
 
 def started_text(summary: RunSummary) -> str:
-    """When a run began, to the minute, in UTC."""
+    """The start of a run, to the minute, in UTC."""
     day, _, moment = one_line(summary.started_at).partition("T")
     return f"{day} {moment[:5]}"
 
@@ -116,6 +121,80 @@ def _ratio(run: RunSummary) -> str:
 
 
 def _interval(metric: RunMetric) -> str:
+    if metric.low is None or metric.high is None:
+        return ratio_text(metric.ratio)
+    return f"{ratio_text(metric.ratio)} [{metric.low:.3g}–{metric.high:.3g}]"
+
+
+def comparison_screen(comparison: Comparison) -> Screen:
+    """The sentence, the table with its reasons below it, what cannot be told."""
+    header = ("metric", "before", "after", "ratio", "outcome")
+    notes: dict[str, int] = {}
+    rows = [
+        (
+            one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
+            unit_text(one.unit, one.before),
+            unit_text(one.unit, one.after),
+            _ratio_with_range(one),
+            one.outcome.replace("_", " ") + _mark(one_line(one.reason), notes),
+        )
+        # What it all stands on comes first.
+        for one in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
+    ]
+    return [
+        [Line(comparison_sentence(comparison), "answer")],
+        [Table([header, *rows], right=(1, 2)), *_numbered(notes)],
+        [Line(f"warning: {one_line(warning)}", "warning") for warning in comparison.warnings],
+    ]
+
+
+def _mark(reason: str, notes: dict[str, int]) -> str:
+    """A mark that leads to the reason of an outcome: one note, whatever rows have it."""
+    return f" [{notes.setdefault(reason, len(notes) + 1)}]" if reason else ""
+
+
+def _numbered(notes: Mapping[str, int]) -> list[Table]:
+    rows = [(f"[{number}]", reason) for reason, number in notes.items()]
+    return [Table(rows, indent=2, has_head=False)] if rows else []
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """One sentence that can be quoted."""
+    found = [one for one in comparison.metrics if one.name == comparison.primary_metric]
+    words = metric_words(comparison.primary_metric)
+    if comparison.outcome == "invalid" or not found:
+        return f"No verdict: {one_line(comparison.reason)}."
+    primary = found[0]
+    basis = "against the control" if comparison.controlled else "without a control"
+    if primary.level is not None:
+        basis += (
+            f", {percent_text(primary.level)} interval from blocks of {primary.seconds} seconds"
+        )
+    said = f"{words} is {_ratio_with_range(primary)} what it was ({basis})"
+    if primary.ratio is None:
+        said = f"{words} {_without_ratio(primary)} ({basis})"
+    if comparison.outcome == "inconclusive":
+        return f"Not settled: {said}: {one_line(comparison.reason)}."
+    if comparison.outcome == "no_difference":
+        if primary.before is None or primary.after is None:
+            return f"No verdict: {said}."
+        return f"No difference: {said}."
+    if primary.outcome != comparison.outcome:
+        return f"Worse: {one_line(comparison.reason)}; {said}."
+    return f"{comparison.outcome.capitalize()}: {said}."
+
+
+def _without_ratio(metric: ComparedMetric) -> str:
+    """The words where one of the two is zero or not known."""
+    if metric.before is None or metric.after is None:
+        return "cannot be set against what it was"
+    if metric.before == metric.after == 0:
+        return "was none before and is none now"
+    old, new = unit_text(metric.unit, metric.before), unit_text(metric.unit, metric.after)
+    return f"is {new} after {old}"
+
+
+def _ratio_with_range(metric: ComparedMetric) -> str:
     if metric.low is None or metric.high is None:
         return ratio_text(metric.ratio)
     return f"{ratio_text(metric.ratio)} [{metric.low:.3g}–{metric.high:.3g}]"

@@ -13,12 +13,9 @@ import msgspec
 
 from nginx_tune import __version__
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Severity, Suppressed
-from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.findings import unread_hint
-from nginx_tune.report.markup import one_line, uri
-from nginx_tune.report.rule_index import rules_by_id
-from nginx_tune.report.rule_page import render_markdown_page
-from nginx_tune.report.text import weaker_walls_text
+from nginx_tune.report.rule_page import render_markdown_page, rules_by_id
+from nginx_tune.report.text import evidence_text, one_line, uri, weaker_walls_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

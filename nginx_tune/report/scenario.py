@@ -1,15 +1,297 @@
-"""``scenario_run`` for people: the source's figures and the prediction beside ours, the verdict."""
+"""Scenarios for people: their list, the page of one, the rows of the source texts, and a run.
+
+A run has the source's figures and the predictions beside ours, then the verdict.
+"""
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from nginx_tune.documents.decisions import Predicted
-from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
-from nginx_tune.report.quantities import measured_text, one_line, predicted_text
-from nginx_tune.report.scenario_page import expected_text
-from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
+from nginx_tune.documents.decisions import Predicted, Setting
+from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.scenario import (
+    ArmCause,
+    ArmSpec,
+    Claim,
+    ClaimResult,
+    PredictionResult,
+    Scenario,
+    ScenarioClass,
+    ScenarioRun,
+    Scenarios,
+    ScenarioSummary,
+    SourceRow,
+    SourceRows,
+)
+from nginx_tune.report.probing import body_text
+from nginx_tune.report.quantities import measured_text, predicted_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
+from nginx_tune.report.text import align, markdown_table, number_text, one_line
 from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
+
+_STAND_INS = {
+    "raw-blocking-accept": "bare processes blocked in accept()",
+    "raw-epoll-accept": "bare processes in epoll",
+}
+
+
+def summarise(scenarios: Iterable[Scenario]) -> Scenarios:
+    """The list of these: name, title and the rows of the sources that each reproduces."""
+    return Scenarios(scenarios=[_summary(scenario) for scenario in scenarios])
+
+
+def _summary(scenario: Scenario) -> ScenarioSummary:
+    rows = {claim.source_row for claim in scenario.claims} - {""}
+    return ScenarioSummary(
+        name=scenario.name,
+        source_rows=sorted(rows, key=lambda row: (row[:1], int(row[1:] or 0))),
+        title=scenario.title,
+    )
+
+
+def render_scenario_list(scenarios: Scenarios) -> str:
+    """Name, source rows and title of each scenario."""
+    return plain_text(scenario_list_screen(scenarios))
+
+
+def scenario_list_screen(scenarios: Scenarios) -> Screen:
+    """The same as a screen."""
+    return [[Table(_list(scenarios))]]
+
+
+def render_scenario_list_markdown(scenarios: Scenarios) -> str:
+    """The same as a table in Markdown."""
+    return markdown_table(_list(scenarios))
+
+
+def _list(scenarios: Scenarios) -> list[tuple[str, str, str]]:
+    rows = [(one.name, ", ".join(one.source_rows), one.title) for one in scenarios.scenarios]
+    return [("scenario", "sources", "title"), *rows]
+
+
+def render_scenario_page(scenario: Scenario) -> str:
+    """The page for a terminal."""
+    return "\n".join((scenario_words(scenario), plain_text(scenario_parts(scenario))))
+
+
+def scenario_words(scenario: Scenario) -> str:
+    """The paragraphs of the page: what it is about, and what it teaches."""
+    parts = [
+        f"{scenario.name}: {one_line(scenario.title)}\n",
+        f"{one_line(scenario.description)}\n",
+        f"{scenario.learn.strip()}\n" if scenario.learn.strip() else "",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def scenario_parts(scenario: Scenario) -> Screen:
+    """The tables of the page, and how it is run."""
+    head = ("source", "claim", "expected", "source's figure")
+    claims = [
+        (
+            c.source_row or "–",
+            one_line(c.name),
+            expected_text(c),
+            one_line(c.source_figure) or "–",
+        )
+        for c in scenario.claims
+    ]
+    loads = [(c.name, _load(c)) for c in scenario.classes]
+    return [
+        [Line("arms", "heading"), Table(_arms(scenario), indent=2, has_head=False)],
+        [Line("load", "heading"), Table(loads, indent=2, has_head=False)],
+        [Line("claims", "heading"), Table([head, *claims], indent=2)],
+        [Line(f"nginx-tune scenario run {scenario.name}")],
+    ]
+
+
+def render_scenario_markdown(scenario: Scenario) -> str:
+    """The page as Markdown."""
+    lines = [
+        f"# {scenario.name}: {one_line(scenario.title)}",
+        "",
+        one_line(scenario.description),
+        "",
+        *([scenario.learn.strip(), ""] if scenario.learn.strip() else []),
+        (
+            f"`nginx-tune scenario run {scenario.name}` runs it in the lab, "
+            f"{scenario.pairs} rounds of {number_text(scenario.duration_seconds)} s an arm."
+        ),
+        "",
+        "## Arms",
+        "",
+        *_table([("arm", "what runs"), *_arms(scenario)]),
+        "## Load",
+        "",
+        *_table([("class", "requests"), *((c.name, _load(c)) for c in scenario.classes)]),
+        "## Claims",
+        "",
+        *_table(
+            [
+                ("source", "claim", "expected", "source's figure"),
+                *(
+                    (
+                        c.source_row,
+                        one_line(c.name),
+                        f"`{expected_text(c)}`",
+                        one_line(c.source_figure),
+                    )
+                    for c in scenario.claims
+                ),
+            ]
+        ),
+    ]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _place(arm: str, against: str, expression: str) -> str:
+    """The arms that a claim is about; empty for candidate and baseline."""
+    if (arm, against) == ("candidate", "baseline"):
+        return ""
+    if "ratio(" in expression:
+        return f"{arm} against {against}"
+    return against if "baseline(" in expression else arm
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    head, *body = rows
+    return [_row(head), _row(["---"] * len(head)), *map(_row, body), ""]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def expected_text(claim: Claim | ClaimResult) -> str:
+    """The expectation, with its arms where they are not the usual two."""
+    text = one_line(claim.expression if isinstance(claim, Claim) else claim.expected)
+    place = _place(claim.arm, claim.against, text)
+    text = f"{place}: {text}" if place else text
+    text = f"{text}, less than that of “{one_line(claim.less_than)}”" if claim.less_than else text
+    return f"fails: {text}" if claim.expect == "fails" else text
+
+
+def _arms(scenario: Scenario) -> list[tuple[str, str]]:
+    specs: list[tuple[str, ArmSpec]] = [
+        ("baseline", scenario.baseline),
+        ("candidate", scenario.candidate),
+        *((arm.name, arm) for arm in scenario.arms),
+    ]
+    return [(name, _arm(spec)) for name, spec in specs]
+
+
+def _arm(spec: ArmSpec) -> str:
+    if spec.stand_in != "none":
+        return _STAND_INS[spec.stand_in]
+    base = "the plain configuration" if spec.decisions == "none" else "the recommended one"
+    words = [f"nginx {spec.series}, {base}" if spec.series else base]
+    words += [_setting(setting) for setting in spec.settings]
+    words += [f"sysctl {name}={value}" for name, value in spec.sysctls.items()]
+    if spec.reload is not None:
+        counts = ", ".join(map(str, spec.reload.worker_processes))
+        words.append(f"reloads every {number_text(spec.reload.every_seconds)} s: {counts} workers")
+    words += [f"load: {_load(item)}" for item in spec.classes]
+    return "; ".join(words)
+
+
+def _setting(setting: Setting) -> str:
+    place = f" in {setting.block}" if setting.block else ""
+    return one_line(" ".join([setting.directive, *setting.args]) + place)
+
+
+_SOURCES = {
+    "random": "random files",
+    "hot": "one file",
+    "memory": "no file",
+    "events": "the origin's events",
+    "uploads": "bodies to the origin",
+}
+
+
+def _load(item: ScenarioClass) -> str:
+    source = _SOURCES[item.source]
+    source += f" ({one_line(item.query)})" if item.query else ""
+    source += f", {body_text(item.upload)} each" if item.upload else ""
+    source += ", each once" if item.once else ""
+    where = f" of {item.disk}" if item.disk else ""
+    kept = "" if item.keepalive else ", a connection each"
+    return f"{source}{where}, {_arrivals(item.arrivals)}{kept}"
+
+
+def _arrivals(arrivals: Arrivals) -> str:
+    if arrivals.kind == "closed":
+        pause = arrivals.think_seconds
+        mean = ", exponential" if arrivals.gaps == "poisson" else ""
+        think = f" with {number_text(pause)} s of pause{mean}" if pause else ""
+        return f"{arrivals.users} users{think}"
+    return f"{number_text(arrivals.rate_per_second or 0.0)}/s ({arrivals.kind})"
+
+
+_HEAD = ("row", "fact", "source", "shown", "by")
+_SHARES = (("fact", 3), ("figure", 2), ("by", 4))
+"""Shares of the width that the two narrow columns leave."""
+_NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
+_WIDTH = 120
+"""Columns where there is no screen to fill."""
+
+
+def source_rows_screen(rows: SourceRows) -> Screen:
+    """A count of the rows that are shown, then the table, for a terminal of any width."""
+    cells = [(row.row, row.fact, row.figure, row.shown, _by(row)) for row in rows.rows]
+    return [[Line(_rows_summary(rows).rstrip(), "answer")], [Table([_HEAD, *cells])]]
+
+
+def render_source_rows(rows: SourceRows) -> str:
+    """The table, its cells folded to where a pipe's lines are read with ease."""
+    room = _WIDTH - _NARROW
+    whole = sum(share for _, share in _SHARES)
+    widths = [room * share // whole for _, share in _SHARES]
+    lines: list[Sequence[str]] = [_HEAD]
+    for row in rows.rows:
+        fact, figure, by = (
+            textwrap.wrap(text, cells, break_on_hyphens=False, break_long_words=False) or [""]
+            for text, cells in zip((row.fact, row.figure, _by(row)), widths, strict=True)
+        )
+        for number in range(max(len(fact), len(figure), len(by))):
+            first = (row.row, row.shown) if not number else ("", "")
+            cells = [part[number] if number < len(part) else "" for part in (fact, figure, by)]
+            lines.append((first[0], cells[0], cells[1], first[1], cells[2]))
+    return align(lines) + "\n" + _rows_summary(rows)
+
+
+def render_source_rows_markdown(rows: SourceRows) -> str:
+    """The same as a table in Markdown, with every claim."""
+    lines = [(row.row, row.fact, row.figure, row.shown, _by(row, claims=True)) for row in rows.rows]
+    return markdown_table([_HEAD, *lines]) + "\n" + _rows_summary(rows)
+
+
+def _by(row: SourceRow, *, claims: bool = False) -> str:
+    """Scenarios with their claims, or how many; set-ups, commands, and what is missing."""
+    parts = []
+    for name in row.scenarios:
+        of_it = [claim.name for claim in row.claims if claim.scenario == name]
+        said = f"“{'”, “'.join(of_it)}”" if claims else _rows_count(len(of_it))
+        parts.append(f"{name}: {said}" if claims else f"{name} ({said})")
+    if row.set_up:
+        parts.append(f"set-up of {', '.join(row.set_up)}")
+    parts += row.commands
+    text = "; ".join(parts)
+    return f"{text}. {row.missing}" if row.missing and text else text or row.missing
+
+
+def _rows_count(number: int) -> str:
+    return f"{number} claim" + ("" if number == 1 else "s")
+
+
+def _rows_summary(rows: SourceRows) -> str:
+    shown = Counter(row.shown for row in rows.rows)
+    return (
+        f"{len(rows.rows)} rows: {shown['yes']} shown, {shown['part']} in part, {shown['no']} not\n"
+    )
+
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 """Verdicts that predict nothing."""
@@ -57,7 +339,7 @@ def scenario_sentence(run: ScenarioRun) -> str:
 
 
 def is_judged(run: ScenarioRun) -> bool:
-    """Whether there was anything to judge: not where it was interrupted before its first pair."""
+    """True where there was something to judge: not if interrupted before its first pair."""
     return run.verdict.stopped != "interrupted" or run.verdict.environment.pairs > 0
 
 
@@ -77,10 +359,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _predictions(run: ScenarioRun) -> Screen:
-    """What was decided before the run, and each number of it beside source and measurement."""
+    """The decisions before the run, each of their numbers beside source and measurement."""
     shown = [one for one in run.predictions if one.measured is not None]
     held = {(one.decision, one.metric) for one in shown}
-    decided: list[Part] = []
+    decided: list[ScreenPart] = []
     for decision in run.prediction.decisions:
         if decision.predicted or decision.verdict not in _SILENT:
             said = f"{decision.id}: {decision.verdict} – {one_line(decision.summary)}"
@@ -127,8 +409,8 @@ def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
     )
 
 
-def _causes(causes: list[ArmCause]) -> Block:
-    """What the server showed in each arm; of what is not known the document tells."""
+def _causes(causes: list[ArmCause]) -> ScreenBlock:
+    """The causes that each arm's server showed; the document has those that are not known."""
     lines: list[Line] = []
     quiet = []
     for one in causes:
@@ -157,7 +439,7 @@ def _of(claim: ClaimResult) -> str:
     return f"{claim.rounds_held} of {claim.rounds}"
 
 
-def _claims(claims: list[ClaimResult], *, judged: bool) -> Block:
+def _claims(claims: list[ClaimResult], *, judged: bool) -> ScreenBlock:
     if not claims:
         return []
     rows = [("source", "claim", "expected", "source's figure", "measured", "")]

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from nginx_tune.report.markup import markdown_table, markdown_text
-from nginx_tune.report.text import align
+from nginx_tune.report.text import align, markdown_table, markdown_text
 
 Role = Literal["answer", "heading", "text", "warning", "note"]
-"""What a line is for: the answer is the sentence to quote; notes may be folded away."""
+"""The purpose of a line: the answer is the sentence to quote; notes may be folded away."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,10 @@ class Table:
     has_head: bool = True
 
 
-Part: TypeAlias = Line | Table
-Block: TypeAlias = Sequence[Part]
-"""What stands together; an empty one is left out."""
-Screen: TypeAlias = Sequence[Block]
+ScreenPart: TypeAlias = Line | Table
+ScreenBlock: TypeAlias = Sequence[ScreenPart]
+"""Parts that stand together; an empty block is left out."""
+Screen: TypeAlias = Sequence[ScreenBlock]
 
 
 def plain_text(screen: Screen) -> str:
@@ -54,13 +53,13 @@ def markdown(screen: Screen) -> str:
     return "\n".join("\n".join(map(_markdown, block)) for block in screen if block)
 
 
-def _plain(part: Part) -> str:
+def _plain(part: ScreenPart) -> str:
     if isinstance(part, Table):
         return align(part.rows, right=part.right, indent=part.indent)
     return f"{' ' * part.indent}{part.text}\n"
 
 
-def _markdown(part: Part) -> str:
+def _markdown(part: ScreenPart) -> str:
     if isinstance(part, Table):
         if not part.rows:
             return ""

@@ -1,11 +1,19 @@
-"""Text that is safe to print: nothing from outside steers a terminal, a runner or an eye."""
+"""Text that is safe to print, in a terminal and inside of markup.
+
+Nothing from outside steers a terminal, a runner or an eye: what it says is shown, and it commands
+nothing.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from nginx_tune.documents.units import bytes_text, number_text, percent_text, seconds_text
+
+if TYPE_CHECKING:
+    from nginx_tune.documents.decisions import Evidence
 
 _UNSEEN = re.compile(
     # Unicode's categories Cc (but the tab), Cf, Zl and Zp: what commands, turns text round, ends a
@@ -20,6 +28,7 @@ _BEGINS = re.compile(
     r"((?:\A|[\n\r\x0b\x0c\x85\u2028\u2029])[^\S\n\r\x0b\x0c\x85\u2028\u2029]*):(?=:)"
 )
 _INSIDE = re.compile(r"##([a-z]*)\[")
+"""A command to the runner of a CI service, wherever it stands."""
 
 
 def plain(text: str) -> str:
@@ -27,6 +36,11 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """Text as one harmless line."""
+    return plain(" ".join(text.split()))
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -82,12 +96,6 @@ def ascii_text(text: str) -> str:
     return text.translate(_ASCII)
 
 
-__all__ = [
-    "ascii_text", "bytes_text", "commandless", "number_text", "percent_text", "plain", "quoted",
-    "seconds_text", "shown_path",
-]  # fmt: skip
-
-
 def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 0) -> str:
     """The rows as lines, columns two spaces apart; those in ``right`` end under each other."""
     if not rows:
@@ -105,4 +113,88 @@ def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: i
 
 def weaker_walls_text(walls: Iterable[str]) -> str:
     """One line for a result that was reached without them."""
-    return f"walls given up where this host cannot have them: {', '.join(walls)}"
+    return f"parts of the sandbox that this host lacks: {', '.join(walls)}"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """``fact = value``, in units that are easy to read."""
+    return f"{evidence.fact} = {evidence_value(evidence)}"
+
+
+def evidence_value(evidence: Evidence) -> str:
+    """The value alone; "not known" where there is none."""
+    value = evidence.value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, str):
+        return value or "not known"
+    return amount_text(float(value), evidence.unit)
+
+
+def amount_text(value: float, unit: str) -> str:
+    """A number in a unit of the documents."""
+    if unit in ("bytes", "bytes/s"):
+        return bytes_text(value) + unit.removeprefix("bytes")
+    if unit == "s":
+        return seconds_text(value)
+    return f"{number_text(value)} {unit}".strip()
+
+
+_XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;", "\n": "&#10;"}
+_NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~&$])")
+_URI_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
+
+
+def xml_text(text: str) -> str:
+    """Text for an element or an attribute in double quotes of XML 1.0, on one line."""
+    shown = "\n".join(map(plain, text.split("\n")))
+    shown = _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", shown)
+    marked = "".join(_XML.get(char, char) for char in shown)
+    return _INSIDE.sub(r"##\1&#91;", marked)
+
+
+def markdown_text(text: str) -> str:
+    """One line of text for Markdown: no markup, no HTML, nobody mentioned."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("@", "@\u2060")
+
+
+def markdown_code(text: str) -> str:
+    """One line of text as a code span, whatever backticks are in it."""
+    shown = one_line(text)
+    runs = [len(run) for run in re.findall("`+", shown)]
+    fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
+    pad = " " if shown.startswith("`") or shown.endswith("`") or not shown else ""
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def markdown_block(text: str, language: str = "") -> str:
+    """Lines as a block of code, whatever fences are in them."""
+    shown = "\n".join(map(plain, text.rstrip("\n").split("\n")))
+    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{shown}\n{fence}\n"
+
+
+def markdown_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """A table, its first row the head; the columns in ``right`` end under each other."""
+    head, *body = [[markdown_text(cell) for cell in row] for row in rows]
+    rule = ["--:" if number in right else "---" for number in range(len(head))]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *body))
+
+
+def uri(path: str) -> str:
+    """A path as a URI reference: relative stays relative, absolute becomes ``file:``."""
+    encoded = "".join(
+        chr(byte) if byte in _URI_SAFE else f"%{byte:02X}"
+        for byte in path.encode("utf-8", "surrogateescape")
+    )
+    if encoded.startswith("/"):
+        return f"file://{encoded}"
+    return encoded.removeprefix("./")
+
+
+__all__ = [
+    "ascii_text", "bytes_text", "commandless", "number_text", "percent_text", "plain", "quoted",
+    "seconds_text", "shown_path",
+]  # fmt: skip

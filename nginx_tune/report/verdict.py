@@ -1,26 +1,32 @@
-"""``verdict`` for people: a sentence to quote, the gates, a table, the circumstances."""
+"""``verdict`` for people: a sentence to quote, the gates, a table, the circumstances.
+
+And ``experiment``, which leads to one, as a page of TOML that ``scenario run`` takes.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from nginx_tune.documents.capacity import Capacity
+import msgspec
+
+from nginx_tune.documents.base import schema_of
+from nginx_tune.documents.measurement import Capacity
+from nginx_tune.documents.scenario import ExperimentSpec
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
-from nginx_tune.measure.proof.comparison import TOO_FEW
-from nginx_tune.measure.proof.cost import COST
-from nginx_tune.measure.proof.interim import FEWEST_FIRST
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof.comparison import COST, TOO_FEW
 from nginx_tune.measure.proof.statistics import fewest_pairs
+from nginx_tune.measure.proof.verdict import FEWEST_FIRST
 from nginx_tune.report.measurement_parts import arms_text
 from nginx_tune.report.quantities import (
     interval_text,
     measured_text,
     metric_words,
-    one_line,
     ratio_text,
     value_text,
 )
-from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
-from nginx_tune.report.text import number_text, percent_text, weaker_walls_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
+from nginx_tune.report.text import number_text, one_line, percent_text, plain, weaker_walls_text
 
 
 def verdict_sentence(verdict: Verdict) -> str:
@@ -29,7 +35,7 @@ def verdict_sentence(verdict: Verdict) -> str:
 
 
 def settles_text(metric: MetricVerdict) -> str:
-    """How many pairs would settle a metric; empty where that is not known."""
+    """The number of pairs that would settle a metric, in words; empty where it is not known."""
     needed = metric.pairs_needed
     if not needed:
         return ""
@@ -87,7 +93,7 @@ def _against(metric: MetricVerdict) -> str:
 
 
 def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | None) -> str:
-    """Which of the two is open, and why."""
+    """The metric that is open, and the reason."""
     # A look that may be followed by others claims by itself a part of the 5 % only.
     fewest = fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
     if primary.outcome == "inconclusive" and 0 < primary.pairs < fewest:
@@ -143,8 +149,8 @@ def verdict_screen(verdict: Verdict) -> Screen:
     ]
 
 
-def _builds(verdict: Verdict) -> Block:
-    """What differs between the programs comes before what differs in what they did."""
+def _builds(verdict: Verdict) -> ScreenBlock:
+    """A block on how the two programs differ; it comes before what they did."""
     lines = [one_line(line) for line in verdict.environment.build_differences]
     return [Line(f"two builds: {line}") for line in lines[:1]] + [
         Line(line, indent=2) for line in lines[1:]
@@ -152,7 +158,7 @@ def _builds(verdict: Verdict) -> Block:
 
 
 def particulars(verdict: Verdict) -> Screen:
-    """What decides, then what it stands on; without the sentence and the circumstances."""
+    """The parts that decide, then those they rest on; no sentence, no circumstances."""
     return [
         [Line(f"no longer served: {one_line(one)}", "warning") for one in verdict.lost],
         gates_block(verdict.gates),
@@ -162,12 +168,12 @@ def particulars(verdict: Verdict) -> Screen:
     ]
 
 
-def environment_block(verdict: Verdict) -> Block:
-    """Where it was measured, what was not as configured there, and why it was stopped."""
+def environment_block(verdict: Verdict) -> ScreenBlock:
+    """The place of the measurement, what was not as configured there, and why it was stopped."""
     return [*_environment(verdict.environment), *_looks(verdict)]
 
 
-def _looks(verdict: Verdict) -> Block:
+def _looks(verdict: Verdict) -> ScreenBlock:
     if verdict.stopped == "pairs":
         return []
     if verdict.stopped == "interrupted" and verdict.looks == 1:
@@ -179,7 +185,7 @@ def _looks(verdict: Verdict) -> Block:
     return [Line(said, indent=2)]
 
 
-def _capacities(verdict: Verdict) -> Block:
+def _capacities(verdict: Verdict) -> ScreenBlock:
     """``hot.p99 <= 50ms: 310/s → 2,900/s``, and where something else than nginx was the limit."""
     if not verdict.capacities:
         return []
@@ -218,7 +224,7 @@ def _lab_text(environment: Environment) -> str:
     return f"lab {environment.lab}{started}"
 
 
-def _environment(environment: Environment) -> Block:
+def _environment(environment: Environment) -> ScreenBlock:
     said = [
         f"nginx {environment.nginx_version}" if environment.nginx_version else "",
         f"kernel {environment.kernel_release}" if environment.kernel_release else "",
@@ -240,7 +246,7 @@ def _environment(environment: Environment) -> Block:
     return lines
 
 
-def _metrics(verdict: Verdict) -> Block:
+def _metrics(verdict: Verdict) -> ScreenBlock:
     if not verdict.metrics:
         return []
     idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
@@ -263,7 +269,7 @@ def _metrics(verdict: Verdict) -> Block:
                 ("" if few else _outcome(metric, verdict)) + mark,
             )
         )
-    block: list[Part] = [Table(rows, right=(1, 2))]
+    block: list[ScreenPart] = [Table(rows, right=(1, 2))]
     numbered = [(f"[{number}]", note) for note, number in notes.items()]
     block += [Table(numbered, indent=2, has_head=False)] if numbered else []
     if idle:
@@ -305,7 +311,7 @@ def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
 
 
 def _too_few(verdict: Verdict) -> str:
-    """What is said once where there are too few pairs for any outcome; empty otherwise."""
+    """A note where there are too few pairs for any outcome; empty otherwise."""
     counts = {metric.pairs for metric in verdict.metrics if metric.pairs}
     told = [metric for metric in verdict.metrics if TOO_FEW in metric.reason]
     if len(counts) != 1 or not told or any(m.outcome != "inconclusive" for m in verdict.metrics):
@@ -331,7 +337,7 @@ def _by_seconds(metric: MetricVerdict) -> str:
     return f"the seconds inside the blocks do not bear that out: {low} to {high}"
 
 
-def gates_block(gates: list[GateResult]) -> Block:
+def gates_block(gates: list[GateResult]) -> ScreenBlock:
     """Each gate with what was measured; empty without one."""
     rows = [
         (
@@ -343,3 +349,76 @@ def gates_block(gates: list[GateResult]) -> Block:
         for gate in gates
     ]
     return [Line("gates", "heading"), Table(rows, indent=2, has_head=False)] if rows else []
+
+
+_TOML_HEAD = """\
+# Two configurations under the same load, settled before it runs. As it stands, or changed:
+#     nginx-tune scenario run FILE
+# {pairs} pairs of blocks of {block} each: about {total}{more}. What has its default is left out.
+
+"""
+
+
+def render_experiment(spec: ExperimentSpec) -> str:
+    """The page. Errors: UsageError for a name that is no text, which TOML cannot hold."""
+    block = (spec.warmup_seconds or 0.0) + spec.duration_seconds
+    more = [
+        *(["the warm-up is found first"] if spec.warmup_seconds is None else []),
+        *(["as many again for the self-check"] if spec.self_check else []),
+        *(["then the search for the capacity"] if spec.objectives else []),
+        *(
+            [f"more, until it is settled or {_seconds(spec.max_seconds)} are over"]
+            if spec.max_seconds is not None
+            else []
+        ),
+    ]
+    head = _TOML_HEAD.format(
+        pairs=spec.pairs,
+        block=_seconds(block),
+        total=_seconds(2 * spec.pairs * block),
+        more="".join(f"; {one}" for one in more),
+    )
+    import tomli_w  # noqa: PLC0415  # only for such a page
+
+    tables = {"schema": schema_of(ExperimentSpec), **_told(spec)}
+    text = head + tomli_w.dumps(tables)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{plain(spec.plan or spec.candidate)}: a path is no UTF-8, which TOML cannot hold",
+            hint="use -f json",
+        ) from None
+    return text
+
+
+def _seconds(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:g} s"
+
+
+def _told(part: msgspec.Struct) -> dict[str, Any]:
+    """The fields that are not at their defaults; TOML has no null."""
+    told: dict[str, Any] = {}
+    for field in msgspec.structs.fields(part):
+        value = getattr(part, field.name)
+        if value is None or value == _default(field):
+            continue
+        told[field.encode_name] = _plain_value(value)
+    return told
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _plain_value(value: object) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _told(value)
+    if isinstance(value, list | tuple):
+        return [_plain_value(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain_value(one) for key, one in value.items()}
+    return value

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from nginx_tune.documents.units import plural
 from nginx_tune.documents.workload import LogSummary, Rejected, Traffic, Workload
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
+from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _MOST_LOCATIONS = 12
 _NAME_WIDTH = 11
@@ -34,7 +33,7 @@ def workload_screen(workload: Workload) -> Screen:
 
 
 def workload_blocks(workload: Workload) -> Screen:
-    """What was learnt, without the sentence."""
+    """The workload, without the sentence."""
     # The names are padded: plain lines stand in the same columns as they always did.
     rows = [
         (name.ljust(_NAME_WIDTH), one_line(text))
@@ -160,7 +159,7 @@ def _shares(name: str, shares: Mapping[str, float]) -> Iterator[tuple[str, str]]
         yield name, ", ".join(f"{key} {percent_text(value, 2)}" for key, value in ordered[:8])
 
 
-def _locations(traffic: Traffic | None) -> Block:
+def _locations(traffic: Traffic | None) -> ScreenBlock:
     if traffic is None or not traffic.locations:
         return []
     header = ("requests", "bytes", "server", "location", "place")
@@ -179,7 +178,7 @@ def _locations(traffic: Traffic | None) -> Block:
     return [Table([header, *rows], right=(0, 1)), *more]
 
 
-def _rejected(log: LogSummary | None) -> Block:
+def _rejected(log: LogSummary | None) -> ScreenBlock:
     if log is None:
         return []
     lines = [Line(f"left out: {_reason(rejected)}", "warning") for rejected in log.rejected]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nginx_tune.sandbox import kernel_calls as calls
-from nginx_tune.sandbox.spec import ResourceLimits
+from nginx_tune.sandbox.confinement import ResourceLimits
 
 T = TypeVar("T")
 _PLAIN = calls.MS_NOSUID | calls.MS_NODEV
@@ -128,9 +128,9 @@ class Covers:
         return open_below(self.path(name), inner)
 
     def remove_socket(self, name: str, inner: str) -> bool:
-        """Take a socket away that an nginx left, or that the host has there; whether there is none.
+        """Take a socket away that an nginx left, or that the host has there.
 
-        False where it cannot be taken: in a directory of another user.
+        True when none is left there; false in a directory of another user, where it stays.
         """
         *directories, last = _parts(inner)
         try:

@@ -58,7 +58,7 @@ _libc.prctl.argtypes = [ctypes.c_int, *(ctypes.c_ulong,) * 4]
 
 
 def architecture() -> str:
-    """What the kernel calls this machine."""
+    """The kernel's name for this machine."""
     return platform.machine()
 
 
@@ -171,7 +171,7 @@ class _Program(ctypes.Structure):
 
 
 def can_supervise() -> bool:
-    """Whether a filter can leave calls to a supervisor that lets them go on: from Linux 5.5 on.
+    """True where a filter can leave calls to a supervisor that lets them go on: since Linux 5.5.
 
     Source: SECCOMP_USER_NOTIF_FLAG_CONTINUE, seccomp_unotify(2).
     """
@@ -223,7 +223,7 @@ def answer_call(listener: int, call: StoppedCall, *, error: int) -> None:
 
 
 def landlock_version() -> int:
-    """Which Landlock the kernel has in force; 0 for none."""
+    """The version of Landlock that the kernel has in force; 0 for none."""
     status = _libc.syscall(
         ctypes.c_long(_LANDLOCK_CREATE),
         None,

@@ -1,16 +1,21 @@
-"""Start a program inside the sandbox: what a fork does before it runs nginx.
+"""The start of a program inside the sandbox: the steps of a fork before it runs nginx.
 
 Three processes: the one that the caller forked has namespaces of its own made and waits; its child
 is the first process of the new process namespace, builds the root, starts nginx, judges the system
-calls that the filter leaves to it and collects what ends; the third gives up its rights and becomes
-nginx. All end when any of the first two does: the kernel kills a process namespace with its first
-process.
+calls that the filter leaves to it (``Supervisor``) and collects what ends; the third gives up its
+rights and becomes nginx. All end when any of the first two does: the kernel kills a process
+namespace with its first process.
+
+New processes and contexts of file AIO are counted by the supervisor, since the kernel has no limit
+of their own for a sandbox; every other call that comes to it is refused and recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import select
 import signal
 import socket
 import sys
@@ -23,20 +28,19 @@ from nginx_tune.host.door import HostReadError, ProgramResult
 from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.program import run_bounded
 from nginx_tune.sandbox import kernel_calls as calls
-from nginx_tune.sandbox.call_numbers import call_numbers
-from nginx_tune.sandbox.capabilities import drop_all, drop_capabilities
-from nginx_tune.sandbox.landlock import restrict_writes
-from nginx_tune.sandbox.limits import (
+from nginx_tune.sandbox.confinement import (
+    Confinement,
     HostShare,
+    drop_all_capabilities,
+    drop_capabilities,
     end_first,
     limit_process,
     limit_processes,
+    restrict_writes,
     share_of_host,
 )
-from nginx_tune.sandbox.plan_filter import AUDIT, plan_filter
+from nginx_tune.sandbox.plan_filter import AUDIT, call_numbers, plan_filter
 from nginx_tune.sandbox.root import DEVICES, RootPlan, build_root, plan_root
-from nginx_tune.sandbox.spec import Confinement
-from nginx_tune.sandbox.supervisor import FAILED, Supervisor, end_as, read_refusals
 
 _NAMESPACES = (
     calls.CLONE_NEWNS
@@ -47,6 +51,8 @@ _NAMESPACES = (
 )
 _STREAMS = ("/proc/self/fd/1", "/proc/self/fd/2")
 """``/dev/stdout`` and ``/dev/stderr`` are opened anew by those names."""
+FAILED = 125
+"""Exit status of a process that did not become nginx."""
 
 
 class Prepared(NamedTuple):
@@ -56,7 +62,7 @@ class Prepared(NamedTuple):
     plan: RootPlan
     filter: bytes | None
     own_filter: bytes | None
-    """That of the first process."""
+    """The first process's filter."""
     share: HostShare
     namespace: int
     """Descriptor of the mount namespace that the root is built from; -1 for the caller's."""
@@ -85,13 +91,13 @@ def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
         raise UndecidedError(
             f"no filter of system calls for {machine}: its call numbers are known here for "
             f"{' and '.join(AUDIT)} alone",
-            hint="--weaker-walls seccomp does without; all other walls stand",
+            hint="--weaker-walls seccomp does without; the rest of the sandbox stays",
         )
     return Prepared(wanted, plan_root(wanted), *filters, share_of_host(wanted), namespace)
 
 
 class Entrance:
-    """What a forked child calls before exec, and its parent after: use one for each start."""
+    """The calls of a forked child before exec, and of its parent after: use one for each start."""
 
     def __init__(
         self,
@@ -182,7 +188,7 @@ class Entrance:
         """Be the first process: without rights and memory that can be read, with few open files."""
         calls.hide_memory()
         calls.no_new_privileges()
-        drop_all()
+        drop_all_capabilities()
         processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         _close_all({self._refuse, processes, other.fileno()})
         received = socket.recv_fds(other, 1, 1)[1]
@@ -223,7 +229,7 @@ class Entrance:
 
     def refusals(self) -> list[str]:
         """System calls that were refused since this was asked last, by name; each once."""
-        return read_refusals(self._refused) if self._refused in self._open else []
+        return _read_refusals(self._refused) if self._refused in self._open else []
 
     def close(self) -> None:
         """Let go of what is left of it."""
@@ -242,7 +248,7 @@ def run_inside(
     *,
     join_files: Sequence[Path] = (),
 ) -> tuple[ProgramResult, list[str]]:
-    """What a program says inside a sandbox, within the time; the system calls it was refused.
+    """The output of a program inside a sandbox, within the time; the system calls it was refused.
 
     Errors: HostReadError when it cannot be started or takes longer; UndecidedError when the
             sandbox cannot be made.
@@ -285,4 +291,109 @@ def _wait_for(child: int) -> NoReturn:
             status = os.waitstatus_to_exitcode(ended)
             if status:
                 break
-    end_as(status)
+    _end_as(status)
+
+
+_MOST_RECORDED = 64
+_NEW_NAMESPACES = 0x7E020080
+_SIGNALLED = 128
+
+
+class Supervisor:
+    """Answers what comes from the listener of the filter until its children have ended."""
+
+    def __init__(self, listener: int, record: int, processes: int, share: HostShare) -> None:
+        """``record`` is a pipe for refused calls, ``processes`` a descriptor of ``/proc``."""
+        self._listener = listener
+        self._record = record
+        self._processes = processes
+        self._numbers = call_numbers(calls.architecture())
+        self._most_processes = share.processes
+        self._aio_left = share.aio_events
+        self._recorded: set[bytes] = set()
+
+    def run(self, child: int) -> NoReturn:
+        """Answer calls and collect children; end as ``child`` did, once no other is left."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        poll.register(woken, select.POLLIN)
+        poll.register(self._listener, select.POLLIN)
+        status = FAILED
+        while True:
+            # Children first: one may have ended before the signal was caught.
+            pid, ended = -1, 0
+            with contextlib.suppress(ChildProcessError):
+                pid, ended = os.waitpid(-1, os.WNOHANG)
+            if pid == child:
+                status = os.waitstatus_to_exitcode(ended)
+            if pid < 0 or (pid == child and status):
+                _end_as(status)
+            if pid:
+                continue
+            for number, events in poll.poll():
+                if number == woken:
+                    os.read(woken, 4096)
+                elif events & select.POLLIN:
+                    self._answer()
+                else:  # nobody is left who could ask
+                    poll.unregister(self._listener)
+
+    def _answer(self) -> None:
+        with contextlib.suppress(OSError):  # whoever asked has ended
+            call = calls.receive_call(self._listener)
+            error = self._judge(call)
+            if error:
+                self._note(call)
+            calls.answer_call(self._listener, call, error=error)
+
+    def _judge(self, call: calls.StoppedCall) -> int:
+        """The error that a call is answered with; 0 to let it go on."""
+        numbers, first = self._numbers, call.arguments[0]
+        is_clone = call.number == numbers["clone"]
+        if is_clone and first & _NEW_NAMESPACES:
+            return errno.EPERM
+        if is_clone or call.number in {numbers.get("fork"), numbers.get("vfork")}:
+            running = sum(name.isdigit() for name in os.listdir(self._processes))  # noqa: PTH208
+            return 0 if running < self._most_processes else errno.EAGAIN
+        if call.number == numbers["io_setup"]:
+            used = _events_taken(first & 0xFFFFFFFF)
+            if used > self._aio_left:
+                return errno.EAGAIN
+            self._aio_left -= used
+            return 0
+        return errno.EPERM
+
+    def _note(self, call: calls.StoppedCall) -> None:
+        words = (call.number, *(one & 0xFFFFFFFF for one in call.arguments[:2]))
+        line = b"%d %d %d\n" % words
+        if len(self._recorded) < _MOST_RECORDED and line not in self._recorded:
+            self._recorded.add(line)
+            os.write(self._record, line)
+
+
+def _events_taken(asked: int) -> int:
+    """The part of ``fs.aio-nr`` that one context takes. Source: ioctx_alloc() in fs/aio.c."""
+    return max(asked, 4 * (os.cpu_count() or 1)) * 2
+
+
+def _read_refusals(record: int) -> list[str]:
+    """The refused calls in a pipe so far, each once, as people know them."""
+    names = {number: name for name, number in call_numbers(calls.architecture()).items()}
+    text = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(record, 1 << 16):
+            text += piece
+    found = []
+    for line in text.decode(errors="replace").splitlines():
+        number, first, second = map(int, line.split())
+        name = names.get(number, f"system call {number}")
+        argument = {"fcntl": second, "ioctl": second, "prctl": first, "socket": second}.get(name)
+        found.append(name if argument is None else f"{name}({argument})")
+    return list(dict.fromkeys(found))
+
+
+def _end_as(status: int) -> NoReturn:
+    """End with the exit code of another process, as a shell says a signal."""
+    os._exit(status if status >= 0 else _SIGNALLED - status)

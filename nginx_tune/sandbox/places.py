@@ -1,4 +1,4 @@
-"""Where things are: the names that lead to a path, and the mounts below one."""
+"""Paths and mounts as they really are: the links that lead to a path, the mounts below one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.host.parse_mountinfo import Mount, is_inside, parse_mountinfo
+from nginx_tune.host.parse_storage import Mount, is_inside, parse_mountinfo
 
 PRIVATE = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/var/run")  # noqa: S108
 """Never shown whole: each sandbox has its own, or none. What is named below them may be."""
@@ -34,7 +34,7 @@ class ResolvedPath(NamedTuple):
 
 
 def find(path: str) -> ResolvedPath | None:
-    """What a path leads to; None where nothing is, or neither a file nor a directory.
+    """The place that a path leads to; None where nothing is, or neither a file nor a directory.
 
     Source: path_resolution(7); 40 links at most.
     """
@@ -67,7 +67,7 @@ def find(path: str) -> ResolvedPath | None:
 
 
 def settle(path: str) -> ResolvedPath:
-    """Where a path leads that need not exist: links are followed as far as they lead."""
+    """The place of a path that need not exist: links are followed as far as they lead."""
     missing: list[str] = []
     here = os.path.normpath(path)
     while (found := find(here)) is None:
@@ -108,7 +108,7 @@ def below(mounts: Iterable[Mount], directory: str) -> list[Mount]:
 
 
 def is_private(path: str) -> bool:
-    """Whether a path is one of the private places, or holds nothing but them: the root."""
+    """True for one of the private places, and for the root, which holds nothing but them."""
     return path == "/" or path in PRIVATE or is_inside(path, "/proc") or is_inside(path, "/sys")
 
 

@@ -1,17 +1,23 @@
-"""The seccomp program: the system calls that nginx and its children may make; pure.
+"""The seccomp program: the system calls that nginx and its children may make.
 
 A positive list, taken from what nginx 1.18 to 1.30 and its modules call with threads, file AIO
 and QUIC, and what Lua, Perl and njs add. A few calls are judged by their arguments. Every other
 call is refused: with ENOSYS where C libraries then do without it, else by the supervisor, which
 records it (``launch``).
 
-Source: seccomp(2), seccomp_unotify(2); include/uapi/linux/{seccomp,filter,audit}.h.
+The numbers of system calls are those of Linux 6.14, by architecture, from the table
+``system_calls.tsv`` beside this file; beyond that table all here is pure.
+
+Source: seccomp(2), seccomp_unotify(2); include/uapi/linux/{seccomp,filter,audit}.h;
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """Architectures whose call numbers are known here, by what the kernel calls them."""
@@ -22,9 +28,8 @@ _ALLOW, _KILL, _ERROR, _ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
 _FIRST_NEW = 424
-"""From this number on (Linux 5.1) every architecture has the same calls, and libraries that use one
-fall back on ENOSYS."""
-
+"""The first number (Linux 5.1) from which on every architecture has the same calls; libraries that
+use one fall back on ENOSYS."""
 ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     """
     read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee
@@ -105,7 +110,7 @@ def plan_filter(
         "ioctl": _one_of(1, (*_IOCTL, *also_ioctl), refuse),
         "prctl": _prctl(refuse),
         "socket": _socket([_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])], refuse),
-        # No limit of dumps: with 0 a program in kernel.core_pattern is run (see ``limits``).
+        # No limit of dumps: with 0 a program in kernel.core_pattern is run (see ``confinement``).
         "setrlimit": _set_limit(0, refuse),
         "prlimit64": _set_limit(1, refuse, value=2),
         "socketpair": _pair(refuse),
@@ -170,7 +175,7 @@ def _pair(refuse: int) -> FilterProgram:
 
 
 def _prctl(refuse: int) -> FilterProgram:
-    """What nginx and C libraries ask for, but that workers be dumpable: it is said to be done.
+    """The requests of nginx and C libraries; that workers be dumpable is only said to be done.
 
     A worker that is would show its root, as /proc/PID/root, to whoever has its user outside.
     """
@@ -272,3 +277,18 @@ class FilterProgram:
         """Judge one call by a part of its own, which answers."""
         self._add(_JUMP_EQUAL, 0, len(part.code) // 8, number)
         self.code += part.code
+
+
+_COLUMNS = {"x86_64": 1, "aarch64": 2}
+"""The columns of the table, by architecture."""
+
+
+@functools.cache
+def call_numbers(machine: str) -> Mapping[str, int]:
+    """The numbers of an architecture by name; none for one that the table lacks."""
+    column = _COLUMNS.get(machine)
+    if column is None:
+        return {}
+    rows = Path(__file__).with_name("system_calls.tsv").read_text().splitlines()
+    fields = [row.split("\t") for row in rows]
+    return {row[0]: int(row[column]) for row in fields if row[column]}

@@ -25,45 +25,45 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.host.parse_mountinfo import is_inside
+from nginx_tune.host.parse_storage import is_inside
 from nginx_tune.sandbox import kernel_calls as calls
+from nginx_tune.sandbox.confinement import Confinement
 from nginx_tune.sandbox.places import below, find, is_private, outermost, read_mounts, settle
-from nginx_tune.sandbox.spec import Confinement
 
 _STAGE = "/tmp"  # noqa: S108  # covered in this namespace
-"""Where the new root is built: a directory that every system has."""
+"""The place where the new root is built: a directory that every system has."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
                  "stderr": "/proc/self/fd/2"}  # fmt: skip
 _PROCESSORS = ("/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible")
-"""What C libraries count CPUs by (sysdeps/unix/sysv/linux/getsysstats.c)."""
+"""Files that C libraries count CPUs by (sysdeps/unix/sysv/linux/getsysstats.c)."""
 OWN_MEMORY = ("/tmp", "/run", "/var/tmp")  # noqa: S108  # each sandbox's own
 _KERNELS_PLACES = ("/dev", "/proc", "/sys")
 _SEALED = calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV
 _REMOUNT = calls.MS_REMOUNT | calls.MS_BIND
 _HOLD = os.O_PATH | os.O_CLOEXEC
 
-Kind = Literal["file", "directory", "empty", "memory"]
+MountKind = Literal["file", "directory", "empty", "memory"]
 
 
 class RootPlace(NamedTuple):
     """One place of the new root."""
 
     path: str
-    kind: Kind
+    kind: MountKind
     source: str = ""
-    """What is seen there, of the file or directory kinds."""
+    """The file or directory that is seen there, for those two kinds."""
     writable: bool = False
     overlaid: bool = False
     """Shown through an overlay: it may hold sockets and pipes of the host."""
     optional: bool = False
     """Left empty where it cannot be shown: nobody named it."""
-    points: tuple[tuple[str, Kind], ...] = ()
+    points: tuple[tuple[str, MountKind], ...] = ()
     """Paths of other places in it that the source has nothing for."""
 
 
 class RootPlan(NamedTuple):
-    """What the new root is made of, outer places first."""
+    """The parts of the new root, outer places first."""
 
     places: list[RootPlace]
     links: dict[str, str]
@@ -73,12 +73,12 @@ class RootPlan(NamedTuple):
 
     @property
     def writable(self) -> list[str]:
-        """Where nginx may write."""
+        """Places where nginx may write."""
         return [place.path for place in self.places if place.writable]
 
 
 def plan_root(wanted: Confinement) -> RootPlan:
-    """What to build, from what is there now."""
+    """Plan the root, from what is there now."""
     links: dict[str, str] = {}
     shown = _find_shown(wanted.shown, links)
     named = _find_shown([path for path in wanted.shown if not _is_root(path)], {})
@@ -91,7 +91,7 @@ def plan_root(wanted: Confinement) -> RootPlan:
     for path in outermost(shown):
         points = (mount.mount_point for mount in below(mounts, path))
         for one in (path, *filter(_can_be_seen, points)):
-            kind: Kind = "directory" if os.path.isdir(one) else "file"  # noqa: PTH112
+            kind: MountKind = "directory" if os.path.isdir(one) else "file"  # noqa: PTH112
             # Landlock allows by paths: what lies below a place that takes writes is not kept.
             is_open = any(is_inside(one, place) for place in (*OWN_MEMORY, *covers))
             overlaid = kind == "directory" and (is_unsafe or is_open)
@@ -118,9 +118,9 @@ def plan_root(wanted: Confinement) -> RootPlan:
     )
 
 
-def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, Kind]:
-    """What is there of what is wanted, by its real path; links on the way are noted."""
-    shown: dict[str, Kind] = {}
+def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, MountKind]:
+    """Those of the wanted paths that are there, by real path; links on the way are noted."""
+    shown: dict[str, MountKind] = {}
     for path in (name for wanted in paths for name in _expand(wanted)):
         found = find(path)
         if found is not None:
@@ -142,7 +142,7 @@ def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
 
 def _with_points(places: list[RootPlace]) -> list[RootPlace]:
     """Have each directory of the host know which other places it has nothing for."""
-    points: dict[str, list[tuple[str, Kind]]] = {}
+    points: dict[str, list[tuple[str, MountKind]]] = {}
     for place in places:
         path = place.path
         around = [one for one in places if one.path != path and is_inside(path, one.path)]
@@ -160,8 +160,8 @@ def _with_points(places: list[RootPlace]) -> list[RootPlace]:
     ]
 
 
-def _is_kind(path: str, kind: Kind) -> bool:
-    """Whether a place of a kind can be mounted over what is there."""
+def _is_kind(path: str, kind: MountKind) -> bool:
+    """True where a place of a kind can be mounted over what is there."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -310,7 +310,7 @@ class _Stage:
         finally:
             os.close(point)
 
-    def _reach(self, path: str, kind: Kind, *, makes: bool = True) -> int:
+    def _reach(self, path: str, kind: MountKind, *, makes: bool = True) -> int:
         """Descriptor of a path here, which is made where it is missing.
 
         Errors: OSError, ELOOP for a link on the way.
@@ -366,7 +366,7 @@ class _Stage:
             ) from None
         return True
 
-    def _seal(self, path: str, kind: Kind, *, read_only: bool) -> None:
+    def _seal(self, path: str, kind: MountKind, *, read_only: bool) -> None:
         mounted = self._reach(path, kind, makes=False)
         try:
             calls.seal_tree(mounted, read_only=read_only)
@@ -433,7 +433,7 @@ def _is_root(path: str) -> bool:
 
 
 def _can_be_seen(path: str) -> bool:
-    """Whether a mount is where this user can look."""
+    """True for a mount where this user can look."""
     with contextlib.suppress(OSError):
         os.lstat(path)
         return True
@@ -448,7 +448,7 @@ def _expand(path: str) -> list[str]:
 
 
 def _is_in(path: str, places: list[RootPlace]) -> bool:
-    """Whether a path is seen anyway, in a directory that is shown."""
+    """True for a path that is seen anyway, in a directory that is shown."""
     around = [p for p in places if path != p.path and is_inside(path, p.path)]
     return bool(around) and around[-1].kind == "directory"
 

@@ -1,7 +1,7 @@
 //! Which processes on this host the command that started this one started too.
 //!
 //! A lab gives all that it starts a mark in the environment: the user, the process and the start of the
-//! command that made it (`nginx_tune/nginx/lab/lifetime.py`). A mark is a claim, and anybody can write one into
+//! command that made it (`nginx_tune/nginx/lab/keeper.py`). A mark is a claim, and anybody can write one into
 //! the environment of a server of their own. So it is this process's own mark that is asked for, and the
 //! kernel has to confirm it: the command runs, as this user, above this process; or, where it cannot be
 //! seen from inside the walls that it made, the first process of their namespace has the same mark.

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.change.apply.attributes import read_attributes
 from nginx_tune.change.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.change.apply.model_journal import Attributes, Begin, Entry, TargetNginx
-from nginx_tune.change.apply.swap import stage
+from nginx_tune.change.apply.swap import read_attributes, stage
 
 NEW_FILE = Attributes(mode=0o644, user=os.geteuid(), group=os.getegid(), accessed_ns=0,
                       modified_ns=0)  # fmt: skip

@@ -21,8 +21,8 @@ import pytest
 from change_files import attributes_of
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.attributes import put_attributes
 from nginx_tune.change.apply.model_journal import Attributes
+from nginx_tune.change.apply.swap import put_attributes
 
 
 class FileState(NamedTuple):

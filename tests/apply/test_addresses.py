@@ -18,8 +18,8 @@ from nginx_tune.nginx.reload.address import (
     lost_addresses,
     spoken_at,
 )
-from nginx_tune.nginx.reload.asking import ask_place
-from nginx_tune.nginx.reload.process import process_of
+from nginx_tune.nginx.reload.generation import ask_place
+from nginx_tune.nginx.reload.workers import process_of
 
 
 def address(text: str) -> Address:

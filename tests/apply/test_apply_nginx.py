@@ -16,9 +16,14 @@ from change_files import snapshot
 from free_ports import free_port
 
 from nginx_tune.change.apply import undo
-from nginx_tune.change.apply.errors import ForeignError, RefusedError, RejectedError, StuckError
 from nginx_tune.change.apply.examine import Permissions
-from nginx_tune.change.apply.model_journal import Answered
+from nginx_tune.change.apply.model_journal import (
+    Answered,
+    ForeignError,
+    RefusedError,
+    RejectedError,
+    StuckError,
+)
 from nginx_tune.change.apply.undo import leave, roll_back
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
@@ -75,7 +80,7 @@ def test_a_changed_zone_key_is_taken_back_though_reload_was_content(make_site: M
 def test_a_port_that_somebody_took_meanwhile_is_taken_back_and_the_pid_file_stays(
     make_site: Make, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nginx_tune.change.apply.running.taken_here", lambda *_: Looked([], []))
+    monkeypatch.setattr("nginx_tune.change.apply.hindrances.taken_here", lambda *_: Looked([], []))
     site = make_site()
     pid, before = site.pid, snapshot(site.tree)
     held = _listening(port := free_port())

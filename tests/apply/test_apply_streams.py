@@ -16,8 +16,8 @@ from nginx_versions import stream_modules
 from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.reload.address import AcceptingSocket
-from nginx_tune.nginx.reload.asking import ask_place
-from nginx_tune.nginx.reload.process import process_of
+from nginx_tune.nginx.reload.generation import ask_place
+from nginx_tune.nginx.reload.workers import process_of
 
 Make = Callable[..., Site]
 

@@ -13,7 +13,7 @@ from free_ports import free_port
 from matrix_program import own_executable
 from nginx_versions import marked
 
-from nginx_tune.change.apply.errors import RejectedError
+from nginx_tune.change.apply.model_journal import RejectedError
 from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.reload.host_refusals import Looked
@@ -117,7 +117,7 @@ def test_a_port_that_somebody_took_meanwhile_is_taken_back(
     make_site: Make, program: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is taken before is refused before any file is changed."""
-    monkeypatch.setattr("nginx_tune.change.apply.running.taken_here", lambda *_: Looked([], []))
+    monkeypatch.setattr("nginx_tune.change.apply.hindrances.taken_here", lambda *_: Looked([], []))
     site = make_site(binary=program)
     with socket.create_server(("127.0.0.1", port := free_port())):
         changed = {

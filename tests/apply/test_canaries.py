@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from apply_site import Site, amid_watch
 
-from nginx_tune.change.apply import canary, run
+from nginx_tune.change.apply import run, watch
 from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -87,7 +87,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(canary, "ANSWER_SECONDS", SECONDS)
+    monkeypatch.setattr(watch, "ANSWER_SECONDS", SECONDS)
     one = Server()
     yield one
     one.close()
@@ -111,7 +111,7 @@ def test_a_watch_ends_one_question_behind_its_time_at_most(
 ) -> None:
     """With several canaries, the last of whose answers are bad and take nearly all their time."""
     longest = 4.0
-    monkeypatch.setattr(canary, "ANSWER_SECONDS", longest)
+    monkeypatch.setattr(watch, "ANSWER_SECONDS", longest)
     servers = [Server() for _ in range(3)]
     times: list[float] = []
 
@@ -212,9 +212,9 @@ def test_an_answer_is_late_whichever_clock_says_so_first(
         def wait(self, timeout: float | None = None) -> bool:
             return super().wait(None if timeout is None else timeout + 20)
 
-    monkeypatch.setattr(canary.threading, "Event", Event)
+    monkeypatch.setattr(watch.threading, "Event", Event)
     server.answer = never
-    assert str(canary._ask(server.url, 0.2)) == "does not answer within 0.2 s"
+    assert str(watch._ask(server.url, 0.2)) == "does not answer within 0.2 s"
 
 
 def test_the_first_bad_answer_before_the_change_refuses_it(make_site: Make, server: Server) -> None:

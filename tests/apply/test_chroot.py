@@ -11,7 +11,7 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 
-from nginx_tune.change.apply.errors import RefusedError
+from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.processes import same_mounts
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from change_files import Change, begin
 
-from nginx_tune.change.apply.errors import RefusedError, StuckError
 from nginx_tune.change.apply.hindrances import check_unfinished
 from nginx_tune.change.apply.history import read_history
 from nginx_tune.change.apply.journal import State
-from nginx_tune.change.apply.model_journal import Kept, Swapping
+from nginx_tune.change.apply.model_journal import Kept, RefusedError, StuckError, Swapping
 from nginx_tune.change.apply.swap import clear, swap_in
 from nginx_tune.change.apply.undo import recover_all, roll_back
 from nginx_tune.host.live import LiveHost

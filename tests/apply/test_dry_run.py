@@ -18,14 +18,13 @@ from change_files import begin, snapshot
 from planned_files import planned_file
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.errors import RefusedError, RejectedError
-from nginx_tune.change.apply.model_journal import Swapping
+from nginx_tune.change.apply.model_journal import RefusedError, RejectedError, Swapping
 from nginx_tune.change.apply.run import Ahead, ApplyOptions, look_at_change
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.reload.model_process import Process
+from nginx_tune.nginx.reload.workers import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -14,9 +14,9 @@ import pytest
 from change_files import begin, sha256, snapshot
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.errors import RefusedError
 from nginx_tune.change.apply.examine import Examined, Permissions, Proposed, examine, manager_of
 from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.change.apply.swap import put_back, swap_in
 from nginx_tune.change.apply.target import global_directives
 from nginx_tune.nginx.reload.parse_reload import accepted_inode, bad_lines

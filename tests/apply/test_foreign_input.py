@@ -14,16 +14,15 @@ from change_files import begin
 from planned_files import planned_file
 from unprivileged import NOBODY
 
-from nginx_tune.change.apply.errors import RefusedError
 from nginx_tune.change.apply.guardian import confirm
 from nginx_tune.change.apply.history import read_history
 from nginx_tune.change.apply.journal import State, boot_seconds
-from nginx_tune.change.apply.model_journal import Awaiting, Kept
+from nginx_tune.change.apply.model_journal import Awaiting, Kept, RefusedError
 from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.plan import Plan
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.reload.process import Process
+from nginx_tune.nginx.reload.workers import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

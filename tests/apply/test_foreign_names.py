@@ -9,9 +9,8 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 
-from nginx_tune.change.apply.canary import check_url
-from nginx_tune.change.apply.errors import RefusedError
-from nginx_tune.change.apply.model_journal import Tested, Undone, encode_record
+from nginx_tune.change.apply.model_journal import RefusedError, Tested, Undone, encode_record
+from nginx_tune.change.apply.watch import check_url
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import UsageError

@@ -10,8 +10,8 @@ from apply_site import Site
 from change_files import snapshot
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.errors import RefusedError
-from nginx_tune.conf.dump import printed
+from nginx_tune.change.apply.model_journal import RefusedError
+from nginx_tune.conf.dumps import printed
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]

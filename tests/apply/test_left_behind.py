@@ -10,9 +10,8 @@ import pytest
 from change_files import begin, snapshot
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.errors import RefusedError, StuckError
 from nginx_tune.change.apply.journal import State
-from nginx_tune.change.apply.model_journal import Kept
+from nginx_tune.change.apply.model_journal import Kept, RefusedError, StuckError
 from nginx_tune.change.apply.swap import swap_in
 from nginx_tune.change.apply.undo import recover_all, roll_back, undo
 from nginx_tune.host.live import LiveHost

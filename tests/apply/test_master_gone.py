@@ -13,7 +13,7 @@ import pytest
 from apply_site import Site, amid_watch, runs, wait_until
 from change_files import snapshot
 
-from nginx_tune.change.apply.errors import StuckError
+from nginx_tune.change.apply.model_journal import StuckError
 from nginx_tune.change.apply.undo import recover_all, roll_back
 from nginx_tune.host.live import LiveHost
 

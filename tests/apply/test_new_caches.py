@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from apply_site import Site
 
-from nginx_tune.change.apply.errors import RefusedError
-from nginx_tune.change.apply.new_caches import foreign_file
+from nginx_tune.change.apply.hindrances import foreign_file
+from nginx_tune.change.apply.model_journal import RefusedError
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from apply_site import Site, wait_until
 
-from nginx_tune.change.apply.errors import RefusedError
+from nginx_tune.change.apply.model_journal import RefusedError
 
 pytestmark = pytest.mark.needs("root", "nginx", "nobody")
 Make = Callable[..., Site]

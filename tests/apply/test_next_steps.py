@@ -18,7 +18,7 @@ import pytest
 from apply_site import Site, wait_until
 from change_files import snapshot
 
-from nginx_tune.change.apply.errors import StuckError
+from nginx_tune.change.apply.model_journal import StuckError
 from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
 
@@ -127,7 +127,7 @@ AS_ANOTHER = """
 import os, sys
 from nginx_tune.cli.main import main
 main(["--help"])
-from nginx_tune.cli import change_options, confirm, history, rollback
+from nginx_tune.cli import confirm, history, rollback
 import nginx_tune.change.apply.guardian, nginx_tune.change.apply.history
 import nginx_tune.change.apply.journal, nginx_tune.change.apply.undo, nginx_tune.host.live
 os.setuid(65534)

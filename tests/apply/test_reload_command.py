@@ -11,11 +11,10 @@ from apply_site import Site
 from change_files import snapshot
 
 from nginx_tune.change.apply import undo
-from nginx_tune.change.apply.errors import StuckError
-from nginx_tune.change.apply.server import is_to_reload
-from nginx_tune.change.apply.undo import roll_back
+from nginx_tune.change.apply.model_journal import StuckError
+from nginx_tune.change.apply.undo import is_to_reload, roll_back
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.reload.process import Process
+from nginx_tune.nginx.reload.workers import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]

@@ -15,8 +15,8 @@ from change_files import snapshot
 from free_ports import free_port
 
 from nginx_tune.change.apply import calls, run
-from nginx_tune.change.apply.errors import RefusedError, RejectedError
 from nginx_tune.change.apply.examine import Permissions
+from nginx_tune.change.apply.model_journal import RefusedError, RejectedError
 from nginx_tune.change.apply.undo import roll_back
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.host.live import LiveHost

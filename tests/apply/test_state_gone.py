@@ -11,7 +11,7 @@ import pytest
 from apply_site import Site, amid_watch, runs, wait_until
 from change_files import snapshot
 
-from nginx_tune.change.apply.errors import StuckError
+from nginx_tune.change.apply.model_journal import StuckError
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]

@@ -17,9 +17,15 @@ from change_files import Change, begin, sha256, snapshot
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.change.apply import calls, swap
-from nginx_tune.change.apply.errors import ForeignError, RefusedError
 from nginx_tune.change.apply.journal import State
-from nginx_tune.change.apply.model_journal import Kept, Swapping, encode_record, read_story
+from nginx_tune.change.apply.model_journal import (
+    ForeignError,
+    Kept,
+    RefusedError,
+    Swapping,
+    encode_record,
+    read_story,
+)
 from nginx_tune.change.apply.swap import clear, look, put_back, swap_in
 from nginx_tune.change.apply.undo import recover
 from nginx_tune.host.live import LiveHost

@@ -10,7 +10,7 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 
-from nginx_tune.change.apply.errors import RefusedError
+from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("root", "nginx")

@@ -26,9 +26,9 @@ from pathlib import Path
 from nginx_versions import find_nginx
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
+from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.base import encode

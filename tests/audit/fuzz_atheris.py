@@ -17,9 +17,9 @@ import atheris
 
 with atheris.instrument_imports(include=["nginx_tune.conf", "nginx_tune.audit"]):
     from nginx_tune.audit.engine import audit
-    from nginx_tune.audit.examples import linux
-    from nginx_tune.audit.notices import NOTICES
     from nginx_tune.audit.registry import ALL
+    from nginx_tune.audit.rule import linux
+    from nginx_tune.audit.suppression import NOTICES
     from nginx_tune.conf.tree import parse_text
 
 from nginx_tune.documents.base import decode, encode

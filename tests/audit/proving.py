@@ -10,8 +10,8 @@ from pathlib import Path
 
 from scratch_nginx import Server
 
+from nginx_tune.audit.context import AuditProfile
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.rule import Profile
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.live import LiveHost
@@ -20,13 +20,13 @@ Serve = Callable[[str], Server]
 
 
 def fires(
-    rule: str, conf: Path, facts: Facts | None = None, *, profile: Profile = "default"
+    rule: str, conf: Path, facts: Facts | None = None, *, profile: AuditProfile = "default"
 ) -> bool:
     return severity(rule, conf, facts, profile=profile) is not None
 
 
 def severity(
-    rule: str, conf: Path, facts: Facts | None = None, *, profile: Profile = "default"
+    rule: str, conf: Path, facts: Facts | None = None, *, profile: AuditProfile = "default"
 ) -> str | None:
     """How bad the first finding of a rule is, if there is any."""
     found = audit(read_tree(str(conf), LiveHost()), facts, profile=profile)

@@ -12,8 +12,8 @@ from rows import each_row
 
 from nginx_tune.audit.advisories import advisories
 from nginx_tune.audit.context import Context, parse_version
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.audit.rules import vr_known_vulnerability
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Kernel

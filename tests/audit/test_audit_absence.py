@@ -12,12 +12,11 @@ from conf_files import Files
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.needs import WHOLE_TREE
+from nginx_tune.audit.hit import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
-from nginx_tune.conf.globs import MOST_DIRECTORIES
-from nginx_tune.conf.tree import read_tree
-from nginx_tune.documents.facts_nginx import Instance, Nginx, Running
+from nginx_tune.audit.rule import linux
+from nginx_tune.conf.tree import MOST_DIRECTORIES, read_tree
+from nginx_tune.documents.facts import Instance, Nginx, Running
 from nginx_tune.nginx import subject
 
 Run = Callable[..., "CompletedProcess[str]"]

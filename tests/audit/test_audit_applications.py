@@ -17,11 +17,11 @@ from nginx_versions import installed
 from rows import each_row
 from test_audit_examples import refusal
 
+from nginx_tune.audit.context import AuditProfile
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Profile, Rule
+from nginx_tune.audit.rule import Rule, linux
+from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
 from nginx_tune.documents.base import encode
@@ -50,7 +50,7 @@ HOSTS: dict[str, Facts | None] = {
         disks={"/srv/media": ("sda", "hdd"), "/srv/www": ("nvme0n1", "nvme")},
     ),
 }  # fmt: skip
-PROFILES: tuple[Profile, ...] = ("default", "strict", "cis")
+PROFILES: tuple[AuditProfile, ...] = ("default", "strict", "cis")
 
 
 def _tree(path: Path) -> ConfTree:

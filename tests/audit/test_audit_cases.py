@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from rows import each_row
 
 from nginx_tune.audit.engine import audit, reaches
-from nginx_tune.audit.examples import GIB, linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import GIB, linux
 from nginx_tune.conf.tree import parse_text, read_tree
 from nginx_tune.documents.facts import (
     Cpu,

@@ -6,7 +6,7 @@ from cases import outcome
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 
 CACHE = "proxy_cache_path /c keys_zone=c:10m max_size=1g;"

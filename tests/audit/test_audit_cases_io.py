@@ -6,7 +6,7 @@ from cases import outcome
 from msgspec.structs import replace
 from rows import each_row
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import (
     Dataset,
     ErrorLog,

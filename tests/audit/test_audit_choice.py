@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 from rows import each_row
 
-from nginx_tune.audit.baseline import baseline_of, without_known
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.selection import select_rules
+from nginx_tune.audit.rule import linux, select_rules
+from nginx_tune.audit.suppression import NOTICES, baseline_of, without_known
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.baseline import Baseline
-from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.findings import Baseline, Findings
 from nginx_tune.errors import UsageError
 
 EVERY = (*ALL, *NOTICES)

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 from rows import each_row
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
 

@@ -17,17 +17,17 @@ from test_audit_examples import refusal
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.fixes import Change, Fixed, fix_findings
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Check, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Rule, RuleCheck, linux
 from nginx_tune.conf.edits import Edit, add_to, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
-from nginx_tune.report.diff import render_diff
+from nginx_tune.report.plan import render_diff
 
 FIXABLE = [rule for rule in ALL if rule.fixes is not None]
 
@@ -161,7 +161,7 @@ def test_what_nginx_refuses_is_left_out_and_the_rest_stays() -> None:
     assert fixed == Fixed([Change("c", files["c"], b"http {\n  gzip on;\n}\n")], 1)
 
 
-def _named(name: str, value: str) -> Check:
+def _named(name: str, value: str) -> RuleCheck:
     def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for one in context.tree.main.walk():
             if (one.name, one.value) == (name, value):

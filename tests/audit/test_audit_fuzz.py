@@ -12,22 +12,23 @@ from hypothesis import strategies as st
 from tiers import draws
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
-from nginx_tune.conf.dump import parse_dump
+from nginx_tune.audit.rule import linux
+from nginx_tune.audit.suppression import NOTICES
+from nginx_tune.conf.dumps import parse_dump
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import HostReadError
-from nginx_tune.report.checkstyle import render_checkstyle
-from nginx_tune.report.findings import render_findings
-from nginx_tune.report.findings_markdown import render_findings_markdown
-from nginx_tune.report.github import render_github
-from nginx_tune.report.gitlab import render_gitlab
-from nginx_tune.report.junit import render_junit
+from nginx_tune.report.findings import render_findings, render_findings_markdown
+from nginx_tune.report.findings_ci import (
+    render_checkstyle,
+    render_github,
+    render_gitlab,
+    render_junit,
+)
 from nginx_tune.report.sarif import render_sarif
 
 RENDERERS = (render_sarif, render_junit, render_checkstyle, render_gitlab, render_github,

@@ -17,8 +17,8 @@ from rows import each_row
 from scratch_nginx import NGINX
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.live import LiveHost

@@ -9,10 +9,10 @@ from __future__ import annotations
 from cases import outcome
 from rows import each_row
 
+from nginx_tune.audit.context import AuditProfile
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.selection import Profile
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Facts
 
@@ -251,7 +251,7 @@ def test_case(name: str) -> None:
     ["headers of a site's own files", "an upgrade for everything", "TLS to this machine"],
 )
 def test_what_is_of_little_use_is_said_in_the_strict_profile(
-    name: str, profile: Profile, expected: int
+    name: str, profile: AuditProfile, expected: int
 ) -> None:
     rule, conf, facts, _ = CASES[name]
     rules = [one for one in ALL if one.id == rule]

@@ -19,12 +19,12 @@ from rows import each_row
 from scratch_nginx import Reply, Server, config_test, read_reply, write_conf
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import ErrorLog, Facts
 from nginx_tune.host.live import LiveHost
-from nginx_tune.observe.error_log import read_error_log
+from nginx_tune.observe.inspect.live_facts import read_error_log
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.live import LiveHost
 

@@ -13,10 +13,9 @@ from rows import each_row
 from scratch_nginx import Server
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.moved_defaults import CHANGES, MovedDefault
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.upgrade import CHANGED
+from nginx_tune.audit.rule import linux
+from nginx_tune.audit.upgrade import CHANGED, CHANGES, MovedDefault
 from nginx_tune.conf.tree import parse_text
 
 Run = Callable[..., "CompletedProcess[str]"]

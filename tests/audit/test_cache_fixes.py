@@ -5,8 +5,7 @@ from __future__ import annotations
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Rule
+from nginx_tune.audit.rule import Rule, linux
 from nginx_tune.audit.rules import (
     ca_key_without_args,
     ca_slice_incomplete,

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.written_paths import written_paths
+from nginx_tune.audit.paths import written_paths
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Facts, Nginx
 

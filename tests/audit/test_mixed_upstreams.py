@@ -5,7 +5,7 @@ from __future__ import annotations
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 
 CONF = """\

@@ -19,7 +19,7 @@ from rows import each_row
 from scratch_nginx import Serve, Server
 from tiers import dice
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import Dataset, PathStorage, Storage
 
 pytestmark = pytest.mark.needs("nginx", "root")

@@ -17,7 +17,7 @@ from proving import fires, has_ended, system_calls, until
 from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

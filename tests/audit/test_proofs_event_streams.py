@@ -14,7 +14,7 @@ from proving import fires
 from rows import each_row
 from scratch_nginx import Serve
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

@@ -15,7 +15,7 @@ from proving import fires, until
 from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts import Nginx as NginxFacts

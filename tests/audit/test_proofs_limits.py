@@ -16,11 +16,11 @@ from proving import fires, until
 from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import Cpu, Facts, Kernel
 from nginx_tune.host.kernel import read_limits
 from nginx_tune.host.live import LiveHost
-from nginx_tune.observe.error_log import read_error_log
+from nginx_tune.observe.inspect.live_facts import read_error_log
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

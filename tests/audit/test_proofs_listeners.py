@@ -22,13 +22,13 @@ from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
 from tiers import dice
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts import Nginx as NginxFacts
-from nginx_tune.documents.listening import Listener
+from nginx_tune.documents.facts_machine import Listener
 from nginx_tune.host.door import attempt
-from nginx_tune.host.listeners import read_listeners
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.network import read_listeners
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

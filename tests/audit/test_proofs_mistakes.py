@@ -20,7 +20,7 @@ from rows import each_row
 from scratch_nginx import Server, config_test
 from tiers import dice
 
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 
 pytestmark = pytest.mark.needs("nginx", "root")
 

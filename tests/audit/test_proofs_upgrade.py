@@ -14,7 +14,7 @@ from scratch_nginx import Server
 from test_proofs_mistakes import CONF, REQUESTS, ask
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.audit.upgrade import CHANGED
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.live import LiveHost

@@ -11,11 +11,11 @@ from rows import each_row
 from scratch_nginx import config_test
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.known_directives import read_table, rows_of, seen_versions
-from nginx_tune.conf.parameters import judge, words_of
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.conf.values import judge, words_of
 
 HTTP = "events {} http { %s }"
 SERVER = HTTP % "server { listen 127.0.0.1:1; %s }"

@@ -14,7 +14,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
-from nginx_tune.experiment.emulated import emulate
+from nginx_tune.experiment.view import emulate
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "regret"))

@@ -16,8 +16,8 @@ from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Memory, Nginx, SizeBucket, Sizes
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site, SiteTls
-from nginx_tune.experiment.emulated import emulate
 from nginx_tune.experiment.scenario.workload import declare_workers, plan_workload
+from nginx_tune.experiment.view import emulate
 from nginx_tune.nginx.lab.building import contents_of
 
 ROOT = Path(__file__).resolve().parents[2]

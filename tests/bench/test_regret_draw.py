@@ -27,7 +27,7 @@ from nginx_tune.documents.measurement import (  # noqa: E402
 )
 from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
 from nginx_tune.documents.verdict import Environment, Verdict  # noqa: E402
-from nginx_tune.experiment.scenario.checks import check_scenario  # noqa: E402
+from nginx_tune.experiment.scenario.files import check_scenario  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
 CELLS = dict(draw.draw_cells(seed=5, count=200))

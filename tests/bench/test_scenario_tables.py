@@ -11,7 +11,7 @@ import pytest
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Verdict
-from nginx_tune.experiment.scenario.checks import check_scenario
+from nginx_tune.experiment.scenario.files import check_scenario
 from nginx_tune.measure.proof.gates import check_expressions
 
 ROOT = Path(__file__).resolve().parents[2]

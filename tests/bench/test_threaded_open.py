@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nginx_tune.experiment.scenario.checks import check_scenario
-from nginx_tune.experiment.scenario.files import load_scenario
+from nginx_tune.experiment.scenario.files import check_scenario, load_scenario
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 FILE = BENCHMARKS / "threaded-open.toml"

@@ -12,9 +12,9 @@ import pytest
 from nginx_versions import marked
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.nginx.matrix import find_series
+from nginx_tune.nginx.binary import find_series
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.observe.causes.arms import find_arm_causes
+from nginx_tune.observe.causes.naming import find_arm_causes
 
 WORKER = WorkerUse(pid=1, state_d_ratio=0.0, state_samples=500, state_d_error=0.0, threads=1)
 FREE = ServerMeasurement(pool_overflow=0, workers=[WORKER])

@@ -22,7 +22,7 @@ from nginx_tune.documents.measured_server import (
     WorkerUse,
 )
 from nginx_tune.documents.observation import Cause
-from nginx_tune.measure.proof.tally import latency_of
+from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.observe.causes.naming import find_causes
 from nginx_tune.observe.causes.parts import (
     arrival_wait_seconds,

@@ -12,9 +12,8 @@ from rows import each_row
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.cli.main import cli, main
-from nginx_tune.cli.numbers import Duration, FiniteNumber, Whole
-from nginx_tune.cli.options import parse_duration
-from nginx_tune.cli.probe_words import parse_bytes, parse_caps, parse_moment, parse_rate
+from nginx_tune.cli.options import Duration, FiniteNumber, Whole, parse_duration
+from nginx_tune.cli.probe_load import parse_bytes, parse_caps, parse_moment, parse_rate
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.expression import parse_expression
 

@@ -12,9 +12,9 @@ from rows import each_row
 
 from nginx_tune.decide.engine import ALL as DECISIONS
 from nginx_tune.documents.decisions import DecisionId
-from nginx_tune.report.decision_page import decision_pages
-from nginx_tune.report.rule_index import EVERY
+from nginx_tune.report.decisions import decision_pages
 from nginx_tune.report.rule_page import (
+    EVERY,
     proof_text,
     render_index,
     render_markdown_page,

@@ -9,7 +9,7 @@ import click
 import pytest
 from rows import each_row
 
-from nginx_tune.cli.examples import EXAMPLES
+from nginx_tune.cli.help import EXAMPLES
 from nginx_tune.cli.main import COMMANDS, GROUPS, cli, main
 from nginx_tune.errors import name_meant
 

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from nginx_tune.cli.probe import command
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.histogram import Histograms
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Histograms, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.observe.window import watched
 

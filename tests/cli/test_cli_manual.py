@@ -14,11 +14,9 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from nginx_tune.cli.completion import SHELLS, completion_script
 from nginx_tune.cli.inputs import read_toml
 from nginx_tune.cli.main import COMMANDS, cli
-from nginx_tune.cli.manual import manual_pages
-from nginx_tune.report.man_page import ManPage, render_man_page
+from nginx_tune.cli.manual import SHELLS, ManPage, completion_script, manual_pages, render_man_page
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = ROOT / "tests" / "host" / "golden" / "three-disk-node.facts.json"

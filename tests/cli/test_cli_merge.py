@@ -13,9 +13,8 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.loadplan import Stripe
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Histograms, Measurement
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SEEN = Path(__file__).parent.parent / "proof" / "data" / "probe-measurement.json"

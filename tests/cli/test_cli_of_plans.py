@@ -122,7 +122,7 @@ def test_plan_says_what_nginx_says(run_cli: RunCli, conf: Path, form: str) -> No
     if form == "json":
         assert json.loads(run.stdout)["nginx_test"]["accepted"] is True
     else:
-        assert "nginx -t on the changed files, inside walls: accepted" in run.stdout
+        assert "nginx -t on the changed files, in the sandbox: accepted" in run.stdout
 
 
 @pytest.mark.needs("nginx", "root")

@@ -45,6 +45,20 @@ def test_the_diff_says_what_why_and_where(run_cli: RunCli, conf: Path) -> None:
     assert conf.read_text() == CONF
 
 
+def test_a_map_says_where_a_checkout_has_what_it_includes(run_cli: RunCli, tmp_path: Path) -> None:
+    conf, there = tmp_path / "nginx.conf", tmp_path / "extra"
+    there.mkdir()
+    (there / "events.conf").write_text("multi_accept on;")
+    conf.write_text("events { include /opt/extra/*.conf; } http { access_log off; }")
+    run = run_cli("plan", conf, "--facts", FACTS, "--map", f"/opt/extra={there}")
+    assert run.returncode == 0, run.stderr
+    assert f"+++ b{there}/events.conf\n" in run.stdout
+    assert "multi_accept" not in run_cli("plan", conf, "--facts", FACTS).stdout
+    decided = run_cli("recommend", "-c", conf, "--facts", FACTS, "--map", f"/opt/extra={there}")
+    assert f"{there}/events.conf:1" in decided.stdout
+    assert run_cli("recommend", "--facts", FACTS, "--map", f"/opt/extra={there}").returncode == 2
+
+
 def test_a_checkout_is_not_completed_by_files_of_this_machine(
     run_cli: RunCli, tmp_path: Path
 ) -> None:

@@ -14,9 +14,9 @@ from types import ModuleType
 import pytest
 
 from nginx_tune.cli.main import COMMANDS
-from nginx_tune.report.decision_page import decision_titles
-from nginx_tune.report.metric_pages import metric_pages
-from nginx_tune.report.rule_index import EVERY
+from nginx_tune.report.decisions import decision_titles
+from nginx_tune.report.explained import metric_pages
+from nginx_tune.report.rule_page import EVERY
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "build-site"

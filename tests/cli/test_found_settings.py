@@ -21,10 +21,9 @@ import pytest
 from rows import each_row
 from unprivileged import AS_NOBODY, copy_package, interpreter
 
-from nginx_tune.cli.found_settings import ALLOWED
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.main import cli, main
-from nginx_tune.cli.settings import SITE_TABLE, setting_names
+from nginx_tune.cli.settings import ALLOWED, SITE_TABLE, setting_names
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import UsageError
 
@@ -38,6 +37,7 @@ _ASKED = "site dataset cache_dir nginx trust output"
 REFUSED = {
     "inspect": "dataset path cache_dir nginx trust pid link_speed dataset_seconds dataset_sample "
     "utilisation disks disk_seconds disk_read force with_config capture host output",
+    "check": "p nginx trust output",
     "collector": "output",
     "observe": "duration pid tracing queue_wait no_stub_status output",
     "compare": "control accept_inconclusive output",

@@ -16,7 +16,7 @@ import pytest
 from planned_files import as_json, planned_file
 from rows import each_row
 
-from nginx_tune.cli.planned import check_plan
+from nginx_tune.cli.configurations import check_plan
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import UsageError

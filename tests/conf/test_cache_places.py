@@ -5,7 +5,7 @@ from __future__ import annotations
 from conf_readers import tree_of
 from rows import each_row
 
-from nginx_tune.conf.cache_places import places_of, why_no_place
+from nginx_tune.conf.served import places_of, why_no_place
 
 
 @each_row(

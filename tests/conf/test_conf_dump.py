@@ -9,7 +9,7 @@ import pytest
 from conf_readers import Disk
 from rows import each_row
 
-from nginx_tune.conf.dump import parse_dump
+from nginx_tune.conf.dumps import parse_dump
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.errors import UsageError
 

@@ -17,7 +17,7 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.conf.directive import Block
-from nginx_tune.conf.lexer import read_tokens
+from nginx_tune.conf.parser import read_tokens
 from nginx_tune.conf.tree import read_tree
 
 HERE = Path(__file__).parent

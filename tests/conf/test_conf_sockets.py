@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.conf.kept_open import kept_open
-from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.sockets import PortCuts, Wildcards, socket_name
+from nginx_tune.conf.listeners import PortCuts, Wildcards, listeners, socket_name
 from nginx_tune.conf.tree import ConfTree, parse_text
+from nginx_tune.conf.workers import kept_open
 
 
 def conf(*listens: str) -> ConfTree:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.conf.caches import caches, caching
-from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.quantities import parse_bytes, parse_seconds
+from nginx_tune.conf.listeners import listeners, tls_listeners
 from nginx_tune.conf.scopes import scopes
-from nginx_tune.conf.tls import tls_listeners
+from nginx_tune.conf.served import caches, caching
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.conf.upstreams import (
     Pass,
@@ -20,6 +18,7 @@ from nginx_tune.conf.upstreams import (
     stands_before,
     upstreams,
 )
+from nginx_tune.conf.values import parse_bytes, parse_seconds
 from nginx_tune.conf.variables import Variables
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from conf_readers import tree_of
 from rows import each_row
 
-from nginx_tune.conf.error_log import main_error_logs
 from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.logs import main_error_logs
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import served_paths
-from nginx_tune.conf.thread_pools import asked_pool, declared_pools, pool_names
 from nginx_tune.conf.variables import Variables
+from nginx_tune.conf.workers import asked_pool, declared_pools, pool_names
 
 
 def _scopes(http: str) -> dict[str, Scope]:

@@ -11,9 +11,9 @@ from needs import lacks
 from rows import each_row
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.conf.directive_values import grammars_of, is_time, seen_versions
 from nginx_tune.conf.known_variables import is_known_variable
 from nginx_tune.conf.own_values import own_fault_of
+from nginx_tune.conf.values import grammars_of, is_time, versions_read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NGINX = "/usr/sbin/nginx"
@@ -28,7 +28,7 @@ def _version() -> str:
 def test_the_tables_are_what_the_installed_nginx_has(tmp_path: Path) -> None:
     version = _version()
     number = tuple(map(int, version.split(".")))
-    if number not in seen_versions():
+    if number not in versions_read():
         lacks("debian-build", f"nginx {version} is not one of those the table was read from")
     (tmp_path / "usr/sbin").mkdir(parents=True)
     (tmp_path / "usr/sbin/nginx").symlink_to(NGINX)

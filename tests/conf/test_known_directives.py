@@ -22,7 +22,7 @@ from nginx_tune.conf.known_directives import (
     rows_of,
     seen_versions,
 )
-from nginx_tune.conf.placement import placed
+from nginx_tune.conf.scopes import placed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = (ROOT / "nginx_tune/conf/directives.tsv").read_text()

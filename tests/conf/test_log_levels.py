@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.conf.log_levels import hidden_counts
+from nginx_tune.conf.logs import hidden_counts
 from nginx_tune.conf.tree import parse_text
 
 UPSTREAMS = {"upstream_failures", "upstream_timeouts", "resolver_failures"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.conf.captures import AN_ADDRESS, Group, captured, groups, possible_texts
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.conf.variables import AN_ADDRESS, Group, captured, groups, possible_texts
 
 
 @each_row(

@@ -18,8 +18,14 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from nginx_tune.cli.main import cli
-from nginx_tune.conf.dump import Dump
-from nginx_tune.conf.payload import Payload, encode_payload, is_payload, payload_of, read_payload
+from nginx_tune.conf.dumps import (
+    Dump,
+    Payload,
+    encode_payload,
+    is_payload,
+    payload_of,
+    read_payload,
+)
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
 from nginx_tune.errors import UsageError
 

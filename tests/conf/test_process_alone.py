@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rows import each_row
 
-from nginx_tune.conf.running import connections_in, descriptors_in, workers_in
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.conf.workers import connections_in, descriptors_in, workers_in
 
 
 @each_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.conf.quantities import parameter, parse_bytes, parse_count, parse_seconds
+from nginx_tune.conf.values import parameter, parse_bytes, parse_count, parse_seconds
 
 
 @each_row(

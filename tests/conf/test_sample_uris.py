@@ -6,7 +6,7 @@ import re
 
 from rows import each_row
 
-from nginx_tune.conf.sample_uris import sample_uris
+from nginx_tune.conf.virtual_servers import sample_uris
 
 
 @each_row(

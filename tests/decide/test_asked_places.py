@@ -9,10 +9,9 @@ import msgspec
 import pytest
 from rows import each_row
 
-from nginx_tune.decide.asked_places import asked_places, reads_by_disk, requests_by_disk
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import DataPath
+from nginx_tune.decide.storage import DataPath, asked_places, reads_by_disk, requests_by_disk
 from nginx_tune.documents.facts import (
     Cpu,
     Dataset,

@@ -15,14 +15,14 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, 
 from test_law import drawn
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.audit.decided import REFUSED, Decided
+from nginx_tune.audit.context import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.configured import decide_configured
+from nginx_tune.change.plan.settling import decide_configured
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.build import build_of
+from nginx_tune.decide.answer import build_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rows import each_row
 
-from nginx_tune.decide.break_even import find_flip
+from nginx_tune.decide.sensitivity import find_flip
 
 
 @each_row("now", [1.0, 41.9, 42.1, 3000.0])

@@ -8,9 +8,8 @@ from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 
 from nginx_tune.decide import decide
-from nginx_tune.decide.cache_misses import once_share
+from nginx_tune.decide.cache_fetches import once_share, slice_bytes
 from nginx_tune.decide.engine import situation_of
-from nginx_tune.decide.slice import slice_bytes
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.workload import (
@@ -193,13 +192,13 @@ def path_words(workload: Workload, facts: Facts) -> dict[str, str]:
 
 @each_row(
     ("file_bytes", "disk_class", "loader_files"),
-    [(16 << 10, "nvme", "4800"), (16 << 10, "hdd", None), (64 << 20, "nvme", None)],
-    ids=["29 million names", "a disk that looks up 25 in a turn", "few"],
+    [(16 << 10, "nvme", "10000"), (16 << 10, "hdd", None), (64 << 20, "nvme", None)],
+    ids=["145 million names", "a disk that looks up 25 in a turn", "few"],
 )
 def test_the_loader_takes_more_where_the_files_are_many(
     file_bytes: int, disk_class: str, loader_files: str | None
 ) -> None:
-    """A zone of 4 GiB names 29 million objects, which take four hours by default."""
+    """Keys of 145 million objects, which the loader takes 20 hours for by default."""
     facts = host(disk_class=disk_class, memory_bytes=256 * GIBIBYTE)  # type: ignore[arg-type]
     words = path_words(load("cache", data_bytes=None, file_bytes=file_bytes), facts)
     assert words.get("loader_files") == loader_files

@@ -8,8 +8,8 @@ from rows import each_row
 from situations import MEBIBYTE, host, load, site
 
 from nginx_tune.decide import decide
+from nginx_tune.decide.cache_growth import block_bytes, file_bytes
 from nginx_tune.decide.engine import situation_of
-from nginx_tune.decide.model.cache_size import block_bytes, file_bytes
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import CacheBounds
 from nginx_tune.documents.workload import ObjectSizes

@@ -10,17 +10,19 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
-from situations import GIBIBYTE, MEBIBYTE, decide_without_break_evens, host, load, site
+from situations import GIBIBYTE, MEBIBYTE, decide_without_break_evens, host, load, nginx, site
 from tiers import draws
 
-from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
+from nginx_tune.decide.cache_layout import not_known
 from nginx_tune.decide.engine import situation_of
+from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision
-from nginx_tune.documents.facts import Dataset, PathStorage
+from nginx_tune.documents.facts import Dataset, Disk, PathStorage, Storage
 from nginx_tune.documents.site import CacheBounds, Site
-from nginx_tune.documents.workload import ObjectSizes
+from nginx_tune.documents.workload import ObjectSizes, Workload
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -56,7 +58,7 @@ def test_pools_are_off_for_data_that_the_file_forbids() -> None:
     decisions = decided(own, page_cache_bytes=23 * GIBIBYTE)
     assert decisions["thread-pools"].verdict == "disable"
     unknown = decided(site(cache_dirs=["/cache"]), page_cache_bytes=23 * GIBIBYTE)
-    assert written_bytes(unknown) == 10 * GIBIBYTE
+    assert written_bytes(unknown) == 0
     assert unknown["thread-pools"].verdict == "not_enough_evidence"
     assert "10.0 GiB" in decisions["thread-pools"].summary
     assert decisions["aio-write"].verdict == "not_applicable"
@@ -206,3 +208,89 @@ def test_generate_tells_of_files_in_a_new_caches_directory(
     assert run.returncode == 0, run.stderr
     told = f"3 files in {tmp_path} already: nginx deletes each that is none of its cache"
     assert (told in run.stderr) == bool(files)
+
+
+def test_small_objects_may_use_most_of_the_disks() -> None:
+    """Two hundred million of 16 KB: with a twentieth of memory for keys 8 % of each disk."""
+    room = [
+        PathStorage(
+            path=f"/cache/{n}", filesystem="xfs", leaf_disks=[f"sd{n}"],
+            size_bytes=3_840 * 10**9, available_bytes=3_700 * 10**9,
+        )
+        for n in "bcd"
+    ]  # fmt: skip
+    facts = host(memory_bytes=128 * GIBIBYTE, page_cache_bytes=115 * GIBIBYTE)
+    disks = [Disk(name=f"sd{n}", class_="ssd", size_bytes=3_840 * 10**9) for n in "bcd"]
+    facts = msgspec.structs.replace(facts, storage=Storage(paths=room, disks=disks))
+    workload = load("cache", data_bytes=3_200 * 10**9, file_bytes=16 << 10, exponent=0.75)
+    sizes = ObjectSizes(mean_bytes=float(16 << 10), provenance="learnt")
+    workload = msgspec.structs.replace(workload, sizes=sizes)
+    own = site(cache_dirs=[place.path for place in room])
+    found = {one.id: one for one in decide(facts, workload, site=own).decisions}
+    assert written_bytes(found) > 0.7 * 3 * 3_840 * 10**9
+    keys = next(e for e in found["cache-layout"].evidence if "memory of all keys" in e.fact)
+    assert isinstance(keys.value, float)
+    assert keys.value <= 0.5 * 115 * GIBIBYTE, "the rest stays page cache"
+    weighed = situation_of(facts, workload, site=own).blocking_inputs
+    assert weighed is not None
+    assert weighed.page_cache_bytes < 115 * GIBIBYTE, "keys and files share the memory"
+
+
+@each_row("memory_gib", [16, 64, 256])
+def test_more_memory_never_leaves_more_to_the_origin(memory_gib: int) -> None:
+    def bytes_with(gib: int) -> int:
+        sizes = ObjectSizes(mean_bytes=4096.0, provenance="learnt")
+        workload = msgspec.structs.replace(load("cache", data_bytes=None), sizes=sizes)
+        facts = host(memory_bytes=gib * GIBIBYTE, page_cache_bytes=gib * GIBIBYTE * 9 // 10)
+        own = site(cache_dirs=["/srv/1"])
+        found = decide_without_break_evens(facts, workload, site=own).decisions
+        return written_bytes({one.id: one for one in found})
+
+    assert bytes_with(memory_gib) <= bytes_with(2 * memory_gib)
+
+
+def test_an_assumed_size_of_objects_makes_no_bound_and_is_said(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    """64 KiB were assumed in silence: 371 GB of each disk of 8 TB."""
+    facts = host(disks=4, memory_bytes=32 * GIBIBYTE)
+    own = site(cache_dirs=[f"/srv/{n}" for n in range(1, 5)])
+    found = {one.id: one for one in decide(facts, Workload(kind="cache"), site=own).decisions}
+    assert written_bytes(found) >= 4 * 2_900 * GIBIBYTE
+    assert any(
+        e.fact == "workload.sizes.mean_bytes" and e.provenance == "assumed"
+        for e in found["cache-layout"].evidence
+    )
+    file = tmp_path / "facts.json"
+    file.write_bytes(encode(facts))
+    said = run_cli("generate", "--facts", file, "--kind", "cache", "--cache-dir", "/srv/1").stderr
+    assert "64.0 KiB is assumed" in said
+    assert "nginx-tune learn" in said
+
+
+@each_row(("version", "words"), [("1.26.3", {"min_free"}), ("1.18.0", set())])
+def test_a_disk_that_nobody_looked_at_gets_no_bound_of_ours(version: str, words: set[str]) -> None:
+    """``max_size=10g`` made the data fit in memory; only what stays free is a bound anywhere."""
+    facts = host(nginx=nginx(version))
+    workload = load("cache", data_bytes=5000 * GIBIBYTE)
+    found = {
+        one.id: one for one in decide(facts, workload, site=site(cache_dirs=["/else/c"])).decisions
+    }
+    (line,) = [s for s in found["cache-layout"].settings if s.directive == "proxy_cache_path"]
+    named = {arg.partition("=")[0] for arg in line.args}
+    assert named & {"max_size", "min_free"} == words
+    assert ("ignore[ca-no-max-size]" in line.reason) == (not words)
+    assert "fits in the page cache" not in found["thread-pools"].summary
+    (told,) = [
+        text
+        for text, _ in not_known(situation_of(facts, workload, site=site(cache_dirs=["/else/c"])))
+    ]
+    assert "/else/c: not known" in told
+
+
+def test_a_bound_of_the_site_keeps_answers_written_in_place() -> None:
+    bounds = {"/else/c": CacheBounds(max_bytes=100 * GIBIBYTE)}
+    own = site(cache_dirs=["/else/c"], cache_bounds=bounds)
+    found = decide(host(), load("cache", data_bytes=None), site=own).decisions
+    (line,) = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
+    assert {"max_size=100g", "use_temp_path=off"} <= {*line.args}

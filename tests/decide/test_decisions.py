@@ -435,12 +435,15 @@ def test_a_cache_is_no_larger_than_its_keys(object_bytes: int, disks: int, memor
     for args in paths:
         words = dict(word.split("=", 1) for word in args[2:])
         zone = int(words["keys_zone"].split(":")[1].removesuffix("m"))
+        if "max_size" not in words:  # the facts have no disk for the last ones
+            zones += zone
+            continue
         number, unit = int(words["max_size"][:-1]), words["max_size"][-1]
         size = number * {"g": GIBIBYTE, "m": MEBIBYTE}[unit]
         zones += zone
         file_bytes = -(-(object_bytes + 640) // 4096) * 4096
         assert size <= zone * 7083 * file_bytes + GIBIBYTE
-    assert zones <= max(disks * 10, 0.05 * memory_gib * 1024)
+    assert zones <= max(disks * 10, 0.5 * memory_gib * 1024)
 
 
 def test_named_directories_of_unknown_disks_count_as_independent_but_declared() -> None:

@@ -23,8 +23,7 @@ from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.model.cache import zipf_classes
-from nginx_tune.decide.model.directio import DirectInputs, FileGroup, forecast_direct
+from nginx_tune.decide.model.cache import DirectInputs, FileGroup, forecast_direct, zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import DiskClass, Facts, SizeBucket

@@ -30,9 +30,9 @@ from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Rate, TlsUse, Workload
 

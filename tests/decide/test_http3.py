@@ -10,7 +10,7 @@ from situations import FLAGS, MEBIBYTE, host, load, nginx, site
 
 from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decision, Decisions

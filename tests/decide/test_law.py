@@ -26,12 +26,11 @@ from situations import (
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.decide import decide
-from nginx_tune.decide.assumed import flips_on_assumptions
-from nginx_tune.decide.engine import situation_of
-from nginx_tune.decide.law import WIDEST, is_prediction, says_harm
+from nginx_tune.decide.cache_growth import LARGEST_ZONE_MEBIBYTES
+from nginx_tune.decide.engine import WIDEST, is_prediction, says_harm, situation_of
 from nginx_tune.decide.model.blocking import predict
-from nginx_tune.decide.model.cache_size import LARGEST_ZONE_MEBIBYTES
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
+from nginx_tune.decide.pool_plan import flips_on_assumptions
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
 from nginx_tune.documents.facts import Facts, PathStorage, Sizes

@@ -14,7 +14,7 @@ from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Network, Running, Worker
-from nginx_tune.documents.listening import Listener
+from nginx_tune.documents.facts_machine import Listener
 from nginx_tune.documents.measured_server import (
     HeldCall,
     ListenerUse,

@@ -7,7 +7,7 @@ from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide import decide
 from nginx_tune.decide.model.cache import believed_ratio, zipf_classes

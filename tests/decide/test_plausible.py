@@ -7,9 +7,9 @@ import math
 import msgspec
 from rows import each_row
 
-from nginx_tune.decide.plausible import plausible_facts, plausible_workload
-from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.decide.defaults import plausible_facts, plausible_workload
 from nginx_tune.documents.facts import Cpu, Dataset, Disk, Facts, Memory, Storage
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.workload import CurveShare, Popularity, Rate, Workload
 
 IMPOSSIBLE = (-1.0, math.inf, -math.inf, math.nan, 1e30)

@@ -22,12 +22,11 @@ from situations import (
 from tiers import draws
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.change.generate.settings import key_of
+from nginx_tune.change.generate.writing import key_of
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import (
     Cpu,
@@ -39,6 +38,7 @@ from nginx_tune.documents.facts import (
     PathStorage,
     Storage,
 )
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import (
     Concurrency,

@@ -12,7 +12,7 @@ from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
 from nginx_tune.decide import decide
-from nginx_tune.decide.sweep import sweep
+from nginx_tune.decide.engine import sweep
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.workload import Workload

@@ -13,8 +13,7 @@ from nginx_tune.documents.base import decode, encode, json_schema, schema_of
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Dataset, Disk, Facts, Storage
 from nginx_tune.documents.registry import DOCUMENTS
-from nginx_tune.documents.run import RunSummary
-from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.run import RunSummary, Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
 

@@ -11,7 +11,7 @@ import pytest
 from rows import each_row
 
 from nginx_tune.documents.base import Part, decode, encode
-from nginx_tune.documents.facts_dataset import Dataset
+from nginx_tune.documents.facts_storage import Dataset
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError

@@ -19,7 +19,7 @@ OWN_STYLE = re.compile(r":[+.,]?[0-9.]*%\}|\}\s?%[^(%\w]|[0-9]%\"")
 """A format of its own: ``:.2%}``, ``:.0f} %``."""
 ELSEWHERE = {
     "documents/units.py": "the one place",
-    "measure/proof/knee.py": "how much more, with its sign",
+    "measure/proof/statistics.py": "how much more, with its sign",
     "audit/rules/io_split_no_default.py": "words of a configuration",
     "decide/cache_layout.py": "words of a configuration",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.facts import Cpu, Facts, Memory
 from nginx_tune.documents.lab import Lab, LabDisk, LabLink
-from nginx_tune.experiment.emulated import emulate
+from nginx_tune.experiment.view import emulate
 
 LAB = Lab(
     name="hdd",

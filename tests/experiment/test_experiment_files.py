@@ -13,14 +13,13 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nginx_tune.documents.experiment import ExperimentSpec, SiteLoad
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Arrivals
-from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.documents.scenario import ExperimentSpec, ScenarioClass, SiteLoad
 from nginx_tune.errors import UsageError
 from nginx_tune.experiment.scenario.files import list_scenarios, load_experiment
 from nginx_tune.measure.load.classes import default_classes
-from nginx_tune.report.experiment import render_experiment
+from nginx_tune.report.verdict import render_experiment
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SPEC = ExperimentSpec(candidate="/etc/new.conf", load=SiteLoad(classes=default_classes()))
@@ -118,6 +117,19 @@ http {{
 
 
 @pytest.mark.needs("root", "nginx", "probe")
+def test_without_a_number_of_pairs_it_measures_until_it_is_settled(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "one.bin").write_bytes(bytes(5000))
+    for name, more in (("old", ""), ("new", "sendfile on;")):
+        (tmp_path / f"{name}.conf").write_text(CONF.format(more, tmp_path))
+    run = run_cli("validate", "new.conf", "--against", "old.conf", "--dry-run", cwd=tmp_path)
+    written = tomllib.loads(run.stdout)
+    assert ("pairs" in written, written["max_seconds"]) == (False, 600)  # as many as settle it
+
+
+@pytest.mark.needs("root", "nginx", "probe")
 def test_what_is_settled_runs_as_validate_does(run_cli: RunCli, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     root = tmp_path / "www"
@@ -142,6 +154,7 @@ def test_what_is_settled_runs_as_validate_does(run_cli: RunCli, tmp_path: Path) 
     )
     assert (settled.returncode, settled.stdout) == (0, ""), settled.stderr
     text = page.read_text()
+    assert "max_seconds" not in tomllib.loads(text)  # so many pairs, whatever they show
     assert str(tmp_path / "old.conf") in text
     assert "in the place of 127.0.0.1:18932" in text
     assert "/api/: /api/, 200" in text

@@ -10,7 +10,7 @@ import pytest
 
 from nginx_tune import __version__
 from nginx_tune.documents.loadplan import ProxyProtocol, Target
-from nginx_tune.experiment.one_request import TargetConnection, client_line, request_headers
+from nginx_tune.experiment.survey import TargetConnection, client_line, request_headers
 
 
 @pytest.mark.parametrize(

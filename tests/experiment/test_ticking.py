@@ -7,14 +7,14 @@ import time
 import pytest
 
 from nginx_tune.documents.progress import Step
-from nginx_tune.experiment import ticking
-from nginx_tune.experiment.ticking import Ticker
+from nginx_tune.experiment import rehearsing
+from nginx_tune.experiment.rehearsing import Ticker
 
 
 def test_seconds_are_told_from_where_it_begins_to_where_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ticking, "_TICK_SECONDS", 0.005)
+    monkeypatch.setattr(rehearsing, "_TICK_SECONDS", 0.005)
     heard: list[str] = []
     with Ticker(heard.append, "and back", begins=7.0, ends=7.02, total=9.0):
         deadline = time.monotonic() + 10

@@ -17,7 +17,7 @@ import msgspec
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.lab.enclosure import Enclosure
-from nginx_tune.nginx.lab.mounts import raise_loopback
+from nginx_tune.nginx.lab.enclosure import raise_loopback
 from nginx_tune.experiment import trial
 from nginx_tune.experiment.operations import TrialRequest
 from nginx_tune.experiment.view import plan_view

@@ -12,7 +12,7 @@ from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, SiteTls
-from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.network import make_certificate
 
 _STARTABLE = (
     ("main", "daemon", "off"),

@@ -27,7 +27,7 @@ from situations import (  # noqa: E402
 )
 
 from nginx_tune.change.generate import emit_decided, emit_plain  # noqa: E402
-from nginx_tune.change.generate.provenance import Provenance  # noqa: E402
+from nginx_tune.change.generate.writing import FileProvenance  # noqa: E402
 from nginx_tune.decide import complete_site  # noqa: E402
 from nginx_tune.documents.facts import Facts, Kernel  # noqa: E402
 from nginx_tune.documents.site import Site, SiteTls, Upstream  # noqa: E402
@@ -56,7 +56,7 @@ def _decided(facts: Facts, workload: Workload, given: Site) -> str:
     return emit_decided(
         decide(facts, workload, site=complete),
         complete,
-        provenance=Provenance(workload.kind, facts, workload, given),
+        provenance=FileProvenance(workload.kind, facts, workload, given),
         status_page=True,
     )
 

@@ -15,9 +15,8 @@ from rows import each_row
 from situations import host, lab_host, lab_load, load, nginx
 
 from nginx_tune.change.generate import emit_decided, emit_nginx_conf, emit_plain
-from nginx_tune.change.generate.arms import write_arm
-from nginx_tune.change.generate.provenance import Provenance, header
-from nginx_tune.change.generate.settings import merge
+from nginx_tune.change.generate.nginx_conf import write_arm
+from nginx_tune.change.generate.writing import FileProvenance, header, merge
 from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec
@@ -379,19 +378,21 @@ def test_hostile_reasons_stay_in_their_comment() -> None:
 
 def test_the_header_names_the_inputs_and_nothing_of_the_reader() -> None:
     facts, workload = host(), load()
-    text = header(Provenance("cache", facts, workload, site(), cache_dirs=["/data/a b", "/data/2"]))
+    text = header(
+        FileProvenance("cache", facts, workload, site(), cache_dirs=["/data/a b", "/data/2"])
+    )
     assert "--facts FACTS.json --workload WORKLOAD.json --site SITE.json --kind cache" in text
     assert "--cache-dir '/data/a b' --cache-dir /data/2" in text
     assert text.count("sha256:") == 3
-    assert "SITE" not in header(Provenance("static", facts))
-    assert header(Provenance("static", facts)) != header(Provenance("static", host(cpus=2)))
+    assert "SITE" not in header(FileProvenance("static", facts))
+    assert header(FileProvenance("static", facts)) != header(FileProvenance("static", host(cpus=2)))
 
 
 @each_row(
     "path", ["/a  b", "/a\u00a0b", "/a\u200bb'c", "/\u202e\\x", "/ä ö", "/a\u3000'"], ids=ascii
 )
 def test_the_header_names_every_directory_so_that_a_shell_finds_it(path: str) -> None:
-    text = header(Provenance("cache", host(), cache_dirs=[path]))
+    text = header(FileProvenance("cache", host(), cache_dirs=[path]))
     assert all(line.isprintable() for line in text.splitlines())
     command = next(line for line in text.splitlines() if "--cache-dir" in line)
     word = command.partition("--cache-dir ")[2]
@@ -400,5 +401,5 @@ def test_the_header_names_every_directory_so_that_a_shell_finds_it(path: str) ->
 
 
 def test_a_hostile_directory_does_not_leave_the_header() -> None:
-    text = header(Provenance("cache", host(), cache_dirs=["/a\nuser root;"]))
+    text = header(FileProvenance("cache", host(), cache_dirs=["/a\nuser root;"]))
     assert all(line.startswith("#") for line in text.splitlines())

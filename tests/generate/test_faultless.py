@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from rows import each_row
 
-from nginx_tune.change.generate.changes import Changes
-from nginx_tune.change.generate.faultless import make_faultless
+from nginx_tune.change.generate.changes import Changes, make_faultless
 from nginx_tune.documents.decisions import Decision, DecisionId
 from nginx_tune.documents.findings import Finding, Severity
 from nginx_tune.documents.plan import Hunk, PlannedFile

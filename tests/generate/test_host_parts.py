@@ -9,7 +9,7 @@ from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
 
-from nginx_tune.change.generate.host_parts import SYSCTL_PATH, UNIT_PATH, host_parts
+from nginx_tune.change.generate.plan_files import SYSCTL_PATH, UNIT_PATH, host_parts
 from nginx_tune.documents.decisions import Decision, HostSetting
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
 from nginx_tune.documents.plan import Plan

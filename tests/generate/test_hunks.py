@@ -15,14 +15,14 @@ from test_plan_changes import HOSTS, SITES, drawn, facts_of, planned, read, writ
 from test_plan_fixes import with_fixes
 
 from nginx_tune.audit.registry import ALL
-from nginx_tune.change.generate.hunks import (
+from nginx_tune.change.generate.plan_files import (
     HunkError,
     TracedFile,
     first_difference,
     old_content,
     planned_file,
 )
-from nginx_tune.cli.planned import check_plan
+from nginx_tune.cli.configurations import check_plan
 from nginx_tune.conf.tree import ConfTree, ParsedFile, parse_text
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.plan import Hunk, Plan, PlannedFile

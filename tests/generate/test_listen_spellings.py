@@ -26,8 +26,7 @@ from test_serving_siblings import with_options
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.change.generate import emit_plain
-from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.sockets import socket_name
+from nginx_tune.conf.listeners import listeners, socket_name
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site

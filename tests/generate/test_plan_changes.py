@@ -15,8 +15,8 @@ from rows import each_row
 from nginx_tune.change.generate.changes import Changes, plan_changes
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.naming import site_in
-from nginx_tune.cli.overlaid import Overlaid
+from nginx_tune.change.plan.settling import site_in
+from nginx_tune.cli.configurations import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.decide import complete_site
 from nginx_tune.decide.answer import setting
@@ -29,8 +29,8 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.subject import ConfigurationFiles
-from nginx_tune.report.markup import markdown_text
 from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
+from nginx_tune.report.text import markdown_text
 
 GOLDEN = Path(__file__).resolve().parents[1] / "host" / "golden"
 HOSTS = ("raid10-4hdd", "three-disk-node", "kvm-guest", "sata-ssd")

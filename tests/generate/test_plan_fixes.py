@@ -13,11 +13,11 @@ from test_plan_changes import contents, decided, facts_of, planned, read, write
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.engine import audit
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Hit, MissingFacts, Rule
-from nginx_tune.change.generate.changes import Changes
-from nginx_tune.change.generate.fixes import Ground, add_fixes
-from nginx_tune.change.generate.hunks import TracedFile
+from nginx_tune.audit.rule import Rule
+from nginx_tune.change.generate.changes import Changes, Ground, add_fixes
+from nginx_tune.change.generate.plan_files import TracedFile
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.edits import Edit, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree

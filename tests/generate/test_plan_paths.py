@@ -13,7 +13,7 @@ from test_plan_changes import contents, facts_of, planned, write
 
 from nginx_tune.conf.edits import apply_edits, change_arguments
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.host.climbing import absolute_path
+from nginx_tune.host.paths import absolute_path
 
 LINES = {
     "access_log FOLDER/x/access.log;": "access_log FOLDER/x/access.log ADDED;",

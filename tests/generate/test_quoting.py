@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from real_nginx import serving
 from rows import each_row
 
-from nginx_tune.change.generate.quoting import comment, quote
+from nginx_tune.change.generate.writing import comment, quote
 from nginx_tune.errors import UsageError
 
 HARMLESS = ["/srv/www", "example.com", "512k", "127.0.0.1:80", "[::]:80", "unix:/run/a.sock"]

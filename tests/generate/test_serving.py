@@ -17,7 +17,7 @@ from real_nginx import serving
 from situations import GIBIBYTE, host, load, nginx
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.change.generate.site_check import MOST_CHAINED, check_site
+from nginx_tune.change.generate.writing import MOST_CHAINED, check_site
 from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts

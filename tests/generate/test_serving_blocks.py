@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from real_nginx import serving
 
-from nginx_tune.decide.model.cache_size import (
+from nginx_tune.decide.cache_growth import (
     HEAD_BYTES,
     block_bytes,
     file_bytes,

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Sequence
 
 from nginx_tune.documents.facts import Dataset, Link
-from nginx_tune.documents.listening import Listening
+from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult, Room
 
 

@@ -22,8 +22,8 @@ from parts import (
     stacked,
 )
 
-from nginx_tune.documents.capture import Request
 from nginx_tune.documents.facts import Dataset, Link, Residency, SizeBucket, Sizes
+from nginx_tune.documents.inspection import Request
 from nginx_tune.host.door import Room
 
 XEON = "Intel(R) Xeon(R) CPU E3-1270 v6 @ 3.80GHz"

@@ -22,8 +22,8 @@ from parts import (
     scsi_disk,
 )
 
-from nginx_tune.documents.capture import Request
 from nginx_tune.documents.facts import Queues, Rings
+from nginx_tune.documents.inspection import Request
 
 SERVICE = "0::/system.slice/nginx.service\n"
 CPUS = 32

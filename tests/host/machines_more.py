@@ -22,8 +22,8 @@ from parts import (
     scsi_disk,
 )
 
-from nginx_tune.documents.capture import Request
 from nginx_tune.documents.facts import Link
+from nginx_tune.documents.inspection import Request
 from nginx_tune.host.door import ProgramResult
 
 NVME = Queue(rotational=0, nr_requests=1023, queues=8, scheduler="[none] mq-deadline")

@@ -21,8 +21,8 @@ from parts import (
     stacked,
 )
 
-from nginx_tune.documents.capture import Request
-from nginx_tune.documents.listening import Listening, ListenSocket
+from nginx_tune.documents.facts_machine import Listening, ListenSocket
+from nginx_tune.documents.inspection import Request
 from nginx_tune.host.door import ProgramResult
 
 

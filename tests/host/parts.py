@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from machine import Machine
 
 from nginx_tune.documents.facts import Link, Queues, Rings
-from nginx_tune.documents.listening import Listening, ListenSocket
+from nginx_tune.documents.facts_machine import Listening, ListenSocket
 from nginx_tune.host.door import ProgramResult
 
 SYSCTLS = {

@@ -16,8 +16,8 @@ from rows import each_row
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.inspection import Capture, Request
 from nginx_tune.observe.inspect.inspection import inspect_host, record_host, replay
 
 HERE = Path(__file__).resolve().parent

@@ -23,9 +23,8 @@ from machines_more import CAPTURES as MORE_CAPTURES
 from rows import each_row
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.capture import Capture
-from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.facts_nginx import Running
+from nginx_tune.documents.facts import Facts, Running
+from nginx_tune.documents.inspection import Capture
 from nginx_tune.host.collect_command import collected
 from nginx_tune.host.collector import render_collector
 from nginx_tune.observe.inspect.inspection import record_host, replay

@@ -17,8 +17,8 @@ from parts import base, cgroup_v2, mounts, nginx, process
 from rows import each_row
 from unprivileged import AS_NOBODY, copy_package, interpreter
 
-from nginx_tune.documents.doctor import Doctor
-from nginx_tune.documents.listening import Listening
+from nginx_tune.documents.facts_machine import Listening
+from nginx_tune.documents.inspection import Doctor
 from nginx_tune.host.door import ProgramResult
 from nginx_tune.observe.inspect.doctor import examine, names, unmet
 

@@ -15,18 +15,16 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.capture import Answer, Capture
+from nginx_tune.documents.inspection import Answer, Capture
 from nginx_tune.errors import UsageError
 from nginx_tune.host import (
-    parse_layers,
-    parse_meminfo,
-    parse_mountinfo,
-    parse_netstat,
+    parse_network,
     parse_nginx,
-    parse_process,
+    parse_proc,
+    parse_storage,
     version_texts,
 )
-from nginx_tune.host.redact import redact
+from nginx_tune.host.recording import redact
 from nginx_tune.observe.inspect.inspection import replay
 
 
@@ -126,23 +124,23 @@ def cut(draw: st.DrawFn) -> str:
 
 @given(st.one_of(JUNK, cut()))
 def test_no_parser_breaks_on_anything(text: str) -> None:
-    parse_layers.parse_dm_kind(text)
-    parse_layers.parse_dm_table(text)
-    parse_layers.parse_sync_completed(text)
-    parse_layers.parse_zpool_devices(text)
-    parse_layers.parse_busy_milliseconds(text)
-    parse_meminfo.parse_kstat(text)
-    parse_meminfo.consumers(parse_meminfo.parse_meminfo(text))
-    parse_mountinfo.parse_mountinfo(text)
-    parse_netstat.parse_netstat(text)
-    parse_netstat.parse_tls_stat(text)
+    parse_storage.parse_dm_kind(text)
+    parse_storage.parse_dm_table(text)
+    parse_storage.parse_sync_completed(text)
+    parse_storage.parse_zpool_devices(text)
+    parse_storage.parse_busy_milliseconds(text)
+    parse_proc.parse_kstat(text)
+    parse_proc.memory_consumers(parse_proc.parse_meminfo(text))
+    parse_storage.parse_mountinfo(text)
+    parse_network.parse_netstat(text)
+    parse_network.parse_tls_stat(text)
     parse_nginx.parse_libc(text)
     parse_nginx.libc_of([text])
-    parse_process.parse_capabilities(text)
-    parse_process.parse_mapped_files(text)
-    parse_process.parse_soft_limits(text)
-    parse_process.parse_start_seconds(text)
-    parse_process.parse_uptime(text)
+    parse_proc.parse_capabilities(text)
+    parse_proc.parse_mapped_files(text)
+    parse_proc.parse_soft_limits(text)
+    parse_proc.parse_start_seconds(text)
+    parse_proc.parse_uptime(text)
     version_texts.version_texts(text.encode(errors="surrogatepass"))
 
 
@@ -156,7 +154,7 @@ def test_no_parser_breaks_on_anything(text: str) -> None:
     ],
 )  # fmt: skip
 def test_busy_time(text: str, expected: dict[str, int]) -> None:
-    assert parse_layers.parse_busy_milliseconds(text) == expected
+    assert parse_storage.parse_busy_milliseconds(text) == expected
 
 
 def test_versions_in_a_program() -> None:

@@ -19,19 +19,26 @@ from rows import each_row
 from nginx_tune.decide.hindrances import find_hindrances
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Cpu, Facts, Memory, Network, Softnet, Swap, Tcp, Throttled
-from nginx_tune.documents.listening import Listener
-from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
-from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
+from nginx_tune.documents.facts_machine import Listener
+from nginx_tune.host.cpu import (
+    Interrupts,
+    read_frequency_driver,
+    read_governors,
+    read_interrupts,
+    read_isolated,
+    read_numa_node,
+    read_steal_ratio,
+    read_throttled,
+)
 from nginx_tune.host.door import Missing
-from nginx_tune.host.network_use import add_network_use
-from nginx_tune.host.parse_network_use import (
+from nginx_tune.host.network import add_network_use
+from nginx_tune.host.parse_network import (
     has_cpus,
     parse_softnet,
     parse_tcp_mem,
     parse_tcp_pages,
 )
-from nginx_tune.host.parse_swaps import parse_swaps
-from nginx_tune.host.placement import Interrupts, read_interrupts, read_numa_node
+from nginx_tune.host.parse_proc import parse_swaps
 from nginx_tune.observe.inspect.inspection import inspect_host
 from nginx_tune.report.facts import render_facts
 

@@ -9,11 +9,10 @@ import pytest
 from rows import each_row
 
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.capture import Answer, Capture, Request
+from nginx_tune.documents.inspection import Answer, Capture, Request
 from nginx_tune.host.door import MOST_BYTES, HostReadError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.host.recording import RecordedHost, RecordingHost
-from nginx_tune.host.redact import redact
+from nginx_tune.host.recording import RecordedHost, RecordingHost, redact
 from nginx_tune.observe.inspect.inspection import record_host, replay
 
 

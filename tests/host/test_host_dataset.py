@@ -17,9 +17,8 @@ from tiers import dice
 
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.dataset import scan_dataset
-from nginx_tune.host.parse_sizes import ByteSample, SizeCounter
-from nginx_tune.host.residency import read_residency
-from nginx_tune.host.syscalls import PAGE_BYTES, cachestat_pages, mincore_pages
+from nginx_tune.host.parse_storage import ByteSample, SizeCounter
+from nginx_tune.host.residency import PAGE_BYTES, cachestat_pages, mincore_pages, read_residency
 from nginx_tune.report.facts import render_facts
 
 MIB = 1 << 20

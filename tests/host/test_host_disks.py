@@ -5,7 +5,7 @@ from __future__ import annotations
 from rows import each_row
 
 from nginx_tune.documents.facts import Disk, PathStorage
-from nginx_tune.host.parse_block import Identity, classify, classify_filesystem
+from nginx_tune.host.parse_storage import Identity, classify, classify_filesystem
 from nginx_tune.host.storage import count_independent
 
 

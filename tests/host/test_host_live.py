@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from rows import each_row
 
-from nginx_tune.documents.listening import Listening
-from nginx_tune.host import live_links
+from nginx_tune.documents.facts_machine import Listening
+from nginx_tune.host import live_network
 from nginx_tune.host.door import MOST_BYTES, HostReadError, Missing
-from nginx_tune.host.listeners import ask_listening
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.network import ask_listening
 from nginx_tune.host.storage import read_storage
 
 
@@ -98,7 +98,7 @@ def test_own_process_is_found_by_its_name() -> None:
 def test_netlink_and_sysfs_see_the_same_links() -> None:
     host = LiveHost()
     by_netlink = {link.name: link for link in host.links()}
-    by_sysfs = {link.name: link for link in live_links._read_sysfs()}
+    by_sysfs = {link.name: link for link in live_network._read_sysfs()}
     assert by_netlink.keys() == by_sysfs.keys()
     assert by_netlink["lo"].kind == by_sysfs["lo"].kind == "loopback"
     for name, link in by_netlink.items():
@@ -110,7 +110,7 @@ def test_links_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise PermissionError
 
-    monkeypatch.setattr(live_links, "_read_netlink", refuse)
+    monkeypatch.setattr(live_network, "_read_netlink", refuse)
     assert "lo" in [link.name for link in LiveHost().links()]
 
 

@@ -12,12 +12,9 @@ from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.host import (
-    parse_cgroup,
-    parse_meminfo,
-    parse_mountinfo,
     parse_nginx,
-    parse_process,
-    parse_values,
+    parse_proc,
+    parse_storage,
 )
 from nginx_tune.host.door import Missing
 from nginx_tune.host.network import parse_speed
@@ -28,34 +25,34 @@ MEMINFO = "MemTotal:       24684084 kB\nMemFree:          1000 kB\nHugePages_Tot
 @each_row(
     ("parse", "text", "expected"),
     [
-        (parse_values.parse_integer, "256\n", 256),
-        (parse_values.parse_integer, "-1\n", -1),
-        (parse_values.parse_id_list, "0-3,8,10-11\n", {0, 1, 2, 3, 8, 10, 11}),
-        (parse_values.parse_id_list, "\n", set()),
-        (parse_values.parse_choice, "none [mq-deadline] kyber bfq\n", "mq-deadline"),
-        (parse_values.parse_choice, "none\n", "none"),
-        (parse_values.parse_release, "6.12.48+deb13-amd64", (6, 12)),
-        (parse_values.parse_release, "unknown", (0, 0)),
+        (parse_proc.parse_integer, "256\n", 256),
+        (parse_proc.parse_integer, "-1\n", -1),
+        (parse_proc.parse_id_list, "0-3,8,10-11\n", {0, 1, 2, 3, 8, 10, 11}),
+        (parse_proc.parse_id_list, "\n", set()),
+        (parse_proc.parse_choice, "none [mq-deadline] kyber bfq\n", "mq-deadline"),
+        (parse_proc.parse_choice, "none\n", "none"),
+        (parse_proc.parse_release, "6.12.48+deb13-amd64", (6, 12)),
+        (parse_proc.parse_release, "unknown", (0, 0)),
         (
-            parse_meminfo.parse_meminfo,
+            parse_proc.parse_meminfo,
             MEMINFO,
             {"MemTotal": 24684084 << 10, "MemFree": 1000 << 10, "HugePages_Total": 3},
         ),
-        (parse_cgroup.parse_memory_limit, "max\n", None),
-        (parse_cgroup.parse_memory_limit, "9223372036854771712\n", None),
-        (parse_cgroup.parse_memory_limit, "9223372036854710272\n", None),
-        (parse_cgroup.parse_memory_limit, "-1\n", None),
-        (parse_cgroup.parse_memory_limit, "201326592\n", 201326592),
-        (parse_cgroup.parse_cpu_max, "150000 100000\n", 1.5),
-        (parse_cgroup.parse_cpu_max, "max 100000\n", None),
+        (parse_proc.parse_memory_limit, "max\n", None),
+        (parse_proc.parse_memory_limit, "9223372036854771712\n", None),
+        (parse_proc.parse_memory_limit, "9223372036854710272\n", None),
+        (parse_proc.parse_memory_limit, "-1\n", None),
+        (parse_proc.parse_memory_limit, "201326592\n", 201326592),
+        (parse_proc.parse_cpu_max, "150000 100000\n", 1.5),
+        (parse_proc.parse_cpu_max, "max 100000\n", None),
         (
-            parse_process.parse_cmdline,
+            parse_proc.parse_cmdline,
             b"nginx: master process nginx\0",
             ["nginx: master process nginx"],
         ),
-        (parse_process.parse_cmdline, b"nginx\0-c\0/a b\0", ["nginx", "-c", "/a b"]),
-        (parse_process.parse_cmdline, b"", []),
-        (parse_process.parse_parent_pid, "7 (a) b) S 12 7 7 0", 12),
+        (parse_proc.parse_cmdline, b"nginx\0-c\0/a b\0", ["nginx", "-c", "/a b"]),
+        (parse_proc.parse_cmdline, b"", []),
+        (parse_proc.parse_parent_pid, "7 (a) b) S 12 7 7 0", 12),
         (parse_speed, "10G", 10**10),
         (parse_speed, "2.5Gbit/s", 2_500_000_000),
         (parse_speed, "100 Mbit/s", 10**8),
@@ -69,18 +66,18 @@ def test_good_input(parse: Callable[[Any], Any], text: Any, expected: Any) -> No
 @each_row(
     ("parse", "text"),
     [
-        (parse_values.parse_integer, ""),
-        (parse_values.parse_integer, "1_000"),
-        (parse_values.parse_integer, "9" * 5000),
-        (parse_values.parse_id_list, "0-3;8"),
-        (parse_values.parse_id_list, "0-99999999999999"),
-        (parse_values.parse_choice, "none mq-deadline"),
-        (parse_cgroup.parse_memory_limit, "lots"),
-        (parse_cgroup.parse_cpu_max, "100000"),
-        (parse_cgroup.parse_cpu_max, "100000 0"),
-        (parse_process.parse_parent_pid, "7 (nginx"),
-        (parse_process.parse_open_files, "Max open files            many"),
-        (parse_process.parse_open_files, ""),
+        (parse_proc.parse_integer, ""),
+        (parse_proc.parse_integer, "1_000"),
+        (parse_proc.parse_integer, "9" * 5000),
+        (parse_proc.parse_id_list, "0-3;8"),
+        (parse_proc.parse_id_list, "0-99999999999999"),
+        (parse_proc.parse_choice, "none mq-deadline"),
+        (parse_proc.parse_memory_limit, "lots"),
+        (parse_proc.parse_cpu_max, "100000"),
+        (parse_proc.parse_cpu_max, "100000 0"),
+        (parse_proc.parse_parent_pid, "7 (nginx"),
+        (parse_proc.parse_open_files, "Max open files            many"),
+        (parse_proc.parse_open_files, ""),
         (parse_nginx.parse_build, "ls: invalid option -- 'V'"),
     ],
 )
@@ -97,28 +94,28 @@ def test_a_speed_that_is_none_is_a_usage_error(text: str) -> None:
 
 
 def test_available_memory_of_an_old_kernel() -> None:
-    assert parse_meminfo.available_bytes({"MemFree": 10, "Buffers": 1, "Cached": 5}) == 16
-    assert isinstance(parse_meminfo.available_bytes({}), Missing)
+    assert parse_proc.available_memory_bytes({"MemFree": 10, "Buffers": 1, "Cached": 5}) == 16
+    assert isinstance(parse_proc.available_memory_bytes({}), Missing)
 
 
 def test_a_hybrid_host_has_a_version_per_controller() -> None:
-    memberships = parse_cgroup.parse_membership(
+    memberships = parse_proc.parse_membership(
         "4:memory:/box\n1:name=systemd:/init\n0::/unified\ngarbage\n7:pids\n"
     )
-    memory = parse_cgroup.membership_for(memberships, "memory")
+    memory = parse_proc.membership_for(memberships, "memory")
     assert memory == (1, {"memory"}, "/box")
-    cpu = parse_cgroup.membership_for(memberships, "cpu")
+    cpu = parse_proc.membership_for(memberships, "cpu")
     assert not isinstance(cpu, Missing)
     assert (cpu.version, cpu.path) == (2, "/unified")
-    assert isinstance(parse_cgroup.membership_for([], "cpu"), Missing)
+    assert isinstance(parse_proc.membership_for([], "cpu"), Missing)
 
 
 def test_what_no_file_data_can_displace() -> None:
     v1 = {"total_rss": 100, "total_shmem": 5, "total_cache": 1000}
     v2 = {"anon": 100, "shmem": 5, "kernel": 30, "slab_reclaimable": 20, "file": 1000}
-    assert parse_cgroup.unreclaimable_bytes(v1, 1) == 105
-    assert parse_cgroup.unreclaimable_bytes(v2, 2) == 115
-    assert isinstance(parse_cgroup.unreclaimable_bytes(v2, 1), Missing)
+    assert parse_proc.unreclaimable_bytes(v1, 1) == 105
+    assert parse_proc.unreclaimable_bytes(v2, 2) == 115
+    assert isinstance(parse_proc.unreclaimable_bytes(v2, 1), Missing)
 
 
 MOUNTS = r"""
@@ -145,22 +142,22 @@ MOUNTS = r"""
     ],
 )
 def test_the_mount_of_a_path(path: str, source: str) -> None:
-    mount = parse_mountinfo.mount_of(parse_mountinfo.parse_mountinfo(MOUNTS), path)
+    mount = parse_storage.mount_of(parse_storage.parse_mountinfo(MOUNTS), path)
     assert mount is not None
     assert mount.source == source
 
 
 def test_the_mount_of_a_path_without_a_root() -> None:
-    mounts = parse_mountinfo.parse_mountinfo(MOUNTS)[2:4]
-    mount = parse_mountinfo.mount_of(mounts, "/srv/a b/c")
+    mounts = parse_storage.parse_mountinfo(MOUNTS)[2:4]
+    mount = parse_storage.mount_of(mounts, "/srv/a b/c")
     assert mount is not None
     assert mount.source == "/dev/sdb1"
-    assert parse_mountinfo.mount_of(mounts, "/etc") is None
+    assert parse_storage.mount_of(mounts, "/etc") is None
 
 
 def test_overlay_options_with_commas_and_blanks() -> None:
     line = r"9 1 0:9 / /m rw - overlay overlay rw,lowerdir=/a\040b:/c,upperdir=/d\134\054e,x"
-    (mount,) = parse_mountinfo.parse_mountinfo(line)
+    (mount,) = parse_storage.parse_mountinfo(line)
     assert mount.options["lowerdir"] == "/a b:/c"
     assert "x" in mount.options
 
@@ -240,19 +237,19 @@ def test_start_options() -> None:
 
 
 TEXT_PARSERS = [
-    parse_values.parse_integer,
-    parse_values.parse_id_list,
-    parse_values.parse_choice,
-    parse_values.parse_release,
-    parse_meminfo.parse_meminfo,
-    parse_cgroup.parse_membership,
-    parse_cgroup.parse_memory_limit,
-    parse_cgroup.parse_memory_stat,
-    parse_cgroup.parse_cpu_max,
-    parse_mountinfo.parse_mountinfo,
-    parse_process.parse_open_files,
-    parse_process.parse_status,
-    parse_process.parse_parent_pid,
+    parse_proc.parse_integer,
+    parse_proc.parse_id_list,
+    parse_proc.parse_choice,
+    parse_proc.parse_release,
+    parse_proc.parse_meminfo,
+    parse_proc.parse_membership,
+    parse_proc.parse_memory_limit,
+    parse_proc.parse_memory_stat,
+    parse_proc.parse_cpu_max,
+    parse_storage.parse_mountinfo,
+    parse_proc.parse_open_files,
+    parse_proc.parse_status,
+    parse_proc.parse_parent_pid,
     parse_nginx.parse_build,
 ]
 
@@ -281,6 +278,6 @@ def _damaged(draw: st.DrawFn) -> str:
 def test_no_parser_breaks_on_anything(text: str) -> None:
     for parse in TEXT_PARSERS:
         parse(text)
-    parse_process.parse_cmdline(text.encode(errors="surrogatepass"))
+    parse_proc.parse_cmdline(text.encode(errors="surrogatepass"))
     parse_nginx.parse_title([text])
-    parse_mountinfo.mount_of(parse_mountinfo.parse_mountinfo(text), "/srv/x")
+    parse_storage.mount_of(parse_storage.parse_mountinfo(text), "/srv/x")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rows import each_row
 
-from nginx_tune.host import dataset_walk
+from nginx_tune.host import dataset as walks
 from nginx_tune.host.dataset import scan_dataset
 from nginx_tune.host.residency import weighted_share
 
@@ -56,13 +56,13 @@ def test_memory_does_not_grow_with_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four times the files past the size of the sample, next to no memory more."""
-    monkeypatch.setattr(dataset_walk, "SAMPLE_FILES", 400)
+    monkeypatch.setattr(walks, "SAMPLE_FILES", 400)
     peaks = []
     for count in (1_000, 4_000):
         tree = tmp_path / str(count)
         tree.mkdir()
         fill(tree, count)
-        walk = dataset_walk.Walk(str(tree), deadline=float("inf"))
+        walk = walks.Walk(str(tree), deadline=float("inf"))
         tracemalloc.start()
         walk.run()
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -75,7 +75,7 @@ def test_linked_files_are_forgotten_once_all_their_names_were_met(tmp_path: Path
     for number in range(200):
         (tmp_path / f"{number}").write_bytes(b"xy")
         (tmp_path / f"{number}.again").hardlink_to(tmp_path / f"{number}")
-    walk = dataset_walk.Walk(str(tmp_path), deadline=float("inf"))
+    walk = walks.Walk(str(tmp_path), deadline=float("inf"))
     walk.run()
     assert walk.estimate().files == 200
     assert walk.estimate().bytes == 400
@@ -85,7 +85,7 @@ def test_linked_files_are_forgotten_once_all_their_names_were_met(tmp_path: Path
 def test_more_linked_files_than_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset_walk, "MOST_LINKED", 3)
+    monkeypatch.setattr(walks, "MOST_LINKED", 3)
     outside = tmp_path / "outside"
     inside = tmp_path / "inside"
     outside.mkdir()
@@ -135,8 +135,8 @@ def test_a_sample_of_next_to_nothing(tmp_path: Path) -> None:
 
 
 def test_how_far_a_scan_has_come_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset_walk, "_TOLD_EVERY", 128)
-    monkeypatch.setattr(dataset_walk, "_CHECKED_EVERY", 64)
+    monkeypatch.setattr(walks, "_TOLD_EVERY", 128)
+    monkeypatch.setattr(walks, "_CHECKED_EVERY", 64)
     fill(tmp_path, 600)
     told: list[str] = []
     scan_dataset(str(tmp_path), budget_seconds=10, progress=told.append)
@@ -147,7 +147,7 @@ def test_how_far_a_scan_has_come_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_tree_deeper_than_descriptors_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset_walk, "DEEPEST", 3)
+    monkeypatch.setattr(walks, "DEEPEST", 3)
     deep = tmp_path / "a/b/c/d"
     deep.mkdir(parents=True)
     (deep / "file").touch()

@@ -14,19 +14,18 @@ from parts import process
 from rows import each_row
 
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.capture import Request
 from nginx_tune.documents.facts import Cpu, Facts, Link, Network, Storage
-from nginx_tune.documents.listening import Listening, ListenSocket
+from nginx_tune.documents.facts_machine import Listening, ListenSocket
+from nginx_tune.documents.inspection import Request
 from nginx_tune.errors import UndecidedError
+from nginx_tune.host.block_devices import read_array, read_layer
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Gaps, Host, Missing
 from nginx_tune.host.kernel import NETWORK_SYSCTLS, read_kernel, read_limits
-from nginx_tune.host.layers import read_array, read_layer
-from nginx_tune.host.listeners import add_counters, read_listeners
 from nginx_tune.host.memory import read_memory
-from nginx_tune.host.network import read_network
+from nginx_tune.host.mounts import View, own_view, view_of
+from nginx_tune.host.network import add_counters, read_listeners, read_network
 from nginx_tune.host.storage import read_storage
-from nginx_tune.host.view import View, own_view, view_of
 from nginx_tune.nginx.processes import find_masters, read_running
 from nginx_tune.observe.inspect.inspection import inspect_host, record_host
 from nginx_tune.report.facts import render_facts

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from rows import each_row
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.processes import Number, descriptor_limit
-from nginx_tune.audit.rule import MissingFacts
+from nginx_tune.audit.hit import MissingFacts
+from nginx_tune.audit.processes import KnownNumber, descriptor_limit
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Facts, Limits
-from nginx_tune.host.kernel import of_nginx, read_limits
-from nginx_tune.host.unit_limits import BOOTED
+from nginx_tune.host.kernel import BOOTED, of_nginx, read_limits
 
 UNIT = "/usr/lib/systemd/system/nginx.service"
 OWN = "/etc/systemd/system/nginx.service.d/a.conf"
@@ -92,4 +91,4 @@ def test_the_readers_own_limit_answers_nothing(
     facts = replace(Facts(), limits=replace(limits, nofile_of=whose))
     context = Context(parse_text("events { }", file="/n.conf"), facts)
     found = descriptor_limit(context)
-    assert isinstance(found, MissingFacts if whose == "reader" else Number)
+    assert isinstance(found, MissingFacts if whose == "reader" else KnownNumber)

@@ -11,17 +11,21 @@ import pytest
 from rows import each_row
 
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.curve import Curve, DiskProbe
-from nginx_tune.documents.diskplan import DiskRun, DiskStepRun
 from nginx_tune.documents.facts import Array, Disk, Facts, Layer, PathStorage, Storage
+from nginx_tune.documents.facts_storage import Curve, DiskProbe
+from nginx_tune.documents.inspection import DiskRun, DiskStepRun
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.observe.inspect.disk_curve import curve_of
-from nginx_tune.observe.inspect.disk_facts import with_disk_probes
-from nginx_tune.observe.inspect.disk_files import MOST_FILES, choose_files
-from nginx_tune.observe.inspect.disk_run import deepest, plan_disk, read_bytes_for
-from nginx_tune.observe.inspect.disk_targets import disk_targets, refusals
-from nginx_tune.observe.inspect.disks import ProbedDisks
-from nginx_tune.report.curves import curve_blocks
+from nginx_tune.observe.inspect.disk_plan import (
+    curve_of,
+    deepest,
+    disk_targets,
+    plan_disk,
+    read_bytes_for,
+    refusals,
+)
+from nginx_tune.observe.inspect.disks import MOST_FILES, ProbedDisks, choose_files
+from nginx_tune.observe.inspect.inspection import with_disk_probes
+from nginx_tune.report.facts import curve_blocks
 from nginx_tune.report.screen import plain_text
 
 GOLDEN = Path(__file__).resolve().parent.parent / "host" / "golden"

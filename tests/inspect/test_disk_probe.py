@@ -18,17 +18,16 @@ from needs import lacks
 from recorded_hosts import capture_file
 
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.curve import Curve
-from nginx_tune.documents.diskplan import DiskPlan, DiskStep
 from nginx_tune.documents.facts import Disk, Facts, PathStorage, Storage
+from nginx_tune.documents.facts_storage import Curve
+from nginx_tune.documents.inspection import DiskPlan, DiskStep
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.storage import read_storage
-from nginx_tune.measure.load.process import RunInterrupted, find_probe
-from nginx_tune.observe.inspect.disk_curve import curve_of
-from nginx_tune.observe.inspect.disk_facts import with_disk_probes
-from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.measure.load.probe import RunInterrupted, find_probe
+from nginx_tune.observe.inspect.disk_plan import curve_of, plan_disk
 from nginx_tune.observe.inspect.disks import measure_disks, run_disk_probe
+from nginx_tune.observe.inspect.inspection import with_disk_probes
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

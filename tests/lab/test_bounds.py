@@ -14,10 +14,9 @@ import pytest
 from twins import twin
 
 from nginx_tune.cli.options import _WEAKER_WALLS
-from nginx_tune.nginx.lab.kills import MemoryKills, count_memory_kills
-from nginx_tune.nginx.lab.namespace_refusals import explain_refusal, has_sys_admin
-from nginx_tune.sandbox.limits import can_limit_numbers, has_own_numbers
-from nginx_tune.sandbox.spec import Wall
+from nginx_tune.nginx.lab.cgroups import MemoryKills, count_memory_kills
+from nginx_tune.nginx.lab.walls import explain_refusal, has_sys_admin
+from nginx_tune.sandbox.confinement import Wall, can_limit_numbers, has_own_numbers
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "600ms", "--warmup", "100ms", "--accept-inconclusive")
@@ -134,7 +133,7 @@ def test_a_wall_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
     assert run.returncode in {0, 4}, run.stderr
     assert json.loads(run.stdout)["environment"]["weaker_walls"] == sorted(wanted)
     run = without_cgroups(conf, "validate", *words, *given)
-    said = f"walls given up where this host cannot have them: {', '.join(sorted(wanted))}\n"
+    said = f"parts of the sandbox that this host lacks: {', '.join(sorted(wanted))}\n"
     assert said in run.stdout
 
 
@@ -143,7 +142,7 @@ def test_what_is_over_in_a_minute_says_what_it_did_without(conf: Path, run_cli: 
     words = (conf, "--test", "--facts", "none")
     run = without_cgroups(conf, "audit", *words)
     assert run.returncode == 0, run.stderr
-    assert "walls given up where this host cannot have them: memory" in run.stdout
+    assert "parts of the sandbox that this host lacks: memory" in run.stdout
     run = without_cgroups(conf, "audit", *words, "-f", "json")
     assert "memory" in json.loads(run.stdout)["nginx_test"]["weaker_walls"]
     run = without_cgroups(conf, "audit", *words, "-f", "sarif")

@@ -10,9 +10,9 @@ import statistics
 import pytest
 from tiers import draws
 
-from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.nginx.lab import model_disk as formulas
-from nginx_tune.nginx.lab.model_disk import ServiceProcess
+from nginx_tune.documents.lab import DiskModel
+from nginx_tune.nginx.lab import disk_models as formulas
+from nginx_tune.nginx.lab.disk_models import ServiceProcess
 
 HDD = DiskModel(read_seconds=0.008, spread_ratio=0.5, bytes_per_second=160e6, sequential_seconds=0)
 SSD = DiskModel(read_seconds=0.0005, channels=8, bytes_per_second=400e6)

@@ -12,8 +12,7 @@ from test_topologies import serving
 
 from nginx_tune.documents.lab import Lab, LabEvents, LabOrigin
 from nginx_tune.errors import UsageError
-from nginx_tune.nginx.lab.check import check_lab
-from nginx_tune.nginx.lab.event_text import LEAST_EVENT_BYTES, EventText
+from nginx_tune.nginx.lab.check import LEAST_EVENT_BYTES, EventText, check_lab
 
 EVENTS = LabEvents(per_second=100.0, event_bytes=200, count=20)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiers import draws
 
-from nginx_tune.nginx.lab.images import Contents, make_file_system
+from nginx_tune.nginx.lab.disks import Contents, make_file_system
 
 
 @pytest.mark.needs("loop")

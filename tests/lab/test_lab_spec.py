@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from nginx_tune.cli.labs import read_lab_plan
+from nginx_tune.cli.inputs import read_lab_plan
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.curve import Curve
-from nginx_tune.documents.diskmodel import DiskModel
 from nginx_tune.documents.facts import (
     Dataset,
     Disk,
@@ -28,13 +26,24 @@ from nginx_tune.documents.facts import (
     Sizes,
     Storage,
 )
-from nginx_tune.documents.lab import Lab, LabDisk
+from nginx_tune.documents.facts_storage import Curve
+from nginx_tune.documents.lab import DiskModel, Lab, LabDisk
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.nginx.lab.building import contents_of
-from nginx_tune.nginx.lab.kinds import settle_kinds
-from nginx_tune.nginx.lab.model_disk import predict_curve, predict_knee, predict_plateau
-from nginx_tune.nginx.lab.model_scale import model_of_curve, scale_lab
-from nginx_tune.nginx.lab.spec import Shape, plan_of_class, plan_of_facts, plan_of_tables
+from nginx_tune.nginx.lab.disk_models import (
+    predict_curve,
+    predict_knee,
+    predict_plateau,
+    settle_kinds,
+)
+from nginx_tune.nginx.lab.spec import (
+    Shape,
+    model_of_curve,
+    plan_of_class,
+    plan_of_facts,
+    plan_of_tables,
+    scale_lab,
+)
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB, GIB = 1 << 20, 1 << 30

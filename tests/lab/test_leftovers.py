@@ -15,10 +15,8 @@ import pytest
 from twins import twin
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.nginx.lab import leftovers
-from nginx_tune.nginx.lab.keeper import Keeper
-from nginx_tune.nginx.lab.leftovers import find_labs, make_directory, write_mark
-from nginx_tune.nginx.lab.lifetime import start_time
+from nginx_tune.nginx.lab import keeper
+from nginx_tune.nginx.lab.keeper import Keeper, find_labs, make_directory, start_time, write_mark
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -81,11 +79,11 @@ def test_what_has_no_mark_yet_is_left_to_its_own_process_namespace(
 ) -> None:
     """Between the making of a directory and its mark only the name says whose it is."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(leftovers, "write_mark", lambda *_: None)
+    monkeypatch.setattr(keeper, "write_mark", lambda *_: None)
     here = make_directory(str(tmp_path), "1-abcd", before_making=lambda _: None)
-    monkeypatch.setattr(leftovers, "_process_namespace", lambda: "pid:[123]")
+    monkeypatch.setattr(keeper, "_process_namespace", lambda: "pid:[123]")
     there = make_directory(str(tmp_path), "1-abcd", before_making=lambda _: None)
-    monkeypatch.setattr(leftovers, "is_running", lambda *_: False)
+    monkeypatch.setattr(keeper, "is_running", lambda *_: False)
     said = {one.directory: one.running for one in find_labs()}
     assert (said[here], said[there]) == (True, False)
 
@@ -180,8 +178,7 @@ def test_a_lab_of_another_process_namespace_is_left_alone(tmp_path: Path) -> Non
     directory.mkdir()
     write_mark(directory, "x")
     sweep = (
-        "from nginx_tune.nginx.lab.leftovers import find_labs, sweep\n"
-        "sweep(); print(find_labs()[0])"
+        "from nginx_tune.nginx.lab.keeper import find_labs, sweep\nsweep(); print(find_labs()[0])"
     )
     run = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", sweep],

@@ -18,20 +18,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "measure"))
 
 from loop_disks import MIB, make_data, run_fio
 
-from nginx_tune.documents.curve import Curve
-from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.nginx.lab.dirty import BDI, lift_dirty_limit, limit_dirty
-from nginx_tune.nginx.lab.disks import run_tool
-from nginx_tune.nginx.lab.loops import Loop
-from nginx_tune.nginx.lab.model_disk import (
+from nginx_tune.documents.facts_storage import Curve
+from nginx_tune.documents.lab import DiskModel
+from nginx_tune.nginx.lab.building import ModelledFile
+from nginx_tune.nginx.lab.disk_models import (
     predict_knee,
     predict_latency_seconds,
     predict_plateau,
     predict_reads_per_second,
 )
-from nginx_tune.nginx.lab.modelled import ModelledFile
-from nginx_tune.observe.inspect.disk_curve import curve_of
-from nginx_tune.observe.inspect.disk_run import plan_disk
+from nginx_tune.nginx.lab.disks import BDI, Loop, lift_dirty_limit, limit_dirty, run_tool
+from nginx_tune.observe.inspect.disk_plan import curve_of, plan_disk
 from nginx_tune.observe.inspect.disks import run_disk_probe
 
 pytestmark = pytest.mark.needs("root", "loop", "fuse")
@@ -235,9 +232,9 @@ def test_whoever_reads_when_the_server_ends_gets_errors(
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.nginx.lab.loops import Loop
-from nginx_tune.nginx.lab.modelled import ModelledFile
+from nginx_tune.documents.lab import DiskModel
+from nginx_tune.nginx.lab.disks import Loop
+from nginx_tune.nginx.lab.building import ModelledFile
 
 image, point, mount = map(Path, sys.argv[1:])
 model = DiskModel(read_seconds=0.001, channels=4, bytes_per_second=1e8)

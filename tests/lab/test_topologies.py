@@ -21,9 +21,9 @@ from nginx_tune.documents.lab import Lab, LabDisk, LabLink, LabOrigin
 from nginx_tune.documents.loadplan import LoadPlan, Target, Tls
 from nginx_tune.documents.site import Site
 from nginx_tune.experiment.session import place_plan, place_site
-from nginx_tune.nginx.lab import tcp
-from nginx_tune.nginx.lab.certificate import make_certificate
-from nginx_tune.nginx.lab.environment import Placement
+from nginx_tune.nginx.lab import network
+from nginx_tune.nginx.lab.network import make_certificate
+from nginx_tune.nginx.lab.operation import Placement
 from nginx_tune.nginx.lab.origin import OriginRequest, origin_objects
 from nginx_tune.nginx.lab.walls import unshare_command
 
@@ -31,9 +31,9 @@ LINK = """
 import json, socket, sys, threading, time
 import msgspec
 from nginx_tune.documents.lab import Lab, LabLink
-from nginx_tune.nginx.lab.topology import Topology
-from nginx_tune.nginx.lab.mounts import raise_loopback
-from nginx_tune.nginx.lab.tcp import read_tcp, set_tcp
+from nginx_tune.nginx.lab.building import Topology
+from nginx_tune.nginx.lab.enclosure import raise_loopback
+from nginx_tune.nginx.lab.network import read_tcp, set_tcp
 from pathlib import Path
 raise_loopback()
 wanted = {"net.ipv4.tcp_congestion_control": "none", "net.ipv4.tcp_wmem": "4096 16384 999424"}
@@ -219,6 +219,6 @@ def test_an_old_kernel_without_tcp_settings_of_namespaces_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before Linux 4.15 a new namespace has no such files."""
-    monkeypatch.setattr(tcp, "_file", lambda name: tmp_path / "none" / name)
-    assert tcp.set_tcp({}) == {}
-    assert tcp.differing({}, {"net.ipv4.tcp_congestion_control": "bbr"}, "this host") == []
+    monkeypatch.setattr(network, "_sysctl_file", lambda name: tmp_path / "none" / name)
+    assert network.set_tcp({}) == {}
+    assert network.differing({}, {"net.ipv4.tcp_congestion_control": "bbr"}, "this host") == []

@@ -20,10 +20,10 @@ from tiers import REPEAT, dice, draws
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.operations import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 from nginx_tune.nginx.lab.building import contents_of
-from nginx_tune.nginx.lab.images import cache_directory, remove_image
+from nginx_tune.nginx.lab.disks import cache_directory, remove_image
 from nginx_tune.nginx.lab.walls import Walls
 
 NAME = f"disk{own_name()}"
@@ -125,7 +125,7 @@ HOLD = """
 import sys, time, msgspec
 from nginx_tune.documents.lab import Lab
 from nginx_tune.nginx.lab.walls import Walls
-from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.operations import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 lab = msgspec.json.decode(sys.argv[1], type=Lab)
 print("start", flush=True)

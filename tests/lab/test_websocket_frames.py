@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from tiers import dice
 
-from nginx_tune.nginx.lab.stub_server import Echo
-from nginx_tune.nginx.lab.websocket_frames import (
+from nginx_tune.nginx.lab.stub_server import (
     BINARY,
     CLOSE,
     PING,
     PONG,
     TEXT,
+    Echo,
     Frame,
     FrameReader,
     accept_key,

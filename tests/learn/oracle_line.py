@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.learnplan import Escape, LineFormat, Segment, Slot
+from nginx_tune.documents.learning import Escape, LineFormat, Segment, Slot
 
 MOST_BRACKETS = 500
 """In a line of JSON, so that none is nested deeper than a reader's stack."""

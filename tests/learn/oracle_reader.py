@@ -28,8 +28,14 @@ from oracle_sketches import (
 )
 from oracle_timeline import TimelineCounter
 
-from nginx_tune.documents.learnplan import LearnPlan, Slot
-from nginx_tune.documents.tally import Connections, RefusedLines, SampledRequest, Tally
+from nginx_tune.documents.learning import (
+    Connections,
+    LearnPlan,
+    RefusedLines,
+    SampledRequest,
+    Slot,
+    Tally,
+)
 
 LONGEST_LINE_BYTES = 1 << 16
 MOST_NTH = 1000

@@ -5,7 +5,7 @@ The Rust reader (probes/src/learn/) has the same ones; both give the same number
 
 from __future__ import annotations
 
-from nginx_tune.documents.tally import Objects, Sample, SampledRequest
+from nginx_tune.documents.learning import Objects, Sample, SampledRequest
 
 MOST_TEXT_BYTES = 32 << 20
 """Of the paths in a sample of requests."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nginx_tune.documents.tally import Timeline
+from nginx_tune.documents.learning import Timeline
 
 WINDOW_SECONDS = 1 << 17
 FEWEST_ELSEWHERE = 8

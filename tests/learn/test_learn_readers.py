@@ -12,13 +12,13 @@ from oracle_reader import tally_in_python
 from rows import each_row
 from synthetic_logs import FULL, Truth, lines_of
 
-from nginx_tune.decide.workload.model_learnt import learnt_workload
-from nginx_tune.decide.workload.model_log_format import COMBINED, json_format, parse_log_format
+from nginx_tune.decide.workload.learnt import learnt_workload
+from nginx_tune.decide.workload.log_format import COMBINED, json_format, parse_log_format
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.learnplan import LearnPlan, LineFormat
+from nginx_tune.documents.learning import LearnPlan, LineFormat
 from nginx_tune.documents.workload import HttpVersion
-from nginx_tune.measure.load.process import find_probe
-from nginx_tune.observe.learn.logs import tally_by
+from nginx_tune.measure.load.probe import find_probe
+from nginx_tune.observe.access_logs import tally_by
 
 pytestmark = pytest.mark.needs("probe")
 

@@ -11,13 +11,12 @@ from statistics import fmean
 import pytest
 from synthetic_logs import FULL, Request, Truth, lines_of, requests_of, size_of
 
-from nginx_tune.decide.workload.model_learnt import learnt_workload
-from nginx_tune.decide.workload.model_log_format import parse_log_format
-from nginx_tune.documents.learnplan import LearnPlan
-from nginx_tune.documents.tally import Tally
+from nginx_tune.decide.workload.learnt import learnt_workload
+from nginx_tune.decide.workload.log_format import parse_log_format
+from nginx_tune.documents.learning import LearnPlan, Tally
 from nginx_tune.documents.workload import Workload
-from nginx_tune.measure.load.process import find_probe
-from nginx_tune.observe.learn.logs import tally_by
+from nginx_tune.measure.load.probe import find_probe
+from nginx_tune.observe.access_logs import tally_by
 
 pytestmark = pytest.mark.needs("probe")
 TRUTHS = [

@@ -8,7 +8,7 @@ import pytest
 from rows import each_row
 from simulation import gamma, mean
 
-from nginx_tune.decide.model.accept import (
+from nginx_tune.decide.model.waiting import (
     erlang_c,
     own_queue_wait,
     shared_queue_wait,

@@ -10,7 +10,7 @@ from nginx_tune.decide.model.blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL, ModelDisk, disks_together
 from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
-from nginx_tune.decide.model.sizes import SizeGroup, mean_pieces, size_groups
+from nginx_tune.decide.model.reads import SizeGroup, mean_pieces, size_groups
 from nginx_tune.decide.model.waiting import waiting_p99_seconds, waiting_seconds
 from nginx_tune.documents.facts import SizeBucket
 

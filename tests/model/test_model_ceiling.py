@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from test_model_blocking import LAB, SOURCE
 
-from nginx_tune.decide.model.blocking import predict
-from nginx_tune.decide.model.ceiling import find_ceiling
+from nginx_tune.decide.model.blocking import find_ceiling, predict
 from nginx_tune.decide.model.inputs import BlockingInputs
 
 

@@ -11,16 +11,17 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.decide.model.cache import miss_overlap, zipf_classes
-from nginx_tune.decide.model.chance import time_factors, turn_factors
 from nginx_tune.decide.model.disk import ModelDisk, disks_together
 from nginx_tune.decide.model.inputs import (
     BlockingInputs,
     counted_requests,
     hit_range,
     miss_ratio,
+    time_factors,
+    turn_factors,
     usable_objects,
 )
-from nginx_tune.decide.model.sizes import SizeGroup
+from nginx_tune.decide.model.reads import SizeGroup
 
 SLOW = ModelDisk(8e-3, 120e6, heads=1, spread=0.0)
 MANY_SMALL = (SizeGroup(4 / 7, 0.001), SizeGroup(2 / 7, 0.02), SizeGroup(1 / 7, 6.956))

@@ -12,8 +12,8 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.decide.model.disk import TYPICAL, disk_model, disk_models, disks_together
-from nginx_tune.documents.curve import Curve, CurvePoint, SharedCurve, Sweep
 from nginx_tune.documents.facts import Disk, DiskClass
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, SharedCurve, Sweep
 
 KIB = 1 << 10
 DEPTHS = [1, 2, 4, 8, 16, 32, 64]

@@ -8,8 +8,7 @@ from rows import each_row
 
 from nginx_tune.decide.model.cache import objects_asked, zipf_classes
 from nginx_tune.decide.model.disk import ModelDisk
-from nginx_tune.decide.model.filling import since_empty
-from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, miss_ratio
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, miss_ratio, since_empty
 
 FILES = 1088
 EMPTY = BlockingInputs(

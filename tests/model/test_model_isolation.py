@@ -7,7 +7,7 @@ from rows import each_row
 from simulation import Clock, Station, gamma, mean
 from tiers import draws
 
-from nginx_tune.decide.model.isolation import DiskReaders, responses_apart, responses_shared
+from nginx_tune.decide.model.pool import DiskReaders, responses_apart, responses_shared
 
 FAST, SLOW = 0.010, 0.100
 

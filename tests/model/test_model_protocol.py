@@ -11,7 +11,7 @@ from nginx_tune.decide.model.blocking import predict
 from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.inputs import BlockingInputs
-from nginx_tune.decide.model.protocol import ReadPath, read_path
+from nginx_tune.decide.model.reads import ReadPath, read_path
 
 MEBIBYTE = 1 << 20
 

@@ -13,9 +13,8 @@ from nginx_tune.decide.model.blocking import cpu_ratio, predict
 from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL
 from nginx_tune.decide.model.inputs import BlockingInputs
-from nginx_tune.decide.model.protocol import read_path
-from nginx_tune.decide.model.sizes import SizeGroup
-from nginx_tune.decide.model.turns import (
+from nginx_tune.decide.model.reads import SizeGroup, read_path
+from nginx_tune.decide.model.sending import (
     chunk_wait_seconds,
     send_seconds,
     thread_wait_seconds,

@@ -15,8 +15,8 @@ from tiers import draws
 from nginx_tune.decide.model.blocking import predict
 from nginx_tune.decide.model.disk import ModelDisk, disk_model, disks_together
 from nginx_tune.decide.model.waiting import Stalls, loop_wait, peak_under_way
-from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import Disk
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 
 
 def simulate_stalls(

@@ -19,8 +19,7 @@ from free_ports import free_port
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import vouch_for
-from nginx_tune.nginx.binary import read_build, read_nginx
-from nginx_tune.nginx.choice import choose_nginx
+from nginx_tune.nginx.binary import choose_nginx, read_build, read_nginx
 from nginx_tune.nginx.processes import find_masters
 from nginx_tune.observe.inspect.facts import gather_facts
 

@@ -24,8 +24,7 @@ from nginx_tune.host import programs
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost, RecordingHost
 from nginx_tune.nginx import binary
-from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.nginx.binary import read_nginx, runnable_program
 from nginx_tune.nginx.processes import find_host_masters, find_masters
 
 pytestmark = pytest.mark.needs("root", "nginx", "gcc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from nginx_tune.host.parse_cpu_time import HostCpu, Throttling, parse_host_cpu, parse_throttling
+from nginx_tune.host.parse_proc import HostCpu, Throttling, parse_host_cpu, parse_throttling
 from nginx_tune.observe.parse_counters import (
     ThreadCpu,
     parse_diskstats,
@@ -18,7 +18,7 @@ from nginx_tune.observe.parse_counters import (
     parse_thread_cpu,
     parse_virtual_bytes,
 )
-from nginx_tune.observe.parse_sockets import parse_established
+from nginx_tune.observe.parse_sock_diag import parse_established
 from nginx_tune.observe.states import share_states
 
 DISKSTATS = """\

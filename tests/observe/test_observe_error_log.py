@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.host.door import HostReadError
-from nginx_tune.observe.error_log import read_error_log
+from nginx_tune.observe.inspect.live_facts import read_error_log
 
 LINE = '2026/11/20 14:23:40 [error] 1#1: thread pool "{}" queue overflow: 1 tasks waiting\n'
 

@@ -12,8 +12,8 @@ import pytest
 from rows import each_row
 
 from nginx_tune.nginx.instance import start_instance
-from nginx_tune.observe.open_calls import OpenTracer, start_open_tracing
-from nginx_tune.observe.parse_opens import NameCalls, OpenReader
+from nginx_tune.observe.parse_turns import NameCalls, OpenReader
+from nginx_tune.observe.tracefs import OpenTracer, start_open_tracing
 
 LINES = """\
            nginx-4711    [001] .....  9075.000001: sys_openat -> 0x5

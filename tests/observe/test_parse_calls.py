@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from needs import lacks
 from rows import each_row
 
-from nginx_tune.observe.calls import file_of, read_call, threads_in_turns
-from nginx_tune.observe.parse_calls import parse_call
+from nginx_tune.observe.parse_turns import parse_call
+from nginx_tune.observe.states import file_of, read_call, threads_in_turns
 
 
 @each_row(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import REPEAT, dice
 
-from nginx_tune.observe.parse_samples import CodeMap, parse_samples
+from nginx_tune.observe.parse_counters import CodeMap, parse_samples
 
 MAPS = """\
 55d0c0a00000-55d0c0a2a000 r--p 00000000 fe:00 1 /usr/sbin/nginx

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nginx_tune.observe.block_delay import DelayReading, delay_between
-from nginx_tune.observe.parse_taskstats import (
+from nginx_tune.observe.accounting import DelayReading, delay_between
+from nginx_tune.observe.parse_counters import (
     NetlinkRefusal,
     parse_block_io_ticks,
     parse_family,

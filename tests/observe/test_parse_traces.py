@@ -17,8 +17,7 @@ from nginx_tune.observe.parse_bpftrace import (
     turn_counts,
     value_counts,
 )
-from nginx_tune.observe.parse_trace_pipe import TurnReader
-from nginx_tune.observe.turn_counts import WAITS, TurnCounts, Wait
+from nginx_tune.observe.parse_turns import WAITS, TurnCounts, TurnReader, Wait
 
 DATA = Path(__file__).parent / "data"
 

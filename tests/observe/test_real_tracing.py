@@ -17,18 +17,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from nginx_tune.observe.window.turns import loop_turn_of
 from tiers import dice
 
 from nginx_tune.host.door import Missing
 from nginx_tune.nginx.instance import RunningNginx, start_instance
-from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
-from nginx_tune.observe.bpftrace import ENDS
-from nginx_tune.observe.calls import read_call
-from nginx_tune.observe.held_connections import count_held
-from nginx_tune.observe.loop_turns import Means, start_tracing
-from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
+from nginx_tune.observe.accounting import BlockDelayMeter, TaskStats, delay_between
+from nginx_tune.observe.connections import count_held
+from nginx_tune.observe.states import read_call
 from nginx_tune.observe.tracefs import PREFIX, TraceFs, TraceInstance, open_tracefs, sweep_tracing
+from nginx_tune.observe.tracing import (
+    ENDS,
+    Means,
+    QueueWaits,
+    QueueWaitTracer,
+    start_queue_wait,
+    start_tracing,
+)
+from nginx_tune.observe.window.server import loop_turn_of
 
 # As root: whoever starts pytest next takes others' rights to its temporary directory away.
 CONF = """\
@@ -199,7 +204,7 @@ def test_without_bpftrace_tracefs_does_it(
     nginx: tuple[RunningNginx, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "nginx_tune.observe.loop_turns.missing_bpftrace", lambda: Missing("not installed")
+        "nginx_tune.observe.tracing.missing_bpftrace", lambda: Missing("not installed")
     )
     tracing = start_tracing(nginx[0].workers())
     assert tracing.tracer is not None
@@ -242,7 +247,7 @@ def test_instances_of_dead_runs_go_and_live_ones_stay() -> None:
 
 KILLED = """\
 import os, sys
-from nginx_tune.observe.loop_turns import start_tracing
+from nginx_tune.observe.tracing import start_tracing
 tracer = start_tracing([os.getpid()], "bpftrace").tracer
 print(tracer.pid, flush=True)
 os.kill(os.getpid(), 9)

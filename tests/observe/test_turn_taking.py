@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 from rows import each_row
 
-from nginx_tune.observe.parse_sock_diag import Segments, TcpSocket
-from nginx_tune.observe.turn_taking import TurnTaking
-from nginx_tune.observe.waiting import WaitingLook, look_at_waiting, sort_waiting
+from nginx_tune.observe.connections import WaitingLook, look_at_waiting, sort_waiting
+from nginx_tune.observe.parse_sock_diag import Segments, TcpSocket, TurnTaking
 
 CONNECTIONS = 6
 ASK = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

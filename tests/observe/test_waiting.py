@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
+from nginx_tune.observe.connections import WaitingLook, look_at_waiting, read_sockets, sort_waiting
 from nginx_tune.observe.parse_sock_diag import TcpSocket, parse_sockets
-from nginx_tune.observe.waiting import WaitingLook, look_at_waiting, read_sockets, sort_waiting
 
 ESTABLISHED, SYN_SENT = 1, 2
 

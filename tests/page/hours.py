@@ -13,7 +13,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.run import Run, RunSummary
 from nginx_tune.documents.scenario import ArmText, ScenarioRun
-from nginx_tune.measure.proof.tally import latency_of
+from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.verdict import judge
 
 ARMS = ("baseline", "candidate", *(f"arm-{number}" for number in range(6)))

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from nginx_tune.documents.base import Document, Unknown
-from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Predicted, Setting
 from nginx_tune.documents.facts import Dataset, Disk, Facts, Link, Network, Nginx, Storage
+from nginx_tune.documents.facts_machine import Listener
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, NginxTest, Unparsed
-from nginx_tune.documents.listening import Listener
 from nginx_tune.documents.measured_class import ClassMeasurement, Imbalance
 from nginx_tune.documents.measured_server import (
     DiskUse,
@@ -26,12 +26,11 @@ from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoi
 from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
-from nginx_tune.documents.run import Run, RunSummary
+from nginx_tune.documents.run import Run, RunSummary, Validation
 from nginx_tune.documents.scenario import ArmText, ClaimResult, PredictionResult, ScenarioRun
-from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.documents.workload import LocationShare, LogSummary, Rejected, Traffic, Workload
-from nginx_tune.measure.proof.tally import latency_of
+from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.verdict import judge
 
 RATE = "hot.requests_per_second"

@@ -12,8 +12,8 @@ import pytest
 from rows import each_row
 
 from nginx_tune.errors import UsageError
-from nginx_tune.report.page import embedded
-from nginx_tune.report.page.embedded import embed, embedded_documents
+from nginx_tune.report.page import render
+from nginx_tune.report.page.render import embed, embedded_documents
 
 
 def packed(data: bytes) -> str:
@@ -96,7 +96,7 @@ def test_damaged_parts_are_refused(content: str) -> None:
 def test_a_damaged_page_is_refused(
     content: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "LIMIT_BYTES", 4000)
+    monkeypatch.setattr(render, "LIMIT_BYTES", 4000)
     page = f'<script type="application/x-bzip2-base64" class="document">{content}</script>'
     with pytest.raises(UsageError, match=said):
         embedded_documents(page, source="x")

@@ -16,8 +16,7 @@ from pages import documents
 from rows import each_row
 from tiers import ALL, REPEAT, dice, draws
 
-from nginx_tune.report.page.embedded import embedded_documents
-from nginx_tune.report.page.render import render_page
+from nginx_tune.report.page.render import embedded_documents, render_page
 
 pytestmark = pytest.mark.needs("chromium")
 

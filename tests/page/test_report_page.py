@@ -22,26 +22,19 @@ from rows import each_row
 from tiers import ALL, draws
 
 from nginx_tune.documents.base import Document, decode, encode
-from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import Disk, Facts, Storage
-from nginx_tune.documents.history import History
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.observation import Observation
-from nginx_tune.documents.plan import Plan
-from nginx_tune.documents.run import Run
+from nginx_tune.documents.plan import History, Plan
+from nginx_tune.documents.run import Run, Validation
 from nginx_tune.documents.scenario import ScenarioRun
-from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.measure.proof.histogram import decode_histogram, merge_histograms
-from nginx_tune.report.page.embedded import embedded_documents
-from nginx_tune.report.page.plot.axis import LogAxis
-from nginx_tune.report.page.plot.curves import CurvePlot
-from nginx_tune.report.page.plot.disk import disk_plots
-from nginx_tune.report.page.plot.quantiles import quantile_plots
-from nginx_tune.report.page.plot.ratios import metrics_plot
+from nginx_tune.report.page.plot.curves import CurvePlot, LogAxis, disk_plots, quantile_plots
+from nginx_tune.report.page.plot.ratios import SharesPlot, metrics_plot, workers_plots
 from nginx_tune.report.page.plot.seconds import loop_plot, seconds_plots
-from nginx_tune.report.page.plot.workers import SharesPlot, workers_plots
-from nginx_tune.report.page.render import render_page, render_report_markdown
+from nginx_tune.report.page.render import embedded_documents, render_page, render_report_markdown
 from nginx_tune.report.page.sections import section_of
 from nginx_tune.report.text import seconds_text
 

@@ -8,8 +8,7 @@ from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.kind_in import kind_in
-from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import kind_in, site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site
 from nginx_tune.decide.workload.profiles import workload_for
@@ -200,7 +199,7 @@ def test_no_bound_by_the_keys_of_objects_whose_size_is_assumed(
         ("/data/1", 665_527, "10m", False),
         ("/data/1/wp", 665_527, "10m", True),
         ("/data/1/wp", 900 * GIBIBYTE, "10m", False),
-        ("/data/1/wp", 665_527, "2g", False),
+        ("/data/1/wp", 665_527, "30g", False),
     ],
     ids=["served files", "all around", "the cache", "more than that", "keys for more"],
 )

@@ -12,12 +12,12 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.naming import site_in
-from nginx_tune.conf.kept_open import kept_open
+from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
+from nginx_tune.conf.workers import kept_open
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Limits, Running, Worker
 

@@ -13,7 +13,7 @@ from situations import host, load, site
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.standing import Standing
-from nginx_tune.conf.body_filters import body_filter
+from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decisions, Setting
 

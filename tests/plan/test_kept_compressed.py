@@ -5,7 +5,7 @@ from __future__ import annotations
 from rows import each_row
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 
-from nginx_tune.conf.body_readers import ROWS, BodyReader
+from nginx_tune.conf.answer_bodies import ROWS, BodyReader
 from nginx_tune.documents.decisions import Decision
 
 HARMED = [

@@ -13,17 +13,13 @@ from msgspec.structs import replace
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.registry import ALL
-from nginx_tune.change.plan.configured import roots_in
-from nginx_tune.change.plan.kind_in import kind_in
-from nginx_tune.change.plan.naming import site_in
-from nginx_tune.change.plan.settling import Settling
-from nginx_tune.cli.choosing import Made, audited, settle_choice
-from nginx_tune.cli.deciding import Inputs
-from nginx_tune.cli.held import Held
-from nginx_tune.conf.quantities import is_alike
+from nginx_tune.change.plan.settling import Settling, kind_in, roots_in, site_in
+from nginx_tune.cli.deciding import Held, Inputs
+from nginx_tune.cli.plan import Made, audited, settle_choice
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.conf.values import is_alike
 from nginx_tune.decide import complete_site, engine, thread_pools
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts

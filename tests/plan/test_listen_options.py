@@ -5,7 +5,7 @@ from __future__ import annotations
 from rows import each_row
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.listen_options import listen_options
+from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 

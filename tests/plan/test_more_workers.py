@@ -7,9 +7,9 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import linux
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.naming import site_in
+from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
 

@@ -15,17 +15,27 @@ from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx, site
 
-from nginx_tune.change.plan.naming import site_in
-from nginx_tune.change.plan.settling import FittedDecisions, Settling
+from nginx_tune.change.plan.settling import (
+    BRINGS,
+    BY_THREADS,
+    GOES_WITH,
+    RESTS_ON,
+    FittedDecisions,
+    Settling,
+    site_in,
+)
 from nginx_tune.change.plan.standing import Standing
-from nginx_tune.change.plan.together import BRINGS, BY_THREADS, GOES_WITH, RESTS_ON
-from nginx_tune.cli.choosing import Made, settle_choice, tree_with
-from nginx_tune.cli.deciding import Inputs
-from nginx_tune.cli.held import Held
-from nginx_tune.conf.running import connections_in, descriptors_in, workers_in
-from nginx_tune.conf.thread_pools import asked_pool, declared_pools
+from nginx_tune.cli.deciding import Held, Inputs
+from nginx_tune.cli.plan import Made, settle_choice, tree_with
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
+from nginx_tune.conf.workers import (
+    asked_pool,
+    connections_in,
+    declared_pools,
+    descriptors_in,
+    workers_in,
+)
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.plan import Hunk

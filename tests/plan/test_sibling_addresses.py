@@ -10,15 +10,14 @@ from typing import Any
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.change.generate import emit_plain
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.listen_options import listen_options
+from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.change.plan.placing import find_places
 from nginx_tune.change.plan.standing import Standing
-from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.sockets import socket_name
+from nginx_tune.conf.listeners import listeners, socket_name
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.site import Site, SiteTls

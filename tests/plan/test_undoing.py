@@ -6,12 +6,11 @@ from typing import cast
 
 from rows import each_row
 
-from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.undoing import UNDO
+from nginx_tune.change.plan.changing import UNDO, hold_against
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.documents.decisions import Decision, DecisionId, Decisions, Verdict
+from nginx_tune.documents.decisions import Decision, DecisionId, Decisions, DecisionVerdict
 
-AGAINST: dict[str, tuple[Verdict, str, str, list[str]]] = {
+AGAINST: dict[str, tuple[DecisionVerdict, str, str, list[str]]] = {
     "thread-pools": ("disable", "", "aio threads;", ["aio off"]),
     "accept": ("set", "multi_accept on;", "", ["multi_accept off"]),
     "reuseport": ("disable", "", "listen 81 reuseport;", []),
@@ -32,7 +31,7 @@ HARMLESS = {
 }
 
 
-def held(name: str, verdict: Verdict, events: str, server: str) -> Decision:
+def held(name: str, verdict: DecisionVerdict, events: str, server: str) -> Decision:
     text = f"events {{ {events} }} http {{ server {{ listen 80; root /srv; {server} }} }}"
     decided = Decision(id=cast("DecisionId", name), verdict=verdict, summary="As said.")
     made = Decisions(decisions=[decided])

@@ -8,8 +8,13 @@ from situations import host, load, nginx, site
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.naming import site_in
-from nginx_tune.change.plan.together import GOES_WITH, left_alone, needed_by, with_companions
+from nginx_tune.change.plan.settling import (
+    GOES_WITH,
+    left_alone,
+    needed_by,
+    site_in,
+    with_companions,
+)
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.workload import Kind

@@ -15,7 +15,7 @@ from probe_loads import SIZES, Nginx, StartNginx, await_port
 from tiers import dice
 from upload_loads import MARK, UNMARKED
 
-from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 
 CONF = """
 {user}

@@ -30,7 +30,7 @@ from nginx_tune.documents.loadplan import LoadPlan, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import find_probe
-from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.network import make_certificate
 
 OURS = ["sh", "-c", '"$@"; true', "sh"]
 SERVER = Path(__file__).parent / "fitful_server.py"

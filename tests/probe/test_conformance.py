@@ -30,10 +30,9 @@ from nginx_tune.measure.load.probe import find_probe, run_probe
 from nginx_tune.measure.proof.blocks import Blocks, Pair
 from nginx_tune.measure.proof.expression import parse_expression
 from nginx_tune.measure.proof.gates import answer_expression
-from nginx_tune.measure.proof.histogram import decode_histogram
-from nginx_tune.measure.proof.histogram_log import LogFile, merge_histogram_logs
-from nginx_tune.measure.proof.imbalance import with_imbalance
+from nginx_tune.measure.proof.histogram import LogFile, decode_histogram, merge_histogram_logs
 from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements
+from nginx_tune.measure.proof.workers import with_imbalance
 from nginx_tune.report.measurement import render_measurement
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -20,7 +20,7 @@ from upload_loads import MARK
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

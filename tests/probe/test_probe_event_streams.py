@@ -17,8 +17,8 @@ from nginx_tune.documents.lab import LabEvents, LabOrigin
 from nginx_tune.documents.loadplan import Arrivals, EventStream, Http2, Http3, LoadPlan, Tls
 from nginx_tune.documents.measured_class import EventStreams
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.nginx.lab.certificate import make_certificate
-from nginx_tune.nginx.lab.event_text import LAST, STAMP
+from nginx_tune.nginx.lab.check import LAST, STAMP
+from nginx_tune.nginx.lab.network import make_certificate
 from nginx_tune.nginx.lab.origin import OriginRequest
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 import pytest
 from far_link import OWN, PEER, Counts, Link, over
-from nginx_tune.observe.window.waiting import plan_round_trips
 from probe_loads import SIZES, Nginx, load_plan
 from test_probe_http3 import Quic, closed, listening, over_http3
 
@@ -28,7 +27,8 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.host.door import Missing
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
+from nginx_tune.observe.connections import WaitingLook, look_at_waiting
+from nginx_tune.observe.window.server import plan_round_trips
 
 T = TypeVar("T")
 

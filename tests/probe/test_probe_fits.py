@@ -14,7 +14,7 @@ from fitful_draws import draw
 from fitful_runs import complaints, run
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.network import make_certificate
 
 pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
 

@@ -14,11 +14,9 @@ from truth import ground_truth
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.run_gates import check_run_gates
-from nginx_tune.report.measurement_tables import (
-    render_measurement_csv,
-    render_measurement_prometheus,
-)
+from nginx_tune.measure.proof.objective import check_run_gates
+from nginx_tune.report.measurement import render_measurement_csv
+from nginx_tune.report.prometheus import render_measurement_prometheus
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

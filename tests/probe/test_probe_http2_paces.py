@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
 
-from nginx_tune.cli.probe_words import parse_priority
+from nginx_tune.cli.probe_load import parse_priority
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Priority
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.load.families import family_faults
+from nginx_tune.measure.load.classes import family_faults
 from nginx_tune.measure.load.probe import run_probe
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

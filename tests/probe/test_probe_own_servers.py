@@ -15,8 +15,8 @@ from upload_loads import MARK, MARKED, SERVER, UNMARKED, listening, upload_class
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.loadplan import Target
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 from nginx_tune.measure.load.probe import find_probe
-from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK
 
 pytestmark = pytest.mark.needs("probe")
 

@@ -12,7 +12,7 @@ from nginx_tune.documents.loadplan import LoadPlan, Permit
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
+from nginx_tune.host.parse_network import parse_listeners, parse_socket_link
 from nginx_tune.measure.load.one_class import Load, OfferedRate, plan_load
 from nginx_tune.measure.load.target import permit_target, resolve_url
 from nginx_tune.report.measurement import progress_text, render_measurement, unanswered_classes

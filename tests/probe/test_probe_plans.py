@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from probe_loads import SIZES, Nginx, StartNginx
 
-from nginx_tune.cli.probe_words import (
+from nginx_tune.cli.probe_load import (
     parse_bytes,
     parse_headers,
     parse_keepalive,
@@ -25,15 +25,13 @@ from nginx_tune.cli.probe_words import (
     parse_stripe,
 )
 from nginx_tune.documents.base import decode, json_schema
-from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measured_class import ClassMeasurement
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Capacity, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.load.asked_paths import find_files, read_paths
+from nginx_tune.measure.load.classes import plan_at_rate
 from nginx_tune.measure.load.one_class import Keepalive, Load, OfferedRate, plan_load
-from nginx_tune.measure.load.rate import plan_at_rate
-from nginx_tune.measure.load.target import resolve_url
+from nginx_tune.measure.load.target import find_files, read_paths, resolve_url
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

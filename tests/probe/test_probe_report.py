@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from nginx_tune.cli.probe_words import parse_caps
-from nginx_tune.documents.capacity import Capacity, CapacityStep
+from nginx_tune.cli.probe_load import parse_caps
 from nginx_tune.documents.loadplan import (
     Arrivals,
     Caps,
@@ -22,17 +21,15 @@ from nginx_tune.documents.loadplan import (
     Target,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Capacity, CapacityStep, Measurement
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.load.bounds import plan_within
-from nginx_tune.measure.load.one_class import OfferedRate, default_threads
-from nginx_tune.measure.proof.hidden_stalls import hidden_stall
+from nginx_tune.measure.load.one_class import OfferedRate, default_threads, plan_within
 from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
-from nginx_tune.report.capacity import capacity_screen
-from nginx_tune.report.load_words import describe_load
+from nginx_tune.measure.proof.latency import hidden_stall
 from nginx_tune.report.measurement import measured_screen, render_measurement
 from nginx_tune.report.measurement_parts import shape_of
+from nginx_tune.report.probing import capacity_screen, describe_load
 from nginx_tune.report.screen import plain_text
 from nginx_tune.report.terminal.writer import lay_out
 

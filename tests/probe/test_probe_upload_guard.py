@@ -17,8 +17,8 @@ from upload_loads import MARK, MARKED, UNMARKED, listening, sent, upload_class, 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.loadplan import Http3, LoadPlan, Permit, Target, Tls, Upload
 from nginx_tune.errors import UsageError
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 from nginx_tune.measure.load.probe import find_probe, run_probe
-from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

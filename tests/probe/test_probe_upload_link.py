@@ -31,7 +31,7 @@ from nginx_tune.documents.loadplan import (
 )
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import find_probe
-from nginx_tune.nginx.lab.link import _CLIENT_END, SERVER_ADDRESS, ClientSide, Namespace
+from nginx_tune.nginx.lab.network import _CLIENT_END, SERVER_ADDRESS, ClientSide, Namespace
 from nginx_tune.nginx.lab.origin import OriginRequest
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe")

@@ -20,9 +20,9 @@ from upload_loads import (
 )
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Paths, Target, Tls, Upload
-from nginx_tune.measure.load.families import family_faults
+from nginx_tune.measure.load.classes import family_faults
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.nginx.lab.certificate import make_certificate
+from nginx_tune.nginx.lab.network import make_certificate
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 

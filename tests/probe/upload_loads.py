@@ -22,8 +22,9 @@ from nginx_tune.documents.loadplan import (
     Upload,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement, Uploads
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK, new_mark
+from nginx_tune.nginx.lab.keeper import new_mark
 from nginx_tune.nginx.lab.origin import OriginRequest
 
 SERVER = Path(__file__).parent / "upload_server.py"

@@ -8,12 +8,17 @@ from collections.abc import Callable
 import pytest
 from rows import each_row
 
-from nginx_tune.documents.capacity import CapacityStep, LimitedBy
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
-from nginx_tune.documents.measurement import Generator, Measurement
+from nginx_tune.documents.measurement import CapacityStep, Generator, LimitedBy, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.capacity import Bounds, SearchOutcome, next_rate, settle
-from nginx_tune.measure.proof.objective import judge_run, parse_objective
+from nginx_tune.measure.proof.objective import (
+    Bounds,
+    SearchOutcome,
+    judge_run,
+    next_rate,
+    parse_objective,
+    settle,
+)
 
 Curve = Callable[[float], LimitedBy | None]
 

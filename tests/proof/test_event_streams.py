@@ -9,11 +9,11 @@ import pytest
 
 from nginx_tune.documents.measured_class import ClassMeasurement, EventStreams, Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.measure.proof.event_streams import add_event_streams
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
+from nginx_tune.measure.proof.numbers import add_event_streams
 from nginx_tune.measure.proof.power_of_two import histograms_of
 from nginx_tune.report.measurement import render_measurement, unanswered_classes
-from nginx_tune.report.measurement_tables import render_measurement_prometheus
+from nginx_tune.report.prometheus import render_measurement_prometheus
 
 MakeLatency = Callable[[Sequence[float]], Latency]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.measured_class import ClassMeasurement, WorkerShare
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.measure.proof.imbalance import with_imbalance, with_worker_ids
+from nginx_tune.measure.proof.workers import with_imbalance, with_worker_ids
 
 
 def test_requests_and_connections_of_a_worker_stand_under_one_id() -> None:

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 from rows import each_row
 from tiers import draws
 
-from nginx_tune.documents.histogram import Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
-from nginx_tune.documents.measurement import Generator, Measurement
+from nginx_tune.documents.measurement import Generator, Histograms, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.blocks import counts_for
 from nginx_tune.measure.proof.histogram import Histogram, Layout, decode_histogram
+from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.power_of_two import histograms_of, latency_names, power_buckets
-from nginx_tune.measure.proof.tally import latency_of
-from nginx_tune.report.power_of_two import bar, render_histograms, render_histograms_markdown
+from nginx_tune.report.probing import bar, render_histograms, render_histograms_markdown
 
 VALUES = st.lists(
     st.one_of(

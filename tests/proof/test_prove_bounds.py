@@ -11,14 +11,12 @@ from rows import each_row
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.documents.run import Run, RunSummary
+from nginx_tune.documents.run import Run, RunSummary, Validation
 from nginx_tune.documents.scenario import ArmText
-from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.measure.proof.blocks import pair_blocks
 from nginx_tune.measure.proof.compare import compare
-from nginx_tune.measure.proof.gates import judge_gates
-from nginx_tune.measure.proof.predictions import judge_predictions
+from nginx_tune.measure.proof.gates import judge_gates, judge_predictions
 from nginx_tune.measure.proof.run_comparison import compare_runs
 from nginx_tune.measure.proof.verdict import judge
 from nginx_tune.report.runs import render_run_comparison

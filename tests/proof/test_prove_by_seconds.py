@@ -14,8 +14,8 @@ from tiers import draws
 
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.verdict import Environment
-from nginx_tune.measure.proof.bootstrap import Series
 from nginx_tune.measure.proof.by_seconds import ratio_by_seconds
+from nginx_tune.measure.proof.statistics import Series
 from nginx_tune.measure.proof.verdict import judge
 from nginx_tune.report.verdict import render_verdict
 

@@ -8,8 +8,7 @@ from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
-from nginx_tune.measure.proof.claim_rounds import with_rounds
-from nginx_tune.measure.proof.gates import judge_claims
+from nginx_tune.measure.proof.gates import judge_claims, with_rounds
 
 MakeBlocks = Callable[..., list[Measurement]]
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from rows import each_row
 from tiers import draws
 
-from nginx_tune.documents.comparison import ComparedMetric, Comparison
-from nginx_tune.documents.harms import HARMS, Harm
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import (
+    HARMS,
+    Harm,
     ListenerUse,
     ServerMeasurement,
     ServerSecond,
@@ -25,12 +25,13 @@ from nginx_tune.documents.measured_server import (
 )
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.observation import Cause, Observation
+from nginx_tune.documents.verdict import ComparedMetric, Comparison
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.measure.proof.bootstrap import Series, percentile_interval, resample
 from nginx_tune.measure.proof.compare import compare, comparison_status
 from nginx_tune.measure.proof.histogram import decode_histogram
-from nginx_tune.measure.proof.tally import latency_of
-from nginx_tune.report.comparison import comparison_screen, comparison_sentence
+from nginx_tune.measure.proof.latency import latency_of
+from nginx_tune.measure.proof.statistics import Series, percentile_interval, resample
+from nginx_tune.report.runs import comparison_screen, comparison_sentence
 from nginx_tune.report.screen import plain_text
 
 BLOCKED = "server.loop_turn_seconds.blocked_seconds"

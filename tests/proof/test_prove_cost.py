@@ -14,7 +14,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.errors import ExitStatus
-from nginx_tune.measure.proof.cost import COST
+from nginx_tune.measure.proof.comparison import COST
 from nginx_tune.measure.proof.verdict import judge, verdict_status
 
 RATE = "hot.requests_per_second"

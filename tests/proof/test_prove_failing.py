@@ -10,7 +10,7 @@ from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import ExitStatus
-from nginx_tune.measure.proof.failing import unjudged_classes, with_limits
+from nginx_tune.measure.proof.blocks import unjudged_classes, with_limits
 from nginx_tune.measure.proof.verdict import judge, verdict_status
 from nginx_tune.report.verdict import verdict_sentence
 

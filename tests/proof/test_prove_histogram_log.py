@@ -16,8 +16,12 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.histogram import decode_histogram
-from nginx_tune.measure.proof.histogram_log import LogFile, is_histogram_log, merge_histogram_logs
+from nginx_tune.measure.proof.histogram import (
+    LogFile,
+    decode_histogram,
+    is_histogram_log,
+    merge_histogram_logs,
+)
 
 Line = tuple[str, float, float, list[int]]
 """Tag, begin, length, values."""

@@ -10,8 +10,13 @@ from rows import each_row
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.measure.proof.blocks import pair_blocks
-from nginx_tune.measure.proof.imbalance import chi_square_tail, imbalance_of, with_imbalance
-from nginx_tune.measure.proof.interference import with_interference, with_late_watch
+from nginx_tune.measure.proof.workers import (
+    chi_square_tail,
+    imbalance_of,
+    with_imbalance,
+    with_interference,
+    with_late_watch,
+)
 
 
 @each_row(

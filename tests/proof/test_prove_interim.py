@@ -10,9 +10,8 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.measure.proof.interim import FIRST_ALPHA, meets_stopping_rule, next_look
 from nginx_tune.measure.proof.statistics import fewest_pairs, hodges_lehmann, signed_rank_interval
-from nginx_tune.measure.proof.verdict import judge
+from nginx_tune.measure.proof.verdict import FIRST_ALPHA, judge, meets_stopping_rule, next_look
 
 MakeBlocks = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"

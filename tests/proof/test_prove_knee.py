@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from rows import each_row
 
-from nginx_tune.documents.curve import CurvePoint
-from nginx_tune.measure.proof.knee import find_knee, plateau_reads_per_second
+from nginx_tune.documents.facts_storage import CurvePoint
+from nginx_tune.measure.proof.statistics import find_knee, plateau_reads_per_second
 
 DEPTHS = [1, 2, 4, 8, 16, 32, 64]
 Rates = Sequence[float]

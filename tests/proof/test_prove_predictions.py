@@ -13,7 +13,7 @@ from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, PredictionResult
-from nginx_tune.measure.proof.predictions import judge_predictions
+from nginx_tune.measure.proof.gates import judge_predictions
 
 MakeBlocks = Callable[..., list[Measurement]]
 RATE = "ratio(hot.requests_per_second)"

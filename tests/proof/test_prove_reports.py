@@ -18,7 +18,7 @@ from nginx_tune.documents.verdict import (
     SecondsCheck,
     Verdict,
 )
-from nginx_tune.measure.proof.cost import COST
+from nginx_tune.measure.proof.comparison import COST
 from nginx_tune.report.quantities import metric_words, ratio_text, value_text
 from nginx_tune.report.scenario import render_scenario_run
 from nginx_tune.report.text import align

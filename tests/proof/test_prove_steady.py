@@ -10,7 +10,12 @@ from rows import each_row
 
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.measure.proof.blocks import pair_blocks
-from nginx_tune.measure.proof.steady import find_trends, trend_p, warmup_seconds, with_steadiness
+from nginx_tune.measure.proof.by_seconds import (
+    find_trends,
+    trend_p,
+    warmup_seconds,
+    with_steadiness,
+)
 
 
 def series(*medians: float, rate: int = 100) -> list[SeriesPoint]:

@@ -9,8 +9,7 @@ import pytest
 from rows import each_row
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.measure.proof.statistics import holm, sign_flip_p
-from nginx_tune.measure.proof.together import step_down
+from nginx_tune.measure.proof.statistics import holm, sign_flip_p, step_down
 
 
 def by_pair(values: list[float]) -> dict[int, float]:

@@ -10,11 +10,11 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, Uploads
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
+from nginx_tune.measure.proof.numbers import add_uploads
 from nginx_tune.measure.proof.power_of_two import histograms_of
-from nginx_tune.measure.proof.uploads import add_uploads
-from nginx_tune.report.load_words import describe_load
 from nginx_tune.report.measurement import render_measurement
-from nginx_tune.report.measurement_tables import render_measurement_prometheus
+from nginx_tune.report.probing import describe_load
+from nginx_tune.report.prometheus import render_measurement_prometheus
 
 MakeLatency = Callable[[Sequence[float]], Latency]
 

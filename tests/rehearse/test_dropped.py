@@ -7,8 +7,8 @@ from typing import Any
 
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.experiment.operations import Response
-from nginx_tune.experiment.rehearse.answers import compare_answers, compared
-from nginx_tune.experiment.rehearse.dropped import dropped_places
+from nginx_tune.experiment.rehearse.change import dropped_places
+from nginx_tune.experiment.rehearse.run import compare_answers, compared
 
 A = "server {{ listen 80; server_name a.test; {} }}"
 B = "server { listen 80; server_name b.test; location /b { } }"

@@ -17,7 +17,7 @@ from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
 from nginx_tune.experiment.held_clients import HeldClients
 from nginx_tune.experiment.operations import HeldClient
-from nginx_tune.nginx.lab.websocket_frames import accept_key
+from nginx_tune.nginx.lab.stub_server import accept_key
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"

@@ -16,9 +16,9 @@ import pytest
 from nginx_versions import find_nginx
 
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.host.bound_sockets import BoundSocket, Holder
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.reload.bindings import Binding, bindings_of, in_the_way, may_share
+from nginx_tune.host.live_network import BoundSocket, Holder
+from nginx_tune.nginx.reload.address import Binding, bindings_of, in_the_way, may_share
 from nginx_tune.nginx.reload.host_refusals import masters_of, refused_here, taken_here
 from nginx_tune.nginx.subject import ConfigurationFiles
 

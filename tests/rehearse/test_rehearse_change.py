@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.experiment.rehearse.bpf import without_bpf
-from nginx_tune.experiment.rehearse.change import as_read, change_between
+from nginx_tune.experiment.rehearse.change import as_read, change_between, without_bpf
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.subject import ConfigurationFiles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target, Tls
-from nginx_tune.experiment.rehearse.clients import FRESH, answered_by_either, at_rate, held_clients
+from nginx_tune.experiment.rehearse.change import FRESH, answered_by_either, at_rate, held_clients
 from nginx_tune.experiment.validate.asks import Ask
 
 CONF = b"""events {} http { proxy_set_header Upgrade $http_upgrade; server { listen 443 ssl;

@@ -18,14 +18,13 @@ from nginx_tune.documents.rehearsal import (
 )
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
-from nginx_tune.measure.proof.histogram_log import LogFile
-from nginx_tune.measure.proof.phases import split_phases
+from nginx_tune.measure.proof.histogram import Histogram, Layout, LogFile, encode_histogram
 from nginx_tune.measure.proof.rehearsal import (
     check_rehearsal_gates,
     judge_rehearsal,
     lasting_failures,
     rehearsal_status,
+    split_phases,
     worst_outcome,
 )
 from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown

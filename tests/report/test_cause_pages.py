@@ -9,7 +9,7 @@ from typing import get_args
 from rows import each_row
 
 from nginx_tune.documents.observation import CauseId
-from nginx_tune.report.cause_pages import (
+from nginx_tune.report.explained import (
     CausePage,
     cause_pages,
     render_cause_markdown,

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import (
     Dataset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.report.file_folding import fold_file
+from nginx_tune.report.folding import fold_file
 
 CONF = """\
 # Left as nginx has it, on purpose:

@@ -14,8 +14,8 @@ import pytest
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import (
@@ -28,13 +28,15 @@ from nginx_tune.documents.findings import (
     Suppressed,
     Unparsed,
 )
-from nginx_tune.report.checkstyle import render_checkstyle
-from nginx_tune.report.findings_markdown import render_findings_markdown
-from nginx_tune.report.github import render_github
-from nginx_tune.report.gitlab import render_gitlab
-from nginx_tune.report.junit import render_junit
-from nginx_tune.report.markup import markdown_code, markdown_text, uri, xml_text
+from nginx_tune.report.findings import render_findings_markdown
+from nginx_tune.report.findings_ci import (
+    render_checkstyle,
+    render_github,
+    render_gitlab,
+    render_junit,
+)
 from nginx_tune.report.sarif import render_sarif
+from nginx_tune.report.text import markdown_code, markdown_text, uri, xml_text
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0.json").read_text())
 

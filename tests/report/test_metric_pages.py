@@ -13,8 +13,13 @@ from nginx_tune.measure.proof.expression import parse_expression
 from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.latency import STATISTICS
 from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric, metric_names
-from nginx_tune.report.metric_page import render_metric_markdown, render_metric_text
-from nginx_tune.report.metric_pages import MetricPage, find_metric_page, metric_pages
+from nginx_tune.report.explained import (
+    MetricPage,
+    find_metric_page,
+    metric_pages,
+    render_metric_markdown,
+    render_metric_text,
+)
 
 Run = Callable[..., "CompletedProcess[str]"]
 VALUES = {"CLASS": ["hot"], "STATISTIC": STATISTICS, "KIND": FAILURE_KINDS}

@@ -15,7 +15,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment, MetricVerdict
 from nginx_tune.measure.proof.blocks import Pair
-from nginx_tune.measure.proof.cost import _extremes
+from nginx_tune.measure.proof.comparison import _extremes
 from nginx_tune.report.measurement import render_measurement
 from nginx_tune.report.quantities import ratio_text
 from nginx_tune.report.scenario import render_scenario_run

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Unparsed
-from nginx_tune.report.findings import PLACES_SHOWN, render_findings
-from nginx_tune.report.findings_markdown import render_findings_markdown
+from nginx_tune.report.findings import PLACES_SHOWN, render_findings, render_findings_markdown
 from nginx_tune.report.page.screens import findings_screen
 from nginx_tune.report.sarif import render_sarif
 from nginx_tune.report.screen import Table

@@ -6,7 +6,7 @@ import msgspec
 from rows import each_row
 
 from nginx_tune.documents.facts import Nginx, NginxCandidate
-from nginx_tune.report.nginx_choice import choice_lines, is_doubtful
+from nginx_tune.report.facts_nginx import choice_lines, is_doubtful
 
 
 def _other(pid: int, reason: str = "it runs in a container") -> NginxCandidate:

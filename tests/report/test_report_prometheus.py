@@ -14,8 +14,12 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.findings import Findings
 from nginx_tune.host.live import LiveHost
-from nginx_tune.report.findings_prometheus import render_findings_prometheus
-from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
+from nginx_tune.report.prometheus import (
+    MetricFamily,
+    MetricSample,
+    render_exposition,
+    render_findings_prometheus,
+)
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -52,7 +56,9 @@ def test_a_severity_without_findings_is_zero_not_absent() -> None:
 @given(st.text(), st.floats(), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_label_value_and_help_come_back(label: str, value: float, text: str) -> None:
     label = label.encode(errors="backslashreplace").decode()
-    family = Family("x", "gauge", text.replace("\r", ""), (MetricSample(value, {"a": label}),))
+    family = MetricFamily(
+        "x", "gauge", text.replace("\r", ""), (MetricSample(value, {"a": label}),)
+    )
     ((_, found),) = parsed(render_exposition([family])).items()
     assert found == value or (math.isnan(found) and math.isnan(value))
 
@@ -60,6 +66,6 @@ def test_any_label_value_and_help_come_back(label: str, value: float, text: str)
 @each_row("value", [0.1, 1e-9, 123456789.0, 1e300, math.inf, -math.inf])
 def test_a_value_comes_back_exactly(value: float) -> None:
     (found,) = parsed(
-        render_exposition([Family("x", "gauge", "h", (MetricSample(value),))])
+        render_exposition([MetricFamily("x", "gauge", "h", (MetricSample(value),))])
     ).values()
     assert found == value

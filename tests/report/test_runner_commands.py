@@ -22,8 +22,7 @@ from rows import each_row
 
 from nginx_tune.cli.audit_formats import FORMATS
 from nginx_tune.cli.plan import FORMATS as PLAN_FORMATS
-from nginx_tune.report.markup import markdown_block, xml_text
-from nginx_tune.report.text import commandless, plain
+from nginx_tune.report.text import commandless, markdown_block, plain, xml_text
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 FACTS = Path(__file__).parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"

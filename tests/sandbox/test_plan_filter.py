@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nginx_tune.sandbox.call_numbers import call_numbers
-from nginx_tune.sandbox.plan_filter import ALLOWED, AUDIT, plan_filter
+from nginx_tune.sandbox.plan_filter import ALLOWED, AUDIT, call_numbers, plan_filter
 
 ALLOW, KILL, ASK, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050001, 0x00050026
 EAFNOSUPPORT = 0x00050061

@@ -17,7 +17,7 @@ import pytest
 from needs import lacks
 from unprivileged import let_all_see
 
-from nginx_tune.sandbox.limits import can_limit_numbers
+from nginx_tune.sandbox.confinement import can_limit_numbers
 
 PYTHON = "/usr/bin/python3"
 ATTACK = Path(__file__).with_name("attack.py")
@@ -26,7 +26,7 @@ SOFTWARE = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", PYTHON, "/etc/ld.so.cach
 RUN = """
 import json, sys
 from nginx_tune.sandbox.launch import prepare, run_inside
-from nginx_tune.sandbox.spec import Confinement
+from nginx_tune.sandbox.confinement import Confinement
 import msgspec
 wanted = msgspec.json.decode(sys.argv[1], type=Confinement)
 said, refused = run_inside(json.loads(sys.argv[2]), prepare(wanted), 30)

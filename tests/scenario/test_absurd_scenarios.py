@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.scenario.checks import check_scenario
-from nginx_tune.experiment.scenario.files import list_scenarios, load_scenario
+from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios, load_scenario
 
 ABSURD = (-1, -0.5, 1e300, 10**30, True)
 Place = tuple[str | int, ...]

@@ -19,17 +19,16 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
-from nginx_tune.experiment.scenario.arms import (
+from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios
+from nginx_tune.experiment.scenario.run import (
     arm_of_prediction,
     find_programs,
     tried_decisions,
     tries_chunk,
 )
-from nginx_tune.experiment.scenario.checks import check_scenario
-from nginx_tune.experiment.scenario.files import list_scenarios
 from nginx_tune.measure.proof.blocks import count_valid, schedule_rounds, select_pairs
 from nginx_tune.measure.proof.gates import judge_claims
-from nginx_tune.report.scenario_page import render_scenario_markdown, render_scenario_page
+from nginx_tune.report.scenario import render_scenario_markdown, render_scenario_page
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,7 @@ from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import Popularity
-from nginx_tune.experiment.scenario.popularity import declare_popularity
-from nginx_tune.experiment.scenario.workload import plan_workload
+from nginx_tune.experiment.scenario.workload import declare_popularity, plan_workload
 from nginx_tune.measure.load.classes import ServedFile, plan_load
 
 LAB = Lab(

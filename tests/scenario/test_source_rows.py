@@ -16,17 +16,15 @@ from rich.console import Console
 
 from nginx_tune.cli.main import cli
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.scenario import Claim, Scenarios
-from nginx_tune.documents.source_rows import RowClaim, SourceRow, SourceRows
-from nginx_tune.experiment.scenario.files import list_scenarios
-from nginx_tune.experiment.scenario.rows import read_source_rows
-from nginx_tune.report.rule_index import rules_by_id
-from nginx_tune.report.screen import plain_text
-from nginx_tune.report.source_rows import (
+from nginx_tune.documents.scenario import Claim, RowClaim, Scenarios, SourceRow, SourceRows
+from nginx_tune.experiment.scenario.files import list_scenarios, read_source_rows
+from nginx_tune.report.rule_page import rules_by_id
+from nginx_tune.report.scenario import (
     render_source_rows,
     render_source_rows_markdown,
     source_rows_screen,
 )
+from nginx_tune.report.screen import plain_text
 from nginx_tune.report.terminal.writer import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]

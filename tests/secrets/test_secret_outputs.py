@@ -15,13 +15,13 @@ from tiers import REPEAT
 from twins import twin
 
 from nginx_tune.cli.audit_formats import FORMATS
+from nginx_tune.conf.secret_values import redact_text
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.inspection import Capture, Request
 from nginx_tune.host.live import LiveHost
-from nginx_tune.host.redact import redact
-from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.nginx.configuration import read_configuration
+from nginx_tune.host.recording import redact
+from nginx_tune.observe.inspect.inspection import read_configuration
 from nginx_tune.report.terminal.saying import shown_line
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -174,18 +174,18 @@ def test_lines_that_hold_none_stay(text: str) -> None:
     assert shown_line(text) == text
 
 
-_SAYS = {"report/terminal/saying.py", "report/terminal/progress.py", "host/collect_command.py"}
+_SAYS = {"report/terminal/saying.py", "host/collect_command.py"}
 _MAKERS = {
     "Finding": {"audit/engine.py"},
     "NginxTest": {"experiment/trial.py"},
     "ArmText": {
         "experiment/validate/validation.py",
         "experiment/scenario/run.py",
-        "change/generate/arms.py",
+        "change/generate/nginx_conf.py",
     },
     "Capture": {"observe/inspect/inspection.py"},
 }
-_RAW = {"audit/rules/ob_no_status.py", "conf/quoted.py"}
+_RAW = {"audit/rules/ob_no_status.py", "conf/secrets.py"}
 
 
 @pytest.mark.long

@@ -14,12 +14,16 @@ from corpus import Way, forms_of, ways
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.audit.examples import linux
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Rule
+from nginx_tune.audit.rule import Rule, linux
 from nginx_tune.cli.audit_formats import _WRITERS
-from nginx_tune.conf.quoted import TreeSecrets, left_out, redact_message
-from nginx_tune.conf.secrets import redact_configuration, redact_tree
+from nginx_tune.conf.secrets import (
+    TreeSecrets,
+    left_out,
+    redact_configuration,
+    redact_message,
+    redact_tree,
+)
 from nginx_tune.conf.tree import parse_text, read_tree
 from nginx_tune.documents.base import encode
 from nginx_tune.host.live import LiveHost

@@ -100,7 +100,7 @@ def _failed(run: subprocess.CompletedProcess[str]) -> Cell:
 
 
 def nginx_test(at: Place) -> Cell:
-    """nginx takes the tree as it is, inside walls."""
+    """nginx takes the tree as it is, in the sandbox."""
     run = run_tool(
         *("audit", at.main, "--facts", at.facts, "--test", "--nginx", at.program, "-f", "json")
     )

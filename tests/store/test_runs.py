@@ -16,20 +16,16 @@ from msgspec.structs import replace
 from twins import twin
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.measured_class import ClassMeasurement
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Histograms, Measurement
 from nginx_tune.documents.observation import Observation
-from nginx_tune.documents.run import Run, RunComparison, Runs
+from nginx_tune.documents.run import Run, RunComparison, Runs, Validation
 from nginx_tune.documents.scenario import ArmText
-from nginx_tune.documents.validation import Validation
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment import runs
 from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
-from nginx_tune.measure.proof.interim import alpha_of
-from nginx_tune.measure.proof.rejudge import rejudge
-from nginx_tune.measure.proof.tally import latency_of
-from nginx_tune.measure.proof.verdict import judge
+from nginx_tune.measure.proof.latency import latency_of
+from nginx_tune.measure.proof.verdict import alpha_of, judge, rejudge
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nginx_tune.documents.facts_nginx import Nginx, Running
+from nginx_tune.documents.facts import Nginx, Running
 from nginx_tune.nginx.subject import own_prefix
 
 BUILT, GIVEN = "/usr/share/nginx", "/srv/site/"

@@ -17,7 +17,7 @@ from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.standing import standing_in, with_standing
+from nginx_tune.observe.inspect.facts import standing_in, with_standing
 
 MAIN = """\
 user www-data staff;

@@ -14,16 +14,13 @@ import pytest
 from rich.console import Console
 from rows import each_row
 
-from nginx_tune.documents.learnplan import LearnPlan
+from nginx_tune.documents.learning import LearnPlan
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
-from nginx_tune.observe.learn.formats import choose_format
-from nginx_tune.observe.learn.logs import LogFiles, read_logs
-from nginx_tune.report.probe_steps import block_step, run_step
-from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
-from nginx_tune.report.terminal.live_view import LiveView
-from nginx_tune.report.terminal.progress import clear_progress, progress_printer
-from nginx_tune.report.terminal.saying import echo_line
+from nginx_tune.observe.access_logs import LogFiles, choose_format, read_logs
+from nginx_tune.report.probing import block_step, run_step
+from nginx_tune.report.terminal.live_view import ASCII_BARS, BARS, LiveView, left_text, sparkline
+from nginx_tune.report.terminal.saying import clear_progress, echo_line, progress_printer
 
 CLASSES = {
     "hot": Glance(1200.5, 0.0012, 0),
@@ -162,7 +159,7 @@ def test_logs_are_read_by_their_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     plain, packed = tmp_path / "a.log", tmp_path / "b.log.gz"
     plain.write_bytes(line * 40_000)
     packed.write_bytes(gzip.compress(line.replace(b"1.2.3.4", b"5.6.7.8") * 40_000))
-    monkeypatch.setattr("nginx_tune.observe.learn.logs._TOLD_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("nginx_tune.observe.access_logs._TOLD_EVERY_SECONDS", 0.0)
     names = [str(plain), str(packed)]
     form = choose_format(None, None, names)
     told: list[str] = []

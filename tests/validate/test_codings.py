@@ -104,4 +104,6 @@ def test_what_compression_costs_and_saves_is_measured(run_cli: RunCli, tmp_path:
     if "3 of 3 pairs discarded" not in verdict["reason"]:
         assert [gate["passed"] for gate in verdict["gates"]] == [True, True], verdict["gates"]
     [note] = [one for one in verdict["environment"]["differences"] if "compression" in one]
-    assert note.startswith("requests accept gzip: compression is on, in which the arms differ:")
+    assert note.startswith(
+        "requests accept gzip: compression is on, in which the configurations differ:"
+    )

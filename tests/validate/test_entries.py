@@ -8,7 +8,7 @@ import pytest
 
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.validate.entries import Entries, SiteFiles, plan_entries
+from nginx_tune.experiment.validate.site import Entries, SiteFiles, plan_entries
 from nginx_tune.experiment.validate.successors import find_successors
 
 CHALLENGE = "location /.well-known/acme-challenge/ { root /acme; }"

@@ -8,8 +8,8 @@ from tiers import REPEAT, dice, draws
 
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.experiment.operations import Response
-from nginx_tune.experiment.validate.lost import (
-    Kind,
+from nginx_tune.experiment.validate.successors import (
+    SuccessorKind,
     is_loaded,
     lost_answer,
     lost_content,
@@ -19,8 +19,8 @@ from nginx_tune.experiment.validate.lost import (
 
 
 class _Kinds(TypedDict):
-    before: Kind
-    after: Kind
+    before: SuccessorKind
+    after: SuccessorKind
 
 
 def tree(*listens: str) -> ConfTree:
@@ -102,7 +102,7 @@ def test_what_a_place_answers() -> None:
 
 def test_another_answer_that_is_no_error() -> None:
     """Only where it is made of something else, and says something else."""
-    table: list[tuple[Kind, Kind, bool, bool]] = [
+    table: list[tuple[SuccessorKind, SuccessorKind, bool, bool]] = [
         ("files", "own", True, True),
         ("files", "files", True, False),
         ("files", "passed", True, False),

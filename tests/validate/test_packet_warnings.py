@@ -66,4 +66,6 @@ def test_a_run_says_so_before_what_its_blocks_say(run_cli: RunCli, tmp_path: Pat
         *("--pairs", "2", "--duration", "300ms", "--warmup", "100ms"),
         cwd=tmp_path,
     )
-    assert json.loads(run.stdout)["warnings"][0].startswith("the arms differ in sendfile, and")
+    assert json.loads(run.stdout)["warnings"][0].startswith(
+        "the configurations differ in sendfile, and"
+    )

@@ -16,10 +16,9 @@ import pytest
 from free_ports import free_port
 from twins import twin
 
-from nginx_tune.documents.manifest import ManifestRequest
+from nginx_tune.documents.learning import ManifestRequest
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.validate.replay_data import make_replay
-from nginx_tune.experiment.validate.replayed_files import Placing, plan_files
+from nginx_tune.experiment.validate.replay import Placing, make_replay, plan_files
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = {"a.jpg": 30_000, "b/c d.bin": 120_000, "big": 900_000, "dir/index.html": 5_000}

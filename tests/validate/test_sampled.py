@@ -36,7 +36,7 @@ def same(file: ServedFile) -> Response:
         (Response(status=404), None, "answers 404"),
         (Response(status=503), Response(status=503), "answers 503"),
         (Response(fault="timed out"), Response(fault="timed out"), "no answer: timed out"),
-        (None, Response(status=200, length_bytes=7), "the arms answer 1"),
+        (None, Response(status=200, length_bytes=7), "the configurations answer 1"),
         (None, STUB, "2048 bytes for the same file"),
     ],
 )

@@ -10,18 +10,19 @@ import pytest
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import Http2, Http3, ProxyProtocol, Target, Tls
+from nginx_tune.documents.scenario import MultiplexedVersion
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.entry import EntryPoint, file_places, plan_entry
 from nginx_tune.experiment.target import (
+    EntryPoint,
     Spoken,
+    file_places,
+    plan_entry,
     spoken_at,
     target_of,
     why_not_asked,
 )
 from nginx_tune.experiment.validate.asks import Ask, Asks, CommonAsks, common_asks, plan_asks
-from nginx_tune.experiment.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.experiment.validate.site_load import (
     at_listeners,
     class_names,
@@ -32,8 +33,9 @@ from nginx_tune.experiment.validate.site_load import (
     protocol_note,
     replay_load,
 )
+from nginx_tune.experiment.validate.stage_notes import plan_outgoing, unspoken
 from nginx_tune.experiment.validate.successors import find_successors
-from nginx_tune.experiment.worker_header import with_worker_header
+from nginx_tune.experiment.view import with_worker_header
 from nginx_tune.measure.load.classes import ServedFile, plan_load
 from nginx_tune.nginx.lab.stub_server import RESOLVED, resolve
 
@@ -57,7 +59,7 @@ def tree_of(http: str, *, main: str = "", name: str = "/nginx.conf", **more: str
     return read_tree(name, Files(texts))
 
 
-def entry_of(tree: ConfTree, protocols: Sequence[Protocol] = ()) -> EntryPoint:
+def entry_of(tree: ConfTree, protocols: Sequence[MultiplexedVersion] = ()) -> EntryPoint:
     """At the first place, as if every directory had files."""
     first = next(iter(file_places(tree, protocols=protocols)), None)
     return plan_entry(tree, first, default_error_log=None, protocols=protocols)

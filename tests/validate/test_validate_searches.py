@@ -16,12 +16,11 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.arm import Arm
-from nginx_tune.experiment.experiment import Experiment
-from nginx_tune.experiment.objective import search_arms
-from nginx_tune.experiment.sequential import Deadline, Looking
+from nginx_tune.experiment.experiment import Experiment, search_arms
+from nginx_tune.experiment.operations import Arm
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.validate.site_load import with_further
+from nginx_tune.experiment.validate.validation import Deadline, Looking
 from nginx_tune.measure.load.classes import ServedFile, default_classes, for_seconds, plan_load
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

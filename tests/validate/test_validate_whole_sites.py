@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from twins import twin
 
-from nginx_tune.nginx.lab.certificate import make_certificate
-from nginx_tune.nginx.matrix import find_series
+from nginx_tune.nginx.binary import find_series
+from nginx_tune.nginx.lab.network import make_certificate
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "700ms", "--warmup", "100ms", "--accept-inconclusive")

@@ -28,13 +28,13 @@ HERE = Path(__file__).parent
 PACKAGE = Path(nginx_tune.__file__).parent
 RUN = """
 import sys
-from nginx_tune.experiment import modules
-modules.MODULE_INSIDE = "traced_inside"
+from nginx_tune.experiment import operations
+operations.MODULE_INSIDE = "traced_inside"
 from nginx_tune.cli.main import main
 sys.exit(main())
 """
 PLACES = [
-    f"{PACKAGE}/_bin", str(PACKAGE), f"{PACKAGE}/lab", sysconfig.get_path("stdlib"), "/usr/bin",
+    f"{PACKAGE}/_bin", str(PACKAGE), f"{PACKAGE}/nginx/lab", sysconfig.get_path("stdlib"), "/usr/bin",
     "/usr/sbin", "/bin", "/sbin", "/etc", str(Path(sys.executable).parent),
 ]  # fmt: skip
 
@@ -97,7 +97,7 @@ def trace(tmp_path: Path, *words: str | Path, outside: bool = False) -> list[dic
             env=variables, capture_output=True, text=True, check=False, timeout=200,
         )  # fmt: skip
         said = lines.result(20)[0]
-    assert run.returncode in {0, 1, 4}, run.stderr
+    assert run.returncode in {0, 1, 4}, run.stdout + run.stderr
     assert "cannot be made" not in run.stderr, run.stderr
     return [json.loads(line) for line in said.splitlines()]
 

@@ -39,7 +39,7 @@ class Wall(NamedTuple):
     """Whether the configuration names a socket, so that nginx may open such."""
 
 
-LAUNCH, ROOT_FILE, MOUNTS = "sandbox/launch.py", "sandbox/root.py", "nginx/lab/mounts.py"
+LAUNCH, ROOT_FILE, MOUNTS = "sandbox/launch.py", "sandbox/root.py", "nginx/lab/enclosure.py"
 NO_FILTER = (LAUNCH, "calls.install_filter(program, listens=listens)", "0")
 NO_LANDLOCK = (LAUNCH, "restrict_writes(writable, files)", "pass")
 NO_READ_ONLY = (ROOT_FILE, "read_only=not place.writable", "read_only=False")
@@ -183,7 +183,7 @@ def test_another_wall_stands_behind_it(package: Path, wall: Wall) -> None:
     assert not answer["changes"]
 
 
-SPEC = "sandbox/spec.py"
+SPEC = "sandbox/confinement.py"
 LIMITS = {
     "processes": ("2048", "100", "1000"),
     "data_bytes": ("2 << 30", "128 << 20", "1 << 30"),
@@ -209,7 +209,7 @@ def test_what_is_used_up_is_the_sandboxs_own(package: Path, user: str) -> None:
             for name, values in LIMITS.items()
         ]
         # New processes are counted apart from threads.
-        edits += [("sandbox/limits.py", "32 + 4 *", "2000 + 4 *")] if place == 2 else []
+        edits += [("sandbox/confinement.py", "32 + 4 *", "2000 + 4 *")] if place == 2 else []
         with changed(package, *edits) as copy:
             answer = attack(
                 copy, kind="module", user=user, nginx=SYSTEM_NGINX, how="request", exhausts=True

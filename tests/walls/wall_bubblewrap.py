@@ -59,8 +59,10 @@ def command(*, is_root: bool, shown: Sequence[str], filter_fd: int = -1) -> list
 def given_filter(package: str) -> Iterator[int]:
     """The package's own filter of system calls, as a descriptor; that of nginx without sockets."""
     sys.path.insert(0, package)
-    from nginx_tune.sandbox.call_numbers import call_numbers  # noqa: PLC0415  # of that package
-    from nginx_tune.sandbox.plan_filter import plan_filter  # noqa: PLC0415
+    from nginx_tune.sandbox.plan_filter import (  # noqa: PLC0415  # of that package
+        call_numbers,
+        plan_filter,
+    )
 
     machine = os.uname().machine
     program = plan_filter(machine, call_numbers(machine), asks=False)

@@ -14,7 +14,7 @@ import msgspec
 
 from nginx_tune.experiment import survey as surveys
 from nginx_tune.experiment.operations import Question, Response
-from nginx_tune.nginx.lab.mounts import STATE
+from nginx_tune.nginx.lab.enclosure import STATE
 
 _MOST_BYTES = 200
 _MOST_SAID = 40_000

@@ -13,12 +13,11 @@ import sys
 
 import msgspec
 
-from nginx_tune.cli.trees import read_configuration
+from nginx_tune.cli.configurations import read_configuration
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.operations import Question
-from nginx_tune.experiment.site_files import has_files
-from nginx_tune.experiment.validate.entries import SiteFiles
-from nginx_tune.experiment.validate.site import read_site
+from nginx_tune.experiment.session import has_files
+from nginx_tune.experiment.validate.site import SiteFiles, read_site
 from nginx_tune.experiment.validate.site_load import default_load
 from nginx_tune.experiment.validate.stage import open_stage
 from nginx_tune.host.live import LiveHost

@@ -23,8 +23,7 @@ from tiers import dice
 from nginx_tune.documents.observation import Observation
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.lab.cgroups import LabCgroups
-from nginx_tune.nginx.lab.disks import device_number, evict, run_tool
-from nginx_tune.nginx.lab.loops import Loop
+from nginx_tune.nginx.lab.disks import Loop, device_number, evict, run_tool
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 

@@ -19,7 +19,7 @@ from tiers import dice
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
-from nginx_tune.observe.calls import read_call
+from nginx_tune.observe.states import read_call
 
 
 @pytest.mark.alone  # the kernel traces process numbers of the host

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from nginx_tune.observe.window.others import with_pointer
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Cause, Observation, OtherNginx, busier_other
 from nginx_tune.nginx.instance import start_instance
+from nginx_tune.observe.window.observation import with_pointer
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 

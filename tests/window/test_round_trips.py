@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from nginx_tune.observe.window.waiting import plan_round_trips
 
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.situation import Situation
@@ -15,10 +14,11 @@ from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import RoundTrip, Workload
 from nginx_tune.host.door import Missing
+from nginx_tune.observe.connections import WaitingLook, sort_waiting
 from nginx_tune.observe.parse_sock_diag import TcpSocket
-from nginx_tune.observe.waiting import WaitingLook, sort_waiting
+from nginx_tune.observe.window.server import plan_round_trips
 from nginx_tune.report.observation import observation_screen
-from nginx_tune.report.observation_prometheus import render_observation_prometheus
+from nginx_tune.report.prometheus import render_observation_prometheus
 from nginx_tune.report.screen import plain_text
 
 ESTABLISHED, CLOSE_WAIT = 1, 8

@@ -8,21 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from nginx_tune.observe.window.disk_use import read_bytes
-from nginx_tune.observe.window.disks import watched_disks
-from nginx_tune.observe.window.moment import Moment, Subjects
 from recorded_hosts import read_capture
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost
 from nginx_tune.host.storage import read_storage
-from nginx_tune.observe.block_delay import DelayReading
+from nginx_tune.observe.accounting import DelayReading
 from nginx_tune.observe.parse_counters import DiskCounters
+from nginx_tune.observe.window.moment import Moment, Subjects
+from nginx_tune.observe.window.observation import watched_disks
+from nginx_tune.observe.window.window import read_bytes
 
 ASK = (
     "import json, sys; from nginx_tune.host.live import LiveHost; "
-    "from nginx_tune.observe.window.disks import watched_disks; "
+    "from nginx_tune.observe.window.observation import watched_disks; "
     "print(json.dumps(watched_disks(LiveHost(), sys.argv[1:])))"
 )
 LOOPS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from nginx_tune.observe.window.turns import loop_turn_of
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.documents.measured_class import ClassMeasurement
@@ -11,7 +10,8 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.observe.causes.parts import arrival_wait_seconds
-from nginx_tune.observe.turn_counts import Turn, TurnCounts
+from nginx_tune.observe.parse_turns import Turn, TurnCounts
+from nginx_tune.observe.window.server import loop_turn_of
 
 MILLISECOND = 1_000_000
 

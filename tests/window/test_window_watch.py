@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from nginx_tune.observe.window.moment import Subjects
-from nginx_tune.observe.window.observation import _late
-from nginx_tune.observe.window.watch import ServerWatch
 
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.host.door import Gaps
 from nginx_tune.host.live import LiveHost
-from nginx_tune.observe.processes import read_children, read_cpu_seconds
+from nginx_tune.observe.accounting import read_children, read_cpu_seconds
+from nginx_tune.observe.window.moment import Subjects
+from nginx_tune.observe.window.observation import _late
+from nginx_tune.observe.window.watch import ServerWatch
 
 
 @contextmanager

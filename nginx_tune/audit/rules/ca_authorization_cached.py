@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import Caching
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.served import Caching
 from nginx_tune.conf.upstreams import sent_header
 from nginx_tune.conf.variables import variables_of
 
@@ -80,7 +80,7 @@ def _keeps(one: Caching) -> Directive | None:
 
 
 def _is_apart(one: Caching) -> bool:
-    """Whether the key tells clients apart, or their answers are not kept; true in doubt."""
+    """True if the key tells clients apart, or their answers are not kept; true in doubt."""
     key = one.passed.effective("cache_key")
     not_kept = one.passed.scope.effective_all(f"{one.passed.module}_no_cache")
     in_key = variables_of("" if key is None else " ".join(key.args))
@@ -94,7 +94,7 @@ def _is_apart(one: Caching) -> bool:
 
 
 def _is_built_in(name: str) -> bool:
-    """Whether nginx itself makes the variable, of something else than credentials."""
+    """True if nginx itself makes the variable, of something else than credentials."""
     return name in _BUILT_IN or name.startswith(
         ("arg_", "cookie_", "http_", "sent_http_", "upstream_")
     )
@@ -108,7 +108,7 @@ _BUILT_IN = frozenset({
 
 
 def _is_guarded(scope: Scope) -> bool:
-    """Whether nginx itself asks who it is: the header may then be for it alone."""
+    """True if nginx itself asks who it is: the header may then be for it alone."""
     return scope.value("auth_basic", "off") != "off" or scope.value("auth_request", "off") != "off"
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 
 _QUERY = ("$request_uri", "${request_uri}", "$args", "${args}", "$query_string", "${query_string}",

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.needs import WHOLE_TREE
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import Caching
+from nginx_tune.audit.hit import WHOLE_TREE, Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.served import Caching
 from nginx_tune.conf.upstreams import sent_header
 from nginx_tune.conf.variables import variables_of
 
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
-"""Of ``proxy_cache``; the other modules have none."""
+"""The default key of ``proxy_cache``; the other modules have none."""
 _ANY = "any name is served"
 _FIX_OF_ONE_SITE = (
     "A server of its own for unknown names (listen 80 default_server; return 444;), or "
@@ -66,7 +65,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_in_key(one: Caching) -> bool:
-    """Whether the key tells hosts apart, through the name of the server passed to as well."""
+    """True if the key tells hosts apart, through the name of the server passed to as well."""
     key = one.passed.effective("cache_key")
     found = variables_of(_DEFAULT_KEY if key is None else " ".join(key.args))
     if "proxy_host" in found:
@@ -88,7 +87,7 @@ def _is_built_in(name: str) -> bool:
 
 
 def _several_hosts(context: Context, one: Caching) -> str | None:
-    """Why requests for several hosts come here; null when only those for one do."""
+    """The reason why requests for several hosts come here; null when only those for one do."""
     names = _names(one.passed.scope)
     if len(names) > 1:
         return f"{len(names)} names are served"

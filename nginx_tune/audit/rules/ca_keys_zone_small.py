@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import GIB, linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE, Cache
-from nginx_tune.decide.model.cache_size import scanned_file_bytes
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import GIB, Example, Rule, linux
+from nginx_tune.conf.served import KEYS_PER_MEBIBYTE, Cache
+from nginx_tune.decide.cache_growth import scanned_file_bytes
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
 
@@ -45,7 +44,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _file_bytes(dataset: Dataset) -> int:
-    """What a file counts for: all of its blocks."""
+    """Bytes that a file counts for: all of its blocks."""
     return int(scanned_file_bytes(dataset.files or 1, dataset.bytes or 0, dataset.allocated_bytes))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import Cache
-from nginx_tune.conf.quantities import parameter, parse_bytes
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.served import Cache
+from nginx_tune.conf.values import parameter, parse_bytes
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_bounded(cache: Cache) -> bool:
-    """Whether the line has a bound, one that a template has still to fill in too."""
+    """True if the line has a bound, one that a template has still to fill in too."""
     bounds = (parameter(cache.place.args, "max_size"), parameter(cache.place.args, "min_free"))
     return any(text and parse_bytes(text) != 0 for text in bounds)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import Caching
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.served import Caching
 from nginx_tune.conf.variables import read_map, variables_of
 
 
@@ -39,7 +39,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_refused(context: Context, one: Caching) -> bool:
-    """Whether ``no_cache`` keeps out what sets a cookie."""
+    """True if ``no_cache`` keeps out what sets a cookie."""
     return any(
         _is_of_cookies(context, one, arg)
         for line in one.passed.scope.effective_all(f"{one.passed.module}_no_cache")
@@ -48,7 +48,7 @@ def _is_refused(context: Context, one: Caching) -> bool:
 
 
 def _is_of_cookies(context: Context, one: Caching, text: str) -> bool:
-    """Whether a text of ``no_cache`` is neither empty nor 0 where the answer sets a cookie.
+    """True if a text of ``no_cache`` is neither empty nor 0 where the answer sets a cookie.
 
     Source: ngx_http_test_predicates, after the answer's head. But for ``$upstream_http_…`` and
     volatile maps a variable keeps the value of its first use (ngx_http_get_indexed_variable),
@@ -71,7 +71,7 @@ def _is_of_cookies(context: Context, one: Caching, text: str) -> bool:
 
 
 def _map_refuses(context: Context, table: Directive, *, is_used_before: bool) -> bool:
-    """Whether a map of the cookie says anything but 0 for one."""
+    """True if a map of the cookie says anything but 0 for one."""
     source = variables_of(table.args[0])
     lines = table.block or ()
     if table.name != "map" or (is_used_before and all(line.name != "volatile" for line in lines)):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import Caching
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.served import Caching
 from nginx_tune.conf.upstreams import sent_header
+from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Severity

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.paths import temp_path
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import storage_of
-from nginx_tune.audit.written_paths import temp_path
-from nginx_tune.conf.caches import Cache
+from nginx_tune.conf.served import Cache
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import PathStorage, Storage
 

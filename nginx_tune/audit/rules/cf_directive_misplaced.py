@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.context import Context
-from nginx_tune.audit.directives import CONTEXT_NAMES, known_here
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.context import CONTEXT_NAMES, Context
+from nginx_tune.audit.directives import known_here
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.known_directives import is_named
 from nginx_tune.documents.decisions import Evidence
 

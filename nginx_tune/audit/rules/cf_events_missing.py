@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from posixpath import basename
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Evidence
@@ -32,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _may_be_included(tree: ConfTree) -> bool:
-    """Whether the file holds nothing but stream or mail, and has no main file's name.
+    """True if the file holds nothing but stream or mail, and has no main file's name.
 
     Those sections are often files of their own, which the main one includes at its top.
     """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners, names_default
-from nginx_tune.conf.templates import is_open
+from nginx_tune.conf.values import is_open
 
 _EARLIER_QUIC = "http3"
 """The word of patched builds before 1.25.0 for what is a socket of UDP."""

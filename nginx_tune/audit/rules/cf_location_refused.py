@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import hit_at, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, hit_at, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.templates import is_open, is_placeholder
+from nginx_tune.conf.values import is_open, is_placeholder
 
 _MODIFIERS = ("=", "^~", "~*", "~")
 """A longer one before one that it begins with."""
@@ -61,7 +61,7 @@ def _parted(location: Directive) -> tuple[str, str]:
 
 
 def _where(scope: Scope) -> str:
-    """Where no path can be put in the place of the location's; empty elsewhere."""
+    """The kind of place in which no path can stand for the location's, in words; or nothing."""
     if scope.kind == "if":
         return "inside an if"
     if scope.kind != "location":
@@ -73,7 +73,7 @@ def _where(scope: Scope) -> str:
 
 
 def _has_uri(line: Directive) -> bool:
-    """Whether the address of ``proxy_pass`` has a path. Source: ngx_parse_url."""
+    """True if the address of ``proxy_pass`` has a path. Source: ngx_parse_url."""
     scheme, found, rest = line.value.partition("://")
     if not found or scheme.lower() not in {"http", "https"} or is_open(rest):
         return False

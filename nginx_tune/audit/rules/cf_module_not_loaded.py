@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.documents.decisions import Evidence
 
 _DYNAMIC = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.lexer import ParseFault, read_tokens
+from nginx_tune.conf.parser import ParseFault, read_tokens
 from nginx_tune.documents.decisions import Evidence
 
 MOST_BYTES = 4096

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
 from nginx_tune.audit.directives import judges_names
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.parameters import ArgumentFault, Words, judge, seen_versions, words_of
-from nginx_tune.conf.templates import is_open
+from nginx_tune.conf.values import (
+    ArgumentFault,
+    Words,
+    is_open,
+    judge,
+    possible_versions,
+    words_of,
+)
 from nginx_tune.documents.decisions import Evidence
 
 _QUIC_FLAG = "--with-http_v3_module"
@@ -58,11 +63,11 @@ def _judge(
 def _refusals(
     context: Context, known: tuple[Words, ...], name: str, argument: str
 ) -> list[ArgumentFault] | None:
-    """Why each module refuses the word, empty where one takes it; null where it depends.
+    """The reason why each module refuses the word, empty where one takes it; null where it depends.
 
     On the version that is not known: among those whose tables are here some take it.
     """
-    versions = seen_versions() if context.version is None else [context.version]
+    versions = possible_versions() if context.version is None else [context.version]
     by_version = []
     for version in versions:
         judged = [judge(name, words, argument, version) for words in known]

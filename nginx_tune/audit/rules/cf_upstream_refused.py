@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.directives import judges_names
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.upstreams import UpstreamBlock, upstreams
@@ -56,7 +56,7 @@ def _servers(upstream: UpstreamBlock, context: Context) -> Iterator[Hit]:
 
 
 def _is_filled_elsewhere(upstream: UpstreamBlock, context: Context) -> bool:
-    """Whether the commercial nginx may be meant, which takes servers for a zone while it runs."""
+    """True if the commercial nginx may be meant, which takes servers for a zone while it runs."""
     is_its_own = context.facts.nginx.version is not None
     return upstream.block.first("zone") is not None and not is_its_own
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import hit_at
-from nginx_tune.audit.directives import judges_names
-from nginx_tune.audit.references import stray_dollars, unknown_variables
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.directives import judges_names, stray_dollars, unknown_variables
+from nginx_tune.audit.hit import Hit, MissingFacts, hit_at
+from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.location_words import (
+from nginx_tune.conf.locations import (
+    is_for_monitors,
     is_for_own_files,
     is_for_programs,
     is_front,
     path_of,
 )
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.status_pages import is_for_monitors
 
 _WATCHED = frozenset(
     {
@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _wanted_by(scope: Scope, is_strict: bool) -> frozenset[str]:
-    """What matters for the answers given here: of those that hold no page only some."""
+    """Headers that matter for the answers given here: of those that hold no page only some."""
     line = (scope.own.block or Block([])).first("return")
     if line is None and is_for_monitors(scope):
         return _NONE
@@ -79,7 +79,7 @@ def _wanted_by(scope: Scope, is_strict: bool) -> frozenset[str]:
 
 
 def _asks_no_page(scope: Scope) -> bool:
-    """Whether programs ask here, and no files are served to them."""
+    """True if programs ask here, and no files are served to them."""
     if "/.well-known" in path_of(scope):
         return True
     has_files = any(scope.sets(name) for name in ("root", "alias", "try_files"))
@@ -87,7 +87,7 @@ def _asks_no_page(scope: Scope) -> bool:
 
 
 def _is_sent(line: Directive, scope: Scope) -> bool:
-    """Whether an outer line would speak here: in errors only with ``always`` (its filter)."""
+    """True if an outer line would speak here: in errors only with ``always`` (its filter)."""
     answer = (scope.own.block or Block([])).first("return")
     code = answer.value if answer is not None and answer.value.isdigit() else "200"
     return line.args[-1] == "always" or code in _WITH_ALL_HEADERS
@@ -112,7 +112,7 @@ _OF_FILES = frozenset({"x-content-type-options", "access-control-allow-origin"})
 
 
 def _types(scope: Scope) -> list[str]:
-    """Of what types the text of a return is said to be."""
+    """Types that the text of a return is said to be."""
     block = scope.own.block or Block([])
     types = [line.value for line in block.all("default_type") if line.args]
     types += [
@@ -132,7 +132,7 @@ _PROGRAM_TYPES = frozenset({"application/json", "text/plain", "text/event-stream
 
 
 def _endings(scope: Scope) -> frozenset[str]:
-    """How the names of all files that are asked for here end; none where that is not known."""
+    """Endings of the names of all files that are asked for here; none where they are not known."""
     around = [one for one in scope.chain if one.name == "location"]  # an if has it around it
     args = around[-1].args if around else ()
     if len(args) != len(("~", "pattern")):

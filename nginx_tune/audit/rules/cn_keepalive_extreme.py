@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers
-from nginx_tune.conf.quantities import parse_count, parse_seconds
-from nginx_tune.conf.status_pages import names_monitors
+from nginx_tune.conf.locations import names_monitors
+from nginx_tune.conf.values import parse_count, parse_seconds
 
 FEWEST = 200
 """nginx's default is 1000 since 1.19.10, and was 100; between them little is lost."""
@@ -47,12 +47,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_multiplexed(context: Context) -> bool:
-    """Whether clients may keep one connection for many requests at once: HTTP/2 or HTTP/3."""
+    """True if clients may keep one connection for many requests at once: HTTP/2 or HTTP/3."""
     return bool(multiplexed_servers(context.scopes, context.listeners))
 
 
 def _is_for_monitors(line: Directive) -> bool:
-    """Whether it stands beside a status page or a health check: one request now and then."""
+    """True if it stands beside a status page or a health check: one request now and then."""
     around = line.parent
     while around is not None and around.name == "include":
         around = around.parent

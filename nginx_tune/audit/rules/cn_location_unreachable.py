@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.templates import is_open
+from nginx_tune.conf.values import is_open
 
 _DOTS = re.compile(r"/\.\.?/")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -36,7 +36,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_merging(context: Context, scope: Scope) -> bool:
-    """Whether slashes are merged, whichever server reads the request line.
+    """True if slashes are merged, whichever server reads the request line.
 
     That is the default server of the address where TLS has not named another
     (ngx_http_process_request_uri), so that one ``off`` leaves it open.
@@ -48,7 +48,7 @@ def _is_merging(context: Context, scope: Scope) -> bool:
 
 
 def _is_named_elsewhere(context: Context, location: Directive) -> bool:
-    """Whether a line sends requests there as it is written: such a path is not read again."""
+    """True if a line sends requests there as it is written: such a path is not read again."""
     uri = location.args[-1]
     return any(
         arg.startswith(uri)

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block
-from nginx_tune.conf.location_words import is_front
-from nginx_tune.conf.quantities import parse_seconds
+from nginx_tune.conf.locations import is_front
 from nginx_tune.conf.upstreams import Pass, sent_header
+from nginx_tune.conf.values import parse_seconds
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -32,13 +32,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _can_upgrade(one: Pass) -> bool:
-    """Whether the server is told to: by itself nginx sends ``Connection: close``, which ends it."""
+    """True if the server is told to: by itself nginx sends ``Connection: close``, which ends it."""
     line = sent_header(one.scope, one.module, "connection")
     return line is not None and line.args[1].lower() not in {"", "close"}
 
 
 def _is_meant(one: Pass) -> bool:
-    """Whether more than lines copied for all requests speaks of a WebSocket.
+    """True if more than lines copied for all requests speaks of a WebSocket.
 
     ``Connection upgrade`` word for word in ``/``, or around several locations, asks each server of
     ordinary pages for it too.
@@ -53,7 +53,7 @@ def _is_meant(one: Pass) -> bool:
 
 
 def _stays_open(one: Pass) -> bool:
-    """Whether a connection may be silent for longer than any page takes."""
+    """True if a connection may be silent for longer than any page takes."""
     seconds = parse_seconds(one.value("read_timeout", "60s"))
     return seconds is not None and seconds >= _SILENT_SECONDS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.media_types import COMPRESSED, FONTS_RENAMED, OLDER_FONTS
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.answer_bodies import COMPRESSED, FONTS_RENAMED, OLDER_FONTS
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

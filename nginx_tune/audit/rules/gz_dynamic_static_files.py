@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.rules.io_sendfile_defeated import LARGE_FILE_BYTES
 from nginx_tune.audit.storage import covering
 from nginx_tune.conf.directive import Directive
@@ -57,14 +56,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_seldom(served: Served) -> bool:
-    """Whether one file, pages of errors or challenges of certificates are all there is."""
+    """True if one file, pages of errors or challenges of certificates are all there is."""
     path = served.scope.own.args[-1] if served.scope.own.args else ""
     is_inner = path.startswith("@") or served.scope.sets("internal") is not None
     return not served.is_whole or is_inner or "well-known" in path
 
 
 def _is_media(scope: Scope) -> bool:
-    """Whether a place is for names, or of types, that gzip is not asked for."""
+    """True if a place is for names, or of types, that gzip is not asked for."""
     args = scope.own.args
     named = _ENDINGS.search(args[-1]) if args and args[0] in {"~", "~*"} else None
     if named is not None and _TEXTS.isdisjoint(_WORD.findall(named[1].lower())):
@@ -80,7 +79,7 @@ def _is_media(scope: Scope) -> bool:
 
 
 def _holds_large_files(context: Context, served: Served) -> bool:
-    """Whether the files of a directory are known to be no stylesheets or scripts."""
+    """True if the files of a directory are known to be no stylesheets or scripts."""
     dataset = covering(served.path, context.facts.datasets)
     sizes = None if dataset is None else dataset.sizes
     return sizes is not None and sizes.p50_bytes >= LARGE_FILE_BYTES

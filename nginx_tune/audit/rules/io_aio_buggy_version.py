@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from nginx_tune.audit.context import Context, Version
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.known_directives import Version
 from nginx_tune.conf.listeners import multiplexed_servers, tls_servers
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.workers import asked_pool
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -117,7 +117,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _has(context: Context, bug: _Bug) -> bool:
-    """Whether this version has the fault, or may have it."""
+    """True if this version has the fault, or may have it."""
     return context.version is None or bug.since <= context.version < bug.fixed
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import MODULES
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.served import MODULES
+from nginx_tune.conf.workers import asked_pool
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_of_plus(line: Directive) -> bool:
-    """Whether it is nginx Plus's directive: conditions, each a variable."""
+    """True if it is nginx Plus's directive: conditions, each a variable."""
     return all(arg.startswith("$") for arg in line.args) or line.value == "off"
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.values import parse_bytes
+from nginx_tune.conf.workers import asked_pool
 
 SAFE_SINCE = (1, 21, 4)
 """Before that HTTP/2 requests could hang with aio_write."""

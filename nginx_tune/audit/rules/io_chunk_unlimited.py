@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import DEFAULT_MARK
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import DEFAULT_MARK, Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import Edit, add_after, set_arguments
 from nginx_tune.documents.decisions import Evidence
@@ -49,7 +48,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
-    """What newer versions do by themselves."""
+    """Edits that bring the default of newer versions."""
     if hit.place.name == "sendfile":
         yield add_after(hit.place, "sendfile_max_chunk 2m;")
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.audit.storage import storage_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
-from nginx_tune.documents.shared_folders import is_shared_folder
+from nginx_tune.documents.facts_storage import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -40,7 +40,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_shared(context: Context, served: Served) -> bool:
-    """Whether sendfile has to be off there (io-sendfile-shared-folder)."""
+    """True if sendfile has to be off there (io-sendfile-shared-folder)."""
     entry = storage_of(served.path, context.facts)
     return entry is not None and is_shared_folder(entry.filesystem)
 

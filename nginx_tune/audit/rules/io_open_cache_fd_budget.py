@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
+from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.processes import (
     and_at_start,
     descriptor_limit,
@@ -14,8 +14,8 @@ from nginx_tune.audit.processes import (
     raise_descriptors,
     worker_connections,
 )
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.running import open_file_caches
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.workers import open_file_caches
 from nginx_tune.decide.descriptors import suffices
 
 SMALL_PART = 4

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.error_logs import lines_seen, main_logs
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.thread_pools import declared_pools
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.processes import lines_seen, main_logs
+from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.conf.workers import declared_pools
 from nginx_tune.documents.facts import ErrorLog
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
+from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.processes import lacking, worker_connections
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.quantities import parameter
-from nginx_tune.conf.thread_pools import DEFAULT_QUEUE, declared_pools
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.values import parameter
+from nginx_tune.conf.workers import DEFAULT_QUEUE, declared_pools
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

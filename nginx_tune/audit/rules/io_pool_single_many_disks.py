@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.pools import paths_by_pool
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.paths import paths_by_pool
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import is_in_memory, leaf_disks_of
-from nginx_tune.conf.thread_pools import declared_pools
+from nginx_tune.conf.workers import declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.pools import paths_by_pool
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.paths import paths_by_pool
 from nginx_tune.audit.processes import lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import leaf_disks_of
-from nginx_tune.conf.thread_pools import declared_pools
-from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.conf.workers import declared_pools
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts_storage import Curve, CurvePoint
 
 FAR = 16
 """Threads for each read that a disk can really do at once, from which more only queue. The
@@ -55,7 +54,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _knee(facts: Facts, paths: set[str]) -> int | None:
-    """How many reads the disks under directories do at once; null when not measured."""
+    """Reads that the disks under directories do at once; null when not measured."""
     names: set[str] = set()
     for path in paths:
         disks = leaf_disks_of(path, facts)

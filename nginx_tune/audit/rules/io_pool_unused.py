@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.thread_pools import asked_pool, declared_pools
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.workers import asked_pool, declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 

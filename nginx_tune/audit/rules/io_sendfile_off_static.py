@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import storage_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
 from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
-from nginx_tune.documents.shared_folders import is_shared_folder
+from nginx_tune.documents.facts_storage import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

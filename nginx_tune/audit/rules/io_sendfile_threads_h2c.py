@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
-from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.workers import asked_pool
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

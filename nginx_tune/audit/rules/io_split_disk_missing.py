@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import SplitTarget, splits, targets
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.paths import SplitTarget, splits, targets
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import is_in_memory, leaf_disks_of
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import Split, cache_line, splits, targets
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.paths import Split, cache_line, splits, targets
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.variables import variables_of
 from nginx_tune.documents.decisions import Evidence
 
 _OF_ARGUMENTS = frozenset({"request_uri", "args", "query_string", "is_args", "request"})
 _OF_REQUEST_URI = _OF_ARGUMENTS - {"request"} | {"uri", "document_uri"}
-"""What follows from $request_uri."""
+"""Variables that follow from $request_uri."""
 
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 

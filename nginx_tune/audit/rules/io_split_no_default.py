@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import CACHE_DIRECTIVES, splits, uncovered_percent
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, written
+from nginx_tune.audit.paths import CACHE_DIRECTIVES, splits, uncovered_percent
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.conf.variables import variables_of
 
@@ -15,7 +15,7 @@ _PLACES = frozenset({
     "root", "alias", "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass",
     *CACHE_DIRECTIVES,
 })  # fmt: skip
-"""Where an empty value cannot be meant. Names of thread pools: io-pool-var-unresolved."""
+"""Directives whose value cannot be meant to be empty. Thread pools: io-pool-var-unresolved."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import offloads
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.storage import covering
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.audit.storage import covering, offloads
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
-from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.values import parse_bytes
 from nginx_tune.documents.decisions import Evidence
 
 SMALL_BYTES = 32 << 10

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import lacking, main_place, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 

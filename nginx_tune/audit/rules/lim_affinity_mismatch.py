@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 

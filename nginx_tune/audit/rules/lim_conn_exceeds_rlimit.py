@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import (
     descriptor_limit,
     descriptors_needed,
@@ -13,7 +14,7 @@ from nginx_tune.audit.processes import (
     raise_descriptors,
     worker_connections,
 )
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

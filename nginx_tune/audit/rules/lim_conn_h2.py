@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.connection_limits import PAGE_STREAMS, counted_limits
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.http2 import PAGE_STREAMS, counted_limits
 from nginx_tune.conf.listeners import multiplexed_servers
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import depth_of

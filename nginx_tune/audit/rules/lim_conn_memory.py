@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import lacking, main_place, worker_connections, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.decide.descriptors import CONNECTION_BYTES, MEMORY_SHARE
+from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.decide.descriptors import CONNECTION_BYTES, SLOTS_MEMORY_SHARE
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.units import percent_text
 
@@ -38,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     name, limit = min(limits.items(), key=lambda item: item[1])
     wanted = workers.value * connections.value * CONNECTION_BYTES
     place = connections.place or workers.place or main_place(context, "events")
-    if place is not None and wanted > MEMORY_SHARE * limit:
+    if place is not None and wanted > SLOTS_MEMORY_SHARE * limit:
         yield Hit(
             place,
             f"{workers.value} workers × {connections.value} connections take "

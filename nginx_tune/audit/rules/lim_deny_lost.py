@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
 
@@ -38,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_other_way_in(scope: Scope) -> bool:
-    """Whether an address is one way in among others, and who has another needs none."""
+    """True if an address is one way in among others, and who has another needs none."""
     return scope.value("satisfy") == "any" and any(
         scope.value(name, "off") != "off" for name in _OTHER_GUARDS
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parameter
+from nginx_tune.conf.values import parameter
 from nginx_tune.conf.variables import variables_of
 
 _LISTS = frozenset({"http_x_forwarded_for", "proxy_add_x_forwarded_for", "http_forwarded"})
@@ -66,7 +66,7 @@ def _made_of(context: Context, name: str) -> Iterator[tuple[Directive, str]]:
 
 
 def _takes_the_last(table: Directive) -> bool:
-    """Whether a map looks at the end of what it is given alone, which the last proxy wrote."""
+    """True if a map looks at the end of what it is given alone, which the last proxy wrote."""
     keys = [line.name for line in table.block or () if line.name != "default"]
     return bool(keys) and all(
         key.startswith("~") and key.endswith("$") and not key.lstrip("~*").startswith("^")

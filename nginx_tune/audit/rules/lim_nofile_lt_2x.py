@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import (
     and_at_start,
     descriptor_limit,
@@ -14,9 +15,9 @@ from nginx_tune.audit.processes import (
     raise_descriptors,
     worker_connections,
 )
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.audit.rules.io_open_cache_fd_budget import SMALL_PART
-from nginx_tune.conf.running import open_file_caches
+from nginx_tune.conf.workers import open_file_caches
 from nginx_tune.decide.descriptors import suffices
 
 

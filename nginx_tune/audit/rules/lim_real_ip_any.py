@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.documents.decisions import Evidence
@@ -32,7 +32,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _hit(scope: Scope, line: Directive) -> Hit:
-    """Of a list that is gone through to its beginning a proxy in front makes no difference."""
+    """The fault: no proxy in front mends a list that is gone through to its beginning."""
     header = scope.value(_HEADER, _USUAL_HEADER.lower())
     evidence = [
         written(line),

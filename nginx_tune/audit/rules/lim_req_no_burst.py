@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.quantities import parameter
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, written
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.values import parameter
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

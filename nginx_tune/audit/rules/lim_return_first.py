@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.values import parse_count
 
 _GUARDS = ("limit_req", "limit_conn", "deny", "auth_basic", "auth_request")
 _GIVEN = range(200, 300)
@@ -34,12 +34,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_inside(block: Directive) -> bool:
-    """Whether requests come there from another location alone, which has rules of its own."""
+    """True if requests come there from another location alone, which has rules of its own."""
     return block.value.startswith("@") or bool(block.block and block.block.all("internal"))
 
 
 def _may_be_passed(body: Block, answer: Directive) -> bool:
-    """Whether a break before the answer lets some requests go on."""
+    """True if a break before the answer lets some requests go on."""
     before = itertools.takewhile(lambda one: one is not answer, body)
     return any("break" in (one.name, *one.args) for line in before for one in _all_of(line))
 

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from math import ceil
 
 from nginx_tune.audit.context import Context
+from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import lacking, worker_connections, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parameter, parse_bytes
 from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.documents.decisions import Evidence
 
 ADDRESS_STATE_BYTES = 64
-"""Of a key of at most 16 bytes: $binary_remote_addr."""
+"""Bytes for a key of at most 16 bytes: $binary_remote_addr."""
 
 STATE_BYTES = 128
-"""Of longer keys."""
+"""Bytes for longer keys."""
 
 _MIB = 1 << 20
 

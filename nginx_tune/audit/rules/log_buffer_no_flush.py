@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import hit_at
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, hit_at
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.log_formats import buffer_bytes
-from nginx_tune.conf.quantities import parameter
+from nginx_tune.conf.logs import buffer_bytes
+from nginx_tune.conf.values import parameter
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

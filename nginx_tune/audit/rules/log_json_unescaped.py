@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.log_formats import log_formats
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.logs import log_formats
 from nginx_tune.conf.scopes import http_directives
 
 _FROM_CLIENTS = re.compile(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.paths import log_directory
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import disk_classes_of, storage_of
-from nginx_tune.audit.written_paths import log_directory
 from nginx_tune.conf.directive import Directive
-from nginx_tune.decide.storage import NETWORK
 from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -46,7 +45,9 @@ def _is_remote(context: Context, directory: str) -> bool | None:
     entry = storage_of(directory, context.facts)
     if entry is None:
         return None
-    return entry.filesystem in NETWORK or "network" in disk_classes_of(directory, context.facts)
+    return entry.filesystem in NETWORK_FILESYSTEMS or "network" in disk_classes_of(
+        directory, context.facts
+    )
 
 
 _CONF = "events {} http { access_log /mnt/logs/access.log combined%s; server { return 204; } }"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.processes import events_directive
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.edits import Edit, remove
 from nginx_tune.documents.decisions import Evidence
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.listeners import ListenAddress
-from nginx_tune.conf.quantities import parameter, parse_count
-from nginx_tune.conf.templates import is_placeholder
+from nginx_tune.conf.values import is_placeholder, parameter, parse_count
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_BACKLOG = 511
@@ -48,7 +47,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _asked(listener: ListenAddress) -> int | None:
-    """What the lines of an address ask for; -1 and the like are the kernel's most anyway."""
+    """The backlog that the lines of an address ask for; -1 and the like are the kernel's most."""
     for line in listener.lines:
         asked = parse_count(_backlog(line.args) or "")
         if asked is not None:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.documents.decisions import Evidence
-from nginx_tune.documents.listening import Listener as Listening
+from nginx_tune.documents.facts_machine import Listener as Listening
 
 _FEW = 100
-"""How many in the whole life of a socket, which may be months, call for nothing today."""
+"""Overflows in the whole life of a socket, which may be months, that call for nothing today."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -42,7 +42,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_of(found: Listening, listener: ListenAddress) -> bool:
-    """Whether a socket of the host is this address of the configuration."""
+    """True if a socket of the host is this address of the configuration."""
     if found.of_nginx is False or found.port not in listener.socket.ports:
         return False
     host = listener.socket.host

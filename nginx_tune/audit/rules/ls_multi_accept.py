@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.processes import Number, events_directive, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.processes import KnownNumber, events_directive, worker_count
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.listeners import has_own_queues
 
 
@@ -17,7 +17,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if place is None or place.value.lower() != "on" or has_own_queues(context.listeners):
         return
     workers, known = context.tree.main.first("worker_processes"), worker_count(context)
-    if isinstance(known, Number) and known.value == 1:
+    if isinstance(known, KnownNumber) and known.value == 1:
         return
     if workers is not None and workers.value != "1":
         yield Hit(

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_count
-from nginx_tune.conf.sockets import SocketName, socket_name
+from nginx_tune.conf.listeners import SocketName, socket_name
+from nginx_tune.conf.values import parse_count
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
 
@@ -57,7 +57,7 @@ def _sockets(context: Context) -> dict[SocketName, Directive]:
 
 
 def _port_range(text: str) -> range:
-    """Of ``32768 60999``; empty when that cannot be read."""
+    """The range of ``32768 60999``; empty when that cannot be read."""
     match [parse_count(part) for part in text.split()]:
         case [int() as low, int() as high]:
             return range(low, high + 1)
@@ -69,7 +69,7 @@ def _within(socket: SocketName, given: range) -> range:
 
 
 def _reserved(text: str) -> set[int]:
-    """Of ``8080,9148-9150``, as Documentation/networking/ip-sysctl.rst has it."""
+    """The ports of ``8080,9148-9150``, as Documentation/networking/ip-sysctl.rst has it."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import Cold
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.audit.storage import Cold
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.documents.decisions import Evidence
 
 TESTED_SAFELY = (1, 13, 4)
@@ -39,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _comes_too_late(context: Context) -> bool:
-    """Whether ``worker_processes`` stands behind http."""
+    """True if ``worker_processes`` stands behind http."""
     names = [directive.name for directive in context.tree.main]
     return (
         "worker_processes" in names

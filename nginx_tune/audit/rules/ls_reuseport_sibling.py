@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.sockets import Family
+from nginx_tune.audit.hit import Hit, MissingFacts
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.listeners import AddressFamily
 from nginx_tune.documents.decisions import Evidence
 
-_WILDCARDS: dict[str, tuple[Family, str]] = {"*": ("inet6", "[::]"), "[::]": ("inet", "*")}
+_WILDCARDS: dict[str, tuple[AddressFamily, str]] = {"*": ("inet6", "[::]"), "[::]": ("inet", "*")}
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.quantities import parameter
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.values import parameter
 from nginx_tune.documents.decisions import Evidence
 
 _CEILINGS = {"sndbuf": "net.core.wmem_max", "rcvbuf": "net.core.rmem_max"}

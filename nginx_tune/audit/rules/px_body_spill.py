@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.paths import CLIENT_BODY, temp_path
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import disk_classes_of, is_slow
-from nginx_tune.audit.written_paths import CLIENT_BODY, temp_path
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.upstreams import Pass
+from nginx_tune.conf.values import parse_bytes
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_LIMIT = 1 << 20
@@ -44,7 +43,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _spills(one: Pass, limit: Directive) -> bool:
-    """Whether bodies past the default limit are expected and nobody has thought of buffers."""
+    """True if bodies past the default limit are expected and nobody has thought of buffers."""
     size = parse_bytes(limit.value)
     return (
         size is not None

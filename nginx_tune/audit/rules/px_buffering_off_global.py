@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.caches import MODULES
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.served import MODULES
 from nginx_tune.conf.upstreams import Pass, depth_of
+from nginx_tune.conf.values import parse_bytes
 
 IN_SERVER = 1
 _OF_OBJECTS_BYTES = 1 << 30
@@ -39,7 +39,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _streams(one: Pass) -> bool:
-    """Whether the server is there for streams or large objects: requests say so."""
+    """True if the server is there for streams or large objects: requests say so."""
     largest_bytes = parse_bytes(one.scope.value("client_max_body_size", "1m"))
     return one.value("request_buffering", "on") == "off" or (
         largest_bytes is not None and not 0 < largest_bytes < _OF_OBJECTS_BYTES

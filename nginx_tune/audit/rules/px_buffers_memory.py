@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.processes import lacking, worker_connections, worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes, parse_count
+from nginx_tune.conf.values import parse_bytes, parse_count
 from nginx_tune.documents.decisions import Evidence
 
 LARGE_BYTES = 1 << 20
-"""Of one answer's buffers; less is what nginx does by itself, more or less."""
+"""Bytes of one answer's buffers; less is what nginx does by itself, more or less."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -59,7 +58,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _bytes_of(line: Directive) -> int:
-    """What the buffers of one answer may take."""
+    """Bytes that the buffers of one answer may take."""
     number, size = ([*line.args, "", ""])[:2]
     return (parse_count(number) or 0) * (parse_bytes(size) or 0)
 

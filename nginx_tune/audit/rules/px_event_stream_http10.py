@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.rules.up_keepalive_http10 import REUSES_SINCE
+from nginx_tune.conf.answer_bodies import ASKED_OFF, stream_sign
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.event_streams import ASKED_OFF, stream_sign
 from nginx_tune.documents.decisions import Evidence
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import Pass
 
@@ -34,7 +34,7 @@ def _servers(context: Context, one: Pass) -> int:
 
 
 def _goes_on(conditions: tuple[str, ...], profile: str) -> bool:
-    """Whether another server would be asked with a body.
+    """True if another server would be asked with a body.
 
     POST and PATCH, which most bodies come with, are sent once only unless ``non_idempotent`` says
     otherwise (ngx_http_upstream_test_next): a PUT is left, and told of in the strict profile.

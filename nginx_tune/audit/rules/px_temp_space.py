@@ -8,15 +8,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.paths import CLIENT_BODY, temp_path
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import storage_of
-from nginx_tune.audit.written_paths import CLIENT_BODY, temp_path
-from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.served import MODULES
 from nginx_tune.conf.upstreams import Pass
+from nginx_tune.conf.values import parse_bytes
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import PathStorage, Storage
 from nginx_tune.documents.units import bytes_text, nginx_size
@@ -73,7 +72,7 @@ def _hit(one: Pass, file: _File, directory: str, free: int) -> Hit:
 
 
 def _files(context: Context, one: Pass) -> Iterator[_File]:
-    """What a place may write before it goes on: a body, and the rest of a response."""
+    """Bytes that a place may write before it goes on: a body, and the rest of a response."""
     if one.module not in MODULES:
         return
     for what, name, directory, setting, most_bytes in (

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, default
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, default
+from nginx_tune.audit.paths import temp_path
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import disk_classes_of, is_slow
-from nginx_tune.audit.written_paths import temp_path
-from nginx_tune.conf.caches import MODULES
+from nginx_tune.conf.served import MODULES
 from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
@@ -36,7 +35,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _spills(one: Pass) -> bool:
-    """Whether nobody has said how much of a response may go to a file."""
+    """True if nobody has said how much of a response may go to a file."""
     return one.value("buffering", "on") == "on" and one.effective("max_temp_file_size") is None
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.rules.up_keepalive_http10 import REUSES_SINCE
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import Pass, sent_header
@@ -33,7 +32,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _may_ask(context: Context, one: Pass, upgrade: Directive) -> bool:
-    """Whether the header is ever more than an empty string, which is not sent."""
+    """True if the header is ever more than an empty string, which is not sent."""
     value = upgrade.args[1]
     return "$" in value or set(context.variables.possible(value, one.scope).known) != {""}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.http2 import held_uploads
 from nginx_tune.conf.listeners import http2_servers
-from nginx_tune.conf.upload_windows import held_uploads
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.units import nginx_size
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes, parse_seconds
+from nginx_tune.conf.values import parse_bytes, parse_seconds
 
 SESSIONS_PER_MEBIBYTE = 4000
 """Source: the documentation of ``ssl_session_cache``."""

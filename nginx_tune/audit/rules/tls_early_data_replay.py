@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import sent_header
@@ -47,7 +47,7 @@ def _takers(context: Context) -> dict[Directive, Directive]:
 
 
 def _refuses(scope: Scope) -> bool:
-    """Whether only methods that change nothing come through."""
+    """True if only methods that change nothing come through."""
     for level in scope.chain:
         block = level.block or Block([])
         for line in block.all("limit_except"):

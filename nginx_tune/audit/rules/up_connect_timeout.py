@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_seconds
 from nginx_tune.conf.upstreams import Pass, host_of, is_loopback, is_to_be_named, is_unix
+from nginx_tune.conf.values import parse_seconds
 
 LONGEST_SECONDS = 75.0
 KERNEL_SECONDS = 131.0
-"""When Linux gives up with its default of tcp_syn_retries: after 127 s, since 6.5 after 131 s."""
+"""Seconds after which Linux gives up by its default of tcp_syn_retries: 131, before 6.5 127."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -33,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _answers_at_once(context: Context, server: str) -> bool:
-    """Whether a connection succeeds or fails at once, or where it goes is not known.
+    """True if a connection succeeds or fails at once, or where it goes is not known.
 
     A socket file and the loopback are on this host; a part of a configuration may name an upstream
     of the main file.

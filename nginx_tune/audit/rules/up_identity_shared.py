@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.audit.rules.up_keepalive_http10 import REUSES_SINCE, fault_of_reuse
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.upstream_identity import (
+from nginx_tune.conf.upstreams import (
+    Pass,
+    UpstreamBlock,
     identity_of_clients,
     identity_of_tls,
     identity_that_differs,
     is_spread,
 )
-from nginx_tune.conf.upstreams import Pass, UpstreamBlock
 from nginx_tune.documents.decisions import Evidence
 
 _AS_WHOM = ("_bind", "_ssl_certificate", "_ssl_certificate_key")
-"""What the server takes a client by."""
+"""Endings of the directives by which the server knows a client."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -55,7 +56,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _pool(context: Context, upstream: UpstreamBlock) -> Evidence | None:
-    """What keeps an upstream's connections."""
+    """Evidence that an upstream's connections are kept."""
     line = upstream.keepalive
     if line is not None:
         return None if line.value == "0" else written(line)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import Pass
 

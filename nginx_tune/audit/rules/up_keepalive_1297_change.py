@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, default
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, default
 from nginx_tune.audit.processes import worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.upstream_identity import identity_that_differs
+from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.conf.upstreams import identity_that_differs
 
 POOL = 32
 """Idle connections of a location and worker that 1.29.7 keeps by itself."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import Edit, add_after, remove
-from nginx_tune.conf.upstream_identity import identity_that_differs
-from nginx_tune.conf.upstreams import UpstreamBlock, stands_before
+from nginx_tune.conf.upstreams import UpstreamBlock, identity_that_differs, stands_before
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

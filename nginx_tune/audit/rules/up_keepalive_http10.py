@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.compressed_answers import is_better_left
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.conf.answer_bodies import is_better_left
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.status_pages import is_for_monitors
-from nginx_tune.conf.upstream_identity import identity_that_differs
-from nginx_tune.conf.upstreams import Pass, UpstreamBlock, lost_header, sent_header
+from nginx_tune.conf.locations import is_for_monitors
+from nginx_tune.conf.upstreams import (
+    Pass,
+    UpstreamBlock,
+    identity_that_differs,
+    lost_header,
+    sent_header,
+)
 from nginx_tune.documents.decisions import Evidence
 
 REUSES_SINCE = (1, 29, 7)
@@ -64,13 +68,13 @@ def _has_pool(upstream: UpstreamBlock) -> bool:
 
 
 def passes_upgrade(one: Pass) -> bool:
-    """Whether it may be there for WebSockets, whose connections are not reused anyway."""
+    """True if it may be there for WebSockets, whose connections are not reused anyway."""
     line = sent_header(one.scope, one.module, "upgrade")
     return line is not None and line.args[1] != ""
 
 
 def fault_of_reuse(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
-    """Why connections of a ``proxy_pass`` are never reused; null where they can be."""
+    """The reason why connections of a ``proxy_pass`` are never reused; null where they can be."""
     http = one.scope.effective("proxy_http_version")
     header = sent_header(one.scope, "proxy", "connection")
     if (http is None or header is None) and context.version is None:
@@ -87,7 +91,7 @@ def fault_of_reuse(context: Context, one: Pass) -> tuple[str, list[Evidence]] | 
 
 
 def _sent(context: Context, one: Pass, header: Directive | None, *, reuses: bool) -> frozenset[str]:
-    """What the Connection header can be, as far as it is known."""
+    """Values that the Connection header can have, as far as they are known."""
     if header is None:
         return frozenset({"" if reuses else "close"})
     known = context.variables.possible(header.args[1], one.scope).known

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.quantities import parse_seconds
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import UpstreamBlock, host_of, is_loopback
+from nginx_tune.conf.values import parse_seconds
 from nginx_tune.documents.decisions import Evidence
 
 IDLE_SECONDS = 60.0

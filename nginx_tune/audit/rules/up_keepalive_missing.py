@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, default
-from nginx_tune.audit.examples import linux
-from nginx_tune.audit.local_ports import lacking_ports
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, counted, default
+from nginx_tune.audit.processes import lacking_ports
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.rules.up_keepalive_http10 import FIX_WITH_UPGRADE, passes_upgrade
-from nginx_tune.conf.compressed_answers import is_better_left
-from nginx_tune.conf.upstream_identity import identity_that_differs
-from nginx_tune.conf.upstreams import Pass, UpstreamBlock, is_unix, sent_header
+from nginx_tune.conf.answer_bodies import is_better_left
+from nginx_tune.conf.upstreams import (
+    Pass,
+    UpstreamBlock,
+    identity_that_differs,
+    is_unix,
+    sent_header,
+)
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -47,7 +51,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_cheap(context: Context, upstream: UpstreamBlock) -> bool:
-    """Whether it is on this host, which has ports enough for a connection for each request."""
+    """True if it is on this host, which has ports enough for a connection for each request."""
     return upstream.is_loopback and not lacking_ports(context, _servers(upstream))
 
 

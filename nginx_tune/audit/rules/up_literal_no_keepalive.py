@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.local_ports import lacking_ports
-from nginx_tune.audit.needs import WHOLE_TREE
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.compressed_answers import is_better_left
-from nginx_tune.conf.status_pages import is_for_monitors
-from nginx_tune.conf.upstream_identity import identity_that_differs
+from nginx_tune.audit.hit import WHOLE_TREE, Hit, MissingFacts, counted, written
+from nginx_tune.audit.processes import lacking_ports
+from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.answer_bodies import is_better_left
+from nginx_tune.conf.locations import is_for_monitors
 from nginx_tune.conf.upstreams import (
     Pass,
     host_of,
+    identity_that_differs,
     is_loopback,
     is_to_be_named,
     is_unix,
@@ -61,7 +60,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _narrowness(one: Pass) -> int:
-    """Of several places the widest is shown: most requests come through it."""
+    """The order of several places, widest first: most requests come through that."""
     return len(one.scope.own.args[-1]) if one.scope.own.args else 0
 
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import counted
-from nginx_tune.audit.examples import linux
+from nginx_tune.audit.hit import Hit, MissingFacts, counted
 from nginx_tune.audit.processes import worker_count
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.upstreams import Pass, is_unix
-from nginx_tune.decide.model.local_ports import FACT, SYSCTL, local_ports
+from nginx_tune.conf.values import parse_count
+from nginx_tune.decide.descriptors import PORTS_FACT, PORTS_SYSCTL, local_ports
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
 
@@ -28,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if not places or context.is_linux is False:
         return
     workers, ports = worker_count(context), local_ports(context.facts)
-    needed = {"kernel.system": context.is_linux, FACT: ports}
+    needed = {"kernel.system": context.is_linux, PORTS_FACT: ports}
     missing = tuple(name for name, value in needed.items() if value is None)
     if isinstance(workers, MissingFacts) or missing or ports is None:
         yield MissingFacts(
@@ -43,7 +42,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 f"up to {most} requests at once may be passed to {name}, and there are local "
                 f"ports for {ports * servers}",
                 [
-                    Evidence(fact=FACT, value=context.facts.kernel.sysctls[SYSCTL]),
+                    Evidence(fact=PORTS_FACT, value=context.facts.kernel.sysctls[PORTS_SYSCTL]),
                     counted("servers", servers),
                     counted("workers", workers.value),
                     counted("worker_connections", _connections(context)),
@@ -71,7 +70,7 @@ def _destinations(context: Context) -> dict[Directive, tuple[str, int]]:
 
 
 def _is_spread(one: Pass) -> bool:
-    """Whether connections may leave from several addresses."""
+    """True if connections may leave from several addresses."""
     bind = one.effective("bind")
     return bind is not None and "$" in bind.value
 
@@ -87,7 +86,7 @@ worker_processes 8;
 events { worker_connections %s; }
 http { server { location / { proxy_pass http://10.0.0.1:8080; } } }
 """
-_HOST = replace(linux(), kernel=Kernel(system="Linux", sysctls={SYSCTL: "32768 60999"}))
+_HOST = replace(linux(), kernel=Kernel(system="Linux", sysctls={PORTS_SYSCTL: "32768 60999"}))
 
 RULE = Rule(
     id="up-ports-exhaustion",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block
-from nginx_tune.conf.listeners import ListenAddress
-from nginx_tune.conf.sockets import SocketName, socket_name
+from nginx_tune.conf.listeners import ListenAddress, SocketName, socket_name
 from nginx_tune.conf.upstreams import Pass, host_of, is_loopback
 
 
@@ -32,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _same_path(one: Pass) -> bool:
-    """Whether the same path is asked for again, so that the same location answers it."""
+    """True if the same path is asked for again, so that the same location answers it."""
     rest = one.place.value.partition("://")[2]
     block = one.scope.own.block or Block([])
     return (

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.captures import AN_ADDRESS, captured
+from nginx_tune.audit.hit import Hit, MissingFacts, default, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.conf.upstreams import Pass, host_of, is_ipv4, is_to_be_named, is_unix
-from nginx_tune.conf.variables import VARIABLE, variables_of
+from nginx_tune.conf.values import is_placeholder
+from nginx_tune.conf.variables import AN_ADDRESS, VARIABLE, captured, variables_of
 
 
 class _Server(NamedTuple):
@@ -74,7 +73,7 @@ def _unresolved(context: Context, one: Pass, literal: Collection[tuple[str, str]
 
 
 def _is_looked_up(context: Context, server: _Server, literal: Collection[tuple[str, str]]) -> bool:
-    """Whether a server is neither an address, nor an upstream, nor one that another line names.
+    """True if a server is neither an address, nor an upstream, nor one that another line names.
 
     Source: ngx_http_upstream_init_request. A group with ``upstream`` is found where the URL has no
     port; what a line without variables passes to is a group of its own, with its port.
@@ -91,7 +90,7 @@ def _is_looked_up(context: Context, server: _Server, literal: Collection[tuple[s
 
 
 def _is_answered(context: Context, host: str) -> bool:
-    """Whether a server or a script gives the name: it may give addresses alone."""
+    """True if a server or a script gives the name: it may give addresses alone."""
     used = variables_of(host)
     if any(name.startswith(_OF_ANSWERS) for name in used):
         return True
@@ -113,7 +112,7 @@ _ADDRESSES = (
 """Variables that hold an address, if anything."""
 _NUMBERS = re.compile(r"[0-9]+\.[0-9.]*|\.[0-9][0-9.]*")
 _BEHIND = re.compile(r"[/?#]|\$\{?(?:request_uri|uri|document_uri|is_args)\b")
-"""Where the host and port of a URL end (ngx_parse_inet_url)."""
+"""The end of the host and port of a URL (ngx_parse_inet_url)."""
 
 
 def _authority(url: str) -> str:
@@ -128,7 +127,7 @@ def _host_text(authority: str) -> str:
 
 
 def _server(url: str) -> _Server:
-    """Of a URL without variables."""
+    """The server of a URL without variables."""
     address = _authority(url)
     host = host_of(address)
     return _Server(host, "" if is_unix(address) else address[len(host) :].removeprefix(":"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.hit import Hit, MissingFacts, written
+from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.upstream_identity import identity_of_tls
-from nginx_tune.conf.upstreams import Pass
+from nginx_tune.conf.upstreams import Pass, identity_of_tls
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -32,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_told_apart(context: Context, one: Pass) -> bool:
-    """Whether a resumed session would make a request as another client, or to another name."""
+    """True if a resumed session would make a request as another client, or to another name."""
     beside = [other for other in context.passes if {*other.addresses} & {*one.addresses}]
     return identity_of_tls(beside or [one], context.variables) is not None
 

@@ -145,13 +145,13 @@ def remove_attribute(descriptor: int, name: str) -> None:
 
 
 def set_times(descriptor: int, accessed_ns: int, modified_ns: int) -> None:
-    """When it was read and written last."""
+    """The times at which it was read and written last."""
     os.utime(descriptor, ns=(accessed_ns, modified_ns))
     after_call("utimensat")
 
 
 def inode_flags(descriptor: int) -> int:
-    """What chattr(1) sets; 0 where the file system has no such flags."""
+    """The flags of chattr(1); 0 where the file system has none."""
     word = array.array("l", [0])
     try:
         fcntl.ioctl(descriptor, _GETFLAGS, word)

@@ -1,4 +1,4 @@
-"""Whether the files of a plan may be changed at all, looked at before anything is written."""
+"""Examination of a plan's files before anything is written: may they be changed at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.attributes import APPEND_ONLY, IMMUTABLE
-from nginx_tune.change.apply.errors import RefusedError
-from nginx_tune.change.apply.model_journal import Attributes, Entry
-from nginx_tune.change.apply.swap import RegularFile, opened_directory, read_found
-from nginx_tune.host.climbing import absolute_path
-from nginx_tune.host.parse_mountinfo import is_inside, parse_mountinfo
+from nginx_tune.change.apply.model_journal import Attributes, Entry, RefusedError
+from nginx_tune.change.apply.swap import (
+    APPEND_ONLY,
+    IMMUTABLE,
+    RegularFile,
+    opened_directory,
+    read_found,
+)
+from nginx_tune.host.parse_storage import is_inside, parse_mountinfo
+from nginx_tune.host.paths import absolute_path
 from nginx_tune.host.trust import acts_as_root, distrust_directory
 
 _HEAD_BYTES = 4096
@@ -53,7 +57,7 @@ class Proposed(NamedTuple):
     """Null for a file that is created."""
     sha256_after: str
     mode: int = 0o644
-    """Of a file that is created; its owner is who owns the directory."""
+    """The mode of a file that is created; its owner is who owns the directory."""
 
 
 class Examined(NamedTuple):
@@ -64,11 +68,11 @@ class Examined(NamedTuple):
     original: bytes
     """Empty for one that is created."""
     attributes: Attributes
-    """What the new file is given."""
+    """The attributes that the new file is given."""
 
 
 class Permissions(NamedTuple):
-    """What the operator has taken upon himself."""
+    """Risks that the operator has taken upon himself."""
 
     managed: bool = False
     """Change files that something else writes too."""
@@ -112,7 +116,7 @@ def examine(
 
 
 def _is_applied(one: Proposed) -> bool:
-    """Whether a file that is to be changed is so already."""
+    """True if a file that is to be changed is so already."""
     if one.sha256_before == one.sha256_after or not posixpath.isabs(one.path) or "\0" in one.path:
         return False
     try:
@@ -144,7 +148,7 @@ def check_trust(paths: Iterable[str]) -> None:
 
 
 def why_not_tried(paths: Iterable[str]) -> str:
-    """Which file root tries nothing of, since others may write it; empty where there is none."""
+    """The file because of which root tries nothing, since others may write it; empty for none."""
     if not acts_as_root():
         return ""
     for path in dict.fromkeys(paths):
@@ -265,7 +269,7 @@ def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None
 
 
 def manager_of(content: bytes) -> str:
-    """What else says that it writes a file; empty when nothing does."""
+    """The program that says that it writes a file too; empty for none."""
     head = content[:_HEAD_BYTES]
     comments = b"\n".join(line for line in head.splitlines() if line.lstrip().startswith(b"#"))
     for name, mark in _MANAGERS.items():

@@ -17,15 +17,14 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from nginx_tune.change.apply.errors import RefusedError
 from nginx_tune.change.apply.journal import Journal, State, boot_id, boot_seconds
-from nginx_tune.change.apply.model_journal import Awaiting, Kept
+from nginx_tune.change.apply.model_journal import Awaiting, Kept, RefusedError
 from nginx_tune.change.apply.swap import clear
 from nginx_tune.change.apply.undo import is_abandoned, undo, undo_served
 from nginx_tune.errors import ExitStatus, NginxTuneError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import own_module, start_program
-from nginx_tune.nginx.reload.process import Process, process_of
+from nginx_tune.nginx.reload.workers import Process, process_of
 
 _MODULE = "nginx_tune.change.apply.guardian"
 _READY = "guardian"
@@ -135,7 +134,7 @@ def guard(
 def _await_end(
     journal: Journal, until_boot_seconds: float, is_told_to_end: Callable[[], bool]
 ) -> str:
-    """Why it is to be taken back here; empty once somebody else has ended it."""
+    """The reason to take it back here; empty once somebody else has ended it."""
     while True:
         story = journal.read()
         if story.is_finished or story.phase == "stuck":

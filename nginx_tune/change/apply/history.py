@@ -1,4 +1,4 @@
-"""What the journals of a state directory tell."""
+"""History of changes, from the journals of a state directory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from nginx_tune.change.apply.model_journal import (
     Answered,
     Begin,
     Entry,
-    Phase,
+    JournalPhase,
     Story,
     Stuck,
     Undone,
 )
 from nginx_tune.change.apply.undo import is_abandoned
-from nginx_tune.documents.history import ChangedFile, ChangeRecord, ChangeState, History
+from nginx_tune.documents.plan import ChangedFile, ChangeRecord, ChangeState, History
 
 if TYPE_CHECKING:
     from nginx_tune.change.apply.run import Ahead
 
-_STATES: dict[Phase, ChangeState] = {
+_STATES: dict[JournalPhase, ChangeState] = {
     "kept": "kept",
     "awaiting": "awaiting",
     "undone": "rolled_back",
@@ -99,7 +99,7 @@ def _files(entries: Sequence[Entry]) -> list[ChangedFile]:
 
 
 def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
-    """What its name tells, and its first record where that is whole."""
+    """A change told by its name, and by its first record where that is whole."""
     begun = datetime.strptime(journal.id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     return ChangeRecord(
         id=journal.id,
@@ -113,7 +113,7 @@ def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
 
 
 def _why_late(story: Story) -> str:
-    """Of a change that waited: its time is over, and nobody is there to take it back."""
+    """The delay of a change that waited: its time is over, and nobody is there to take it back."""
     waits, begin = story.deadline, story.begin
     if waits is None or begin is None or not is_abandoned(story):
         return ""

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import re
+import secrets
 import shlex
 import stat
 import time
@@ -20,22 +21,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.errors import RefusedError, StuckError
 from nginx_tune.change.apply.model_journal import (
     AnyRecord,
     Begin,
     Entry,
+    RefusedError,
     Story,
     Stuck,
+    StuckError,
     Undoing,
     Undone,
     encode_record,
     read_story,
 )
-from nginx_tune.change.apply.state_files import fault, make_missing, next_id, opened, store
 from nginx_tune.errors import UsageError
-from nginx_tune.host.own_files import why_not_own
-from nginx_tune.nginx.reload.process import Process, process_of
+from nginx_tune.host.paths import why_not_own
+from nginx_tune.nginx.reload.workers import Process, process_of
 
 STATE_DIRECTORY = Path("/var/lib/nginx-tune")
 _JOURNAL = "journal"
@@ -45,7 +46,7 @@ _MOST_BYTES = 64 << 20
 
 
 def boot_id() -> str:
-    """Of this start of the machine."""
+    """The identity of this start of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -70,12 +71,12 @@ class Journal:
         self._known: Story | None = None
 
     def command(self, verb: str, *options: str) -> str:
-        """What to type about this change: with its state directory, where that is not the usual."""
+        """The command about this change: with its state directory, where that is not the usual."""
         return self._typed(verb, self.id, *options)
 
     @property
     def recovery(self) -> str:
-        """What to type to have every unfinished change taken back."""
+        """The command that has every unfinished change taken back."""
         return self._typed("rollback", "--recover")
 
     def _typed(self, *words: str) -> str:
@@ -85,14 +86,14 @@ class Journal:
 
     @property
     def ways_out(self) -> str:
-        """What to type when it is stuck."""
+        """The commands for a change that is stuck."""
         if not (self.directory / _JOURNAL).exists():
             return f"by hand: its journal {self.directory} is gone"
         leave = self.command("rollback", "--leave")
         return f"{self.command('rollback')}, or to end it with the files as they are: {leave}"
 
     def read(self) -> Story:
-        """What it amounts to; a change of which nothing was written is empty.
+        """The story of it; a change of which nothing was written is empty.
 
         Whoever holds it also knows what stood there before it was removed or emptied.
         """
@@ -205,7 +206,7 @@ class Journal:
 
     @property
     def way_out_of_damage(self) -> str:
-        """What to do when the journal is damaged."""
+        """The way out when the journal is damaged."""
         return (
             f"restore it from a copy, or compare nginx's files with those that were replaced "
             f"({self.directory}/original-*), then remove {self.directory}"
@@ -381,3 +382,57 @@ def _story_of(descriptor: int) -> Story:
 
 def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+
+
+def next_id(now: str, last: str) -> str:
+    """An id that sorts behind the last, in the same second and where the clock was set back too.
+
+    What is taken back without a name is the last change, so that their order must hold.
+    """
+    time, _, number = last.partition("-")
+    if now > time:
+        return f"{now}-{secrets.randbelow(1 << 20):06x}"
+    return f"{time}-{int(number, 16) + 1:06x}"
+
+
+def fault(status: os.stat_result) -> str:
+    """The way in which somebody else could have changed what is kept; empty for none."""
+    is_foreign = status.st_uid != os.geteuid()
+    if is_foreign or stat.S_ISLNK(status.st_mode):
+        return "another user's" if is_foreign else "a link"
+    return "others may write there" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
+
+
+def make_missing(path: Path, mode: int = 0o700) -> None:
+    """A directory and those above it, where they are not there yet.
+
+    Errors: OSError.
+    """
+    if path.is_dir():
+        return
+    make_missing(path.parent, 0o777)
+    with contextlib.suppress(FileExistsError):  # somebody else was quicker
+        calls.make_directory(path, mode)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A descriptor of a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def store(directory: int, name: str, content: bytes) -> None:
+    """A new file, whole and on the disk; its name comes there with its directory.
+
+    Errors: OSError.
+    """
+    descriptor = calls.create(directory, name)
+    try:
+        calls.write(descriptor, content)
+        calls.flush(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,23 +1,19 @@
-"""What the journal of a change holds, and what its records amount to; pure.
-
-A line is a checksum and one record in JSON. What was not written whole (the power went, the disk
-was full) ends the journal there: a record counts only when it was flushed before what it announces.
-"""
+"""Records of a change's journal, the story that they amount to, and endings of a change; pure."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.change.apply.errors import RefusedError
 from nginx_tune.conf.directive import as_utf8
+from nginx_tune.errors import ExitStatus, NginxTuneError
 from nginx_tune.nginx.reload.address import AcceptingSocket, Address
-from nginx_tune.nginx.reload.model_process import Process
+from nginx_tune.nginx.reload.workers import Process
 
-Kind = Literal["edit", "create"]
+EditKind = Literal["edit", "create"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=str.lower):
@@ -25,7 +21,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file is besides its bytes."""
+    """All that a file is besides its bytes."""
 
     mode: int
     user: int
@@ -42,13 +38,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a change, links resolved."""
 
     path: str
-    kind: Kind
+    kind: EditKind
     sha256_before: str | None
     sha256_after: str
     beside: str
     """The hidden name in the same directory: the new file comes from it, the old one goes to it."""
     attributes: Attributes | None = None
-    """Of the file before; null for one that is created."""
+    """The attributes of the file before; null for one that is created."""
 
 
 class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +94,11 @@ class Tested(Record, frozen=True, kw_only=True):
     """The target's own test accepts the new files."""
 
     error_logs: list[str] = []
-    """That the new configuration names."""
+    """Those that the new configuration names."""
     new_sockets: list[str] = []
     """Socket files that only the new configuration names."""
     new_pid_path: str | None = None
-    """Where that is another."""
+    """The new path, where it is another."""
 
 
 class Reloading(Record, frozen=True, kw_only=True):
@@ -145,7 +141,7 @@ class Undone(Record, frozen=True, kw_only=True):
 
     reason: str
     server: str
-    """What the server did: ``reloaded``, ``not told`` or ``not running``."""
+    """The reaction of the server: ``reloaded``, ``not told`` or ``not running``."""
 
 
 class Stuck(Record, frozen=True, kw_only=True):
@@ -175,16 +171,16 @@ AnyRecord = (
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
-Phase = Literal[
+JournalPhase = Literal[
     "empty", "begun", "swapping", "tested", "reloading", "answered", "awaiting", "kept",
     "undoing", "undone", "stuck", "left", "damaged",
 ]  # fmt: skip
-_PHASES: dict[type[Record], Phase] = {
+_PHASES: dict[type[Record], JournalPhase] = {
     Begin: "begun", Swapping: "swapping", Tested: "tested", Reloading: "reloading",
     Answered: "answered", Awaiting: "awaiting", Kept: "kept", Undoing: "undoing",
     Undone: "undone", Stuck: "stuck", Left: "left",
 }  # fmt: skip
-FINISHED: frozenset[Phase] = frozenset({"kept", "undone", "left", "empty"})
+FINISHED: frozenset[JournalPhase] = frozenset({"kept", "undone", "left", "empty"})
 
 
 def encode_record(record: AnyRecord) -> bytes:
@@ -214,27 +210,27 @@ def _encode_escaped(record: AnyRecord) -> bytes:
 
 
 class Story(NamedTuple):
-    """What the records of one journal amount to."""
+    """The story that the records of one journal amount to."""
 
     begin: Begin | None
-    phase: Phase
+    phase: JournalPhase
     records: list[AnyRecord]
     whole_bytes: int
     """Length of what was read; what follows was not written whole."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be done."""
+        """True if nothing is left to be done."""
         return self.phase in FINISHED
 
     @property
     def was_told(self) -> bool:
-        """Whether nginx may have read the new files by our doing."""
+        """True if nginx may have read the new files by our doing."""
         return any(isinstance(record, Reloading) for record in self.records)
 
     @property
     def tested(self) -> Tested:
-        """What the target said of the new files."""
+        """The target's words on the new files."""
         return next((one for one in self.records if isinstance(one, Tested)), Tested())
 
     @property
@@ -260,7 +256,7 @@ class Story(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it was taken back or is stuck."""
+        """The reason why it was taken back or is stuck."""
         for record in reversed(self.records):
             if isinstance(record, Undoing | Undone | Stuck) and record.reason:
                 return record.reason
@@ -296,3 +292,44 @@ def _records(data: bytes) -> Iterable[tuple[bytes, AnyRecord]]:
             yield line, _DECODER.decode(text)
         except msgspec.MsgspecError:
             return
+
+
+class RefusedError(NginxTuneError):
+    """Not begun: nothing was changed."""
+
+    status = ExitStatus.USAGE
+
+
+class RejectedError(RefusedError):
+    """The target's ``nginx -t`` rejects what is there, or what would be there."""
+
+    status = ExitStatus.CONFIGURATION
+
+
+class StuckError(NginxTuneError):
+    """It could neither be kept nor taken back."""
+
+    status = ExitStatus.STUCK
+
+    def __init__(self, message: str, *, paths: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.paths = list(paths)
+
+
+class ForeignError(StuckError):
+    """Somebody else has written to files of the change since."""
+
+
+def disk_words(error: OSError) -> str:
+    """The fault of a file, after its name where that is known."""
+    words = error.strerror or str(error)
+    return f"{error.filename}: {words}" if error.filename else words
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason to take a change back, in words for its journal."""
+    if isinstance(error, NginxTuneError):
+        return error.message
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error!r}"

@@ -9,36 +9,51 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Literal, NamedTuple
 
-from nginx_tune.change.apply.canary import Canary, ask_canaries, check_url
-from nginx_tune.change.apply.errors import RefusedError, RejectedError, disk_words, reason_of
 from nginx_tune.change.apply.examine import Examined, Permissions, Proposed, check_trust, examine
-from nginx_tune.change.apply.foreign_code import refuse_foreign_code
 from nginx_tune.change.apply.guardian import hand_over
-from nginx_tune.change.apply.hindrances import check_ended, check_package_managers, check_unfinished
-from nginx_tune.change.apply.journal import Journal, State, boot_id, this_process
-from nginx_tune.change.apply.model_journal import Answered, Begin, Entry, Kept, Reloading, Swapping
-from nginx_tune.change.apply.new_caches import refuse_foreign_files
-from nginx_tune.change.apply.new_places import refuse_taken_places
-from nginx_tune.change.apply.reading import check_included, read_files
-from nginx_tune.change.apply.running import (
+from nginx_tune.change.apply.hindrances import (
+    check_ended,
     check_loaded,
+    check_package_managers,
     check_sockets,
+    check_unfinished,
+    refuse_foreign_code,
+    refuse_foreign_files,
+    refuse_taken_places,
     refuse_taken_ports,
     remember,
 )
-from nginx_tune.change.apply.server import generations, tell, unheard, uninterrupted
+from nginx_tune.change.apply.journal import Journal, State, boot_id, this_process
+from nginx_tune.change.apply.model_journal import (
+    Answered,
+    Begin,
+    Entry,
+    Kept,
+    RefusedError,
+    RejectedError,
+    Reloading,
+    Swapping,
+    disk_words,
+    reason_of,
+)
 from nginx_tune.change.apply.swap import clear, look, stage, swap_in
 from nginx_tune.change.apply.target import (
     EffectiveConf,
     ManagedNginx,
+    check_included,
     check_listens,
     describe_target,
     describe_test,
     find_subject,
+    generations,
     read_as_target,
+    read_files,
+    tell,
+    unheard,
+    uninterrupted,
 )
 from nginx_tune.change.apply.undo import recover, undo_served
-from nginx_tune.change.apply.watch import watch
+from nginx_tune.change.apply.watch import Canary, ask_canaries, check_url, watch
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
@@ -47,14 +62,13 @@ from nginx_tune.nginx.overwriting import refuse_in_tree
 from nginx_tune.nginx.reload.address import AcceptingSocket
 from nginx_tune.nginx.reload.generation import Readiness, ask_before, await_workers, see_answers
 from nginx_tune.nginx.reload.logs import Logs
-from nginx_tune.nginx.reload.process import Process
-from nginx_tune.nginx.reload.workers import OldServeError, ReloadError
+from nginx_tune.nginx.reload.workers import OldServeError, Process, ReloadError
 
-Outcome = Literal["kept", "awaiting", "rolled_back"]
+ApplyOutcome = Literal["kept", "awaiting", "rolled_back"]
 
 
 class ApplyOptions(NamedTuple):
-    """What the operator asks for."""
+    """Wishes of the operator."""
 
     conf_path: str | None = None
     prefix: str | None = None
@@ -72,23 +86,23 @@ class ApplyOptions(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """How it ended."""
+    """The end of a change."""
 
     journal: Journal
-    outcome: Outcome
+    outcome: ApplyOutcome
     reason: str
-    """Why it was taken back; empty otherwise."""
+    """The reason why it was taken back; empty otherwise."""
     notes: list[str]
     confirm_until: str = ""
 
     @property
     def id(self) -> str:
-        """Of the change."""
+        """The change's own."""
         return self.journal.id
 
 
 class Onlooker(NamedTuple):
-    """Who is told of a change, and may refuse it before the first file is changed."""
+    """A caller that is told of a change, and may refuse it before the first file is changed."""
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None

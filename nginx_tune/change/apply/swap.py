@@ -1,14 +1,16 @@
 """Old files for new ones and back: each by an exchange of names that is looked at afterwards.
 
-The new file is made beside the old one under a hidden name, which no ``*`` of an include matches.
-The exchange leaves the old file itself, with all that it is, under that name until the change is
-kept. What comes out of an exchange is compared with what was expected, so that nobody's bytes are
-lost who wrote at that moment (compare and swap). Source: renameat2(2), glob(7).
+The new file is made beside the old one under a hidden name, which no ``*`` of an include matches,
+with the old one's owner, mode and attributes. The exchange leaves the old file itself, with all
+that it is, under that name until the change is kept. What comes out of an exchange is compared with
+what was expected, so that nobody's bytes are lost who wrote at that moment (compare and swap).
+Source: renameat2(2), glob(7).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import posixpath
@@ -17,14 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.attributes import differing, put_attributes, read_attributes
-from nginx_tune.change.apply.errors import ForeignError, RefusedError
-from nginx_tune.change.apply.model_journal import Attributes, Entry
+from nginx_tune.change.apply.model_journal import Attributes, Entry, ForeignError, RefusedError
 from nginx_tune.host.door import MOST_BYTES
 
 _UNFINISHED = ".part"
 """Behind the hidden name while the file is written: what has the name itself is whole."""
-
 Original = Callable[[Entry], bytes]
 """The stored bytes of a file that was changed."""
 
@@ -163,7 +162,7 @@ def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
 
 
 def look(entry: Entry) -> str:
-    """Whether a place holds the ``old`` file or the ``new`` one, or else what is wrong with it."""
+    """Tell whether a place holds the ``old`` file or the ``new`` one, or what is wrong with it."""
     try:
         with opened_directory(entry.path) as directory:
             found = read_found(directory, posixpath.basename(entry.path))
@@ -228,7 +227,7 @@ def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
 
 
 def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
-    """What hinders it; and whether the new file was moved."""
+    """Put one file back: what hinders it, and whether the new file was moved."""
     name = posixpath.basename(entry.path)
     state = _state(entry)
     if state == "old" and _holds_foreign(directory, entry):
@@ -258,7 +257,7 @@ def _move_in(directory: int, entry: Entry) -> None:
 
 
 def _holds_foreign(directory: int, entry: Entry) -> bool:
-    """Whether what lies beside is neither the old file nor the new one."""
+    """True if the file that lies beside is neither the old one nor the new one."""
     if not _is_there(directory, entry.beside):
         return False
     ours = (entry.sha256_before, entry.sha256_after)
@@ -308,3 +307,82 @@ def clear(entries: Sequence[Entry]) -> dict[str, str]:
 
 def _words(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+IMMUTABLE = 0x10
+APPEND_ONLY = 0x20
+_SETTABLE = 0x8040CC
+"""COMPR 4, SYNC 8, NODUMP 40, NOATIME 80, JOURNAL_DATA 4000, NOCOW 800000.
+
+Source: include/uapi/linux/fs.h. Others (extents, inline data) are the file system's own affair.
+"""
+_MODE_BITS = 0o7777
+
+
+def read_attributes(descriptor: int) -> Attributes:
+    """The attributes of an open file.
+
+    Errors: OSError.
+    """
+    status = os.fstat(descriptor)
+    return Attributes(
+        mode=status.st_mode & _MODE_BITS,
+        user=status.st_uid,
+        group=status.st_gid,
+        accessed_ns=status.st_atime_ns,
+        modified_ns=status.st_mtime_ns,
+        extended={name: os.getxattr(descriptor, name) for name in _names(descriptor)},
+        inode_flags=calls.inode_flags(descriptor) & _SETTABLE,
+    )
+
+
+def put_attributes(descriptor: int, wanted: Attributes, *, with_times: bool) -> None:
+    """Make an open file like another one; owner first, since that takes bits and labels away.
+
+    Errors: OSError when one cannot be set, or does not stand as set.
+    """
+    calls.own(descriptor, wanted.user, wanted.group)
+    calls.permit(descriptor, wanted.mode)
+    for name in set(_names(descriptor)) - set(wanted.extended):
+        calls.remove_attribute(descriptor, name)
+    for name, value in wanted.extended.items():
+        if _value(descriptor, name) != value:
+            calls.set_attribute(descriptor, name, value)
+    if wanted.inode_flags != calls.inode_flags(descriptor) & _SETTABLE:
+        rest = calls.inode_flags(descriptor) & ~_SETTABLE
+        calls.set_inode_flags(descriptor, rest | wanted.inode_flags)
+    if with_times:
+        calls.set_times(descriptor, wanted.accessed_ns, wanted.modified_ns)
+    different = differing(read_attributes(descriptor), wanted, with_times=with_times)
+    if different:
+        raise OSError(errno.ENOTSUP, f"its {different} cannot be given to another file")
+
+
+def differing(one: Attributes, other: Attributes, *, with_times: bool) -> str:
+    """The attributes that differ between two files; the time of the last read does not count."""
+    pairs = {
+        "owner": (one.user, other.user),
+        "group": (one.group, other.group),
+        "mode": (one.mode, other.mode),
+        "extended attributes": (one.extended, other.extended),
+        "inode flags": (one.inode_flags, other.inode_flags),
+    }
+    if with_times:
+        pairs["time of change"] = (one.modified_ns, other.modified_ns)
+    return ", ".join(name for name, (this, that) in pairs.items() if this != that)
+
+
+def _names(descriptor: int) -> list[str]:
+    try:
+        return os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return []
+        raise
+
+
+def _value(descriptor: int, name: str) -> bytes | None:
+    try:
+        return os.getxattr(descriptor, name)
+    except OSError:
+        return None

@@ -1,39 +1,60 @@
-"""The nginx that a change is for, as it stands: what runs, what it reads, where it logs."""
+"""The nginx that a change is for: its processes, their reload, the files that it reads, its logs.
+
+Includes are followed here, from the main file on. The output of ``nginx -T`` is not believed by
+itself, since any file may hold a line that looks like the head of another one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
+import shlex
+import signal
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.change.apply.errors import RefusedError, RejectedError
-from nginx_tune.change.apply.model_journal import LeftFile, TargetNginx, Tested
-from nginx_tune.change.apply.reading import FollowedFiles, read_files
-from nginx_tune.change.apply.server import run_test
-from nginx_tune.conf.dump import printed
-from nginx_tune.conf.error_log import error_logs
+from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.model_journal import (
+    LeftFile,
+    RefusedError,
+    RejectedError,
+    TargetNginx,
+    Tested,
+)
+from nginx_tune.conf.dumps import printed
 from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.tree import ConfTree
-from nginx_tune.errors import UsageError
-from nginx_tune.host.door import Host, Missing, attempt
+from nginx_tune.conf.logs import error_logs
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.door import MOST_BYTES, Host, HostReadError, Missing, attempt
 from nginx_tune.host.parse_nginx import VersionOutput, global_directives, parse_start_options
-from nginx_tune.host.parse_process import parse_parent_pid
-from nginx_tune.nginx.binary import read_build
-from nginx_tune.nginx.choice import choose_nginx
-from nginx_tune.nginx.processes import Master, find_host_masters, same_mounts
+from nginx_tune.host.parse_proc import parse_parent_pid
+from nginx_tune.nginx.binary import choose_nginx, read_build
+from nginx_tune.nginx.processes import (
+    Master,
+    find_host_masters,
+    find_masters,
+    same_mounts,
+)
 from nginx_tune.nginx.reload.address import AcceptingSocket, Address, addresses_of, lost_addresses
-from nginx_tune.nginx.reload.process import Process, process_of
-from nginx_tune.nginx.reload.workers import ReloadError
+from nginx_tune.nginx.reload.workers import (
+    Generations,
+    OldServeError,
+    Process,
+    ReloadError,
+    lives,
+    process_of,
+)
 
 _MOST_PID_BYTES = 64
 _MOST_NAMED = 3
 
 
 class ManagedNginx(NamedTuple):
-    """What is changed: an nginx, its program and its configuration."""
+    """The nginx to be changed, its program and its configuration."""
 
     master: Process | None
     build: VersionOutput
@@ -46,7 +67,7 @@ class EffectiveConf(NamedTuple):
     """A configuration as the target itself reads it."""
 
     files: list[str]
-    """That our includes reach and the target has printed: only these may be changed."""
+    """Files that our includes reach and the target has printed: only these may be changed."""
     reading: FollowedFiles
     """All that our includes reach."""
     addresses: list[Address]
@@ -54,9 +75,9 @@ class EffectiveConf(NamedTuple):
     pid_path: str
     sockets: list[str]
     quic_addresses: list[Address]
-    """Of HTTP/3: nobody can be seen to answer there."""
+    """Addresses of HTTP/3: nobody can be seen to answer there."""
     asked: tuple[str, ...] = ()
-    """What its includes name, patterns as they are."""
+    """The names in its includes, patterns as they are."""
 
 
 def find_subject(
@@ -143,7 +164,7 @@ def _reader(
 
 
 def _may_read(host: Host, master: Master, real_path: str) -> bool:
-    """Whether a master reads a file as its main one."""
+    """True if a master reads a file as its main one."""
     own = _own_conf(host, master)
     return own is not None and os.path.realpath(own) == real_path
 
@@ -237,7 +258,7 @@ def _logs(tree: ConfTree, subject: ManagedNginx) -> list[str]:
 
 
 def _standard_error(pid: int) -> str:
-    """Where nginx has put its main log (ngx_log_redirect_stderr)."""
+    """The file that nginx has put its main log into (ngx_log_redirect_stderr)."""
     try:
         return os.readlink(f"/proc/{pid}/fd/2")  # noqa: PTH115
     except OSError:
@@ -245,7 +266,7 @@ def _standard_error(pid: int) -> str:
 
 
 def pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
-    """Where a configuration has nginx keep its number."""
+    """The path at which a configuration has nginx keep its number."""
     lines = tree.main.all("pid")
     name = lines[-1].value if lines else subject.build.pid_path
     return tree.full_path(name) or name
@@ -276,7 +297,7 @@ def describe_target(
     silent: Collection[AcceptingSocket],
     reload_command: Sequence[str],
 ) -> TargetNginx:
-    """What a rollback must know, without reading any configuration again."""
+    """All that a rollback must know, without reading any configuration again."""
     return TargetNginx(
         conf_path=subject.conf_path,
         master=subject.master,
@@ -291,7 +312,7 @@ def describe_target(
 
 
 def describe_test(before: EffectiveConf, after: EffectiveConf) -> Tested:
-    """What the new configuration has that the old one had not."""
+    """The parts of the new configuration that the old one had not."""
     return Tested(
         error_logs=after.error_logs,
         new_sockets=sorted(set(after.sockets) - set(before.sockets)),
@@ -322,3 +343,152 @@ def _left_file(path: str) -> LeftFile | None:
             user=status.st_uid,
             group=status.st_gid,
         )
+
+
+class FollowedFiles(NamedTuple):
+    """A configuration as it lies on the disk."""
+
+    tree: ConfTree
+    files: dict[str, bytes]
+    """The bytes of every file that could be read, by the name that the include gives it."""
+    directories: list[str]
+    """Directories in which a pattern of an include was looked for."""
+    places: list[str]
+    """All of these, and files that are not there."""
+
+
+class _Reader:
+    """A host's files with those of a change in their places, and which of them were asked for."""
+
+    def __init__(self, host: Host, contents: Mapping[str, bytes]) -> None:
+        self._host = host
+        self._contents = contents
+        self.files: dict[str, bytes] = {}
+        self.directories: dict[str, None] = {}
+        self.places: dict[str, None] = {}
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        self.places[path] = None
+        new = self._contents.get(os.path.realpath(path))
+        data = self._host.read_bytes(path, limit_bytes=MOST_BYTES) if new is None else new
+        self.files[path] = data
+        return data
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, new ones too."""
+        self.places[path] = self.directories[path] = None
+        real = os.path.realpath(path)
+        new = {posixpath.basename(one) for one in self._contents if posixpath.dirname(one) == real}
+        return [*new, *(one for one in self._host.list_dir(path) if one not in new)]
+
+
+def read_files(
+    host: Host, conf_path: str, *, prefix: str, contents: Mapping[str, bytes] | None = None
+) -> FollowedFiles:
+    """The files that the includes reach; ``contents`` stand in the place of what is there.
+
+    ``contents`` are by path with every link resolved. Errors: none, as of ``read_tree``.
+    """
+    reader = _Reader(host, contents or {})
+    tree = read_tree(conf_path, reader, prefix=prefix)
+    return FollowedFiles(tree, reader.files, list(reader.directories), list(reader.places))
+
+
+def check_included(changed: Iterable[str], files: Iterable[str]) -> None:
+    """Nothing is written that the includes of the new configuration do not reach.
+
+    ``changed`` are paths with every link resolved. Errors: RefusedError.
+    """
+    loaded = {os.path.realpath(path) for path in files}
+    for path in changed:
+        if path not in loaded:
+            raise RefusedError(f"{path}: nothing includes it, so it has no effect")
+
+
+_COMMAND_SECONDS = 60.0
+
+
+def master_at(host: Host, process: Process) -> Master | None:
+    """The master process as it is now; null when it is gone."""
+    if not lives(process):
+        return None
+    return next((one for one in find_masters(host) if one.pid == process.pid), None)
+
+
+def generations(host: Host, process: Process) -> Generations:
+    """The workers of a master now.
+
+    Errors: ReloadError when the master is gone.
+    """
+    master = master_at(host, process)
+    if master is None:
+        raise ReloadError(f"the nginx master process {process.pid} has ended")
+    return Generations(_processes(master.workers), _processes(master.leaving))
+
+
+def _processes(pids: Sequence[int]) -> frozenset[Process]:
+    return frozenset(one for pid in pids if (one := process_of(pid)) is not None)
+
+
+def tell(host: Host, process: Process, command: Sequence[str]) -> None:
+    """Have nginx read its files: by SIGHUP to this very master, or by a command.
+
+    Errors: ReloadError.
+    """
+    if command:
+        try:
+            said = host.run(list(command), timeout_seconds=_COMMAND_SECONDS)
+        except HostReadError as error:
+            raise ReloadError(error.message) from None
+        if said.status != 0:
+            text = (said.stderr.strip() or "no message").splitlines()[-1]
+            raise ReloadError(f"{shlex.join(command)}: status {said.status}: {text}")
+        return
+    try:
+        held = os.pidfd_open(process.pid)
+    except OSError as error:
+        raise ReloadError(f"process {process.pid}: {error.strerror}") from None
+    try:
+        # The descriptor is of one process; that it is the right one is asked after it is held.
+        if not lives(process):
+            raise ReloadError(f"the nginx master process {process.pid} has ended")
+        calls.send_signal(held, signal.SIGHUP)
+    except OSError as error:
+        raise ReloadError(f"process {process.pid}: {error.strerror}") from None
+    finally:
+        os.close(held)
+
+
+def unheard(command: Sequence[str], error: OldServeError) -> ReloadError:
+    """The fault where a command ended well and nothing came of it."""
+    if not command:
+        return error
+    return ReloadError(f"{shlex.join(command)}: ended well, but did not reload: {error.message}")
+
+
+def run_test(host: Host, command: Sequence[str]) -> str:
+    """The output of ``nginx -T`` on the files as they are; the target's own judgement.
+
+    Errors: ReloadError with its message when it rejects them, UndecidedError when it cannot run.
+    """
+    try:
+        said = host.run(list(command), timeout_seconds=_COMMAND_SECONDS)
+    except HostReadError as error:
+        raise UndecidedError(f"{command[0]}: cannot run nginx: {error.reason}") from None
+    if said.status != 0:
+        lines = [line for line in said.stderr.splitlines() if line.strip()] or ["no message"]
+        worst = next((line for line in lines if "[emerg]" in line), lines[0])
+        raise ReloadError(worst.removeprefix("nginx: ").strip())
+    return said.stdout
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Inside, the signals that end a command wait: what is being put back is put back."""
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

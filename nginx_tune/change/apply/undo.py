@@ -1,6 +1,7 @@
 """Taking a change back: files, then the server, whatever state either is in.
 
 It reads no configuration: what it needs stands in the journal. Run again it ends in the same state.
+Later changes of the same files are to be taken back before an earlier one is.
 """
 
 from __future__ import annotations
@@ -9,41 +10,49 @@ import contextlib
 import errno
 import os
 import posixpath
+import signal
 import socket
 import stat
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.change.apply import calls
-from nginx_tune.change.apply.errors import RefusedError, StuckError
 from nginx_tune.change.apply.journal import Journal, State, boot_id, this_process
-from nginx_tune.change.apply.later import check_later
 from nginx_tune.change.apply.model_journal import (
     Begin,
     Left,
     LeftFile,
+    RefusedError,
     Story,
     Stuck,
+    StuckError,
     Swapping,
     TargetNginx,
     Undoing,
     Undone,
 )
-from nginx_tune.change.apply.server import generations, is_to_reload, orphans, tell, uninterrupted
-from nginx_tune.change.apply.swap import clear, look, opened_directory, put_back
-from nginx_tune.change.apply.target import find_master
+from nginx_tune.change.apply.swap import clear, foreign, look, opened_directory, put_back
+from nginx_tune.change.apply.target import find_master, generations, tell, uninterrupted
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.door import Host
+from nginx_tune.nginx.processes import (
+    find_orphans,
+)
 from nginx_tune.nginx.reload.generation import await_workers, see_answers
 from nginx_tune.nginx.reload.logs import Logs
-from nginx_tune.nginx.reload.process import Process, lives
-from nginx_tune.nginx.reload.workers import Generations, ReloadError
+from nginx_tune.nginx.reload.workers import (
+    Generations,
+    Process,
+    ReloadError,
+    lives,
+)
 
 RELOAD_SECONDS = 20.0
 """Ports that are held are tried for 2.5 s, names are looked up before the workers start."""
 PATIENCE_SECONDS = 30.0
-"""How long another process is waited for that is at work."""
+"""The longest wait for another process that is at work."""
 QUIET_SECONDS = 3.0
 """A reload that was begun would show by then: ports that are held are tried for 2.5 s."""
 _POLL_SECONDS = 0.1
@@ -195,7 +204,7 @@ def _told(host: Host, master: Process, target: TargetNginx) -> bool:
 
 
 def _is_untouched(host: Host, master: Process, target: TargetNginx, before: Generations) -> bool:
-    """Whether a reload command reloaded nothing, neither then nor now.
+    """True if a reload command reloaded nothing, neither then nor now.
 
     The workers of before the change then serve what they have read: the old configuration.
     Errors: ReloadError when they do not answer.
@@ -269,13 +278,13 @@ def unfinished(state: State) -> list[Journal]:
 
 
 def is_abandoned(story: Story) -> bool:
-    """Whether the process that would end a change is no more."""
+    """True if the process that would end a change is no more."""
     begin = story.begin
     return begin is not None and (begin.boot_id != boot_id() or not lives(story.owner))
 
 
 def _foreign(story: Story) -> bool:
-    """Whether it is stuck by what somebody else wrote."""
+    """True if it is stuck by something that somebody else wrote."""
     last = story.records[-1]
     return isinstance(last, Stuck) and bool(last.paths)
 
@@ -347,3 +356,55 @@ def recover_all(host: Host, state: State) -> list[Recovered]:
         for journal in state.all():
             journal.check_whole()
         return done
+
+
+def check_later(state: State, journal: Journal) -> None:
+    """Tell whether a later change of ours hinders a rollback; nothing is written.
+
+    Nobody else's doing: neither is the earlier change stuck by it, nor is anything to be put right
+    by hand. The newest is named, since each may stand on the one before.
+    Errors: RefusedError that names it.
+    """
+    begin = journal.read().begin
+    wrong = foreign([] if begin is None else begin.entries)
+    if not wrong:
+        return
+    for later in reversed(state.all()):
+        story = later.read()
+        if later.id <= journal.id:
+            return
+        if story.begin is None or story.phase == "undone":
+            continue
+        for entry in story.begin.entries:
+            if entry.path in wrong and look(entry) == "new":
+                raise RefusedError(
+                    f"change {journal.id}: {entry.path} was changed again by change {later.id}",
+                    hint=f"take that back first: {later.command('rollback')}",
+                )
+
+
+def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
+    """The workers that a master left behind as it was killed: of its session, or known to be its.
+
+    Source: src/os/unix/ngx_daemon.c: a master that is a daemon leads a session of its own.
+    """
+    found = []
+    for pid in find_orphans(host):
+        with contextlib.suppress(OSError):
+            if pid in workers or os.getsid(pid) == master.pid:
+                found.append(pid)
+    return found
+
+
+def is_to_reload(process: Process) -> bool:
+    """True if a SIGHUP waits for a master that is busy, perhaps with an earlier reload.
+
+    It hears signals only between two of them. Source: ngx_master_process_cycle (sigsuspend);
+    proc_pid_status(5), SigPnd and ShdPnd: bit N-1 stands for signal N.
+    """
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    pending = [line.split()[1] for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(one, 16) & 1 << signal.SIGHUP - 1 for one in pending)

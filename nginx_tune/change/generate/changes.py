@@ -1,26 +1,38 @@
-"""Decisions as edits of a configuration that stands: each line with what it rests on; pure.
+"""Decisions, and safe fixes of the audit behind them, as edits of a configuration; pure.
 
-All settings of a decision are written or none. What was written is held against the decisions
-once more by the caller's ``leaves``: a decision that would still ask for something is refused, so
-that a plan made again is empty.
+All settings of a decision are written or none, each line with what it rests on. The result is held
+against the decisions once more by the caller's ``leaves``: a decision that would still ask for
+something is refused, so that a plan made again is empty.
+
+The tree is audited as the decisions leave it, so that a fix and a decision on the same line meet in
+the order in which an operator would take them. A fix after which a decision would ask for something
+that it did not ask for before is left out: a plan must not fight itself. So is one that does what a
+decision refused. Fixes are made until none is left that stands.
+
+Whatever a decision knows of a configuration, the rules of the audit know more. A decision whose
+lines they would call an error is taken back with their word for it; their warnings stand in the
+plan.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import NamedTuple
 
-from nginx_tune.change.generate.hunks import Span, TracedFile, planned_file
-from nginx_tune.change.generate.quoting import comment
-from nginx_tune.change.generate.settings import statement, words
+from msgspec.structs import replace
+
+from nginx_tune.audit.fixes import changes_of, standing_fixes
+from nginx_tune.change.generate.plan_files import ByteSpan, TracedFile, planned_file
+from nginx_tune.change.generate.writing import comment, statement, words
+from nginx_tune.change.plan.kept import KeptConnections, closes_by_default, lacks_ports
 from nginx_tune.change.plan.naming import needed_line
-from nginx_tune.change.plan.own_connections import closes_by_default, lacks_ports
 from nginx_tune.change.plan.placing import SettingPlace, UnplacedError, find_places
+from nginx_tune.change.plan.settling import left_alone
 from nginx_tune.change.plan.standing import Standing, own_blocks
-from nginx_tune.change.plan.together import left_alone
-from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.directive import Directive, as_utf8
 from nginx_tune.conf.edits import (
     Edit,
     EditSet,
@@ -32,19 +44,20 @@ from nginx_tune.conf.edits import (
 )
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.findings import FileEdit, Finding, Findings
 from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
 from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
-"""What a setting needs and is not there yet ends in the context that it is to go into."""
+"""The end of a need that is not there yet: the context that it is to go into."""
 _UNNAMED_FORMAT = "combined"
-"""Of a log that names none; options stand behind a format. Source: ngx_http_log_set_log()."""
+"""A log that names none has this. Options stand behind a format: ngx_http_log_set_log()."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
 """The decisions that still ask for something once some files are other ones."""
 
 
 class Changes(NamedTuple):
-    """What is written, and what is not."""
+    """Changes that are written, and those that are not."""
 
     files: list[PlannedFile]
     refusals: list[Refusal]
@@ -218,7 +231,7 @@ def _files(tree: ConfTree, planned: Mapping[str, Sequence[_Written]]) -> list[Pl
         if not own:
             continue
         traced = TracedFile(source.data)
-        spans: dict[Span, list[Hunk]] = {}
+        spans: dict[ByteSpan, list[Hunk]] = {}
         for edit, hunk in own:
             start, end = source.byte_offset(edit.start), source.byte_offset(edit.end)
             text = edit.text.encode("utf-8", "surrogateescape")
@@ -241,4 +254,197 @@ def _refusal(decision: Decision, reason: str, directive: Directive | None) -> Re
         reason=reason,
         file=directive.file if directive else "",
         line=directive.line if directive else 0,
+    )
+
+
+Files = Mapping[str, bytes]
+
+
+class Ground(NamedTuple):
+    """The ground that fixes are held against."""
+
+    read: Callable[[Files], ConfTree]
+    """The tree with some files replaced."""
+    audit: Callable[[ConfTree], Findings]
+    leaves: Leaves
+    """Those of all decisions, also of those that are not to be written."""
+
+
+def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
+    """The changes of a tree with the safe fixes of what the audit finds once they are made."""
+    hunks = {one.path: one.hunks for one in changes.files}
+    traced = {
+        one.source.file: TracedFile(one.source.data, hunks.get(one.source.file, ()))
+        for one in tree.parsed
+    }
+    contents = {one.path: one.content for one in changes.files}
+    asked = ground.leaves(contents)
+
+    def undone_by(files: Files) -> set[str]:
+        return ground.leaves({**contents, **files}) - asked
+
+    def audit_again(files: Files) -> Findings:
+        return ground.audit(ground.read({**contents, **files}))
+
+    while True:
+        now = ground.read(contents)
+        findings = ground.audit(now)
+        held = list(held_back(now, findings))
+        findings = _without_edits(findings, [one for one, _ in held])
+        fixed = standing_fixes(now, findings, audit_again, lambda files: not undone_by(files))
+        if not fixed:
+            break
+        for change in changes_of(now, fixed):
+            spans: dict[ByteSpan, list[Hunk]] = {}
+            for edit, finding in _edits_of(change.file, fixed):
+                span = (edit.start_byte, edit.end_byte, edit.text.encode())
+                spans.setdefault(span, []).append(_reason(finding))
+            traced[change.file].change(spans)
+            contents[change.file] = change.new
+    refused = (
+        Refusal(
+            decision=one.rule,
+            setting=one.fix,
+            reason=why,
+            file=one.file,
+            line=_origin(traced, one),
+        )
+        for one, why in [*held, *_left_out(now, findings, undone_by)]
+    )
+    files = [
+        planned_file(one, traced[one.source.file])
+        for one in tree.parsed
+        if contents.get(one.source.file, one.source.data) != one.source.data
+    ]
+    return Changes(files, [*changes.refusals, *refused])
+
+
+def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
+    """The findings, of which some are not to be cured."""
+    left = [replace(one, edits=[]) if one in held else one for one in findings.findings]
+    return replace(findings, findings=left)
+
+
+def brought(before: Findings, after: Findings) -> list[Finding]:
+    """Findings that a change brings, beyond information: of rules that find more than they did."""
+    count = Counter(one.rule for one in before.findings)
+    known = {(one.rule, one.file, one.message) for one in before.findings}
+    grown = Counter(one.rule for one in after.findings) - count
+    found = []
+    for one in sorted(after.findings, key=lambda f: (f.rule, f.file, f.message) in known):
+        if grown[one.rule] > 0 and one.severity != "info":
+            grown[one.rule] -= 1
+            found.append(one)
+    return found
+
+
+def _origin(traced: Mapping[str, TracedFile], finding: Finding) -> int:
+    """The line of a finding in the file as it is."""
+    file = next((one for name, one in traced.items() if as_utf8(name) == finding.file), None)
+    return finding.line if file is None else file.origin(finding.line)
+
+
+def _edits_of(file: str, fixed: Iterable[Finding]) -> Iterator[tuple[FileEdit, Finding]]:
+    """Each edit of a file once, with the first finding that asks for it."""
+    seen = set()
+    for finding in fixed:
+        for edit in finding.edits:
+            key = (edit.start_byte, edit.end_byte, edit.text)
+            if edit.file == as_utf8(file) and key not in seen:
+                seen.add(key)
+                yield edit, finding
+
+
+def _reason(finding: Finding) -> Hunk:
+    return Hunk(
+        line=finding.line,
+        before="",
+        after="",
+        decision=finding.rule,
+        reason=finding.message,
+        evidence=finding.evidence,
+        confidence="high",
+    )
+
+
+def _left_out(
+    tree: ConfTree, findings: Findings, undone_by: Callable[[Files], set[str]]
+) -> Iterator[tuple[Finding, str]]:
+    """The findings whose safe fixes did not stand, and why."""
+    left = [one for one in findings.findings if one.edits]
+    for rule in dict.fromkeys(one.rule for one in left):
+        alone = [one for one in left if one.rule == rule]
+        undone = sorted(undone_by({one.file: one.new for one in changes_of(tree, alone)}))
+        what = f"undo what {' and '.join(undone)} decided" if undone else "bring another finding"
+        yield from ((one, f"it would {what}") for one in alone)
+
+
+_WAKES_KEEPALIVE = "up-keepalive-before-lb"
+
+
+def held_back(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
+    """The findings of a tree that are not to be cured by their fixes, each with the reason.
+
+    The audit cures a line at a time. A ``keepalive`` that a balancing method put out of effect
+    works again behind it, for a group of which ``upstream-keepalive`` says that nothing is kept.
+    """
+    concerned = [one for one in findings.findings if one.rule == _WAKES_KEEPALIVE]
+    if not concerned:
+        return
+    kept = KeptConnections(tree)
+    refused = {
+        (as_utf8(own.file), own.line, own.column): kept.refused[group.name]
+        for group in kept.groups
+        if (own := group.keepalive) is not None and group.name in kept.refused
+    }
+    for one in concerned:
+        if why := refused.get((one.file, one.line, one.column)):
+            yield one, f"it would have connections kept, which are not to be: {why}"
+
+
+Make = Callable[[Sequence[Decision]], Changes]
+"""The changes of some decisions."""
+Brings = Callable[[Changes], Sequence[Finding]]
+"""The audit's new findings of changes."""
+
+
+def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) -> Changes:
+    """The changes of those decisions that bring no fault; the others are refused.
+
+    A fault that no single decision brings stays, for the plan to say.
+    """
+    left = list(decisions)
+    changes, refused = make(left), list[Refusal]()
+    while found := _faults(brings, changes):
+        for one in [d for d in left if d.id in _decisions_of(changes)]:
+            others = [d for d in left if d.id != one.id]
+            without = make(others)
+            still = _faults(brings, without)
+            if len(still) < len(found):
+                cured = next(fault for fault in found if fault not in still)
+                refused.append(_fault_refusal(one, changes, cured))
+                left, changes = others, without
+                break
+        else:
+            break
+    return changes._replace(refusals=[*changes.refusals, *refused])
+
+
+def _decisions_of(changes: Changes) -> set[str]:
+    return {hunk.decision for file in changes.files for hunk in file.hunks}
+
+
+def _faults(brings: Brings, changes: Changes) -> list[tuple[str, str, str]]:
+    """Rule, place and message; lines move as decisions are taken out, so that no line is named."""
+    found = brings(changes) if changes.files else []
+    return [(one.rule, one.file, one.message) for one in found if one.severity == "error"]
+
+
+def _fault_refusal(decision: Decision, changes: Changes, fault: tuple[str, str, str]) -> Refusal:
+    rule, file, message = fault
+    hunks = (hunk for one in changes.files for hunk in one.hunks if hunk.decision == decision.id)
+    return Refusal(
+        decision=decision.id,
+        setting=" ".join(dict.fromkeys(" ".join(hunk.after.split()) for hunk in hunks)),
+        reason=f"the audit would find {rule} in {file}: {message}",
     )

@@ -9,16 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nginx_tune.change.generate.provenance import Provenance, header
-from nginx_tune.change.generate.quoting import Written, comment, quote
-from nginx_tune.change.generate.settings import merge, within, written
-from nginx_tune.change.generate.site_check import check_site
+import msgspec
+
+from nginx_tune.change.generate.features import (
+    NOTHING,
+    Beside,
+    with_encodings,
+    with_resolving,
+    with_tls_ports,
+)
+from nginx_tune.change.generate.plan_files import host_lines, host_parts
 from nginx_tune.change.generate.templates import environment
+from nginx_tune.change.generate.writing import (
+    FileProvenance,
+    Written,
+    check_site,
+    comment,
+    header,
+    merge,
+    quote,
+    within,
+    written,
+)
 from nginx_tune.conf.directive import Directive, Source
-from nginx_tune.conf.listeners import ListenAddress, is_socket_option, listeners_of
-from nginx_tune.conf.sockets import socket_name
-from nginx_tune.decide.cache_key import names_a_port
+from nginx_tune.conf.listeners import ListenAddress, is_socket_option, listeners_of, socket_name
+from nginx_tune.decide.cache_layout import names_a_port
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.scenario import ArmSpec
 from nginx_tune.documents.site import Site, root_locations, tls_listens
 from nginx_tune.documents.workload import Kind
 
@@ -29,7 +46,6 @@ PLAIN_SETTINGS = (
     Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
 )
 """The source's baseline, without thread pools (the sources, A3)."""
-
 DEFAULT_TLS_LISTEN = "443"
 
 
@@ -40,7 +56,7 @@ class Location:
     name: Written
     root: str | None
     next_place: Written | None
-    """Where to look when the file is not below ``root``."""
+    """The place to look at when the file is not below ``root``."""
     tuned: Written
 
 
@@ -50,34 +66,53 @@ def emit_nginx_conf(
     kind: Kind,
     *,
     forced: Sequence[Setting] = (),
+    headline: str = "",
     left_alone: Sequence[str] = (),
-    provenance: Provenance | None = None,
+    of_host: Sequence[str] = (),
+    provenance: FileProvenance | None = None,
     status_page: bool = False,
     memory_page: bool = False,
+    beside: Beside = NOTHING,
 ) -> str:
     """The text of an nginx.conf.
 
     ``forced`` settings go on top of the others, in the place of the same directive of the same
-    context; ``left_alone`` are lines on what was deliberately not set; ``status_page`` adds a
+    context; ``headline`` stands above all of it, as a comment; ``left_alone`` are lines on what was
+    deliberately not set, ``of_host`` on what decisions ask of the host; ``status_page`` adds a
     local stub_status, ``memory_page`` a page that is answered without a file or a server: what
     experiments ask to see whether loops stand still, and nobody else did.
 
     Errors: UsageError for a value that cannot be written.
     """
     check_site(site)
-    merged = merge([*_site_settings(site), *settings, *_with_sendfile(site, settings)], forced)
+    if beside.scheme == "https":
+        site = with_tls_ports(site)
+    zones: list[Setting] = []
+    if beside.resolves:
+        site, zones = with_resolving(site, settings)
+    own = [
+        *_site_settings(site, beside.gzip_reason),
+        *settings,
+        *_with_sendfile(site, settings),
+        *zones,
+    ]
+    merged = merge(with_encodings([*own, *beside.settings]), forced)
     text: str = (
         environment()
         .get_template(f"{kind}.conf.j2")
         .render(
             header=header(provenance),
-            left_alone=[comment(line) for line in left_alone],
+            headline=comment(headline),
+            left_alone=[comment(line) for line in (*left_alone, *beside.left_alone)],
+            of_host=[comment(line) for line in of_host],
             site=site,
             listens=[
                 *(_listen(item, site, merged) for item in _listens(site)),
                 *_quic_listens(site, merged),
             ],
-            places=_places(site, kind, merged),
+            places=_places(site, kind, merged, beside.locations),
+            scheme=beside.scheme,
+            php=beside.php,
             upstreams=[
                 {
                     "name": upstream.name,
@@ -104,9 +139,10 @@ def emit_decided(
     site: Site,
     *,
     forced: Sequence[Setting] = (),
-    provenance: Provenance | None = None,
+    provenance: FileProvenance | None = None,
     status_page: bool = False,
     memory_page: bool = False,
+    beside: Beside = NOTHING,
 ) -> str:
     """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
     # A file of these kinds passes nothing on, though the site may name upstreams for others.
@@ -121,15 +157,22 @@ def emit_decided(
         site,
         decisions.kind,
         forced=forced,
+        headline=decisions.headline,
         left_alone=[
             line
             for d in decisions.decisions
-            if d.id not in unwritten and _changes_nothing(d)
-            for line in _left_alone(d)
+            if d.id not in unwritten
+            for line in (_left_alone(d) if _changes_nothing(d) else _unmeasured(d))
+        ],
+        of_host=[
+            line
+            for part in (host_parts(decisions.decisions, provenance.facts) if provenance else ())
+            for line in host_lines(part)
         ],
         provenance=provenance,
         status_page=status_page,
         memory_page=memory_page,
+        beside=beside,
     )
 
 
@@ -143,6 +186,25 @@ def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] =
         return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced, memory_page=True)
     cache = _plain_cache(site.cache_dirs[0]) if kind == "cache" and site.cache_dirs else ()
     return emit_nginx_conf((*PLAIN_SETTINGS, *cache), site, kind, forced=forced, memory_page=True)
+
+
+def write_arm(
+    spec: ArmSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
+) -> str:
+    """One arm's nginx.conf, as the emitter delivers it.
+
+    Both arms have the decided number of workers and no access log, so that they differ in what
+    is compared alone.
+    """
+    placed = msgspec.structs.replace(
+        site, error_log=error_log, access_log="off", gzip=[], tcp_nopush=False
+    )
+    quiet = Setting(context="http", directive="access_log", args=["off"])
+    if spec.decisions == "none":
+        workers = [s for d in decisions.decisions if d.id == "workers" for s in d.settings]
+        return emit_plain(placed, kind, forced=[*workers, *spec.settings])
+    decided = msgspec.structs.replace(decisions, kind=kind)
+    return emit_decided(decided, placed, forced=[quiet, *spec.settings], memory_page=True)
 
 
 def _plain_cache(directory: str) -> tuple[Setting, ...]:
@@ -180,15 +242,30 @@ def _changes_nothing(decision: Decision) -> bool:
 
 
 def _left_alone(decision: Decision) -> list[str]:
-    """Why nothing is set; what would be, and the command that settles it, a line each."""
+    """The reasons to set nothing; a line each for the setting and the command that settles it."""
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
     lines = [f"{name}: {decision.summary}"]
     for one in decision.proposed:
         words = " ".join([one.directive, *(word or '""' for word in one.args)])
         lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
-    if decision.proposed and decision.next_command:
+    if decision.next_command and (decision.proposed or _rests_on_disks(decision)):
         lines.append(f"  settle it: {decision.next_command}")
     return lines
+
+
+def _unmeasured(decision: Decision) -> list[str]:
+    """What is written though the disks that decide it were not measured."""
+    if not _rests_on_disks(decision):
+        return []
+    name = _DIRECTIVES.get(decision.id, decision.id)
+    return [
+        f"{name}: written for disks that nobody measured; ten seconds tell",
+        f"  settle it: {decision.next_command}",
+    ]
+
+
+def _rests_on_disks(decision: Decision) -> bool:
+    return decision.id == "thread-pools" and " --disks " in decision.next_command
 
 
 def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
@@ -200,7 +277,7 @@ def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
     return [Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason)]
 
 
-def _site_settings(site: Site) -> list[Setting]:
+def _site_settings(site: Site, gzip_reason: str) -> list[Setting]:
     settings = []
     if site.user is not None:
         words = site.user.split()
@@ -230,7 +307,7 @@ def _site_settings(site: Site) -> list[Setting]:
         )
     for line in site.gzip or ():
         name, *args = line.split()
-        reason = "text goes out smaller" if line == "gzip on" else ""
+        reason = gzip_reason if line == "gzip on" else ""
         settings.append(Setting(context="http", directive=name, args=args, reason=reason))
     return settings
 
@@ -279,7 +356,7 @@ def _address(words: Sequence[str], listens: Sequence[str]) -> ListenAddress:
 
 
 def _takes_options(address: ListenAddress) -> bool:
-    """Whether it has a socket of its own, which no other of the site's addresses may be."""
+    """True if it has a socket of its own, which no other of the site's addresses may be."""
     return address.has_socket and address.maybe is None
 
 
@@ -295,7 +372,7 @@ def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def _is_quic(setting: Setting) -> bool:
-    """Whether it is a listener of its own: UDP, beside that of TCP on the same port."""
+    """True if it is a listener of its own: UDP, beside that of TCP on the same port."""
     return setting.args[:1] == ["quic"]
 
 
@@ -322,7 +399,9 @@ def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
 _OF_ANY_LISTEN = frozenset({"default_server", "ipv6only=on", "ipv6only=off"})
 
 
-def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Location]:
+def _places(
+    site: Site, kind: Kind, settings: Sequence[Setting], others: Sequence[str]
+) -> list[Location]:
     blocks = {s.block for s in settings if s.context == "location" and s.block}
     hot = [prefix for prefix in site.hot_locations if prefix in blocks]
     roots: list[str | None] = list(site.roots) if kind in ("static", "media") else [None]
@@ -342,6 +421,7 @@ def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Locatio
     if apart:
         places += _directories(dict(zip(names, roots, strict=True)), hot)
     streams = [] if kind in ("static", "media") else _streams(settings, [*names, *hot])
+    streams += [one for one in others if one not in streams]
     return places + [
         _place(prefix, roots[0], following[0], settings) for prefix in [*hot, *streams]
     ]
@@ -372,6 +452,3 @@ def _place(
         next_place=None if following is None else quote(following),
         tuned=written(within(settings, "location", name), 12),
     )
-
-
-__all__ = ["PLAIN_SETTINGS", "Provenance", "emit_decided", "emit_nginx_conf", "emit_plain"]

@@ -1,4 +1,4 @@
-"""What a reload does with a change: what nginx refuses, and what it loses; pure.
+"""Warnings of a reload with a change: what nginx refuses, and what it loses; pure.
 
 Source: ngx_init_cycle (src/core/ngx_cycle.c): a zone of the same name, tag and size is kept;
 ngx_http_limit_req_init_zone, ngx_http_limit_conn_init_zone, ngx_http_file_cache_init: of these
@@ -13,8 +13,8 @@ from typing import NamedTuple
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.conf.scopes import http_directives
-from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.workers import declared_pools
 from nginx_tune.documents.plan import ReloadWarning
 
 _BARE = re.compile(r"[\w./:\[\]*@%+=,~-]*")
@@ -27,11 +27,11 @@ class _Zone(NamedTuple):
     line: Directive
     size: str
     fixed: tuple[str, ...]
-    """What must not change while nginx runs."""
+    """The words that must not change while nginx runs."""
 
 
 def reload_warnings(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """What the operator must know before the running nginx reads the new files."""
+    """All that the operator must know before the running nginx reads the new files."""
     return [
         *_of_zones(before, after),
         *_of_listeners(before, after),

@@ -1,4 +1,4 @@
-"""Where the skeletons are: inside the package, else beside it in a checkout.
+"""The folder of the skeletons: inside the package, else beside it in a checkout.
 
 The one file of this room that reads anything.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from nginx_tune.change.generate.quoting import comment, finalize
+from nginx_tune.change.generate.writing import comment, finalize
 
 _PACKAGED = Path(__file__).resolve().parents[2] / "templates"
 _CHECKOUT = Path(__file__).resolve().parents[3] / "templates"

@@ -1,9 +1,13 @@
-"""Which places of a configuration may get a cache that they have not: those that answer all alike.
+"""Caches of a configuration: the places that may get one, and one that stands under its own words.
 
-A cache tells requests apart by server and address. Where what is answered depends on who asks, or
-on anything else that the lines themselves show, nobody has said that it may be kept for others; an
+A cache tells requests apart by server and address. Where an answer depends on who asks, or on
+anything else that the lines themselves show, nobody has said that it may be kept for others; an
 answer of ``auth_request`` would let the next one in. Such a place is left as it is, and one around
 it too, since it would inherit the cache.
+
+Of a cache that stands, the name of the zone, its levels and how long an entry may lie unasked are
+the operator's, written or by default: another name or other levels lose every file, and a longer
+age is a matter of what is asked for. Of keys there may be more than are needed, never fewer.
 
 Source: ngx_http_upstream_cache() in ngx_http_upstream.c; ngx_http_auth_request_module.c, whose
         subrequest has the client's own ``$request_uri``, as those of SSI and of ``error_page``
@@ -12,20 +16,34 @@ Source: ngx_http_upstream_cache() in ngx_http_upstream.c; ngx_http_auth_request_
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
-from nginx_tune.change.plan.cache_refusals import line_that_says_no, signed
+from msgspec.structs import replace
+
+from nginx_tune.conf.answer_bodies import stream_sign
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.event_streams import stream_sign
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import USUAL_PORT, listeners
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
-from nginx_tune.conf.sockets import USUAL_PORT
+from nginx_tune.conf.served import KEYS_PER_MEBIBYTE
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.values import is_alike, parse_bytes
 from nginx_tune.conf.variables import Variables, variables_of
+from nginx_tune.decide.cache_growth import (
+    BY_KEYS,
+    FILE_BYTES_FACT,
+    MAY_HOLD_MORE,
+    NOT_SCANNED,
+    UNKNOWN_DISK,
+)
+from nginx_tune.decide.cache_layout import UNSEEN_ROOM
+from nginx_tune.documents.decisions import Decision, Evidence, Setting
+from nginx_tune.documents.units import bytes_text
 
 _IN_THE_KEY = frozenset({
     "scheme", "host", "http_host", "server_name", "server_port", "proxy_port", "request_uri", "uri",
@@ -38,7 +56,7 @@ _OF_THE_REQUEST = frozenset({
     "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
     "proxy_add_x_forwarded_for", "request_id", "msec", "time_local", "time_iso8601", "connection",
 })  # fmt: skip
-"""What servers are told of each request for their logs."""
+"""Headers that servers are told of each request for their logs."""
 _SENT_ALONG = frozenset({
     "user-agent", "referer", "accept", "accept-encoding", "accept-language", "origin",
     "authorization", "x-request-id",
@@ -47,13 +65,13 @@ _SENT_ALONG = frozenset({
 _FORBIDS = frozenset({"cache-control", "set-cookie", "vary"})
 """Headers by which a server forbids, or tells apart, what a cache keeps."""
 _HARMLESS = frozenset({"return", "access_log", "limit_rate", "expires", "add_header", "set"})
-"""Of an ``if``: what ends a request without asking a server, or does not change which is asked."""
+"""Lines of an ``if`` that end a request asking no server, or do not change which is asked."""
 _AS_WHOM = ("proxy_bind", "proxy_ssl_certificate", "proxy_ssl_name")
 _CAPTURE = re.compile(r"\(\?P?<(\w+)>")
 
 
 class SharedAnswers:
-    """Where a configuration answers all who ask alike."""
+    """The places of a configuration that answer all who ask alike."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._variables = Variables(tree)
@@ -128,7 +146,7 @@ class SharedAnswers:
         return None
 
     def _tells_nothing(self, line: Directive, scope: Scope) -> bool:
-        """Whether a header that a server is sent says no more than the key, or what it logs."""
+        """True if a header that a server is sent says no more than the key, or what it logs."""
         name = line.value.lower()
         if name.startswith(("if-", "range")):
             return False  # what is kept would be a part of the page, or none
@@ -141,7 +159,7 @@ class SharedAnswers:
         )
 
     def _is_in_key(self, words: Sequence[str], scope: Scope) -> bool:
-        """Whether a text is one thing for all who ask for one address of one host."""
+        """True if a text is one thing for all who ask for one address of one host."""
         return all(self._is_one(name, scope) for name in variables_of(" ".join(words)))
 
     def _is_one(self, name: str, scope: Scope, seen: frozenset[str] = frozenset()) -> bool:
@@ -181,7 +199,7 @@ def _is_set(name: str, scope: Scope) -> bool:
 
 
 def _leads_elsewhere(condition: Directive) -> bool:
-    """Whether an ``if`` may have another place or server answer."""
+    """True if an ``if`` may have another place or server answer."""
     return any(line.name not in _HARMLESS for line in condition.block or ())
 
 
@@ -224,3 +242,160 @@ def _ports(tree: ConfTree) -> dict[Directive, set[tuple[int, int]]]:
         for server in one.servers:
             found.setdefault(server, set()).add((one.socket.first, one.socket.last))
     return found
+
+
+_WHO_ASKS = re.compile(
+    r"auth_(?!basic_user_file|request_set|jwt_key_\w+)\w+|ssl_verify_client|js_access|testcookie"
+    r"|\w*_by_lua\w*|more_(?:set|clear)_input_headers"
+)
+"""Directives by which nginx looks at who asks, or a script does; those of modules of others too."""
+_PUT_TOGETHER = ("ssi", "slice")
+"""A page of several requests with one ``$request_uri``, or of parts with one key."""
+_NO = ("proxy_method", "proxy_set_body", "add_before_body", "add_after_body", "proxy_store")
+"""Lines by which an answer is not the one that was asked for, or is kept already."""
+_ON_THE_WAY = ("proxy_buffering", "proxy_pass_request_body")
+"""Directives whose ``off`` means a place where answers pass through."""
+_NOT_KEPT = re.compile(r"private|no-store|no-cache", re.IGNORECASE)
+_SIGNED = re.compile(r"amazonaws\.com|storage\.googleapis\.com|\bminio\b", re.IGNORECASE)
+"""Servers whose requests are signed, method and headers too, which a cache would change."""
+
+
+def line_that_says_no(scope: Scope) -> Directive | None:
+    """A directive in effect that rules a cache out.
+
+    What stands of a cache, without one, was written for another: its key, its times, its ``off``.
+    """
+    for name in sorted(scope.tree.names):
+        is_asking = _WHO_ASKS.fullmatch(name) is not None
+        line = scope.effective(name) if is_asking or name in _PUT_TOGETHER else None
+        if line is not None and line.value.lower() not in ("off", "0"):
+            return line
+        if name.startswith(("proxy_cache", "proxy_no_cache")) and name != "proxy_cache_path":
+            line = scope.effective(name)
+            if line is not None:
+                return line
+    for name in _ON_THE_WAY:
+        line = scope.effective(name)
+        if line is not None and line.value.lower() == "off":
+            return line
+    return next(filter(None, map(scope.effective, _NO)), None) or _told_to_clients(scope)
+
+
+def _told_to_clients(scope: Scope) -> Directive | None:
+    """The line by which clients are told not to keep an answer."""
+    for line in scope.effective_all("add_header"):
+        if line.value.lower() == "cache-control" and _NOT_KEPT.search(" ".join(line.args[1:])):
+            return line
+    expires = scope.effective("expires")
+    if expires is not None and expires.value.lower().startswith(("epoch", "-")):
+        return expires
+    return None
+
+
+def signed(scope: Scope) -> Directive | None:
+    """The sign of a store whose clients sign method and headers: S3, a registry of images.
+
+    A cache asks for HEAD as GET, and takes ``Range`` off. Source: ngx_http_upstream_cache(),
+    ngx_http_proxy_cache_headers.
+    """
+    whole = scope.effective("client_max_body_size")
+    if whole is not None and whole.value in ("0", "0k", "0m", "0g"):
+        return whole
+    places = [level for level in scope.chain if level.name == "location" and level.args]
+    told = [scope.sets("proxy_pass"), *scope.effective_all("proxy_set_header")]
+    names = (line for line in told if line is not None and _SIGNED.search(" ".join(line.args)))
+    return next(names, None) or next((p for p in places if p.args[-1].startswith("/v2/")), None)
+
+
+_OWN = ("levels", "inactive")
+_BY_HAND = ("loader_files", "manager_files")
+"""Words that bound what nginx's processes do in a turn: who wrote them has seen them."""
+_MEBIBYTE = 1 << 20
+
+
+def file_bytes(decision: Decision) -> Evidence | None:
+    """The mean size of files that the decision reckoned with; null when it did not."""
+    return next((one for one in decision.evidence if one.fact == FILE_BYTES_FACT), None)
+
+
+_OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, BY_KEYS, "the disk has room")
+_BOUNDS = frozenset({"max_size", "min_free", "inactive"})
+"""Words that have entries leave."""
+
+
+class OwnCache(NamedTuple):
+    """A setting as a change of the line that stands."""
+
+    setting: Setting
+    enlarged: str = ""
+    """The need that its zone of keys is too small for, and its new size."""
+    beyond: str = ""
+    """The entries that no zone that memory allows has keys for."""
+
+
+def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCache:
+    """The setting as a change of ``line``.
+
+    An assumed size of objects enlarges no zone: it could be the other way round. Nor does one make
+    a bound, or one that fewer keys make than the line has: there may be more in the cache.
+    """
+    own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
+    decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
+    kept = {key: value for key, value in decided.items() if key not in _OWN or key in own}
+    kept |= {
+        key: value for key, value in own.items() if key in (*_OWN, *_BY_HAND) or key not in decided
+    }
+    is_assumed = mean is None or mean.provenance == "assumed"
+    by_keys = is_assumed or _zone_bytes(own) > _zone_bytes(decided)
+    guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, *([BY_KEYS] if by_keys else []))
+    if any(map(s.reason.startswith, guesses)):
+        # A cache that stands may be larger: the rest of it would be deleted on an assumption.
+        kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
+        kept |= {k: v for k, v in own.items() if k in _BOUNDS}
+        s = replace(s, reason=_without_size(s.reason))
+    if UNSEEN_ROOM in s.reason and "use_temp_path" not in own:
+        # On a full disk an answer would be cut off, where it now is sent whole and not kept.
+        kept.pop("use_temp_path", None)
+        s = replace(s, reason=_without_size(s.reason, UNSEEN_ROOM))
+    enlarged = beyond = ""
+    if "keys_zone" in own:
+        name, _, standing = own["keys_zone"].partition(":")
+        wanted = decided["keys_zone"].partition(":")[2]
+        have, need = parse_bytes(standing), parse_bytes(wanted)
+        each = None if is_assumed or mean is None else mean.value
+        kept["keys_zone"] = own["keys_zone"]
+        most = parse_bytes(decided.get("max_size", "")) or 0
+        if have and need and isinstance(each, int | float) and each > 0:
+            zone = f"{line.file}:{line.line} keys_zone={own['keys_zone']}"
+            held = f"{zone} holds {_keys(have)} keys, max_size has room for "
+            held += f"{math.ceil(most / each)} files of {bytes_text(each)}"
+            if have < need and _keys(have) * each < most:
+                kept["keys_zone"] = f"{name}:{wanted}"
+                enlarged = f"{held}: enlarge it to {wanted}"
+            reached = _keys(max(have, need)) * each
+            if reached < most:
+                beyond = (
+                    f"{held}; {need // _MEBIBYTE}m is the most of memory for keys: lower max_size "
+                    f"to the {bytes_text(reached)} that there are keys for"
+                )
+    kept |= {
+        key: own[key]
+        for key, value in kept.items()
+        if key in own and key != "keys_zone" and is_alike(own[key], value)
+    }
+    words = [f"{key}={value}" if value else key for key, value in kept.items()]
+    return OwnCache(replace(s, args=[s.args[0], *words]), enlarged, beyond)
+
+
+def _without_size(reason: str, *beginnings: str) -> str:
+    """The rest of a reason beside the size: of ``SIZE; the disk has room…; written in place…``."""
+    left_out = beginnings or _OF_SIZE
+    return "; ".join(part for part in reason.split("; ") if not part.startswith(left_out))
+
+
+def _zone_bytes(words: dict[str, str]) -> int:
+    return parse_bytes(words.get("keys_zone", "").partition(":")[2]) or 0
+
+
+def _keys(zone_bytes: int) -> int:
+    return zone_bytes * KEYS_PER_MEBIBYTE // _MEBIBYTE

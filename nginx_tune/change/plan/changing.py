@@ -1,28 +1,32 @@
-"""Decisions as changes of a configuration: what stands already falls away, what is left has places.
+"""Decisions as changes of a configuration: lines that hold already fall away, the rest get places.
 
-What stands against a decision (``multi_accept on``, threads where all data fits in memory) gets the
-line that undoes it (``undoing``).
+A line that stands against a decision (``multi_accept on``, threads where all data fits in memory)
+gets the line that undoes it (``UNDO``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.kept import with_own_groups
-from nginx_tune.change.plan.limits import descriptors_for
-from nginx_tune.change.plan.listen_options import listen_options
-from nginx_tune.change.plan.more_workers import with_more_workers
-from nginx_tune.change.plan.naming import adapted, with_needs
-from nginx_tune.change.plan.own_connections import closes_by_default, how_it_stays, lacks_ports
-from nginx_tune.change.plan.pools import (
+from nginx_tune.change.plan.kept import (
+    closes_by_default,
+    how_it_stays,
+    lacks_ports,
+    with_own_groups,
+)
+from nginx_tune.change.plan.multiplexing import with_own_quic
+from nginx_tune.change.plan.naming import adapted, listen_options, with_needs, with_own_streams
+from nginx_tune.change.plan.placing import withheld
+from nginx_tune.change.plan.process_needs import (
     asked_pools,
     asks_pools,
+    descriptors_for,
     told_why_unread,
+    with_more_workers,
     without_idle_pools,
 )
-from nginx_tune.change.plan.quic import with_own_quic
 from nginx_tune.change.plan.standing import (
     AT_LEAST,
     KEPT,
@@ -30,15 +34,17 @@ from nginx_tune.change.plan.standing import (
     holds,
     own_blocks,
 )
-from nginx_tune.change.plan.streams import with_own_streams
-from nginx_tune.change.plan.undoing import UNDO
-from nginx_tune.change.plan.withholding import withheld
-from nginx_tune.conf.body_filters import body_filter
+from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.listeners import has_own_queues, listeners
+from nginx_tune.conf.served import sends_no_files
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
+from nginx_tune.conf.values import parse_bytes
+from nginx_tune.conf.workers import asked_pool
+from nginx_tune.decide.accepting import EPOLLEXCLUSIVE
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.upstreams import as_proposed
+from nginx_tune.documents.decisions import Decision, Decisions, DecisionVerdict, Evidence, Setting
 
 _MOST_NAMED = 3
 _OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
@@ -102,6 +108,8 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
     if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
         said = f"The configuration has no http. {decision.summary}"
         return replace(decision, verdict="not_applicable", settings=[], summary=said)
+    if decision.id == "upstream-keepalive":
+        decision = as_proposed(decision)
     if decision.id == "upstream-keepalive" and decision.settings:
         own = with_own_groups(decision, standing.kept)
         refused = (f'upstream "{name}": {why}' for name, why in standing.kept.refused.items())
@@ -120,7 +128,7 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
 
 
 def _is_of_no_http(tree: ConfTree) -> bool:
-    """Whether a whole configuration passes streams or mail on, and answers nothing over HTTP."""
+    """True if a whole configuration passes streams or mail on, and answers nothing over HTTP."""
     has_other = any(map(tree.main.all, ("stream", "mail")))
     return has_other and tree.is_whole and not tree.main.all("http")
 
@@ -144,7 +152,7 @@ def _held(decision: Decision, standing: Standing) -> Decision:
     decision = replace(decision, risks=[*decision.risks, *as_they_are])
     left: list[Setting] = []
     evidence: list[Evidence] = []
-    verdict: Verdict = decision.verdict
+    verdict: DecisionVerdict = decision.verdict
     for wanted in decision.settings:
         if wanted.directive == "listen":
             stands, line = not listen_options(wanted, standing.tree).lines, None
@@ -227,7 +235,7 @@ def _more(decision: Decision, standing: Standing) -> str:
 
 
 def _filtered(decision: Decision, standing: Standing) -> list[str]:
-    """Where a filter cuts bodies into pieces, each of which would be a task for a thread.
+    """The decision without places where a filter cuts bodies into pieces, each a task for a thread.
 
     Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
     ``sendfile()`` of its own.
@@ -246,8 +254,8 @@ def _filtered(decision: Decision, standing: Standing) -> list[str]:
     ]
 
 
-def _direction(line: Directive, wanted: Setting) -> Verdict | None:
-    """Whether a number is to be raised or lowered; null for what is no number."""
+def _direction(line: Directive, wanted: Setting) -> DecisionVerdict | None:
+    """The way in which a number is to be changed, up or down; null for what is no number."""
     have = parse_bytes(line.value) if len(line.args) == 1 else None
     want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
     if have is None or want is None or have == want:
@@ -271,3 +279,104 @@ def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]
 def _as_evidence(line: Directive) -> Evidence:
     fact = f"{line.file}:{line.line}"
     return Evidence(fact=fact, value=str(line), provenance="declared")
+
+
+_DEFAULT_CHUNK = "2m"
+Undo = Callable[[Decision, Standing], list[tuple[Directive, list[Setting]]]]
+
+
+def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    direct = {
+        id(scope.effective("aio"))
+        for scope in standing.answering
+        if scope.value("directio", "off") != "off"
+    }
+    sending = (scope for scope in standing.answering if not sends_no_files(scope))
+    lines = {id(a): a for scope in sending if (a := scope.effective("aio"))}
+    why = "all data fits in memory, or waiting costs less than offloading"
+    return [
+        (line, [setting("thread-pools", "location", "aio", "off", reason=why)])
+        for line in lines.values()
+        # What directio reads comes from the disk each time, whatever fits in memory.
+        if asked_pool(line) is not None and id(line) not in direct
+    ]
+
+
+def _accepting(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    """None for one worker, which takes all; each rule of the audit has its own condition."""
+    if decision.verdict == "not_applicable":
+        return []
+    why = "one worker would take most connections"
+    found = []
+    names = [] if has_own_queues(listeners(standing.tree)) else ["multi_accept"]
+    if not any(one.fact == EPOLLEXCLUSIVE and one.value is False for one in decision.evidence):
+        names.append("accept_mutex")
+    for name in names:
+        wanted = setting("accept", "events", name, "off", reason=why)
+        line = standing.lines(wanted)[0]
+        if line is not None and line.value.lower() == "on":
+            found.append((line, [wanted]))
+    return found
+
+
+def _own_queues(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    """An option of ``listen`` has no line that undoes it: it is named, and goes by hand."""
+    if decision.verdict != "disable":
+        return []
+    lines = [one.reuseport for one in listeners(standing.tree) if not one.is_quic]
+    return [(line, []) for line in lines if line is not None]
+
+
+def _open_files(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    wanted = setting(
+        "open-file-cache", "http", "open_file_cache", "off", reason="it would mostly churn"
+    )
+    return [
+        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
+    ]
+
+
+def _direct(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    why = "the disk would work more, for what the page cache could answer"
+    wanted = setting("directio", "http", "directio", "off", reason=why)
+    return [
+        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
+    ]
+
+
+def _kernel_tls(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    why = "SSL_sendfile() runs on the loop and would go round the pool"
+    wanted = setting("ktls", "http", "ssl_conf_command", "Options", "-KTLS", reason=why)
+    found = []
+    for line in standing.lines(wanted):
+        options = "" if line is None else " ".join(line.args[1:]).lower()
+        if line is not None and "ktls" in options and "-ktls" not in options:
+            found.append((line, [wanted]))
+    return found
+
+
+def _unbounded(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "keep" or decision.settings:
+        return []
+    why = "without a bound one cold read can hold the loop for a whole file"
+    wanted = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", _DEFAULT_CHUNK, reason=why)
+    return [(line, [wanted]) for line in standing.lines(wanted) if line and line.value == "0"]
+
+
+UNDO: dict[str, Undo] = {
+    "thread-pools": _threads,
+    "accept": _accepting,
+    "reuseport": _own_queues,
+    "open-file-cache": _open_files,
+    "directio": _direct,
+    "ktls": _kernel_tls,
+    "sendfile-max-chunk": _unbounded,
+}

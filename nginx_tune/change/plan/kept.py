@@ -1,8 +1,12 @@
-"""The upstreams whose connections may be kept, and why the others' may not.
+"""The upstreams whose connections may be kept, and the places that stay without kept connections.
 
 A kept connection is given to whoever asks next, so that all must be asked as one and the same
 client; and an idle one holds a process of a server that has one for each connection (PHP-FPM).
 A group whose servers are chosen by a module of others is left as it is, with its zone.
+
+HTTP/1.1 and no ``Connection: close``, which kept connections need, change more than their number.
+nginx as a server compresses for HTTP/1.1 alone (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a
+kept connection may be closed by the server as a request arrives. So some places stay as they are.
 """
 
 from __future__ import annotations
@@ -13,29 +17,123 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.own_connections import (
-    is_inherited,
-    leaves,
-    own_connection,
-    why_none_is_kept,
-)
-from nginx_tune.conf.compressed_answers import unrepeated
+from nginx_tune.change.plan.naming import line_of
+from nginx_tune.conf.answer_bodies import KEEPS, SCRIPTS, UNBUFFERED, stays_at_1_0, unrepeated
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.conf.running import workers_in
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstream_identity import (
+from nginx_tune.conf.upstreams import (
+    Pass,
+    UpstreamBlock,
+    address_in,
     identity_lines,
     identity_that_differs,
     is_of_protocol,
     is_of_trust,
+    passes,
+    upstreams,
 )
-from nginx_tune.conf.upstreams import Pass, UpstreamBlock, address_in, passes, upstreams
+from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.variables import Variables
-from nginx_tune.decide.upstream_keepalive import addresses_of
-from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.conf.workers import workers_in
+from nginx_tune.decide.descriptors import PORTS_FACT
+from nginx_tune.decide.upstreams import addresses_of
+from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting
+
+_REPEATING = "proxy_next_upstream"
+_OWN_WAY = frozenset({"proxy_http_version", "proxy_set_header"})
+_NO_SECOND_TRY = (
+    "a request whose body is gone cannot be sent again where a kept connection turns out closed"
+)
+_NOT_REPEATED = (
+    "a request, GET too, on a kept connection that the server closes as it arrives is answered 502 "
+    "where an error is not repeated"
+)
+_COMPRESSED = "for which a server may compress (nginx does from 1.1 on)"
+_KEPT_BY_DEFAULT = (1, 29, 7)
+
+
+def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive | None:
+    """The line for which a location's requests to upstreams stay as they are; null for none.
+
+    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them. A body
+    that is passed on as it comes cannot be sent again where a kept connection is closed.
+    ``closes_by_default`` is what nginx does before 1.29.7; since then nothing changes by a plan.
+    """
+    version = scope.effective("proxy_http_version")
+    if version is not None and version.value != "1.1":
+        return version
+    if closes_by_default and (line := stays_at_1_0(scope)):
+        return line
+    for line in scope.effective_all("proxy_set_header"):
+        if line.value.lower() == "connection" and line.args[1:] != ("",):
+            return line
+    return unrepeated(scope, "proxy") if closes_by_default else None
+
+
+def leaves(scope: Scope) -> bool:
+    """True if requests from a place leave their connections open already."""
+    lines = scope.effective_all("proxy_set_header")
+    is_empty = any(one.value.lower() == "connection" and one.args[1:] == ("",) for one in lines)
+    return is_empty and scope.value("proxy_http_version") == "1.1"
+
+
+def is_inherited(line: Directive) -> bool:
+    """True if a location inside with such a line would inherit what its outer one gets."""
+    return line.name not in _OWN_WAY
+
+
+def how_it_stays(line: Directive) -> str:
+    """The fate of a location with such a line."""
+    if line.name == UNBUFFERED:
+        return (
+            f"{line_of(line)} stays without proxy_http_version 1.1, by which bodies would come to "
+            f"the server chunked; and {_NO_SECOND_TRY}"
+        )
+    if line.name in _OWN_WAY:
+        return f"{line_of(line)} stays, so connections from there are not kept"
+    return f"{why_none_is_kept(line)}: connections from there are not kept"
+
+
+def why_none_is_kept(line: Directive) -> str:
+    """The reason for a group that only places with such lines ask."""
+    if line.name == UNBUFFERED:
+        return f"{line_of(line)}: {_NO_SECOND_TRY}"
+    if line.name in _OWN_WAY:
+        return f"{line_of(line)} stays, so that no request would leave a connection"
+    if line.name.endswith("_next_upstream"):
+        return f"{line_of(line)}: {_NOT_REPEATED}"
+    wrong = "it cannot read gzip"
+    if line.name in KEEPS:
+        wrong = "clients that asked for none would get gzip of it"
+    if line.name in SCRIPTS:
+        wrong = "a script that asks this place by a subrequest would get gzip"
+    return (
+        f"{line_of(line)} stays without proxy_http_version 1.1, {_COMPRESSED}: {wrong} "
+        '(proxy_set_header Accept-Encoding ""; would have none sent)'
+    )
+
+
+def closes_by_default(decisions: Decisions) -> bool:
+    """True if the nginx that was decided for ends connections to upstreams unless told not to."""
+    found = [one for one in decisions.decisions if one.id == "upstream-keepalive"]
+    version = version_in(found[0].evidence) if found else None
+    return version is None or version < _KEPT_BY_DEFAULT
+
+
+def lacks_ports(decisions: Decisions) -> bool:
+    """Tell whether a new connection for each request uses up this host's local ports."""
+    found = (one for one in decisions.decisions if one.id == "upstream-keepalive")
+    return any(evidence.fact == PORTS_FACT for one in found for evidence in one.evidence)
+
+
+def version_in(evidence: list[Evidence]) -> tuple[int, ...] | None:
+    """The version of nginx that a decision stands on; null where it is not known."""
+    value = next((str(one.value) for one in evidence if one.fact == "nginx.version"), "")
+    numbers = value.split(".")
+    return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else None
+
 
 _REUSING = frozenset({"proxy", "grpc"})
 _MOST_NAMED = 3
@@ -48,7 +146,7 @@ _PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
 
 
 class KeptConnections:
-    """What may be kept in one configuration."""
+    """The connections of one configuration that may be kept."""
 
     def __init__(
         self, tree: ConfTree, *, closes_by_default: bool = True, lacks_ports: bool = False
@@ -89,7 +187,7 @@ class KeptConnections:
                 led = {name for name in names if name.startswith(literal)}
                 self._perhaps.setdefault(one.place, set()).update(led)
         self.shares_the_load = len(asked) > 1
-        """Whether requests go to several groups or servers: how many to each nobody says."""
+        """Requests go to several groups or servers: how many to each nobody says."""
 
     @cached_property
     def refused(self) -> dict[str, str]:
@@ -107,7 +205,7 @@ class KeptConnections:
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
-        """Whether a place passes requests to such groups, and perhaps to servers without one.
+        """True if a place passes requests to such groups, and perhaps to servers without one.
 
         One that may lead to another group as well would have that one's pool filled: a
         ``keepalive`` that nothing made use of stands for all that ask the group.
@@ -118,12 +216,12 @@ class KeptConnections:
         return self._led_to(line) <= self.allowed
 
     def told_shares(self) -> list[str]:
-        """Of each group whose connections only some places can keep: which ones do."""
+        """The places that can keep connections, for each group where not all can."""
         found = []
         for name in sorted(self.allowed):
             users = [one for one in self._users[name] if not self._never_leaves(one)]
             if 0 < len(users) < len(self._users[name]):
-                named = ", ".join(_at(one.place) for one in users[:_MOST_NAMED])
+                named = ", ".join(line_of(one.place) for one in users[:_MOST_NAMED])
                 more = f" and {len(users) - _MOST_NAMED} more" * (len(users) > _MOST_NAMED)
                 every = len(self._users[name])
                 found.append(
@@ -151,23 +249,23 @@ class KeptConnections:
         ]
         own = group.keepalive
         if own is not None and own.value == "0":
-            return f"{_at(own)} stays: it is meant to keep none"
+            return f"{line_of(own)} stays: it is meant to keep none"
         if (foreign := _foreign(group)) is not None:
-            return f"{_at(foreign)} is no method of nginx's own, and may not know what is kept"
+            return f"{line_of(foreign)} is no method of nginx's own, and may not know what is kept"
         line = identity_that_differs(users, self._variables, group.name)
         if line is not None:
             return f"{_how_it_differs(line)}, and a kept connection is shared by all"
         other = next((one.place for one in users if one.module not in _REUSING), None)
         if other is not None:
-            stays = f"; {_at(own)} stays" if own is not None else ""
+            stays = f"; {line_of(own)} stays" if own is not None else ""
             return (
-                f"{_at(other)}: an idle connection can hold one of that server's processes, "
+                f"{line_of(other)}: an idle connection can hold one of that server's processes, "
                 f"whose number is not known{stays}"
             )
         if own is None and (group.is_unix or (group.is_loopback and not self._lacks_ports)):
             return "a connection within this host costs little"
         if own is None and (bound := max_conns(group)) is not None:
-            return f"{_at(bound)} bounds what the server takes, and idle connections add to it"
+            return f"{line_of(bound)} bounds what the server takes, and idle connections add to it"
         if own is None and (line := self._is_not_repeated(users)) is not None:
             return why_none_is_kept(line)
         closing = [self._never_leaves(one) for one in users]
@@ -176,7 +274,7 @@ class KeptConnections:
         return ""
 
     def _all_led_astray(self, group: UpstreamBlock, refused: Collection[str]) -> str:
-        """Why no place that asks a group is changed for it; empty where one is, or needs not be."""
+        """The reason to change no place that asks a group; empty where one is, or needs not be."""
         users = self._users[group.name]
         if group.keepalive is not None or not users:
             return ""
@@ -185,7 +283,7 @@ class KeptConnections:
             astray = sorted(self._led_to(one.place) & set(refused))
             if not astray or one.module != "proxy" or leaves(one.scope):
                 return ""
-            found = found or f"{_at(one.place)} may lead to upstream {astray[0]} as well"
+            found = found or f"{line_of(one.place)} may lead to upstream {astray[0]} as well"
         return found
 
     def _led_to(self, line: Directive) -> frozenset[str]:
@@ -193,7 +291,7 @@ class KeptConnections:
         return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
 
     def _never_leaves(self, one: Pass) -> str:
-        """Why requests from a place surely end their connection; empty where they may not."""
+        """The reason why requests from a place surely end their connection; empty for none."""
         line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
@@ -222,12 +320,12 @@ def max_conns(group: UpstreamBlock) -> Directive | None:
 
 
 def _how_it_differs(line: Directive) -> str:
-    """What a line says of its requests that not all to the group are alike in."""
+    """The words of a line by which requests to the group are not all alike."""
     if is_of_protocol(line):
-        return f"{_at(line)} speaks another protocol than other requests to it"
+        return f"{line_of(line)} speaks another protocol than other requests to it"
     if is_of_trust(line):
-        return f"with {_at(line)} not all requests ask the same of the server's TLS"
-    return f"with {_at(line)} not all requests are made as the same client"
+        return f"with {line_of(line)} not all requests ask the same of the server's TLS"
+    return f"with {line_of(line)} not all requests are made as the same client"
 
 
 def _foreign(group: UpstreamBlock) -> Directive | None:
@@ -243,7 +341,7 @@ def _is_own(name: str) -> bool:
 
 
 def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
-    """Why workers are not to share what they know of a group; empty where they may.
+    """The reason for workers not to share what they know of a group; empty where they may.
 
     A server that is alone never counts as failed (ngx_http_upstream_get_round_robin_peer).
     """
@@ -254,7 +352,7 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
         return _NOTHING if addresses_of([str(one.value) for one in group.servers]) == 1 else ""
     if group.block.first("zone") is not None or is_one_worker:
         return ""
-    return f"{_at(bound)} counts in each worker, and with a zone in all together: no zone"
+    return f"{line_of(bound)} counts in each worker, and with a zone in all together: no zone"
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
@@ -318,14 +416,14 @@ def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
     if not (wanted and kept.shares_the_load and _is_known(decision)):
         return []
     return [
-        f"{_at(one)} stays: how many of the requests under way are for that group is not known"
+        f"{line_of(one)} stays: how many of the requests under way are for that group is not known"
         for one in _own(kept)
         if (have := parse_bytes(one.value)) is not None and have < int(wanted[0])
     ]
 
 
 def _is_known(decision: Decision) -> bool:
-    """Whether somebody measured, or said, how many requests there are at once."""
+    """True if somebody measured, or said, how many requests there are at once."""
     return any(
         one.fact == _CONCURRENCY and one.provenance != "assumed" for one in decision.evidence
     )
@@ -343,7 +441,7 @@ def _scopes(tree: ConfTree) -> list[Scope]:
 
 
 def _kind(one: Pass) -> tuple[object, ...]:
-    """What makes two places alike to an upstream: whose processes they take, and as whom."""
+    """The key of places that are alike to an upstream: whose processes they take, and as whom."""
     lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
     is_variable = any("$" in arg for _, args in lines for arg in args or ())
     version = one.effective("http_version")
@@ -352,7 +450,7 @@ def _kind(one: Pass) -> tuple[object, ...]:
 
 
 def _host_is_open(one: Pass) -> bool:
-    """Whether a variable stands in the server's name, not only behind it."""
+    """True if a variable stands in the server's name, not only behind it."""
     before, _, after = _server_part(one).partition("$")
     before = _SCHEME.sub("", before, count=1)
     is_path = before != "" and _PATH.match(after) is not None
@@ -366,7 +464,3 @@ def _server_part(one: Pass) -> str:
 def _perhaps_tls(one: Pass) -> Pass:
     """A place whose scheme is a variable's, taken for TLS."""
     return one._replace(is_tls=True) if one.place.value.startswith("$") else one
-
-
-def _at(line: Directive) -> str:
-    return f"{line.file}:{line.line} {line}"

@@ -1,9 +1,14 @@
-"""Decisions in the names of an existing configuration.
+"""Decisions in the names of an existing configuration, and on the lines of its sockets.
 
-A generated file names its own upstreams, zones, formats and directories. Held against a site,
-a setting must name what is there: nothing that the site has not, no cache inside another (its
-loader deletes every file that is none of its own: ngx_http_file_cache_manage_file()), and what a
-setting cannot do without is said beside it.
+A generated file names its own upstreams, zones, formats and directories. Held against a site, a
+setting must name what is there: nothing that the site has not, no cache inside another (its loader
+deletes every file that is none of its own: ngx_http_file_cache_manage_file()), and the lines that a
+setting cannot do without are said beside it. Streams of events that come through as they are need
+nothing.
+
+An option of ``listen`` goes on one line for a socket, whatever its spellings. Source:
+ngx_http_add_addresses ("duplicate listen options"): of all lines of a socket one may give options
+of the socket, so that a further one goes on that line.
 """
 
 from __future__ import annotations
@@ -11,30 +16,29 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.cache import file_bytes, with_own_words
-from nginx_tune.change.plan.streams import streams_in
-from nginx_tune.conf.cache_places import places_of, why_no_place
-from nginx_tune.conf.caches import MODULES
-from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.kept_open import kept_open
-from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
-from nginx_tune.conf.live_files import live_signs
-from nginx_tune.conf.log_formats import log_formats
-from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
-from nginx_tune.conf.shared_zones import zone_names
-from nginx_tune.conf.thread_pools import declared_pools
+from nginx_tune.change.plan.caching import file_bytes, with_own_words
+from nginx_tune.conf.answer_bodies import EVENT_STREAM, stream_sign
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import (
+    ListenAddress,
+    SocketName,
+    is_socket_option,
+    listeners,
+    socket_name,
+)
+from nginx_tune.conf.logs import log_formats
+from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
+from nginx_tune.conf.served import MODULES, zone_names
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
-from nginx_tune.decide.cache_key import ID as CACHE_KEY
-from nginx_tune.decide.cache_key import KEY_AMONG_OTHERS
-from nginx_tune.decide.per_disk_pools import ALL_THREADS
+from nginx_tune.conf.workers import declared_pools
+from nginx_tune.decide.cache_layout import KEY_AMONG_OTHERS
+from nginx_tune.decide.pool_sizes import ALL_THREADS
 from nginx_tune.documents.decisions import Decision, Setting
-from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
-from nginx_tune.errors import UsageError
 
 _OWN_FORMATS = ("combined", "main")
 _CHOICE = "$disk"
@@ -48,58 +52,6 @@ _ONE_POOL = (
 )
 
 
-def site_in(tree: ConfTree, site: Site) -> Site:
-    """The site with what the configuration has where the operator named nothing.
-
-    Errors: UsageError for a new cache where nginx would delete what is served or kept.
-    """
-    _check_new_caches(site, tree)
-    secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
-    tls = site.tls
-    if tls is None and secure:
-        certificates = (_path(tree, one, "ssl_certificate") for one in secure)
-        keys = (_path(tree, one, "ssl_certificate_key") for one in secure)
-        tls = SiteTls(
-            certificate=next(filter(None, certificates), "/"),
-            certificate_key=next(filter(None, keys), "/"),
-        )
-    named = [
-        Upstream(name=one.name, servers=[" ".join(line.args) for line in one.servers])
-        for one in upstreams(tree)
-        if one.servers
-    ]
-    held = kept_open(tree)
-    return replace(
-        site,
-        tls=tls,
-        cleartext_http2=site.cleartext_http2
-        or bool(cleartext_http2_servers(scopes(tree), listeners(tree))),
-        http3=site.http3 or any(one.is_quic for one in listeners(tree)),
-        upstreams=site.upstreams or named,
-        streams=site.streams or streams_in(tree),
-        live_files=site.live_files or live_signs(tree),
-        cache_dirs=site.cache_dirs or list(_caches(tree)),
-        cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
-        | site.cache_bounds,
-        access_log=site.access_log or _access_log(tree),
-        other_access_logs=site.other_access_logs or list(_access_logs(tree)),
-        log_files=max(site.log_files or 0, held.logs),
-        listening_sockets=max(site.listening_sockets or 0, held.sockets),
-    )
-
-
-def _check_new_caches(site: Site, tree: ConfTree) -> None:
-    served, kept = places_of(tree)
-    for path in site.cache_dirs:
-        if path in _caches(tree):
-            continue
-        if why := why_no_place(path, served=served, kept=kept, caches=site.cache_dirs):
-            raise UsageError(
-                f"{path or repr(path)}: no place for a cache: it {why}",
-                hint="name a directory of the cache's own, which is not there yet",
-            )
-
-
 def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     """The decision with the site's own names; what names anything that is not there is left out.
 
@@ -109,7 +61,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     if caches and not _splits(tree):
         decision = _without_choice(decision, tree)
     settings, risks = list(decision.settings), list(decision.risks)
-    if decision.id == CACHE_KEY:  # who compresses stays; the key tells clients apart by it
+    if decision.id == "cache-key":  # who compresses stays; the key tells clients apart by it
         settings = [one for one in settings if one.directive != "proxy_set_header"]
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
@@ -120,7 +72,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
         if why := _why_no_cache(one, tree, is_chosen=is_chosen):
             risks.append(f"no cache in {one.args[0]}: {why}")
         elif (own := _renamed(one, tree)) is not None:
-            line = _caches(tree).get(one.args[0]) if one.directive == "proxy_cache_path" else None
+            line = caches_in(tree).get(one.args[0]) if one.directive == "proxy_cache_path" else None
             if line is not None:
                 own, enlarged, beyond = with_own_words(own, line, mean)
                 small += [enlarged] if enlarged else []
@@ -145,7 +97,7 @@ def _without_choice(decision: Decision, tree: ConfTree) -> Decision:
     """The decision for a site that chooses among its caches itself: one pool is for all."""
     settings, risks = list(decision.settings), list(decision.risks)
     if any(s.directive == "thread_pool" for s in settings):
-        risks += [_CHOSEN] if _caches(tree) else []
+        risks += [_CHOSEN] if caches_in(tree) else []
     if any(_CHOICE in "".join(s.args) for s in settings):
         settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         if any(s.directive == "aio" for s in settings):
@@ -162,7 +114,7 @@ def _is_choice(s: Setting) -> bool:
 
 
 def _splits(tree: ConfTree) -> bool:
-    """Whether the configuration spreads its caches as a generated one does."""
+    """True if the configuration spreads its caches as a generated one does."""
     return any(
         line.name == "split_clients" and line.args[1:2] == (_CHOICE,)
         for line in http_directives(tree)
@@ -192,7 +144,7 @@ def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
         return s if _has_use(s, tree) else None
     if s.directive == "access_log" and s.args[0] != "off":
         return replace(s, args=[s.args[0], _format(s, tree), *s.args[2:]])
-    if s.directive == "proxy_cache_path" and (line := _caches(tree).get(s.args[0])) is not None:
+    if s.directive == "proxy_cache_path" and (line := caches_in(tree).get(s.args[0])) is not None:
         return replace(s, directive=line.name, args=[line.value, *s.args[1:]])
     return s
 
@@ -234,12 +186,12 @@ def _format(s: Setting, tree: ConfTree) -> str:
 
 
 def _is_new(s: Setting, tree: ConfTree) -> bool:
-    """Whether it is a cache in a directory in which the configuration has none."""
-    return s.directive == "proxy_cache_path" and s.args[0] not in _caches(tree)
+    """True if it is a cache in a directory in which the configuration has none."""
+    return s.directive == "proxy_cache_path" and s.args[0] not in caches_in(tree)
 
 
 def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
-    """Why a new cache is left out; empty for one that is not, and for other settings.
+    """The reason to leave a new cache out; empty for one that is not, and for other settings.
 
     Its loader would delete what lies there: not for a cache that nothing is kept in.
     """
@@ -248,7 +200,7 @@ def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
     if is_chosen:
         inside = _around(s, tree)
         return f"it shares files with that of {inside}" if inside else ""
-    lines = [f"{line.file}:{line.line} {line.name}" for line in _caches(tree).values()]
+    lines = [f"{line.file}:{line.line} {line.name}" for line in caches_in(tree).values()]
     if lines:
         return f"the site names its caches itself ({lines[0]}), and no location would use this one"
     return "no location would use it"
@@ -258,7 +210,11 @@ def _around(s: Setting, tree: ConfTree) -> str:
     """The cache of the site that a new directory lies in, or around; empty for none."""
     wanted = posixpath.normpath(s.args[0])
     return next(
-        (path for path in _caches(tree) if posixpath.commonpath([path, wanted]) in (path, wanted)),
+        (
+            path
+            for path in caches_in(tree)
+            if posixpath.commonpath([path, wanted]) in (path, wanted)
+        ),
         "",
     )
 
@@ -313,7 +269,7 @@ def needed_line(s: Setting) -> str:
     return f"{words} ({f'{s.context} {s.block}'.strip()})"
 
 
-def _caches(tree: ConfTree) -> dict[str, Directive]:
+def caches_in(tree: ConfTree) -> dict[str, Directive]:
     """The caches' directories, whole, with their lines."""
     return {
         path: line
@@ -324,51 +280,178 @@ def _caches(tree: ConfTree) -> dict[str, Directive]:
     }
 
 
-def _bounds(line: Directive) -> CacheBounds:
-    words = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
-    return CacheBounds(
-        max_bytes=parse_bytes(words.get("max_size", "")) or None,
-        min_free_bytes=parse_bytes(words.get("min_free", "")) or None,
-    )
+def streams_in(tree: ConfTree) -> list[str]:
+    """The locations that pass streams on, as far as they can be told, each once."""
+    found = (scope.own.args[-1] for scope in _passing(tree) if stream_sign(scope) is not None)
+    return list(dict.fromkeys(found))
 
 
-def _access_log(tree: ConfTree) -> str | None:
-    """Where lines go: to the first file that http or a server names, else wherever they go.
+def with_own_streams(decision: Decision, tree: ConfTree) -> Decision:
+    """The decision without the locations whose events come through as they are.
 
-    Shape: ``off`` where nothing is logged; null where the build's default holds.
+    A server that is asked in HTTP/1.1 answers in chunks, which buffering does not hold back; gzip
+    does.
     """
-    found = [line.value for line in _written_to(tree)]
-    files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
-    own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
-    known = {"off", *files}
-    sinks = [one for one in found if one not in known]
-    return next(iter([*own, *files, *sinks, *found]), None)
-
-
-def _written_to(tree: ConfTree) -> list[Directive]:
-    """The lines of access logs, those of http first; not one that every server has another for."""
-    every = scopes(tree)
-    inherited = {line for scope in every for line in scope.effective_all("access_log")}
-    of_http = [
-        line for one in http_blocks(tree) if one.block for line in one.block.all("access_log")
+    fine = {
+        location
+        for location in {one.block for one in decision.settings}
+        for through in [[_comes_through(scope) for scope in _at(tree, location)]]
+        if through and all(through)
+    }
+    settings = [
+        one
+        for one in decision.settings
+        if one.block not in fine or one.directive != "proxy_buffering"
     ]
-    others = [
-        line for line in http_directives(tree) if line.name == "access_log" and line not in of_http
+    if decision.settings and not settings:
+        said = f"Already so: in HTTP/1.1, and not compressed. {decision.summary}"
+        return replace(decision, verdict="keep", summary=said, settings=[])
+    return replace(decision, settings=settings)
+
+
+def _comes_through(scope: Scope) -> bool:
+    types = [word.lower() for word in _words(scope, "gzip_types")]
+    is_packed = scope.value("gzip", "off") == "on" and bool({EVENT_STREAM, "*"} & {*types})
+    return not is_packed and scope.value("proxy_http_version") in ("1.1", "2")
+
+
+def _words(scope: Scope, name: str) -> tuple[str, ...]:
+    line = scope.effective(name)
+    return tuple(line.args) if line is not None else ()
+
+
+def _at(tree: ConfTree, location: str) -> list[Scope]:
+    return [scope for scope in _passing(tree) if location in scope.own.args]
+
+
+def _passing(tree: ConfTree) -> Iterator[Scope]:
+    for scope in scopes(tree):
+        own = scope.own.block or Block([])
+        if scope.kind == "location" and scope.own.args and own.first("proxy_pass") is not None:
+            yield scope
+
+
+class ListenOptions(NamedTuple):
+    """The lines of ``listen`` that an option goes on, and those that stay."""
+
+    lines: list[Directive]
+    """Those that get it, or another value of it; where an address has it already there is none."""
+    left: list[str]
+    """The addresses that stay as they are, each with the reason."""
+
+
+def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
+    """The lines that a setting of ``listen`` changes; HTTP/2 is for TLS alone.
+
+    An option of the socket is not for those that have none and ride on a wildcard's, which holds
+    what is asked for them too; and not where a host name may be the same socket.
+    """
+    is_quic = is_of_quic(wanted)
+    every = [one for one in listeners(tree) if one.is_quic == is_quic]
+    option = wanted.args[-1]
+    is_of_socket = is_socket_option(option)
+    elsewhere = _of_stream_and_mail(tree, is_quic=is_quic) if is_of_socket else []
+    left: list[str] = []
+    found = _Lines(every, is_of_socket=is_of_socket)
+    for one in every:
+        if one.is_unix or not (is_quic or one.is_tls or wanted.args != ["http2"]):
+            continue
+        if is_of_socket and not one.has_socket:
+            continue
+        has_it = any(has_option(line, option) for line in one.lines)
+        why = _why_left(one, elsewhere) if is_of_socket and not has_it else ""
+        if why:
+            left.append(f"{one.address} stays as it is: {why}")
+        else:
+            (found.having if has_it else found.lacking).append(one)
+    return ListenOptions(*found.chosen(left))
+
+
+def _why_left(one: ListenAddress, elsewhere: Sequence[tuple[SocketName, Directive]]) -> str:
+    """The reason to write no option for an address; empty where one may be written."""
+    if one.maybe is not None:
+        return (
+            f"{line_of(one.maybe)} may be the same socket, for which nginx takes options once, and "
+            "a host name is not resolved here"
+        )
+    same = (line for name, line in elsewhere if name.host == one.socket.host)
+    same = (line for line in same if socket_name(line.value).meets(one.socket))
+    line = next(same, None)
+    return "" if line is None else f"{line_of(line)} of another module is the same socket"
+
+
+def _of_stream_and_mail(tree: ConfTree, *, is_quic: bool) -> list[tuple[SocketName, Directive]]:
+    """Their lines of the same protocol, with what they name."""
+    return [
+        (socket_name(line.value), line)
+        for module in ("stream", "mail")
+        for part in tree.main.all(module)
+        for line in (part.block or Block([])).walk()
+        if line.name == "listen" and line.args and ("udp" in line.args[1:]) == is_quic
     ]
-    return [line for line in of_http if line in inherited or not every] + others
 
 
-def _access_logs(tree: ConfTree) -> Iterator[str]:
-    """The access logs at all levels, each that nginx opens by the first of its spellings."""
-    seen: set[str] = set()
-    for line in _written_to(tree):
-        if line.value not in ("", "off"):
-            name = tree.opened_name(line.value)
-            if name not in seen:
-                yield line.value
-            seen.add(name)
+class _Lines:
+    """Lines that may get an option that some addresses lack and no other is to have."""
+
+    def __init__(self, every: Sequence[ListenAddress], *, is_of_socket: bool) -> None:
+        self._is_of_socket = is_of_socket
+        self._of: dict[Directive, list[ListenAddress]] = {}
+        for one in every:
+            for line in one.lines:
+                self._of.setdefault(line, []).append(one)
+        self.lacking: list[ListenAddress] = []
+        self.having: list[ListenAddress] = []
+
+    def chosen(self, left: list[str]) -> tuple[list[Directive], list[str]]:
+        """The lines, and what is left: those that were, and what no line can have it for."""
+        may = {id(one) for one in (*self.lacking, *self.having)}
+        found: dict[Directive, None] = {}
+        for one in self.lacking:
+            if any(line in found for line in one.lines):
+                continue
+            own = one.with_options if self._is_of_socket else []
+            lines = own or sorted(one.lines, key=lambda line: -len(self._of[line]))
+            line = next((line for line in lines if self._is_free(line, may, found)), None)
+            if line is not None:
+                found[line] = None
+        left += [
+            f"{one.address} stays as it is: {line_of(one.lines[0])} is of other sockets too, which "
+            "must not have the option, or have it from another line"
+            for one in self.lacking
+            if not any(line in found for line in one.lines)
+        ]
+        return list(found), left
+
+    def _is_free(self, line: Directive, may: set[int], found: dict[Directive, None]) -> bool:
+        """True if all sockets of a line may get the option, and none would get options twice."""
+        sockets = self._of[line]
+        if not all(id(one) in may for one in sockets):
+            return False
+        return not self._is_of_socket or not any(
+            other is not line and (other in found or other in one.with_options)
+            for one in sockets
+            for other in one.lines
+        )
 
 
-def _path(tree: ConfTree, server: Directive, name: str) -> str | None:
-    line = server.block.first(name) if server.block else None
-    return None if line is None or "$" in line.value else tree.full_path(line.value)
+def is_of_quic(wanted: Setting) -> bool:
+    """True if it is about listeners of QUIC, which take their own options."""
+    return wanted.directive == "listen" and wanted.args[:1] == ["quic"]
+
+
+def has_option(listen: Directive, option: str) -> bool:
+    """True if a ``listen`` has an option; of a number more does as well."""
+    name, _, value = option.partition("=")
+    for arg in listen.args[1:]:
+        own_name, _, own = arg.partition("=")
+        if arg == option:
+            return True
+        if own_name == name and value.isdigit() and own.isdigit():
+            return int(own) >= int(value)
+    return False
+
+
+def line_of(line: Directive) -> str:
+    """A line as people find it: file, number and text."""
+    return f"{line.file}:{line.line} {line}"

@@ -1,8 +1,13 @@
-"""Decisions made again for what a configuration keeps of its own.
+"""Decisions for the site that a configuration describes, made again until nothing of it changes.
 
-What is withheld, or left out, is decided first; then the numbers are made for what stands then: one
-worker that Lua asks for instead of one for each CPU, reads on the loop where no location can be
-read by threads. Each of these is left out once and for all, so that it ends.
+A decision that is withheld, or left out, comes first; then the numbers are made for the
+configuration as it stands then: one worker that Lua asks for instead of one for each CPU, reads on
+the loop where no location can be read by threads. Each of these is left out once and for all, so
+that it ends.
+
+Some decisions do harm, or nothing, without another. A cache without its key has one page for all
+hosts. A pool that no location asks for is memory for nothing, and a location that asks for a pool
+that is not there keeps nginx from starting.
 """
 
 from __future__ import annotations
@@ -14,21 +19,233 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.limits import open_files_in
-from nginx_tune.change.plan.pools import asked_pools, asks_pools
+from nginx_tune.change.plan.naming import caches_in, streams_in
+from nginx_tune.change.plan.process_needs import asked_pools, asks_pools, open_files_in
 from nginx_tune.change.plan.standing import Standing
-from nginx_tune.change.plan.together import BY_THREADS, READ_BY_THREADS, RESTS_ON
-from nginx_tune.conf.quantities import parameter
-from nginx_tune.conf.running import connections_in, descriptors_in, workers_in
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
+from nginx_tune.conf.locations import live_signs
+from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
+from nginx_tune.conf.served import places_of, served_paths, why_no_place
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.conf.values import parameter, parse_bytes
+from nginx_tune.conf.workers import connections_in, descriptors_in, kept_open, workers_in
+from nginx_tune.decide.defaults import complete_site, log_of_build, plausible_facts
 from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
-from nginx_tune.decide.plausible import plausible_facts
-from nginx_tune.decide.staying import ALL_AS_DECIDED, Staying
-from nginx_tune.decide.usable_cpus import wanted_workers
+from nginx_tune.decide.engine import decide
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying, wanted_workers
+from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
+from nginx_tune.documents.workload import Kind, Workload
+from nginx_tune.errors import UsageError
 
-Decide = Callable[[Staying], Decisions]
+
+def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = None) -> Decisions:
+    """The decisions of ``recommend -c`` for a configuration, by a workload where one is given."""
+    return deciding(tree, facts, given)(ALL_AS_DECIDED)
+
+
+def deciding(
+    tree: ConfTree, facts: Facts, given: Workload | None = None
+) -> Callable[[Staying], Decisions]:
+    """The same for whatever of the configuration stays as it is."""
+    found = kind_in(tree)
+    assumed: Kind = "static" if found is None else found.kind
+    kind = given.kind if given is not None and given.kind_provenance != "assumed" else assumed
+    site = site_in(tree, Site())
+    site = replace(
+        site,
+        roots=roots_in(tree) or site.roots,
+        access_log=site.access_log or log_of_build(facts.nginx),
+    )
+    site = complete_site(site, facts, kind)
+    workload = workload_for(kind, facts, given, site=site)
+    return lambda stays: decide(facts, workload, site=site, stays=stays)
+
+
+def roots_in(tree: ConfTree) -> list[str]:
+    """Each root and alias that files are served from, in their order."""
+    return list(dict.fromkeys(one.root for one in served_paths(tree) if one.via != "cache"))
+
+
+def site_in(tree: ConfTree, site: Site) -> Site:
+    """Complete a site from its configuration where the operator named nothing.
+
+    Errors: UsageError for a new cache where nginx would delete what is served or kept.
+    """
+    _check_new_caches(site, tree)
+    secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
+    tls = site.tls
+    if tls is None and secure:
+        certificates = (_path(tree, one, "ssl_certificate") for one in secure)
+        keys = (_path(tree, one, "ssl_certificate_key") for one in secure)
+        tls = SiteTls(
+            certificate=next(filter(None, certificates), "/"),
+            certificate_key=next(filter(None, keys), "/"),
+        )
+    named = [
+        Upstream(name=one.name, servers=[" ".join(line.args) for line in one.servers])
+        for one in upstreams(tree)
+        if one.servers
+    ]
+    held = kept_open(tree)
+    return replace(
+        site,
+        tls=tls,
+        cleartext_http2=site.cleartext_http2
+        or bool(cleartext_http2_servers(scopes(tree), listeners(tree))),
+        http3=site.http3 or any(one.is_quic for one in listeners(tree)),
+        upstreams=site.upstreams or named,
+        streams=site.streams or streams_in(tree),
+        live_files=site.live_files or live_signs(tree),
+        cache_dirs=site.cache_dirs or list(caches_in(tree)),
+        cache_bounds={path: _bounds(line) for path, line in caches_in(tree).items()}
+        | site.cache_bounds,
+        access_log=site.access_log or _access_log(tree),
+        other_access_logs=site.other_access_logs or list(_access_logs(tree)),
+        log_files=max(site.log_files or 0, held.logs),
+        listening_sockets=max(site.listening_sockets or 0, held.sockets),
+    )
+
+
+def _check_new_caches(site: Site, tree: ConfTree) -> None:
+    served, kept = places_of(tree)
+    for path in site.cache_dirs:
+        if path in caches_in(tree):
+            continue
+        if why := why_no_place(path, served=served, kept=kept, caches=site.cache_dirs):
+            raise UsageError(
+                f"{path or repr(path)}: no place for a cache: it {why}",
+                hint="name a directory of the cache's own, which is not there yet",
+            )
+
+
+def _bounds(line: Directive) -> CacheBounds:
+    words = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
+    return CacheBounds(
+        max_bytes=parse_bytes(words.get("max_size", "")) or None,
+        min_free_bytes=parse_bytes(words.get("min_free", "")) or None,
+    )
+
+
+def _access_log(tree: ConfTree) -> str | None:
+    """The first file that http or a server names for its log, else wherever lines go.
+
+    Shape: ``off`` where nothing is logged; null where the build's default holds.
+    """
+    found = [line.value for line in _written_to(tree)]
+    files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
+    own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
+    known = {"off", *files}
+    sinks = [one for one in found if one not in known]
+    return next(iter([*own, *files, *sinks, *found]), None)
+
+
+def _written_to(tree: ConfTree) -> list[Directive]:
+    """The lines of access logs, those of http first; not one that every server has another for."""
+    every = scopes(tree)
+    inherited = {line for scope in every for line in scope.effective_all("access_log")}
+    of_http = [
+        line for one in http_blocks(tree) if one.block for line in one.block.all("access_log")
+    ]
+    others = [
+        line for line in http_directives(tree) if line.name == "access_log" and line not in of_http
+    ]
+    return [line for line in of_http if line in inherited or not every] + others
+
+
+def _access_logs(tree: ConfTree) -> Iterator[str]:
+    """The access logs at all levels, each that nginx opens by the first of its spellings."""
+    seen: set[str] = set()
+    for line in _written_to(tree):
+        if line.value not in ("", "off"):
+            name = tree.opened_name(line.value)
+            if name not in seen:
+                yield line.value
+            seen.add(name)
+
+
+def _path(tree: ConfTree, server: Directive, name: str) -> str | None:
+    line = server.block.first(name) if server.block else None
+    return None if line is None or "$" in line.value else tree.full_path(line.value)
+
+
+_PASSES = frozenset(
+    {"proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass"}
+)
+_MEDIA = ("mp4", "flv", "hls")
+
+
+class KindFound(NamedTuple):
+    """A kind and what shows it."""
+
+    kind: Kind
+    reason: str
+    """The line where it was seen, and other kinds that the configuration has, in a clause."""
+
+
+def kind_in(tree: ConfTree) -> KindFound | None:
+    """The kind that a configuration serves; null where nothing in it answers from files or passes.
+
+    Source: the lines that hold where requests are answered.
+    """
+    seen: dict[Kind, list[tuple[Scope, Directive]]] = {}
+    for kind, scope, line in _answers(tree):
+        seen.setdefault(kind, []).append((scope, line))
+    if not seen:
+        streams = [KindFound("proxy", f"from {_where(one)}") for one in _passed_streams(tree)]
+        return streams[0] if streams else None
+
+    def rank(kind: Kind) -> tuple[bool, int, int]:
+        places = seen[kind]
+        mains = sum(1 for scope, _ in places if scope.own.args == ("/",))
+        return kind == "cache", mains, len(places)
+
+    chosen = max(seen, key=rank)
+    reason = f"from {_where(seen[chosen][0][1])}"
+    others = [f"{kind} ({_where(seen[kind][0][1])})" for kind in seen if kind != chosen]
+    if others:
+        reason += f"; in it too: {', '.join(others)}, which --kind would take instead"
+    return KindFound(chosen, reason)
+
+
+def _answers(tree: ConfTree) -> Iterator[tuple[Kind, Scope, Directive]]:
+    cached = set()
+    for one in served_paths(tree):
+        if one.via == "cache":
+            cached.add(id(one.scope.own))
+            yield "cache", one.scope, one.place
+        elif _passing(one.scope) is None:
+            is_media = any(one.scope.own.block and one.scope.own.block.all(n) for n in _MEDIA)
+            yield "media" if is_media else "static", one.scope, one.place
+    for scope in scopes(tree):
+        line = _passing(scope)
+        if line is not None and id(scope.own) not in cached:
+            yield "proxy", scope, line
+
+
+def _passed_streams(tree: ConfTree) -> Iterator[Directive]:
+    """A stream takes a connection of a client and one of the upstream, as a proxied request does.
+
+    Source: ngx_stream_proxy_module.
+    """
+    for stream in tree.main.all("stream"):
+        for server in stream.block.all("server") if stream.block else ():
+            yield from server.block.all("proxy_pass") if server.block else ()
+
+
+def _passing(scope: Scope) -> Directive | None:
+    return next((line for line in scope.own.block or () if line.name in _PASSES), None)
+
+
+def _where(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line.name}"
+
+
+DecideStaying = Callable[[Staying], Decisions]
 
 
 class FittedDecisions(NamedTuple):
@@ -44,7 +261,7 @@ class FittedDecisions(NamedTuple):
 class Settling:
     """One configuration, for one host, whose decisions can be made again."""
 
-    def __init__(self, decide: Decide, tree: ConfTree, facts: Facts) -> None:
+    def __init__(self, decide: DecideStaying, tree: ConfTree, facts: Facts) -> None:
         self._decide, self._tree, self._facts = decide, tree, plausible_facts(facts)
 
     def begin(self, decided: Decisions) -> FittedDecisions:
@@ -73,7 +290,7 @@ class Settling:
         return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
     def _staying(self, settled: FittedDecisions, written: Collection[str]) -> Staying:
-        """What stays if those decisions alone are written: what stayed already, and more."""
+        """Decisions that stay if those alone are written: those that stayed already, and more."""
         known, tree = settled.stays, self._tree
         by_id = {one.id: one for one in settled.decided.decisions}
         held = {one.id: one for one in settled.held.decisions}
@@ -81,7 +298,7 @@ class Settling:
         done = [one for name, one in held.items() if name in written]
         workers = known.workers
         if workers is None and "workers" not in written:
-            workers = self._workers()
+            workers = self._workers(left)
         no_pools = known.no_pools
         if not no_pools and any(map(asks_pools, by_id.values())):
             no_pools = self._why_no_pools(held, done)
@@ -102,23 +319,24 @@ class Settling:
             no_sendfile=known.no_sendfile or (_turns_on_sendfile(left) and not self._sends),
         )
 
-    def _workers(self) -> int | None:
-        """The workers that stay, where they are others than wanted."""
+    def _workers(self, left: Sequence[Decision]) -> int | None:
+        """The workers that stay, where they are others than wanted; ``left`` is not written."""
         cpu = self._facts.cpu
         automatic = cpu.auto_workers if cpu.auto_workers is not None else cpu.online
         by_default = automatic if self._facts.nginx.product == "tengine" else 1
         found = workers_in(self._tree, automatic, by_default=by_default)
-        return None if found == wanted_workers(self._facts) else found
+        wanted = _number(left, "worker_processes") or wanted_workers(self._facts)
+        return None if found == wanted else found
 
     def _descriptors(self) -> int | None:
-        """What a worker has as it stands; null where that is not known."""
+        """The descriptors of a worker as it stands; null where that is not known."""
         if (said := descriptors_in(self._tree)) is not None:
             return said
         limits = self._facts.limits
         return None if limits.nofile_of == "reader" else limits.nofile_soft
 
     def _why_no_pools(self, held: dict[DecisionId, Decision], done: Sequence[Decision]) -> str:
-        """Why nothing would be read by threads; empty where something is, or is going to be."""
+        """The reason why threads would read nothing; empty where they read something, or will."""
         if asked_pools(Standing(self._tree), done):
             return ""
         asking = [held[name] for name in READ_BY_THREADS]
@@ -189,9 +407,97 @@ def _turns_on_sendfile(decisions: Sequence[Decision]) -> bool:
 
 def _number(decisions: Sequence[Decision], directive: str) -> int | None:
     every = (one for decision in decisions for one in decision.settings)
-    return next((int(one.args[0]) for one in every if one.directive == directive), None)
+    words = (one.args[0] for one in every if one.directive == directive)
+    return next((int(word) for word in words if word.isdigit()), None)
 
 
 def _less(own: int | None, wanted: int | None) -> int | None:
     """The number that stands, where more would have been written; null elsewhere."""
     return own if own is not None and wanted is not None and own < wanted else None
+
+
+READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
+"""Decisions that have files read by threads."""
+
+
+class _Bond(NamedTuple):
+    needs: tuple[DecisionId, ...]
+    """All of these, where they write something."""
+    directive: str = ""
+    """Only where it writes this one."""
+
+
+GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
+    "cache-layout": (_Bond(("cache-key",), "proxy_cache"),),
+    "cache-key": (_Bond(("cache-layout",)),),
+    "cache-misses": (_Bond(("cache-layout",)),),
+    "cache-updates": (_Bond(("cache-layout",)),),
+    "thread-pools": (_Bond(("thread-pool-size", "ktls")),),
+    "per-disk-pools": (_Bond(("ktls",)),),
+    "thread-pool-size": (_Bond(READ_BY_THREADS),),
+    "aio-write": (_Bond(READ_BY_THREADS),),
+    "output-buffers": (_Bond(READ_BY_THREADS),),
+    "ktls": (_Bond(READ_BY_THREADS),),
+}
+BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
+"""Companions of a decision that is wanted alone; without them there would be fewer."""
+BY_THREADS = frozenset(
+    name for name, bonds in GOES_WITH.items() for one in bonds if one.needs == READ_BY_THREADS
+)
+"""Decisions that are of no use where no file is read by threads."""
+_READS: frozenset[DecisionId] = frozenset(
+    {*READ_BY_THREADS, *BY_THREADS, "directio", "sendfile-max-chunk", "open-file-cache"}
+)
+_DESCRIPTORS: frozenset[DecisionId] = frozenset({"connections", "file-limits", "open-file-cache"})
+RESTS_ON: dict[str, frozenset[DecisionId]] = {
+    "workers": _READS
+    | _DESCRIPTORS
+    | {"accept", "backlog", "reuseport", "upstream-keepalive", "http3", "sendfile"},
+    "no_pools": _READS | {"reuseport", "sendfile", "workers"},
+    "connections": _DESCRIPTORS | {"upstream-keepalive"},
+    "descriptors": _DESCRIPTORS | {"upstream-keepalive"},
+    "open_files": frozenset({"file-limits"}),
+    "no_sendfile": _READS | {"reuseport"},
+}
+"""By what of a configuration may stay (``Staying``): the decisions whose lines or words differ."""
+
+
+def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
+    """The decisions with something to write that this one, which has as well, needs beside it."""
+    written = {one.directive for one in decision.settings}
+    for bond in GOES_WITH.get(decision.id, ()):
+        if written and (not bond.directive or bond.directive in written):
+            yield from (one for one in others if one.id in bond.needs and one.settings)
+
+
+def _brought(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
+    names = BRINGS.get(decision.id, ()) if decision.settings else ()
+    yield from (one for one in others if one.id in names and one.settings)
+
+
+def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> set[str]:
+    """The ids that are wanted, with those of what they need, and of what that needs."""
+    found = set(wanted)
+    while more := {
+        need.id
+        for one in decisions
+        if one.id in found
+        for need in (*needed_by(one, decisions), *_brought(one, decisions))
+        if need.id not in found
+    }:
+        found |= more
+    return found
+
+
+def left_alone(decisions: Sequence[Decision], kept: Collection[str]) -> dict[str, str]:
+    """Those of ``kept`` that need what is not kept, each with the id of that."""
+    left: dict[str, str] = {}
+    while more := [
+        (one.id, need.id)
+        for one in decisions
+        if one.id in kept and one.id not in left
+        for need in needed_by(one, decisions)
+        if need.id not in kept or need.id in left
+    ]:
+        left.update(more)
+    return left

@@ -1,4 +1,4 @@
-"""What a configuration says today, which a decision is held against: lines and their places."""
+"""The standing configuration that a decision is held against: lines and their places."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from functools import cached_property
 
 from nginx_tune.change.plan.caching import SharedAnswers
 from nginx_tune.change.plan.kept import KeptConnections
-from nginx_tune.change.plan.listen_options import listen_options
-from nginx_tune.conf.body_filters import body_filter
-from nginx_tune.conf.caches import MODULES
+from nginx_tune.change.plan.naming import listen_options
+from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.header_sizes import FIELD_SIZE, HEADER_SIZE
+from nginx_tune.conf.http2 import FIELD_SIZE, HEADER_SIZE
 from nginx_tune.conf.listeners import (
     listeners,
     newly_multiplexed,
     tls_servers,
 )
-from nginx_tune.conf.quantities import is_alike, parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
-from nginx_tune.conf.served import sends_no_files, served_paths
-from nginx_tune.conf.thread_pools import DEFAULT, aio_lines, asked_pool
+from nginx_tune.conf.served import MODULES, sends_no_files, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import UpstreamBlock
+from nginx_tune.conf.values import is_alike, parse_bytes
+from nginx_tune.conf.workers import DEFAULT, aio_lines, asked_pool
 from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
@@ -32,14 +31,14 @@ AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"}
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
 """Directives of several conditions, each of which is enough."""
 _CONNECTIONS = ["worker_connections", str(DEFAULT_CONNECTIONS)]
-"""What holds where nothing is said."""
+"""Values that hold where nothing is said."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
 """Directives of caches of which any line is its operator's choice: what an own key tells apart must
 stay apart."""
 KEPT = ("proxy_http_version", "proxy_set_header")
-"""What kept connections need in a location; nothing may undo what stands there for a reason."""
+"""Lines of a location that kept connections need; one that stands for a reason is not undone."""
 
 
 _OF_FILES = frozenset(
@@ -55,7 +54,7 @@ _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 
 
 class Standing:
-    """What a configuration says where files are sent or requests passed on."""
+    """A configuration's lines where files are sent or requests passed on."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class Standing:
         return [one for one in logs if self.tree.opened_name(one.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
-        """Where the setting is to go: the lines that differ, else the blocks that lack one."""
+        """The places of the setting: the lines that differ, else the blocks that lack one."""
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
@@ -216,7 +215,7 @@ class Standing:
         return [scope for scope in answering if not set(apart) & set(scope.own.args)]
 
     def _concerns(self, scope: Scope, wanted: Setting) -> bool:
-        """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
+        """True if a setting does anything in a scope: one that passes on, caches, or has TLS."""
         if wanted.directive == "sendfile" and wanted.args == ["on"]:
             is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
             if is_idle or copies_by_choice(scope):
@@ -242,7 +241,7 @@ class Standing:
         return not is_of_cache or self._is_cached(scope, wanted)
 
     def _reads_by(self, scope: Scope, wanted: Setting) -> bool:
-        """Whether a line of ``aio`` or ``aio_write`` does anything in a scope."""
+        """True if a line of ``aio`` or ``aio_write`` does anything in a scope."""
         if body_filter(scope) is not None:
             if wanted.directive == "aio_write":
                 return asked_pool(scope.effective("aio")) is not None
@@ -257,7 +256,7 @@ class Standing:
         return not (wanted.block and wanted.args == ["off"])
 
     def _is_cached(self, scope: Scope, wanted: Setting) -> bool:
-        """Whether a place has a cache, or gets one."""
+        """True if a place has a cache, or gets one."""
         if self.caches:
             return _caches(scope, "proxy")
         if wanted.block:
@@ -274,7 +273,7 @@ class Standing:
 
     @cached_property
     def _pools_apart(self) -> bool:
-        """Whether several pools are asked: one for all would have them wait for each other."""
+        """True if several pools are asked: one for all would have them wait for each other."""
         names = {name for _, name in aio_lines(self.tree)}
         return len(names) > 1 or any("$" in name for name in names)
 
@@ -296,12 +295,12 @@ class Standing:
 
     @cached_property
     def caches(self) -> bool:
-        """Whether anything is cached already, by whatever module."""
+        """True if anything is cached already, by whatever module."""
         return any(_caches(scope, one) for scope in self.answering for one in MODULES)
 
     @cached_property
     def shared(self) -> SharedAnswers:
-        """Where all who ask are answered alike."""
+        """The places where all who ask are answered alike."""
         return SharedAnswers(self.tree)
 
     @cached_property
@@ -315,12 +314,12 @@ class Standing:
 
     @cached_property
     def may_cache(self) -> bool:
-        """Whether any of them answers all who ask alike."""
+        """True if any of them answers all who ask alike."""
         return any(self.shared.hindrance(scope) is None for scope in self.passing)
 
 
 def _caches(scope: Scope, module: str) -> bool:
-    """Whether a scope keeps what it passes on; a ``proxy_cache`` further out counts for each."""
+    """True if a scope keeps what it passes on; a ``proxy_cache`` further out counts for each."""
     if scope.value(f"{module}_cache", "off") == "off":
         return False
     block = scope.own.block
@@ -336,7 +335,7 @@ def _passes(scope: Scope) -> bool:
 
 
 def is_named(wanted: Setting) -> bool:
-    """Whether it stands in http, once for each name."""
+    """True if it stands in http, once for each name."""
     return wanted.directive in _NAMED
 
 
@@ -355,7 +354,7 @@ def copies_by_choice(scope: Scope) -> Directive | None:
 
 
 def asks_threads(wanted: Setting) -> bool:
-    """Whether a setting has files read by thread pools."""
+    """True if a setting has files read by thread pools."""
     return wanted.directive == "aio" and wanted.args[:1] != [] and wanted.args[0][:7] == "threads"
 
 
@@ -380,7 +379,7 @@ def own_blocks(decision: Decision, directive: str) -> list[str]:
 
 
 def holds(line: Directive | None, wanted: Setting) -> bool:
-    """Whether a line says what a setting asks for."""
+    """True if a line says what a setting asks for."""
     if line is None:
         return [wanted.directive, *wanted.args] == _CONNECTIONS
     if line.value in wanted.same:

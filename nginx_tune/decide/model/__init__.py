@@ -1,1 +1,1 @@
-"""What nginx and its host do under load, as formulas with their sources; pure."""
+"""The behaviour of nginx and its host under load, as formulas with their sources; pure."""

@@ -1,15 +1,16 @@
-"""What cold reads on the event loop do to everybody else, and what offloading them costs.
+"""The cost of cold reads on the event loop to everybody else, and the cost of offloading them.
 
 A worker is one loop. Without thread pools a page-cache miss holds the loop for one read, so
 
 - when the request rate is known and the loop keeps up, the victims wait as in an M/G/1 queue
-  whose service times are the cold reads;
+  whose service times are the cold reads; loops share the disks' heads (``open_reads``);
 - when clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
   always: one turn serves every active transfer one chunk, so a turn lasts as long as all cold
   chunks in it, and a hot file of k chunks needs k turns.
 
 With thread pools the loop only hands over, at a price per read, and hot requests proceed at
-memory speed as long as some thread is free for them (``model_pool``).
+memory speed as long as some thread is free for them (``pool``). What the server can send is then
+bounded by disks, link or memory (``find_ceiling``).
 
 Calibration (nginx 1.22.1, one worker, measured by hand): hot mean 0.9-1.0 s without pools
 where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CPU for a 1-KB
@@ -20,18 +21,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
-from nginx_tune.decide.model.open_reads import open_reads
 from nginx_tune.decide.model.pool import CACHE_SHARE_FOR_COLD
-from nginx_tune.decide.model.sizes import Pieces, piece_sizes
-from nginx_tune.decide.model.turns import (
+from nginx_tune.decide.model.reads import Pieces, mean_pieces, piece_sizes
+from nginx_tune.decide.model.sending import (
     ENCRYPTED_BYTES_PER_SECOND,
     MEMORY_BYTES_PER_SECOND,
+    first_reads,
     turn_wait,
+    way_bound,
 )
 from nginx_tune.decide.model.waiting import LoopWait, loop_wait, peak_under_way
-from nginx_tune.decide.model.way import first_reads, way_bound
 
 OFFLOAD_SECONDS = 18e-6
 """Handing one read to a thread and taking it back, as measured with 1-KB requests."""
@@ -59,7 +61,7 @@ _SATURATED = 0.95
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model expects of one worker's clients, without and with thread pools."""
+    """The model's expectation for one worker's clients, without and with thread pools."""
 
     hit_ratio: float
     reads_per_request: float
@@ -74,7 +76,7 @@ class Prediction:
     turn_wait_seconds: float
     """The same behind large answers that are sent in one turn, beyond what their reads take."""
     turn_p99_seconds: float
-    """What one in a hundred waits behind such turns, their reads included."""
+    """Time that one in a hundred waits behind such turns, their reads included."""
     memory_p99_off_seconds: float
     memory_p99_on_seconds: float
     hot_off_seconds: float
@@ -83,8 +85,8 @@ class Prediction:
     cold_ratio: float
     """Cold bytes per second with pools over without."""
     cold_lost_ratio: float
-    """Of the cold bytes a second with pools, those left where windows are lost that a loop which
-    has not accepted all of them yet does not lose."""
+    """Share of the cold bytes a second with pools that is left where windows are lost which a loop
+    that has not accepted all of them yet does not lose."""
     cold_transfers: float
     """Transfers that miss the page cache at once, whole server, with pools on."""
     cold_peak: float
@@ -95,23 +97,23 @@ class Prediction:
     """Requests that read no file, for each that does."""
     can_offload: bool = True
     margin: float = MARGIN
-    """What ``gain`` has to be for pools to pay."""
+    """The ``gain`` from which pools pay."""
 
     @property
     def gain(self) -> float:
-        """What one response waits behind cold reads over the price of offloading its reads."""
+        """The wait of one response behind cold reads over the price of offloading its reads."""
         waits = self.wait_off_seconds * self.reads_per_request
         return waits / (OFFLOAD_SECONDS * self.tasks_per_request)
 
     @property
     def pools_pay(self) -> bool:
-        """Whether offloading costs clearly less than blocking, or ends what others feel."""
+        """True if offloading costs clearly less than blocking, or ends what others feel."""
         felt = self.turns_are_felt or self.reads_are_felt
         return self.can_offload and (self.gain > self.margin or felt)
 
     @property
     def turns_are_felt(self) -> bool:
-        """Whether others wait longer behind large answers than their own take otherwise.
+        """True if others wait longer behind large answers than their own take otherwise.
 
         On average, or those who wait longest.
         """
@@ -122,7 +124,7 @@ class Prediction:
 
     @property
     def reads_are_felt(self) -> bool:
-        """Whether requests that read no file wait for longer behind cold reads than they take.
+        """True if requests that read no file wait for longer behind cold reads than they take.
 
         And they are so many that what all of them wait is more than what offloading costs.
         """
@@ -132,7 +134,7 @@ class Prediction:
 
     @property
     def only_others(self) -> bool:
-        """Whether others alone make pools pay, not the answers that read files."""
+        """True if others alone make pools pay, not the answers that read files."""
         return (self.turns_are_felt or self.reads_are_felt) and self.gain <= self.margin
 
 
@@ -145,7 +147,7 @@ def predict(i: BlockingInputs) -> Prediction:
     copy = read_bytes / MEMORY_BYTES_PER_SECOND
     in_flight = (i.concurrency or 0.0) / i.workers
     cold = _cold_per_turn(i, miss)
-    closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
+    closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads_for(read_bytes))
     cold = min(cold, _accepted_per_loop(i, miss, closed_hold) * miss)
     turn = cold * closed_hold
     waits_for_answers = i.rate_per_second is None
@@ -221,7 +223,7 @@ def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) 
 
 
 def _holds_found(i: BlockingInputs) -> Pieces:
-    """What holds the loop as others come by: a large file is long on it, and seldom.
+    """The pieces that hold the loop as others come by: a large file is long on it, and seldom.
 
     Source: drawn-4201-028, where files of 2.4 MB were a seventh of those of 7 to 180 KB: answers
     from memory waited 0.5 ms behind them, an eighth of that by the mean size.
@@ -276,14 +278,15 @@ def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) ->
         return 0.0
     if i.cold_concurrency is not None:
         return i.cold_concurrency
+    heads = i.disk.heads_for(i.disk_read_bytes)
     if i.rate_per_second is not None:
-        disk_use = i.rate_per_second * miss * reads * hold / i.disk.heads
+        disk_use = i.rate_per_second * miss * reads * hold / heads
         if disk_use < _SATURATED:
             outstanding = i.rate_per_second * miss * reads * hold / (1 - disk_use)
             return min(outstanding, i.concurrency or math.inf)
     if i.concurrency is None:
-        return i.workers * i.disk.heads
-    cold_time = miss * hold * max(1.0, i.concurrency * miss / i.disk.heads)
+        return i.workers * heads
+    cold_time = miss * hold * max(1.0, i.concurrency * miss / heads)
     hot_time = (1 - miss) * i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
     return i.concurrency * cold_time / (cold_time + hot_time)
 
@@ -298,7 +301,8 @@ def _cold_peak(i: BlockingInputs, miss: float, transfers: float) -> float:
         return transfers
     turns = i.turns_per_miss
     each = turns * i.disk.read_seconds(i.object_bytes / turns)
-    peak = peak_under_way(i.rate_per_second * miss, each, i.disk.heads, i.disk.stalls)
+    heads = i.disk.heads_for(i.object_bytes / turns)
+    peak = peak_under_way(i.rate_per_second * miss, each, heads, i.disk.stalls)
     bounded = min(peak, i.concurrency or math.inf)
     return max(transfers, bounded) if math.isfinite(bounded) else transfers
 
@@ -334,7 +338,7 @@ def lost_windows(i: BlockingInputs, transfers: float) -> float:
     Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
             with 20 (thread-pools); the kernel counted as many pages read for a second time.
     """
-    room = CACHE_SHARE_FOR_COLD * i.page_cache_bytes
+    room = max(1.0, CACHE_SHARE_FOR_COLD * i.page_cache_bytes)
     crowding = 2 * min(i.read_bytes, i.object_bytes) * transfers / room
     return min(1.0, max(0.0, 2 * crowding - 1))
 
@@ -350,8 +354,9 @@ def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
 
 def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
     """Reads the disk has at once with pools over without: blocking allows one a worker."""
-    without = min(float(i.workers), i.disk.heads, max(1.0, transfers))
-    with_pools = min(max(transfers, 1.0), i.disk.heads)
+    heads = i.disk.heads_for(i.disk_read_bytes)
+    without = min(float(i.workers), heads, max(1.0, transfers))
+    with_pools = min(max(transfers, 1.0), heads)
     return max(1.0, with_pools / without)
 
 
@@ -371,3 +376,114 @@ def cpu_ratio(
     base = REQUEST_CPU_SECONDS + of_files * object_bytes / speed
     base += of_files * disk_reads * DISK_READ_CPU_SECONDS
     return (base + of_files * tasks_per_request * OFFLOAD_SECONDS) / base
+
+
+_MOST_FILES = 128
+"""Files under way at once that are reckoned with, at least."""
+_NEGLIGIBLE = 1e-9
+
+
+def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float]:
+    """Time that one cold read holds its loop, and the share of time that each loop stands in them.
+
+    The first read of a file positions the disk; those that follow go on where it stands, unless
+    something else was read in between. A loop turns to another of its transfers after what it reads
+    on end (``longest_hold_bytes``). Another loop comes in after each turn of the read-ahead, of
+    which a long read takes several: a head that serves two loops goes to and fro between their
+    files, both take longer, and so more of them overlap. The number of files under way is a
+    birth-death process; each is on some loop (``_spread``) and some head by chance. Loops are all
+    blocked where it grows without end. Stalls of the disk are left out.
+
+    Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
+            tests/model/test_model_simulated.py.
+    """
+    reads, turns, heads = i.holds_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
+    on_end = min(reads, mean_pieces(i.object_bytes, i.sizes, i.longest_hold_bytes))
+    files_per_second = reads_per_second / reads
+    latency = i.disk.moving_latency_seconds
+    transfer = reads * i.hold_bytes / i.disk.bytes_per_second
+    if files_per_second <= 0:
+        return (latency + transfer) / reads, 0.0
+    bound = i.disk.bound_of(reads * i.hold_bytes, reads)
+    fastest = min(min(i.workers, heads) / (latency + transfer), bound)
+    if files_per_second >= fastest:
+        return i.workers / reads_per_second, 1.0
+    most = max(_MOST_FILES, 4 * math.ceil(min(i.workers, heads)))
+    weight = total = 1.0
+    active_loops = 0.0
+    for files in range(1, most + 1):
+        active, loop_apart, elsewhere = _spread(files, i.workers)
+        head_apart = (1 - elsewhere / heads) ** (files - 1)
+        positions = 1 + (on_end - 1) * (1 - loop_apart * head_apart)
+        positions += (turns - on_end) * (1 - head_apart)
+        per_second = min(min(active, heads) / (latency * positions + transfer), bound)
+        weight *= files_per_second / per_second
+        total += weight
+        if math.isinf(total) or (files == most and files_per_second >= per_second):
+            return i.workers / reads_per_second, 1.0
+        active_loops += weight * active
+        if weight < _NEGLIGIBLE * total and files_per_second < per_second:
+            break
+    blocked = active_loops / total / i.workers
+    return blocked * i.workers / reads_per_second, blocked
+
+
+def apart_ratio(i: BlockingInputs, files_per_second: float) -> float:
+    """Share of time that each loop stands in cold reads while no two files are under way at once.
+
+    So it is until two of them meet, and where going to and fro between them takes so long that more
+    come than leave, it is never so again. Which of both some seconds are is chance.
+    Source: drawn-6151-009, files of 9 MB over TLS from one disk to two loops: 0.13 in each of four
+            blocks, 0.97 in the long run.
+    """
+    each = i.disk.moving_latency_seconds + i.object_bytes / i.disk.bytes_per_second
+    return min(1.0, files_per_second * each / i.workers)
+
+
+def _spread(files: int, loops: int) -> tuple[float, float, float]:
+    """The spread of so many files under way over the loops, each on that of its connection.
+
+    The mean number of loops that have any, the chance that a file has its loop to itself, and the
+    chance that another one is elsewhere. Workers that share a listen queue do not share it evenly:
+    the kernel wakes first who came last to wait, and a kept connection stays where it is (B2, B3).
+    Who gets how much cannot be known beforehand, so every division counts as much as any other.
+
+    Source: Bose-Einstein statistics, Feller, An Introduction to Probability Theory 1 (1968), II.5
+            and V.2 (Polya's urn).
+    """
+    active = loops * files / (loops + files - 1)
+    elsewhere = (loops - 1) / (loops + 1)
+    if files == 1:
+        return active, 1.0, elsewhere
+    alone = loops * (loops - 1) / ((loops + files - 1) * (loops + files - 2))
+    return active, alone, elsewhere
+
+
+BOUND_BY_DISKS = "the disks"
+"""The name of that ceiling."""
+
+
+class Ceiling(NamedTuple):
+    """The lowest bound."""
+
+    name: str
+    bytes_per_second: float
+
+
+def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
+    """The bound that is met first.
+
+    Where hot clients are apart from cold ones they wait for no disk, and fill the link or the
+    memory's bandwidth (A6: 9.5 of 10 Gbit/s, of which the disks gave little). Otherwise
+    hits and misses come in the ratio that clients ask for, and the disks bound both.
+    """
+    send = Ceiling("copying from memory", i.workers * MEMORY_BYTES_PER_SECOND)
+    if i.link_bytes_per_second is not None and i.link_bytes_per_second < send.bytes_per_second:
+        send = Ceiling("the network link", i.link_bytes_per_second)
+    miss = 1.0 - p.hit_ratio
+    apart = i.cold_concurrency is not None and (i.concurrency or 0.0) > i.cold_concurrency
+    if miss <= 0 or apart:
+        return send
+    read = i.disk_read_bytes
+    disks = i.disk.reads_per_second(read) * read / miss
+    return send if send.bytes_per_second <= disks else Ceiling(BOUND_BY_DISKS, disks)

@@ -1,8 +1,12 @@
-"""How many requests the page cache answers: Che's approximation of an LRU cache, and Linux's.
+"""Requests that the page cache answers: Che's approximation of an LRU cache, and Linux's.
 
 Objects are put into classes of equal popularity, because a dataset has millions of objects and
 the tail of a Zipf law is flat: exact ranks at the head, geometric groups behind. Every class has
 one unknown in common, the characteristic time: how long an object that is not asked for stays.
+
+With all files in one page cache, a large one that is asked for once pushes out many small ones.
+Past it (``directio``) small files have the memory to themselves, and each request for a large one
+is read from the disk, however popular, a buffer at a time instead of a window of the read-ahead.
 """
 
 from __future__ import annotations
@@ -12,13 +16,24 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from nginx_tune.decide.model.disk import ModelDisk
+
+FITS_RATIO = 0.9
+"""Data up to this share of the page cache counts as fitting: some of it holds metadata, logs
+and buffers, and reclaim starts before the limit."""
+PAGE_BYTES = 4096
+HALF_PAGE_BYTES = PAGE_BYTES / 2
+"""Bytes that a file's last page leaves free where sizes are many."""
+NAME_BYTES = 1128.0 + 192.0
+"""Inode and directory entry of a file. Source: slabinfo of Linux 6.18, ext4_inode_cache and
+dentry; other file systems' inodes are about as large."""
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
 _STEPS = 100
 """Most steps of Newton's method; near a full cache each adds a mean time between requests."""
 _PRECISE = 1e-12
 _TWO_LISTS = 0.25
-"""Of the way from an LRU list to a cache that holds what is most popular."""
+"""Share of the way from an LRU list to a cache that holds what is most popular."""
 
 
 class PopularityClass(NamedTuple):
@@ -145,7 +160,7 @@ def missed_shares(
     *,
     began_full: bool,
 ) -> list[float]:
-    """Of all requests those to each group of classes that a shared LRU cache does not answer.
+    """Share of all requests to each group of classes that a shared LRU cache does not answer.
 
     ``requests`` and ``began_full`` are as for ``hit_ratio_after``; None: the long run.
     Shape: one for each group; their sum is the share of misses.
@@ -185,7 +200,7 @@ def objects_asked(classes: tuple[PopularityClass, ...], requests: float) -> floa
 
 
 def _best_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """What a cache that holds the most popular objects answers."""
+    """The hit ratio of a cache that holds the most popular objects."""
     hits, room = 0.0, max(0.0, capacity_objects)
     for objects, probability in _by_popularity(classes):
         if objects >= room:
@@ -256,3 +271,86 @@ def _characteristic_time(classes: tuple[PopularityClass, ...], capacity_objects:
 
 def _asked_within(c: PopularityClass, time: float) -> float:
     return -math.expm1(-c.probability_each * time)
+
+
+class FileGroup(NamedTuple):
+    """Files of about one size."""
+
+    files: float
+    bytes: float
+    """Bytes of all of them."""
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean size of one."""
+        return self.bytes / self.files
+
+
+class DirectInputs(NamedTuple):
+    """Files below and above the threshold, asked for alike, and what they are read from."""
+
+    small: FileGroup
+    large: FileGroup
+    classes: tuple[PopularityClass, ...]
+    """Popularity of the files, whatever their size."""
+    page_cache_bytes: float
+    disk: ModelDisk
+    turn_bytes: float
+    """Bytes that the disk is asked for together by the read-ahead."""
+    buffer_bytes: float
+    """One direct read."""
+
+
+class DirectForecast(NamedTuple):
+    """Both ways to read."""
+
+    hit_ratio: float
+    """Hit ratio of any file, all in one page cache."""
+    small_hit_ratio: float
+    """Hit ratio of small files when they have it to themselves."""
+    disk_seconds: float
+    """Time that the disk works for one request, on average, all in one page cache."""
+    direct_disk_seconds: float
+
+    @property
+    def disk_ratio(self) -> float:
+        """The disk's work with direct reads over without."""
+        return self.direct_disk_seconds / self.disk_seconds if self.disk_seconds > 0 else math.inf
+
+
+def forecast_direct(i: DirectInputs) -> DirectForecast:
+    """Hits and work of the disk, both ways.
+
+    Reads of several requests overlap, so a read positions the disk anew after each window, or
+    buffer. Popularity does not depend on the size, so one hit ratio goes for all that share a
+    cache, and files of one mean size can stand for them.
+    Source: Che's approximation (as above) for objects of mean size: the characteristic time
+            is where the expected bytes that are there equal the capacity.
+    """
+    files = i.small.files + i.large.files
+    share = i.large.files / files
+    together = _hits(i, [i.small, i.large])
+    apart = _hits(i, [i.small])
+    small = _read_seconds(i.disk, i.small.mean_bytes, i.turn_bytes)
+    large = _read_seconds(i.disk, i.large.mean_bytes, i.turn_bytes)
+    direct = _read_seconds(i.disk, i.large.mean_bytes, i.buffer_bytes)
+    return DirectForecast(
+        hit_ratio=together,
+        small_hit_ratio=apart,
+        disk_seconds=(1 - together) * ((1 - share) * small + share * large),
+        direct_disk_seconds=(1 - share) * (1 - apart) * small + share * direct,
+    )
+
+
+def _hits(i: DirectInputs, groups: Sequence[FileGroup]) -> float:
+    """Hit ratio of the files that share the cache."""
+    files = sum(group.files for group in groups)
+    footprint = sum(group.bytes for group in groups) + files * (HALF_PAGE_BYTES + NAME_BYTES)
+    resident = FITS_RATIO * i.page_cache_bytes / footprint
+    objects = sum(c.objects for c in i.classes)
+    return hit_ratio(i.classes, resident * objects)
+
+
+def _read_seconds(disk: ModelDisk, file_bytes: float, piece_bytes: float) -> float:
+    pieces = max(1.0, math.ceil(file_bytes / piece_bytes))
+    return pieces * disk.read_seconds(file_bytes / pieces)

@@ -1,18 +1,21 @@
-"""What one cold read costs: from a measured curve, or typical for the class of disk."""
+"""The cost of one cold read: from a measured curve, or typical for the class of disk."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nginx_tune.decide.model.waiting import Stalls
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.curve import Curve, CurvePoint, SharedCurve
 from nginx_tune.documents.facts import Disk, DiskClass
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, SharedCurve
 
 MILLISECOND = 1e-3
 MEGABYTE = 1e6
+MEBIBYTE = 1 << 20
+GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,11 @@ class ModelDisk:
     name: str = ""
     provenance: Provenance = "assumed"
     most_bytes_per_second: float = math.inf
-    """What all heads together can move, where that was measured."""
+    """The bound of all heads together: a bus, a product, or what was bought of a volume."""
+    most_reads_per_second: float = math.inf
+    """The same in reads of any size."""
+    is_provisioned: bool = False
+    """True if those two bounds are a volume's provisioned figures, which are known."""
     stalls: Stalls | None = None
     """Times at which nothing moves, where they were measured; they are part of the means above and
     of ``spread``, as reads one after the other meet them."""
@@ -77,7 +84,43 @@ class ModelDisk:
     def reads_per_second(self, read_bytes: float) -> float:
         """Cold reads of that size that the disk can finish in a second."""
         reads = self.heads / self.read_seconds(read_bytes)
-        return min(reads, self.most_bytes_per_second / max(read_bytes, 1.0))
+        return min(reads, self.bound_of(read_bytes))
+
+    def bound_of(self, read_bytes: float, reads: float = 1.0) -> float:
+        """Most objects a second of so many bytes, each in so many reads, however many at once."""
+        by_bytes = self.most_bytes_per_second / max(read_bytes, 1.0)
+        return min(by_bytes, self.most_reads_per_second / reads)
+
+    def heads_for(self, read_bytes: float) -> float:
+        """Reads of that size that make progress at once: fewer than heads where a bound is met."""
+        return self.reads_per_second(read_bytes) * self.read_seconds(read_bytes)
+
+    @property
+    def plausible_factors(self) -> tuple[float, float]:
+        """How many times slower an unmeasured disk of its class may be: at best, and at worst."""
+        return (1 / 2 if self.heads == max(1, len(self.parts)) else 1 / _OFF, _OFF)
+
+    def scaled(self, factor: float) -> ModelDisk:
+        """The disk so many times slower: each read, its bytes and all bounds that are not known."""
+        if self.parts:
+            shares = [share for share, _ in self.parts]
+            return disks_together([one.scaled(factor) for _, one in self.parts], shares)
+        bounds = 1.0 if self.is_provisioned else factor
+        return replace(
+            self,
+            latency_seconds=self.latency_seconds * factor,
+            bytes_per_second=self.bytes_per_second
+            / (factor**_OF_A_STREAM if self.heads == 1 else factor),
+            most_bytes_per_second=self.most_bytes_per_second / bounds,
+            most_reads_per_second=self.most_reads_per_second / bounds,
+        )
+
+
+_OFF = 3.0
+"""Assumed: factor by which disks of a class differ from the typical one, in latency and bandwidth;
+no hard disk starts in a third of the time."""
+_OF_A_STREAM = math.log(2) / math.log(_OFF)
+"""Assumed: where starts of one head differ by three times, its streams differ by two."""
 
 
 def _spread_over(reads: Iterable[tuple[float, float, float]]) -> float:
@@ -93,22 +136,171 @@ def _spread_over(reads: Iterable[tuple[float, float, float]]) -> float:
     return math.sqrt(max(0.0, square / mean**2 - 1)) if mean > 0 else 0.0
 
 
+def _typical(
+    name: str,
+    latency_milliseconds: float,
+    megabytes_per_second: float,
+    *,
+    heads: float,
+    spread: float,
+    most: tuple[float, float] = (math.inf, math.inf),
+) -> ModelDisk:
+    """A row; ``most`` is megabytes a second and reads a second of all heads together."""
+    return ModelDisk(
+        latency_milliseconds * MILLISECOND,
+        megabytes_per_second * MEGABYTE,
+        heads,
+        spread,
+        name,
+        most_bytes_per_second=most[0] * MEGABYTE,
+        most_reads_per_second=most[1],
+    )
+
+
 TYPICAL: dict[DiskClass, ModelDisk] = {
-    "hdd": ModelDisk(8 * MILLISECOND, 120 * MEGABYTE, heads=1, spread=0.6, name="hdd"),
-    "ssd": ModelDisk(0.12 * MILLISECOND, 500 * MEGABYTE, heads=8, spread=3, name="ssd"),
-    "nvme": ModelDisk(0.09 * MILLISECOND, 2000 * MEGABYTE, heads=32, spread=3, name="nvme"),
-    "card": ModelDisk(0.6 * MILLISECOND, 80 * MEGABYTE, heads=1, spread=3, name="card"),
-    "network": ModelDisk(1 * MILLISECOND, 125 * MEGABYTE, heads=16, spread=3, name="network"),
-    "virtual": ModelDisk(0.8 * MILLISECOND, 200 * MEGABYTE, heads=8, spread=3, name="virtual"),
-    "memory": ModelDisk(1e-6, 5000 * MEGABYTE, heads=64, spread=0.1, name="memory"),
-    "unknown": ModelDisk(1 * MILLISECOND, 150 * MEGABYTE, heads=4, spread=3, name="unknown"),
+    "hdd": _typical("hdd", 8, 120, heads=1, spread=0.6),
+    "ssd": _typical("ssd", 0.12, 500, heads=8, spread=3, most=(550, 98_000)),
+    "nvme": _typical("nvme", 0.09, 2000, heads=32, spread=3, most=(3_200, 540_000)),
+    "card": _typical("card", 0.6, 80, heads=1, spread=3),
+    "network": _typical("network", 1, 125, heads=16, spread=3, most=(131.072, 3_000)),
+    "virtual": _typical("virtual", 0.8, 147, heads=8, spread=3, most=(147, 3_000)),
+    "memory": _typical("memory", 1e-3, 5000, heads=64, spread=0.1),
+    "unknown": _typical("unknown", 1, 150, heads=4, spread=3, most=(550, 98_000)),
 }
 """Class-typical disks: positioning time and bandwidth of 7200-rpm drives, data-sheet latency of
 SATA and NVMe flash, one data-centre round trip; of a card what its class promises (SD Application
 Performance A1: 1500 random reads a second, one command at a time; UHS-I). The spread of flash
-stands for its rare stalls (the sources, C2: under 100 µs on average, outliers up to a second)."""
+stands for its rare stalls (the sources, C2: under 100 µs on average, outliers up to a second).
+
+Bounds: SATA of 6 Gbit/s, 8b/10b coded, carries 600 MB/s, and Samsung's data sheet of the PM893 has
+550 MB/s and 98,000 reads; PCIe 3.0 x4 carries 3.9 GB/s, and the data sheet of the PM983 has 3.2
+and 540,000; a volume of unknown type has the baseline of gp3 (Amazon EBS User Guide), a virtual
+disk that of pd-balanced (Google Cloud, Persistent Disk performance), since nobody promises more of
+what is made by default. A hard disk has one head."""
+
+NETWORK_FILES = _typical("network files", 1, 125, heads=64, spread=3)
+"""A file system of the network: a round trip and a server's read; one connection of 1 Gbit/s,
+unless the link is known; as many requests under way as an NFSv4.1 session has slots (Linux
+fs/nfs/nfs4session.h, NFS4_DEF_SLOT_TABLE_SIZE)."""
 
 
+def network_files(name: str, link_bytes_per_second: float | None) -> ModelDisk:
+    """A file system of the network over that link; the link's speed bounds it."""
+    way = link_bytes_per_second or NETWORK_FILES.bytes_per_second
+    return replace(NETWORK_FILES, name=name, bytes_per_second=way, most_bytes_per_second=way)
+
+
+class VolumeType(NamedTuple):
+    """The documented performance of a cloud's type of volume that has no figures of its own."""
+
+    reads: float
+    """Reads a second of any volume, and ``reads_each`` more for a GiB, up to ``most_reads``."""
+    mebibytes: float
+    """MiB a second, the same way."""
+    reads_each: float = 0.0
+    mebibytes_each: float = 0.0
+    most_reads: float = math.inf
+    most_mebibytes: float = math.inf
+    latency_seconds: float = 1 * MILLISECOND
+
+    def of_size(self, size_bytes: float | None) -> tuple[float, float]:
+        """Reads and bytes a second of a volume of that size; of a small one where nobody knows."""
+        gibibytes = (size_bytes or 0.0) / GIBIBYTE
+        reads = min(self.most_reads, self.reads + self.reads_each * gibibytes)
+        mebibytes = min(self.most_mebibytes, self.mebibytes + self.mebibytes_each * gibibytes)
+        return max(1.0, reads), max(1.0, mebibytes) * MEBIBYTE
+
+
+_HALF, _SLOW = 0.5 * MILLISECOND, 8 * MILLISECOND
+VOLUME_TYPES: dict[str, VolumeType] = {
+    # Amazon EBS User Guide, "Amazon EBS volume types": baseline figures, without bursts.
+    "gp3": VolumeType(3_000, 125),
+    "gp2": VolumeType(100, 128, 3, 0.75, 16_000, 250),
+    "io1": VolumeType(3_000, 125, latency_seconds=_HALF),
+    "io2": VolumeType(3_000, 125, latency_seconds=_HALF),
+    "st1": VolumeType(0, 0, 0.0390625, 0.0390625, 500, 500, _SLOW),
+    "sc1": VolumeType(0, 0, 0.01171875, 0.01171875, 250, 192, _SLOW),
+    # Google Cloud, "Performance limits of Persistent Disk", and "Hyperdisk": baseline and per GiB.
+    "pd-standard": VolumeType(0, 0, 0.75, 0.12, 7_500, 1_200, _SLOW),
+    "pd-balanced": VolumeType(3_000, 140, 6, 0.28, 80_000, 1_200),
+    "pd-ssd": VolumeType(6_000, 240, 30, 0.48, 100_000, 1_200),
+    "hyperdisk-balanced": VolumeType(3_000, 140),
+    # Microsoft Learn, "Azure managed disk types".
+    "premium-v2": VolumeType(3_000, 119, latency_seconds=_HALF),
+    "standard-ssd": VolumeType(500, 95),
+    "standard-hdd": VolumeType(500, 57, latency_seconds=_SLOW),
+}
+"""Volumes by the name that their cloud gives them. io1 and io2 have what was bought: without that
+what the console of EC2 proposes."""
+
+_PREMIUM: tuple[tuple[int, float, float], ...] = (
+    (32, 120, 25), (64, 240, 50), (128, 500, 100), (256, 1_100, 125), (512, 2_300, 150),
+    (1 << 10, 5_000, 200), (4 << 10, 7_500, 250), (8 << 10, 16_000, 500), (16 << 10, 18_000, 750),
+    (32 << 10, 20_000, 900),
+)  # fmt: skip
+"""Azure's Premium SSD, P4 to P80: most GiB, reads and megabytes a second. Source: as above."""
+
+_SOLD_AS: tuple[tuple[str, str], ...] = (
+    ("Amazon Elastic Block Store", "gp3"),
+    ("nvme_card-pd", "pd-balanced"),
+    ("PersistentDisk", "pd-balanced"),
+    ("MSFT NVMe Accelerator", "premium"),
+    ("Msft Virtual Disk", "premium"),
+)
+"""Parts of models that tell the cloud and not the type: what it makes unless asked for another."""
+
+
+def volume_bounds(disk: Disk) -> tuple[float, float, float] | None:
+    """Reads a second, bytes a second and seconds to the first byte of a volume of a cloud.
+
+    What was provisioned goes before what its type has. None where nothing tells of a volume.
+    """
+    said = disk.volume
+    model = (disk.model or "").lower()
+    sold = next((name for part, name in _SOLD_AS if part.lower() in model), None)
+    name = said.type.lower().replace("_", "-") if said is not None and said.type else sold
+    kind = VOLUME_TYPES.get(name or "")
+    if name is not None and name.startswith("premium") and kind is None:
+        reads, size = _premium(disk.size_bytes)
+    elif kind is not None:
+        reads, size = kind.of_size(disk.size_bytes)
+    elif said is not None:
+        reads, size = math.inf, math.inf
+    else:
+        return None
+    if said is not None:
+        reads = said.reads_per_second or reads
+        size = said.bytes_per_second or size
+    return reads, size, (kind or VOLUME_TYPES["gp3"]).latency_seconds
+
+
+def _premium(size_bytes: int | None) -> tuple[float, float]:
+    gibibytes = (size_bytes or 0) / GIBIBYTE
+    row = next((one for one in _PREMIUM if gibibytes <= one[0]), _PREMIUM[-1])
+    return row[1], row[2] * MEGABYTE
+
+
+def _typical_of(disk: Disk) -> ModelDisk:
+    """The typical disk of its class, or the volume that it is."""
+    typical = replace(TYPICAL[disk.class_], name=disk.name or TYPICAL[disk.class_].name)
+    bounds = volume_bounds(disk) if disk.class_ in ("network", "virtual", "unknown") else None
+    if bounds is None:
+        return typical
+    reads, size, latency = bounds
+    return replace(
+        typical,
+        latency_seconds=latency,
+        bytes_per_second=min(size, _STREAM_BYTES_PER_SECOND),
+        # As many at once as bring what was bought.
+        heads=max(TYPICAL["network"].heads, math.ceil(reads * latency) if reads < math.inf else 0),
+        most_bytes_per_second=size,
+        most_reads_per_second=reads,
+        is_provisioned=disk.volume is not None,
+    )
+
+
+_STREAM_BYTES_PER_SECOND = 250 * MEGABYTE
+"""Assumed: bandwidth of one read after the other of a volume that has much more for all of them."""
 _CONTRADICTION = 0.3
 """Share of a read's time by which a stream's bandwidth may miss the measured read."""
 
@@ -119,7 +311,7 @@ def disk_model(disk: Disk) -> ModelDisk:
     curve = disk.curve
     points = _by_depth(curve.points) if curve else []
     if curve is None or not points:
-        return _renamed(typical, disk.name, typical.heads)
+        return _typical_of(disk)
     best = max(p.reads_per_second for p in points)
     single = 1 / _read_seconds(points[0])
     bandwidth = curve.sequential_bytes_per_second or max(
@@ -142,7 +334,6 @@ def disk_model(disk: Disk) -> ModelDisk:
 
 _STEPS = 50
 _SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
-
 
 _STANDS_OUT = 10.0
 """A longest read of more than so many times the 99.9th percentile belongs to no tail of the reads'
@@ -258,7 +449,7 @@ def _read_seconds(point: CurvePoint) -> float:
 def _latency_and_bandwidth(
     curve: Curve, read_seconds: float, bandwidth: float
 ) -> tuple[float, float]:
-    """How one read's time splits into a part for its start and one for its bytes.
+    """The parts of one read's time: one for its start, one for its bytes.
 
     Reads of 4 KiB, where they were measured at the same depth, are next to all start. Without
     them the bytes take what they take in a stream. Where a stream contradicts the reads (some
@@ -298,10 +489,18 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
         if len(disks) == 1
         else _spread_over((p, d.latency_seconds, d.spread) for p, d in shared),
         name="+".join(d.name for d in disks),
+        # Where the shares differ, the disk that is asked for most meets its bound first.
+        most_bytes_per_second=min(_over(d.most_bytes_per_second, p) for p, d in shared),
+        most_reads_per_second=min(_over(d.most_reads_per_second, p) for p, d in shared),
+        is_provisioned=all(d.is_provisioned for d in disks),
         provenance=min((d.provenance for d in disks), key=_LEAST_SURE.index),
         stalls=_stalls_together([(p, d.stalls) for p, d in shared if d.stalls is not None]),
         parts=tuple(shared) if len(shared) > 1 else (),
     )
+
+
+def _over(bound: float, share: float) -> float:
+    return bound / share if share > 0 else math.inf
 
 
 def _stalls_together(each: Sequence[tuple[float, Stalls]]) -> Stalls | None:
@@ -314,15 +513,4 @@ def _stalls_together(each: Sequence[tuple[float, Stalls]]) -> Stalls | None:
         seconds=max(one.seconds for _, one in each),
         spread_between=max(one.spread_between for _, one in each),
         share=sum(share * one.ratio for share, one in each) / ratio,
-    )
-
-
-def _renamed(model: ModelDisk, name: str, heads: float) -> ModelDisk:
-    return ModelDisk(
-        model.latency_seconds,
-        model.bytes_per_second,
-        heads,
-        model.spread,
-        name or model.name,
-        model.provenance,
     )

@@ -1,4 +1,15 @@
-"""What the model of blocking needs of host and workload, and how much of it memory answers."""
+"""The inputs of the model of blocking, and how much of the requests memory answers by them.
+
+A page cache that was empty is filled by clients that wait for their answers: nobody can count their
+requests beforehand, since they ask as fast as they are answered, and that is as fast as what they
+ask for is read (``since_empty``).
+
+The time in cold reads may be far from its mean where few files and few misses make it. The mean is
+of the long run, and of any files that are popular. What is measured is one run's misses, and one
+order of the files: with a handful of large ones among many small, most of the time is theirs,
+whether the popular ones are among them or not is chance, and so is how many of their reads fall
+into some seconds (``time_factors``).
+"""
 
 from __future__ import annotations
 
@@ -8,25 +19,18 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nginx_tune.decide.model.cache import (
+    FITS_RATIO,
+    HALF_PAGE_BYTES,
+    NAME_BYTES,
     PopularityClass,
     hit_ratio,
     hit_ratio_after,
+    miss_overlap,
     objects_asked,
     page_cache_hit_ratio,
 )
 from nginx_tune.decide.model.disk import ModelDisk
-from nginx_tune.decide.model.sizes import SizeGroup, mean_pieces
-
-FITS_RATIO = 0.9
-"""Data up to this share of the page cache counts as fitting: some of it holds metadata, logs
-and buffers, and reclaim starts before the limit."""
-PAGE_BYTES = 4096
-HALF_PAGE_BYTES = PAGE_BYTES / 2
-"""What a file's last page leaves free where sizes are many."""
-NAME_BYTES = 1128.0 + 192.0
-"""Inode and directory entry of a file. Source: slabinfo of Linux 6.18, ext4_inode_cache and
-dentry; other file systems' inodes are about as large."""
-
+from nginx_tune.decide.model.reads import SizeGroup, mean_pieces
 
 _LESS_ROOM = 0.9
 """Page cache that files really get, over what is reckoned with: other users of it come and go."""
@@ -37,17 +41,17 @@ _COUNTED_SECONDS = 10.0
 _LEAST_COUNTED = 20.0
 """Assumed: who measures fewer goes on for longer."""
 QUANTILE = 1.645
-"""Of the normal distribution: one in twenty is further to either side."""
+"""Standard deviations of a normal distribution: one in twenty is further to either side."""
 
 
 class CacheAge(NamedTuple):
-    """How long a page cache has been asked for what it is asked for now."""
+    """The age of a page cache, in requests for what is asked for now."""
 
     requests: float | None = None
     """Since it was empty, or full of files at random; None for the long run."""
     began_full: bool = False
     once: bool = False
-    """Whether no file is asked for again before all have been."""
+    """True if no file is asked for again before all have been."""
 
 
 LONG_SINCE = CacheAge()
@@ -84,29 +88,29 @@ class BlockingInputs:
     since_seconds: float | None = None
     """For how long clients have been coming, where all came at once; None for long."""
     cold_concurrency: float | None = None
-    """Of these, the ones that miss the page cache, where somebody knows."""
+    """Those of them that miss the page cache, where somebody knows."""
     cold_by_popularity: bool = False
-    """Whether those ask by the popularity: all of them may miss at once, and some hit."""
+    """True if those ask by the popularity: all of them may miss at once, and some hit."""
     think_seconds: float = 0.0
     """Pause of a client that waits for its answer before its next request."""
     link_bytes_per_second: float | None = None
     client_bytes_per_second: float | None = None
-    """What one client takes at most."""
+    """Most that one client takes."""
     clients_keep_pace: bool = False
-    """Whether clients take an answer as fast as it is sent, however large."""
+    """True if clients take an answer as fast as it is sent, however large."""
     encrypts: bool = False
-    """Whether the worker encrypts bodies itself."""
+    """True if the worker encrypts bodies itself."""
     sizes: tuple[SizeGroup, ...] = ()
     """Sizes of the objects about their mean; empty for one size."""
     page_waste_bytes: float = HALF_PAGE_BYTES
-    """What the last page of a file leaves free, on average."""
+    """Bytes that the last page of a file leaves free, on average."""
     names_take_memory: bool = True
-    """Whether inodes and directory entries share the page cache's limit."""
+    """True if inodes and directory entries share the page cache's limit."""
     directories: float | None = None
     """That the files lie in, where somebody counted them."""
     asked: CacheAge = LONG_SINCE
     can_offload: bool = True
-    """Whether a pool takes reads off the loop; not with kernel TLS (ngx_ssl_sendfile())."""
+    """True if a pool takes reads off the loop; not with kernel TLS (ngx_ssl_sendfile())."""
 
     @cached_property
     def objects(self) -> float:
@@ -115,7 +119,7 @@ class BlockingInputs:
 
     @property
     def way_bytes_per_second(self) -> float | None:
-        """What link and slow clients take together at most; None where nothing is known of it."""
+        """Most that link and slow clients take together; None where nothing is known of it."""
         ways = [] if self.link_bytes_per_second is None else [self.link_bytes_per_second]
         if self.client_bytes_per_second is not None and self.concurrency:
             ways.append(self.client_bytes_per_second * self.concurrency)
@@ -253,8 +257,120 @@ def _hits(i: BlockingInputs, objects: float) -> float:
 
 
 def _chance(share: float, counted: float) -> float:
-    """How far a share counted over so many requests is from the true one, in one case of twenty.
+    """Distance of a share counted over so many requests from the true one, in one case of twenty.
 
     One request at least. However many are counted, the popular files among them stay the same.
     """
     return QUANTILE * math.sqrt(max(0.0, share * (1 - share)) / counted) + 1 / counted
+
+
+_BISECTIONS = 60
+_ALL = 0.999
+"""Share of the objects from which all count as asked for: the last ones take for ever."""
+
+
+def since_empty(i: BlockingInputs) -> BlockingInputs:
+    """The inputs with the requests that were made of a page cache which was empty at first.
+
+    Each read from the disk brings an object that nobody had asked for; requests are as many as ask
+    for so many objects. The same inputs where clients do not wait, where nobody knows since when
+    they come, and where all was asked for by now.
+    """
+    if i.since_seconds is None or i.rate_per_second is not None or i.asked.requests is not None:
+        return i
+    read = i.since_seconds * _objects_per_second(i)
+    if read >= _ALL * i.objects:
+        return i
+    return replace(i, asked=CacheAge(_requests_for(i, read), once=i.asked.once))
+
+
+def _objects_per_second(i: BlockingInputs) -> float:
+    """Objects that loops without pools read, one at a time each, and the clients take."""
+    each = i.holds_per_miss * i.disk.read_seconds(i.hold_bytes)
+    read = min(float(i.workers), i.disk.heads_for(i.hold_bytes)) / each
+    way = i.way_bytes_per_second
+    return read if way is None else min(read, way / i.object_bytes)
+
+
+def _requests_for(i: BlockingInputs, objects: float) -> float:
+    """The requests that ask for so many objects, some of them more than once."""
+    low = high = objects
+    while objects_asked(i.classes, high) < objects:
+        low, high = high, 2 * high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if objects_asked(i.classes, middle) < objects:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def time_factors(i: BlockingInputs) -> tuple[float, float]:
+    """Bounds of the time in cold reads over its mean: one in twenty is below, one above.
+
+    Misses come by themselves, so their times add up to a compound Poisson sum, of which those of a
+    slow disk may be few and most of the time; which file is how large has nothing to do with how
+    popular it is, so the mean time of a miss is that of a sample of as many files as misses are
+    spread over. Both variances add up, and a sum of positive parts is about a gamma variable of
+    that mean and variance.
+
+    Source: Feller, An Introduction to Probability Theory 2 (1971), VI.4 (compound Poisson);
+            Wilson and Hilferty, The Distribution of Chi-Square, PNAS 17 (1931); held against
+            drawn files and misses in tests/model/test_model_chance.py.
+    """
+    miss = miss_ratio(i)
+    if miss <= 0:
+        return 1.0, 1.0
+    counted = counted_requests(i)
+    sizes = _times_squared_over_mean(i)
+    disks = i.disk.spread_between_disks(i.hold_bytes) ** 2
+    same = 1 / i.objects if i.asked.once else miss_overlap(i.classes, usable_objects(i))
+    variance = (1 + sizes) * (1 + disks) / (counted * miss)
+    variance += sizes * max(0.0, same - 1 / i.objects)
+    return _factors(variance)
+
+
+def turn_factors(i: BlockingInputs) -> tuple[float, float]:
+    """Bounds of the wait behind answers sent in one turn over its mean, as ``time_factors``.
+
+    Who comes by finds a turn as often as it is long, and waits half of it: by the square of a
+    file's size, so that the few largest make nearly all of the wait, popular or not.
+    Source: drawn-5309-036, one file in eight of 47 MB among small ones: small answers took 0.32 to
+            0.89 ms in four blocks, where the mean of all orders of the files says 1.0.
+    """
+    if not i.sizes:
+        return 1.0, 1.0
+    mean = sum(g.share * g.over_mean**2 for g in i.sizes)
+    square = sum(g.share * g.over_mean**4 for g in i.sizes)
+    sizes = max(0.0, square / mean**2 - 1)
+    same = sum(c.objects * c.probability_each**2 for c in i.classes)
+    variance = (1 + sizes) / counted_requests(i)
+    return _factors(variance + sizes * max(0.0, same - 1 / i.objects))
+
+
+def _factors(variance: float) -> tuple[float, float]:
+    return (
+        min(1.0, _gamma_factor(variance, -QUANTILE)),
+        max(1.0, _gamma_factor(variance, QUANTILE)),
+    )
+
+
+def _times_squared_over_mean(i: BlockingInputs) -> float:
+    """Squared coefficient of variation of the time in which one file is read."""
+    if not i.sizes:
+        return 0.0
+    mean = square = 0.0
+    for group in i.sizes:
+        size = group.over_mean * i.object_bytes
+        reads = max(1.0, size / i.longest_hold_bytes)
+        each = reads * i.disk.latency_seconds + size / i.disk.bytes_per_second
+        mean += group.share * each
+        square += group.share * each**2
+    return max(0.0, square / mean**2 - 1)
+
+
+def _gamma_factor(variance: float, deviations: float) -> float:
+    """Quantile of a gamma variable of mean 1; 0 where most of it is next to nothing."""
+    ninth = variance / 9
+    return max(0.0, 1 - ninth + deviations * math.sqrt(ninth)) ** 3

@@ -1,4 +1,4 @@
-"""What opening a file costs the loop, which no thread pool takes off it.
+"""The cost of opening a file to the loop, which no thread pool takes off it.
 
 A name that the kernel remembers costs some microseconds. One that it has forgotten is looked up on
 the disk: its inode at least, which lies in a block with others, so that a block stays in memory as
@@ -16,7 +16,7 @@ from nginx_tune.decide.model.inputs import (
     resident_objects,
     usable_objects,
 )
-from nginx_tune.decide.model.turns import MEMORY_BYTES_PER_SECOND
+from nginx_tune.decide.model.sending import MEMORY_BYTES_PER_SECOND
 
 OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Measured: 3,000 names in 13 ms."""
@@ -24,7 +24,7 @@ RECHECK_SECONDS = 3e-6
 """stat() of a file that is held open, whose name stays in memory. Measured: 0.64 of open(),
 fstat() and close() (50,000 calls each, kernel 6.18)."""
 INODES_IN_BLOCK = 16
-"""Of 256 bytes in 4 KiB. Source: mke2fs.conf(5), inode_size."""
+"""Inodes of 256 bytes in 4 KiB. Source: mke2fs.conf(5), inode_size."""
 MANY_FILES = 100_000
 """From here on inodes and directories of data that memory does not hold are no more sure to stay
 in it, whatever the model of one tree says: the audit's io-open-blocking asks from here, too."""
@@ -83,7 +83,7 @@ def _forgotten(i: BlockingInputs, together: float) -> float:
 
 
 def forgets_names(i: BlockingInputs | None, files: float) -> bool:
-    """Whether names have to be expected to be read from the disk again and again."""
+    """True if names have to be expected to be read from the disk again and again."""
     if i is None or miss_ratio(i) <= 0:
         return False
     return files >= MANY_FILES or cold_name_ratio(i) >= FORGOTTEN_RATIO

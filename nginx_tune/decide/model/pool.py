@@ -1,4 +1,4 @@
-"""How many threads a worker's pool needs.
+"""Threads that a worker's pool needs, and what one slow disk does to the readers of the others.
 
 Every file read of a location with ``aio threads`` is queued, page-cache hits too
 (ngx_linux_sendfile_thread(), ngx_thread_read()), and the queue is first in, first out. With as many
@@ -6,12 +6,23 @@ cold transfers as threads each hot read waits for a disk read, and what the pool
 40 cold transfers on 32 threads left the hot file at 5.3 requests a second, where 20 on 32 gave a
 thousand. So a worker needs more threads than it has cold transfers at once - or, where that is too
 many, a pool apart for the locations that are hot.
+
+Such a pool does not know disks: reads of a slow one come to occupy its threads, and reads of the
+healthy ones wait for a thread. With a pool for each disk they meet only their own disk (the
+sources, A16).
+
+Source of the latter: asymptotic bounds of closed queueing networks (Denning and Buzen, The
+        Operational Analysis of Queueing Network Models, ACM Computing Surveys 10(3), 1978): a disk
+        with N readers that each wait W for a thread finishes at most min(mu, N / (W + s)) reads a
+        second. W is where the threads in use add up to the pool.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 DEFAULT_THREADS = 32
 DEFAULT_QUEUE = 65536
@@ -28,7 +39,7 @@ CACHE_SHARE_FOR_COLD = 0.5
 the hot files they should not delay."""
 SMALLEST_POOL = 4
 SMALLEST_DISK_POOL = 2
-"""Of a disk with a pool of its own: all workers together read it with many times as many."""
+"""Threads of a disk's own pool: all workers together read it with many times as many."""
 THREADS_PER_KNEE = 16
 """Threads of all workers for each read that the disks do at once, past which the audit asks for a
 reason. The source did well with 512 threads on four disks (the sources, A6, A16)."""
@@ -37,7 +48,7 @@ _STEP = 16
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """What the pool of one worker has to carry."""
+    """The load that the pool of one worker has to carry."""
 
     cold_transfers: float
     """Peak number at once, whole server."""
@@ -126,3 +137,49 @@ def size_hot_pool(hot_transfers: float, workers: int) -> int:
     """Threads of a pool that only hot locations use; its reads do not wait for a disk."""
     wanted = math.ceil(peak_per_worker(hot_transfers, workers) / 4)
     return max(SMALLEST_POOL, min(DEFAULT_THREADS, wanted))
+
+
+_BISECTIONS = 60
+
+
+class DiskReaders(NamedTuple):
+    """One disk and those who read from it, each asking again when answered."""
+
+    readers: float
+    read_seconds: float
+    """One read on the idle disk."""
+    reads_per_second: float
+    """Most that the disk finishes."""
+
+    def rate(self, wait_seconds: float) -> float:
+        """Reads a second when each waits that long for a thread first."""
+        return min(self.reads_per_second, self.readers / (wait_seconds + self.read_seconds))
+
+
+def responses_apart(disks: Sequence[DiskReaders]) -> list[float]:
+    """Mean response of each disk's readers, when every disk has threads enough of its own."""
+    return [disk.readers / disk.rate(0.0) for disk in disks]
+
+
+def responses_shared(disks: Sequence[DiskReaders], threads: float) -> list[float]:
+    """The same with one pool of ``threads`` for all disks."""
+    wait = _wait_for_a_thread(disks, threads)
+    return [disk.readers / disk.rate(wait) for disk in disks]
+
+
+def _wait_for_a_thread(disks: Sequence[DiskReaders], threads: float) -> float:
+    def in_use(wait: float) -> float:
+        return sum(disk.readers - disk.rate(wait) * wait for disk in disks)
+
+    if in_use(0.0) <= threads:
+        return 0.0
+    low, high = 0.0, sum(d.readers / d.reads_per_second + d.read_seconds for d in disks)
+    while in_use(high) > threads and high < 1e12:  # noqa: PLR2004  # a pool far too small
+        high *= 2
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if in_use(middle) > threads:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

@@ -1,9 +1,13 @@
-"""How long an event waits on a loop that cold reads and a disk's stalls hold up.
+"""Waits in queues: of events on a loop that reads and stalls hold up, of connections for a worker.
 
 Reads hold the loop one by one: an M/G/1 queue. A stall is of another kind. It comes by the clock,
 whether anybody reads or not (flash that collects garbage, a controller that flushes its cache), and
 nothing moves on the disk until it is over. A loop that runs into it with its first cold read stands
 for the whole rest, so that few reads a second can be blocked for much of the stalled time.
+
+With one listen queue a connection waits only while every worker is busy (M/M/k, corrected for the
+spread of service times as Allen and Cunneen do). With one queue each (``reuseport``) it waits
+behind whatever its own worker is doing (M/G/1). Source: rows B2-B4 of the sources.
 """
 
 from __future__ import annotations
@@ -12,8 +16,6 @@ import math
 from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
-
-from nginx_tune.decide.model.accept import erlang_c
 
 _TAIL = 0.01
 _BISECTIONS = 40
@@ -31,16 +33,16 @@ class Stalls(NamedTuple):
     spread_between: float
     """Coefficient of variation of the read times outside of stalls."""
     share: float = 1.0
-    """Of the reads, those to the disk that has them."""
+    """Share of the reads that go to the disk that has them."""
 
     @property
     def per_second(self) -> float:
-        """How many begin in a second."""
+        """Stalls that begin in a second."""
         return self.ratio / self.seconds
 
 
 class LoopWait(NamedTuple):
-    """What others on the loop see of its cold reads."""
+    """The wait of others on a loop behind its cold reads."""
 
     blocked_ratio: float
     mean_seconds: float
@@ -196,3 +198,46 @@ def _poisson_quantile(mean: float, beyond: float) -> float:
         return 0.0
     z = NormalDist().inv_cdf(1 - min(0.5, beyond))
     return mean + z * math.sqrt(mean) + (z * z - 1) / 6
+
+
+def erlang_c(servers: int, offered: float) -> float:
+    """Chance that all ``servers`` are busy under ``offered`` erlangs (M/M/k).
+
+    Source: Erlang 1917, computed through the recursion of Erlang B, which cannot overflow.
+    """
+    if offered >= servers:
+        return 1.0
+    blocking = 1.0
+    for count in range(1, servers + 1):
+        blocking = offered * blocking / (count + offered * blocking)
+    return blocking / (1 - offered / servers * (1 - blocking))
+
+
+def shared_queue_wait(servers: int, utilisation: float, service: float, spread: float) -> float:
+    """Mean wait with one queue for all workers (M/G/k, Allen-Cunneen)."""
+    if utilisation >= 1:
+        return float("inf")
+    busy = erlang_c(servers, servers * utilisation)
+    return busy * service / (servers * (1 - utilisation)) * (1 + spread**2) / 2
+
+
+def own_queue_wait(utilisation: float, service: float, spread: float) -> float:
+    """Mean wait with one queue per worker (M/G/1, Pollaczek-Khinchine)."""
+    if utilisation >= 1:
+        return float("inf")
+    return utilisation * service * (1 + spread**2) / (2 * (1 - utilisation))
+
+
+def stall_wait_own(stalled: float, stall_seconds: float, spread: float) -> float:
+    """Mean wait of a new connection whose own worker may stand in a disk read.
+
+    Nobody else takes it (net/core/sock_reuseport.c), so it waits for the rest of the stall: by the
+    inspection paradox E[S^2] / 2 E[S], which is more than half a mean stall.
+    Source: renewal theory, mean residual life.
+    """
+    return stalled * stall_seconds * (1 + spread**2) / 2
+
+
+def stall_wait_shared(servers: int, stalled: float, stall_seconds: float, spread: float) -> float:
+    """The same with one queue: only while all workers stand does anybody wait, for the first."""
+    return stall_wait_own(stalled**servers, stall_seconds, spread) / servers

@@ -1,1 +1,1 @@
-"""What is served and asked for: dataset scans and declared profiles."""
+"""The workload, what is asked for: learnt from access logs, or assumed by the kind of site."""

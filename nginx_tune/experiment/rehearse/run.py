@@ -1,54 +1,56 @@
-"""Rehearses a change: what it is tried with, in each manner, and what comes of it."""
+"""Rehearsal of a change: the load that it is tried with, each manner, and what comes of it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from nginx_tune.change.generate.reload_warnings import reload_warnings
-from nginx_tune.conf.error_log import error_logs
 from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.logs import error_logs
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.rehearsal import Manner, Rehearsal, Turnover
-from nginx_tune.errors import ConfigurationError
-from nginx_tune.experiment.modules import MODULE_INSIDE
-from nginx_tune.experiment.operations import RehearseRequest, Side
-from nginx_tune.experiment.rehearse.answers import compare_answers
-from nginx_tune.experiment.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
-from nginx_tune.experiment.rehearse.change import as_read
-from nginx_tune.experiment.rehearse.clients import (
+from nginx_tune.documents.units import plural
+from nginx_tune.errors import ConfigurationError, NginxTuneError
+from nginx_tune.experiment.operations import MODULE_INSIDE, Arm, RehearseRequest, Response, Side
+from nginx_tune.experiment.rehearse.change import (
+    BPF_NOTE,
     ClientsToHold,
     answered_by_either,
+    as_read,
     at_rate,
+    dropped_places,
     held_clients,
+    wants_bpf,
+    without_bpf,
 )
-from nginx_tune.experiment.rehearse.dropped import dropped_places
-from nginx_tune.experiment.site_files import has_files
+from nginx_tune.experiment.session import has_files
 from nginx_tune.experiment.target import written_files
 from nginx_tune.experiment.validate.client_limits import ClientLimits
-from nginx_tune.experiment.validate.entries import SiteFiles
-from nginx_tune.experiment.validate.site import SitePair, read_site
+from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
 from nginx_tune.experiment.validate.site_load import default_load
 from nginx_tune.experiment.validate.stage import Stage, open_stage
+from nginx_tune.experiment.validate.successors import lost_answer
 from nginx_tune.measure.proof.rehearsal import judge_rehearsal
-from nginx_tune.nginx.binary import build_title
-from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.nginx.lab.refused import refuse_foreign_code
+from nginx_tune.nginx.binary import build_title, runnable_program
 from nginx_tune.nginx.lab.spec import LabPlan
 from nginx_tune.nginx.lab.walls import Walls
 from nginx_tune.nginx.reload.address import Address, addresses_of
+from nginx_tune.nginx.subject import refuse_foreign_code
 
 _OLD, _NEW = "baseline", "candidate"
 _NAMES = {_OLD: "OLD", _NEW: "NEW"}
 _LONGEST_WARMUP_SECONDS = 1.0
 _SAID = re.compile(r"^.*?\[emerg\] (?:[0-9]+#[0-9]+: )?")
-"""What stands before nginx's own words."""
+"""The part of a message in front of nginx's own words."""
 
 
 class OldAndNew(NamedTuple):
@@ -65,13 +67,13 @@ class OldAndNew(NamedTuple):
     """Another program; None for the same one."""
     new_path: str = ""
     refused_here: Sequence[str] = ()
-    """What this host would refuse of the new one, whatever the sandbox takes."""
+    """Parts of the new one that this host would refuse, whatever the sandbox takes."""
     unseen: Sequence[str] = ()
-    """What of the host could not be looked at."""
+    """Parts of the host that could not be looked at."""
 
 
 class RehearseOptions(NamedTuple):
-    """How it is rehearsed."""
+    """The manner of a rehearsal."""
 
     manners: Sequence[Manner]
     goes_back: bool
@@ -82,12 +84,43 @@ class RehearseOptions(NamedTuple):
     after_seconds: float
     drain_seconds: float
     sysctls: Mapping[str, str]
-    """Of the network namespace of the sandbox."""
+    """Those of the network namespace of the sandbox."""
     requires: Sequence[str]
     lab: LabPlan | None = None
     """Host to emulate; None runs on this machine as it is."""
     scale: float | None = None
     """Share of data and memory that a lab made from facts keeps."""
+
+
+class _Trial(NamedTuple):
+    """The load and the clients that a change is tried with, and the answers of both sides alone."""
+
+    stage: Stage
+    load: LoadPlan
+    limits: ClientLimits
+    limited: dict[str, list[int]]
+    held: ClientsToHold
+    answers: ComparedAnswers
+    arm: Arm
+
+
+class _Share:
+    """Progress of a rehearsal: the share that is done, in front of the words on what goes on."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._before = self._whole = 0.0
+
+    def __call__(self, text: str) -> None:
+        """Tell it."""
+        part_of(self._progress, self._before, self._whole)(text)
+
+    @contextmanager
+    def of(self, seconds: float, parts: int) -> Iterator[None]:
+        """Count a part of so many seconds as done once it is left whole; the first gives all."""
+        self._whole = self._whole or seconds * parts
+        yield
+        self._before += seconds
 
 
 def run_rehearsal(
@@ -99,102 +132,134 @@ def run_rehearsal(
     Errors: ConfigurationError for a tree that could not be parsed or that ``nginx -t`` rejects,
             UndecidedError when there is nothing to load or a tool is missing.
     """
-    binary = runnable_program(sides.nginx)
-    new_binary = binary if sides.new_nginx is None else runnable_program(sides.new_nginx)
-    refuse_foreign_code(new_binary, [])
+    programs = _programs(sides)
     site = _site(sides, makes_files=wish.lab is not None)
-    bpf = [BPF_NOTE] if wants_bpf(sides.old) or wants_bpf(sides.new) else []
-    laid, changed = without_bpf(sides.old, sides.new, sides.change)
     turnovers: list[Turnover] = []
     interrupted = False
-    before = whole = 0.0
-
-    def tell(text: str) -> None:
-        part_of(progress, before, whole)(text)
-
-    with Walls(MODULE_INSIDE, progress=tell) as walls:
-        try:
-            stage = open_stage(
-                walls,
-                site,
-                lab=wish.lab,
-                prefixes=(sides.prefix, sides.prefix),
-                scale=wish.scale,
-                changing={_OLD: laid, _NEW: changed},
-            )
-        except ConfigurationError as error:  # the old one alone is asked before both are tried
-            raise ConfigurationError(f"{_side(sides, _OLD)}: {error.message}") from None
+    share = _Share(progress)
+    with Walls(MODULE_INSIDE, progress=share) as walls:
+        stage = _open(walls, sides, site, wish)
         _check(stage, sides)
-        plan = at_rate(stage.experiment.plans["baseline"], wish.rate_per_second)
-        warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
-        plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
-        asks = [pair[0] for pair in site.asks]
-        limits = ClientLimits((sides.old, sides.new))
-        limited = limits.statuses_of(plan)
-        answers = compare_answers(stage, limits)
-        held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
-        first = stage.experiment.arms[0]
-        arm = msgspec.structs.replace(
-            first,
-            prime=[],
-            limited=limited,
-            conduct=msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls)),
-        )
-        old = Side(arm=_OLD, binary=binary, addresses=_addresses(sides.old))
-        new = Side(arm=_NEW, binary=new_binary, addresses=_addresses(sides.new))
+        trial = _prepare(stage, sides, site, wish)
         try:
             for manner in wish.manners:
-                # A reload stays with the program that runs.
-                to = new if manner != "reload" else msgspec.structs.replace(new, binary=binary)
-                request = RehearseRequest(
-                    manner=manner,
-                    arm=arm,
-                    old=old,
-                    new=to,
-                    goes_back=wish.goes_back,
-                    plan=answered_by_either(plan, limited),
-                    held=held.clients,
-                    error_logs=_logs(sides),
-                    before_seconds=wish.before_seconds,
-                    after_seconds=wish.after_seconds,
-                    drain_seconds=wish.drain_seconds,
-                )
-                whole = whole or request.seconds * len(wish.manners)
-                turnovers += stage.session.rehearse(request)
-                before += request.seconds
+                request = _request(trial, sides, wish, manner, programs)
+                with share.of(request.seconds, len(wish.manners)):
+                    turnovers += stage.session.rehearse(request)
         except KeyboardInterrupt:
             if not turnovers:
                 raise
             interrupted = True
             progress("interrupted: what was rehearsed so far is told")
-    new_nginx = sides.new_nginx
+    rehearsal = _told(trial, sides, wish, turnovers, programs)
+    return msgspec.structs.replace(rehearsal, interrupted=interrupted)
+
+
+def _programs(sides: OldAndNew) -> tuple[str, str]:
+    """The programs of both sides; the new one is refused where others may write it."""
+    old = runnable_program(sides.nginx)
+    new = old if sides.new_nginx is None else runnable_program(sides.new_nginx)
+    refuse_foreign_code(new, [])
+    return old, new
+
+
+def _open(walls: Walls, sides: OldAndNew, site: SitePair, wish: RehearseOptions) -> Stage:
+    laid, changed = without_bpf(sides.old, sides.new, sides.change)
+    try:
+        return open_stage(
+            walls,
+            site,
+            lab=wish.lab,
+            prefixes=(sides.prefix, sides.prefix),
+            scale=wish.scale,
+            changing={_OLD: laid, _NEW: changed},
+        )
+    except ConfigurationError as error:  # the old one alone is asked before both are tried
+        raise ConfigurationError(f"{_side(sides, _OLD)}: {error.message}") from None
+
+
+def _prepare(stage: Stage, sides: OldAndNew, site: SitePair, wish: RehearseOptions) -> _Trial:
+    """Plan the load and the held connections, and ask both sides alone."""
+    plan = at_rate(stage.experiment.plans[_OLD], wish.rate_per_second)
+    warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
+    plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
+    limits = ClientLimits((sides.old, sides.new))
+    limited = limits.statuses_of(plan)
+    answers = compare_answers(stage, limits)
+    asks = [pair[0] for pair in site.asks]
+    held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
+    first = stage.experiment.arms[0]
+    conduct = msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls))
+    arm = msgspec.structs.replace(first, prime=[], limited=limited, conduct=conduct)
+    return _Trial(stage, plan, limits, limited, held, answers, arm)
+
+
+def _request(
+    trial: _Trial,
+    sides: OldAndNew,
+    wish: RehearseOptions,
+    manner: Manner,
+    programs: tuple[str, str],
+) -> RehearseRequest:
+    old, new = programs
+    # A reload stays with the program that runs.
+    after = old if manner == "reload" else new
+    return RehearseRequest(
+        manner=manner,
+        arm=trial.arm,
+        old=Side(arm=_OLD, binary=old, addresses=_addresses(sides.old)),
+        new=Side(arm=_NEW, binary=after, addresses=_addresses(sides.new)),
+        goes_back=wish.goes_back,
+        plan=answered_by_either(trial.load, trial.limited),
+        held=trial.held.clients,
+        error_logs=_logs(sides),
+        before_seconds=wish.before_seconds,
+        after_seconds=wish.after_seconds,
+        drain_seconds=wish.drain_seconds,
+    )
+
+
+def _told(
+    trial: _Trial,
+    sides: OldAndNew,
+    wish: RehearseOptions,
+    turnovers: list[Turnover],
+    programs: tuple[str, str],
+) -> Rehearsal:
+    new_nginx, answers, load = sides.new_nginx, trial.answers, trial.load
+    bpf = [BPF_NOTE] if wants_bpf(sides.old) or wants_bpf(sides.new) else []
     return Rehearsal(
         conf_path=sides.old.path,
         new_path=sides.new_path,
-        nginx_binary=binary,
+        nginx_binary=programs[0],
         nginx_version=sides.nginx.version or "",
         nginx_choice=sides.nginx.choice,
-        new_nginx_binary="" if new_nginx is None else new_binary,
+        new_nginx_binary="" if new_nginx is None else programs[1],
         new_nginx_version="" if new_nginx is None else new_nginx.version or "",
         files=sorted(sides.change),
         rate_per_second=wish.rate_per_second,
-        asked={one.name: one.paths.paths[0] for one in plan.classes if one.paths.paths},
+        asked={one.name: one.paths.paths[0] for one in load.classes if one.paths.paths},
         warnings=reload_warnings(sides.old, sides.new),
-        notes=[*stage.notes, *_held_notes(held), *bpf, *sides.unseen, *answers.notes],
+        notes=[
+            *trial.stage.notes,
+            *_held_notes(trial.held),
+            *bpf,
+            *sides.unseen,
+            *answers.notes,
+        ],
         refused_here=list(sides.refused_here),
         worse_answers=answers.worse,
         other_answers=answers.other,
-        limited=limits.met(plan, _summed(one.limited for one in turnovers)),
+        limited=trial.limits.met(load, _summed(one.limited for one in turnovers)),
         dropped=dropped_places(sides.old, sides.new),
         turnovers=turnovers,
         gates=judge_rehearsal(wish.requires, turnovers),
-        lab=stage.session.lab.name,
-        interrupted=interrupted,
+        lab=trial.stage.session.lab.name,
     )
 
 
 def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
-    """What the clients of the old configuration ask, in the place of both."""
+    """The site that clients of the old configuration ask, in the place of both."""
     site = read_site(
         sides.old,
         sides.old,
@@ -211,7 +276,7 @@ def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
 
 
 def _build_and_path(sides: OldAndNew, name: str) -> tuple[Nginx, str]:
-    """What runs a side, and the main file that it was read from."""
+    """The program of a side, and the main file that it was read from."""
     if name == _OLD:
         return sides.nginx, sides.old.path
     return sides.new_nginx or sides.nginx, sides.new_path or sides.new.path
@@ -223,7 +288,7 @@ def _side(sides: OldAndNew, name: str) -> str:
 
 
 def _check(stage: Stage, sides: OldAndNew) -> None:
-    """That ``nginx -t`` takes both sides, each by its own program.
+    """Check that ``nginx -t`` takes both sides, each by its own program.
 
     Errors: ConfigurationError with the words of the first that it does not, and whose they are.
     """
@@ -257,3 +322,74 @@ def _summed(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 def _held_notes(held: ClientsToHold) -> list[str]:
     return [f"no {kind} was held: {why}" for kind, why in held.left_out.items()]
+
+
+_MOST_AGAIN = 12
+"""Places that a limit refused and that are asked again: each needs a start of nginx."""
+
+
+class ComparedAnswers(NamedTuple):
+    """Places by what has become of them, for people."""
+
+    worse: list[str]
+    other: list[str]
+    notes: list[str]
+
+
+def compare_answers(stage: Stage, limits: ClientLimits) -> ComparedAnswers:
+    """Ask each place of both: of the old one twice, since some answer otherwise each time.
+
+    What a limit for each client refused is asked again of a new one that has nothing counted.
+    """
+    questions = list(stage.questions.values())
+    old, new = stage.experiment.arms
+    try:
+        first = stage.session.survey(old, [*questions, *questions])
+        after = stage.session.survey(new, questions)
+        refused = [
+            at
+            for at, question in enumerate(questions)
+            if after[at].status in limits.statuses(question.target)
+        ]
+        for at in refused[:_MOST_AGAIN]:
+            after[at] = stage.session.survey(new, [questions[at]])[0]
+    except NginxTuneError as error:  # what keeps NEW from starting is told by the change itself
+        return ComparedAnswers([], [], [f"NEW's answers were not compared: {error.message}"])
+    unknown = set(refused[_MOST_AGAIN:])
+    twice = zip(first[: len(questions)], first[len(questions) :], strict=True)
+    rows = enumerate(zip(stage.questions, twice, after, strict=True))
+    found = compared((row for at, row in rows if at not in unknown), has_silent=stage.has_silent)
+    if unknown:
+        found.notes.append(
+            f"{plural(len(unknown), 'place')} more that a limit for each client refused in NEW: "
+            "not asked again, so whether they are served is not known"
+        )
+    return found
+
+
+def compared(
+    found: Iterable[tuple[str, tuple[Response, Response], Response]], *, has_silent: bool
+) -> ComparedAnswers:
+    """By label: what the old one answered, twice, and what the new one does."""
+    result = ComparedAnswers([], [], [])
+    for label, (first, second), after in found:
+        if lost_answer(first, after, has_silent=has_silent):
+            now = after.fault if after.status is None else str(after.status)
+            result.worse.append(f"{label}: OLD answers {first.status}, NEW {now}")
+        elif first == second and (said := _other(first, after)):
+            result.other.append(f"{label}: {said}")
+    return result
+
+
+def _other(old: Response, new: Response) -> str:
+    """The difference of two answers; of an error and of what was not asked nothing is said."""
+    is_served = old.status is not None and old.status < 400  # noqa: PLR2004
+    if not is_served or new.status is None or new.status >= 400:  # noqa: PLR2004
+        return ""
+    if old.status != new.status:
+        return f"OLD answers {old.status}, NEW {new.status}"
+    if None not in (old.length_bytes, new.length_bytes) and old.length_bytes != new.length_bytes:
+        return f"{old.length_bytes} bytes from OLD, {new.length_bytes} from NEW"
+    if old.digest and new.digest and old.digest != new.digest:
+        return "other bytes than before"
+    return ""

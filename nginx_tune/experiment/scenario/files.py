@@ -1,7 +1,8 @@
-"""Experiments as files, checked: the built-in scenarios, and those of a caller."""
+"""Experiments as files, checked before anything runs: the built-in scenarios, and a caller's."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -10,42 +11,21 @@ from typing import Any, TypeVar
 import msgspec
 
 from nginx_tune.documents.base import Document, schema_of
-from nginx_tune.documents.experiment import ExperimentSpec
-from nginx_tune.documents.scenario import Scenario
+from nginx_tune.documents.lab import Lab, has_origin
+from nginx_tune.documents.scenario import (
+    ArmSpec,
+    ExperimentSpec,
+    RowClaim,
+    Scenario,
+    ScenarioClass,
+    SourceRow,
+    SourceRows,
+)
 from nginx_tune.errors import UsageError, name_meant
-from nginx_tune.measure.load.families import family_faults
-
-_MOST_PAIRS = 100
-
-
-def check_experiment(spec: ExperimentSpec, source: str) -> None:
-    """Nothing for one that can be run. Errors: UsageError that names the file and the field."""
-    names = [item.name for item in spec.load.classes]
-    faults = {
-        "candidate: none": not (spec.candidate or spec.plan),
-        "plan: it is about a configuration, so no baseline and no candidate go with it": bool(
-            spec.plan and (spec.candidate or spec.baseline)
-        ),
-        "load.classes: none": not names,
-        "load.classes: a name stands twice": len(set(names)) < len(names),
-        "load.classes.source: events are those of a scenario's origin": any(
-            item.source == "events" for item in spec.load.classes
-        ),
-        "load.classes: uploads change what they are sent to: only scenarios send them": any(
-            item.source == "uploads" or item.upload is not None for item in spec.load.classes
-        ),
-        **{f"load.{fault}": True for fault in family_faults(spec.load.classes)},
-        f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,
-        "duration_seconds: not above 0": spec.duration_seconds <= 0,
-        "warmup_seconds: below 0": (spec.warmup_seconds or 0) < 0,
-        "max_seconds: not above 0": spec.max_seconds is not None and spec.max_seconds <= 0,
-        "scale: not above 0 and at most 1": spec.scale is not None and not 0 < spec.scale <= 1,
-        "seed: below 0": spec.seed < 0,
-    }
-    for fault, stands in faults.items():
-        if stands:
-            raise UsageError(f"{source}: {fault}")
-
+from nginx_tune.measure.load.classes import family_faults
+from nginx_tune.measure.proof.gates import check_expressions
+from nginx_tune.nginx.lab.check import check_lab
+from nginx_tune.report.scenario import expected_text
 
 _NOUNS = {schema_of(Scenario): "a scenario", schema_of(ExperimentSpec): "an experiment"}
 D = TypeVar("D", bound=Document)
@@ -60,7 +40,7 @@ def list_scenarios() -> list[Scenario]:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file is meant, and no built-in scenario."""
+    """True if a file is meant, and no built-in scenario."""
     return name.endswith(".toml") or "/" in name
 
 
@@ -76,7 +56,7 @@ def scenario_text(name: str) -> str:
 def load_experiment(
     name: str, read_toml: Callable[[Path], dict[str, Any]]
 ) -> Scenario | ExperimentSpec:
-    """What ``scenario run`` is given: a scenario, or an experiment that ``--dry-run`` wrote.
+    """The subject of ``scenario run``: a scenario, or an experiment that ``--dry-run`` wrote.
 
     Errors: UsageError for an unknown name or a file that is neither.
     """
@@ -122,3 +102,217 @@ def _convert(tables: Mapping[str, Any], source: str, kind: type[D]) -> D:
         return msgspec.convert(tables, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"{source}: not {noun}: {error}") from None
+
+
+def read_source_rows(scenarios: Sequence[Scenario]) -> SourceRows:
+    """The package's table; each row has the claims of the scenarios that it names."""
+    file = resources.files("nginx_tune") / "sources" / "rows.toml"
+    table = msgspec.convert(msgspec.toml.decode(file.read_bytes()), SourceRows)
+    return SourceRows(rows=[_with_claims(row, scenarios) for row in table.rows])
+
+
+def _with_claims(row: SourceRow, scenarios: Sequence[Scenario]) -> SourceRow:
+    known = {scenario.name: scenario for scenario in scenarios}
+    claims = [
+        RowClaim(scenario=name, name=claim.name, expected=expected_text(claim))
+        for name in row.scenarios
+        for claim in known[name].claims
+        if claim.source_row == row.row
+    ]
+    return msgspec.structs.replace(row, claims=claims)
+
+
+def check_experiment(spec: ExperimentSpec, source: str) -> None:
+    """Nothing for one that can be run. Errors: UsageError that names the file and the field."""
+    names = [item.name for item in spec.load.classes]
+    faults = {
+        "candidate: none": not (spec.candidate or spec.plan),
+        "plan: it is about a configuration, so no baseline and no candidate go with it": bool(
+            spec.plan and (spec.candidate or spec.baseline)
+        ),
+        "load.classes: none": not names,
+        "load.classes: a name stands twice": len(set(names)) < len(names),
+        "load.classes.source: events are those of a scenario's origin": any(
+            item.source == "events" for item in spec.load.classes
+        ),
+        "load.classes: uploads change what they are sent to: only scenarios send them": any(
+            item.source == "uploads" or item.upload is not None for item in spec.load.classes
+        ),
+        **{f"load.{fault}": True for fault in family_faults(spec.load.classes)},
+        f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,
+        "duration_seconds: not above 0": spec.duration_seconds <= 0,
+        "warmup_seconds: below 0": (spec.warmup_seconds or 0) < 0,
+        "max_seconds: not above 0": spec.max_seconds is not None and spec.max_seconds <= 0,
+        "scale: not above 0 and at most 1": spec.scale is not None and not 0 < spec.scale <= 1,
+        "seed: below 0": spec.seed < 0,
+    }
+    for fault, stands in faults.items():
+        if stands:
+            raise UsageError(f"{source}: {fault}")
+
+
+_MOST_PAIRS = 100
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Nothing for a scenario that can be run.
+
+    Errors: UsageError that names the field: a misspelt claim must not cost the whole run.
+    """
+    names = [item.name for item in scenario.classes]
+    _check(len(names) > 0, "classes: none")
+    _check(len(set(names)) == len(names), "classes: a name stands twice")
+    _check(1 <= scenario.pairs <= _MOST_PAIRS, f"pairs: not from 1 to {_MOST_PAIRS}")
+    _check(scenario.duration_seconds > 0, "duration_seconds: not above 0")
+    _check(scenario.warmup_seconds >= 0, "warmup_seconds: below 0")
+    _check((scenario.drain_seconds or 0) >= 0, "drain_seconds: below 0")
+    _check(scenario.seed >= 0, "seed: below 0")
+    _check_lab(scenario.lab)
+    _check(
+        scenario.starts != "full" or scenario.lab.memory_bytes is not None,
+        "lab.memory_bytes: none, which starts = 'full' needs",
+    )
+    _check(
+        scenario.starts == "cold" or not scenario.lab.cold_names,
+        "starts: files that were read have no cold names",
+    )
+    check_arms(scenario, _check)
+    claimed = [claim.expression for claim in scenario.claims]
+    check_expressions([*claimed, f"{scenario.primary_metric} >= 0"], names)
+
+
+def _check_lab(lab: Lab) -> None:
+    _check(len(lab.disks) > 0, "lab.disks: none")
+    check_lab(lab, "scenario: lab.")
+    for disk in lab.disks:
+        _check(disk.mount != "", f"lab.disks.mount: none of disk {disk.name}")
+        _check(
+            disk.writable or any(item.disk == disk.name for item in lab.data),
+            f"lab.data: none on disk {disk.name}",
+        )
+    if has_origin(lab):
+        _check(any(disk.writable for disk in lab.disks), "lab.disks: none is writable, for a cache")
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}", re.ASCII)
+_SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
+_SYSCTL = re.compile(r"net\.[a-z0-9_-]+(\.[a-z0-9_-]+)+", re.ASCII)
+"""Only names that the lab's own network namespace has, never the machine's."""
+_SYSCTL_VALUE = re.compile(r"[0-9 ]{1,40}", re.ASCII)
+_QUERY = re.compile(r"[a-z0-9=&_-]{0,200}", re.ASCII)
+_MOST_WORKERS = 64
+_FEWEST_SECONDS = 0.1
+Ensure = Callable[[bool, str], None]
+
+
+def check_arms(scenario: Scenario, check: Ensure) -> None:
+    """Call ``check`` with each thing that must hold and the fault where it does not."""
+    names = ["baseline", "candidate", *(arm.name for arm in scenario.arms)]
+    check(len(set(names)) == len(names), "arms: a name stands twice")
+    for arm in scenario.arms:
+        check(_NAME.fullmatch(arm.name) is not None, f"arms: no name: {arm.name[:60]!a}")
+    for name, spec in zip(
+        names, (scenario.baseline, scenario.candidate, *scenario.arms), strict=True
+    ):
+        _check_arm(scenario, name, spec, check)
+    claims = {claim.name for claim in scenario.claims}
+    for claim in scenario.claims:
+        fault = f"claims: less_than: no claim {claim.less_than[:60]!a}"
+        check(claim.less_than in {"", *claims} - {claim.name}, fault)
+        for name in (claim.arm, claim.against):
+            check(name in names, f"claims: no arm {name[:60]!a}")
+
+
+def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Ensure) -> None:
+    classes = {item.name for item in scenario.classes}
+    check(
+        not spec.classes or {item.name for item in spec.classes} == classes,
+        f"{name}: its classes need the names of the scenario's: {', '.join(sorted(classes))}",
+    )
+    for fault in (*family_faults(scenario.classes), *family_faults(spec.classes)):
+        check(False, fault)
+    for item in (*scenario.classes, *spec.classes):
+        _check_class(scenario, item, check)
+    check(not spec.cleartext or scenario.lab.tls, f"{name}: cleartext: the lab has no TLS anyway")
+    asked = spec.classes or scenario.classes
+    check(
+        not spec.cleartext or all(item.http3 is None for item in asked),
+        f"{name}: cleartext: HTTP/3 is always encrypted",
+    )
+    for key, value in spec.sysctls.items():
+        fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
+        check(fine is not None, f"{name}: sysctls: only net.… with numbers: {key[:60]!a}")
+    check(
+        not spec.series or _SERIES.fullmatch(spec.series) is not None,
+        f"{name}: series: not like 1.18: {spec.series[:60]!a}",
+    )
+    check(
+        not spec.warm_names or scenario.lab.cold_names,
+        f"{name}: warm_names: the lab has no cold_names",
+    )
+    check(
+        spec.stand_in == "none" or not (spec.series or spec.reload or spec.settings),
+        f"{name}: a stand-in takes no series, settings or reloads",
+    )
+    if spec.reload is not None:
+        check(spec.reload.every_seconds >= _FEWEST_SECONDS, f"{name}: reload: too often")
+        counts = spec.reload.worker_processes
+        check(
+            len(counts) > 0 and all(1 <= count <= _MOST_WORKERS for count in counts),
+            f"{name}: reload.worker_processes: from 1 to {_MOST_WORKERS}",
+        )
+
+
+def _check_class(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None:
+    check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
+    check(not item.once or item.source == "random", "classes.once: only of random files")
+    check(not item.once or item.exponent is None, "classes.once: no file is popular then")
+    check(
+        not item.beside_memory
+        or (
+            item.beside_memory > 0
+            and item.source == "random"
+            and item.exponent is None
+            and item.arrivals.rate_per_second is not None
+        ),
+        "classes.beside_memory: only of random files, all alike, at a rate",
+    )
+    _check_protocol(scenario, item, check)
+    is_events = item.source == "events"
+    check(
+        not is_events or has_origin(scenario.lab),
+        "classes.source: events are the origin's: lab.topology proxy, or origin_behind a link",
+    )
+    is_uploads = item.source == "uploads"
+    check(
+        not is_uploads or has_origin(scenario.lab),
+        "classes.source: uploads go to the origin: lab.topology proxy, or origin_behind a link",
+    )
+    check(is_uploads == (item.upload is not None), "classes.upload: of uploads, and only there")
+    check(is_events or not item.query, "classes.query: only of events")
+    check(
+        _QUERY.fullmatch(item.query) is not None,
+        f"classes.query: no query: {item.query[:60]!a}",
+    )
+    check(
+        item.disk in {"", *(disk.name for disk in scenario.lab.disks)},
+        f"classes: no disk {item.disk[:60]!a}",
+    )
+
+
+def _check_protocol(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None:
+    check(item.http2 is None or item.http3 is None, "classes: http2 and http3 exclude each other")
+    check(item.http3 is None or scenario.lab.tls, "classes.http3: QUIC is encrypted: lab.tls")
+    check(
+        (item.http2 is None and item.http3 is None) or item.keepalive,
+        "classes: keepalive is of HTTP/1.1 alone",
+    )
+    check(
+        item.http3 is None or item.read_bytes_per_second is None,
+        "classes: slow clients are of HTTP/1.1 and HTTP/2",
+    )
+
+
+def _check(holds: bool, fault: str) -> None:
+    if not holds:
+        raise UsageError(f"scenario: {fault}")

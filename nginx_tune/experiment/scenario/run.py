@@ -1,69 +1,275 @@
-"""Runs a scenario: lab, facts, decisions before the run, both arms, verdict and claims."""
+"""Run of a scenario: its arms, a lab, decisions before anything is measured, verdict and claims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from nginx_tune.audit.storage import outermost
 from nginx_tune.decide import decide
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
-from nginx_tune.documents.experiment import ExperimentSpec
-from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.decisions import Decisions, Setting
+from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
-from nginx_tune.documents.site import Site
-from nginx_tune.documents.verdict import Environment, Stopped
-from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.arm import Arm
-from nginx_tune.experiment.experiment import Experiment, run_pairs
-from nginx_tune.experiment.modules import MODULE_INSIDE
-from nginx_tune.experiment.scenario.arms import (
-    ERROR_LOG,
-    ArmWriter,
-    arm_of_prediction,
-    find_programs,
-    has_no_pools,
-    make_arms,
-    specs_of,
-    tried_decisions,
-    tries_chunk,
+from nginx_tune.documents.scenario import (
+    ArmSpec,
+    ArmText,
+    ExperimentSpec,
+    FurtherArm,
+    Scenario,
+    ScenarioRun,
 )
-from nginx_tune.experiment.scenario.cached import share_out
-from nginx_tune.experiment.scenario.checks import check_scenario
-from nginx_tune.experiment.scenario.workload import declare_workers, plan_workload
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.verdict import Environment, Stopped, Verdict
+from nginx_tune.documents.workload import Kind
+from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.experiment.experiment import Experiment, run_pairs
+from nginx_tune.experiment.operations import MODULE_INSIDE, Arm, Conduct
+from nginx_tune.experiment.scenario.files import check_scenario
+from nginx_tune.experiment.scenario.workload import (
+    HOST,
+    PORT,
+    asked_site,
+    declare_workers,
+    mounts_of,
+    plan_workload,
+    share_out,
+)
 from nginx_tune.experiment.session import ORIGIN, Session
-from nginx_tune.experiment.view import build_prefix, merge_views, plan_places, plan_view
+from nginx_tune.experiment.view import (
+    HEADER_WORDS,
+    build_prefix,
+    merge_views,
+    plan_places,
+    plan_view,
+)
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.programs import ProgramError, find_program
 from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.measure.proof.blocks import select_pairs
-from nginx_tune.measure.proof.claim_rounds import with_rounds
-from nginx_tune.measure.proof.gates import judge_claims
-from nginx_tune.measure.proof.predictions import judge_predictions
+from nginx_tune.measure.proof.gates import judge_claims, judge_predictions, with_rounds
 from nginx_tune.measure.proof.verdict import judge
-from nginx_tune.nginx.binary import read_build
-from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.nginx.lab.environment import LOOPBACK
+from nginx_tune.nginx.binary import find_series, read_build, runnable_program
+from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.operation import LOOPBACK
 from nginx_tune.nginx.lab.walls import Walls, given_up
-from nginx_tune.observe.causes.arms import find_arm_causes
+from nginx_tune.observe.causes.naming import find_arm_causes
+from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
 
-PORT = 8080
+ERROR_LOG = "/var/log/nginx/error.log"
+CONNECTIONS_LOG = "/var/log/nginx/connections.log"
+
+
+class ArmWriter(Protocol):
+    """Writes one arm's nginx.conf; the emitter, given from outside."""
+
+    def __call__(
+        self, spec: ArmSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
+    ) -> str:
+        """The whole text."""
+
+
+class Programs(NamedTuple):
+    """The nginx of each arm, and the arms that are left out."""
+
+    of_arm: Mapping[str, str]
+    left_out: Mapping[str, str]
+    """The reason, by the arm's name."""
+
+
+def specs_of(scenario: Scenario) -> dict[str, ArmSpec]:
+    """Every arm by its name, baseline and candidate first."""
+    return {
+        "baseline": scenario.baseline,
+        "candidate": scenario.candidate,
+        **{arm.name: arm for arm in scenario.arms},
+    }
+
+
+def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
+    """The programs of the arms, as far as this machine has them.
+
+    Errors: MissingToolError or UndecidedError when one that is not optional cannot run.
+    """
+    found: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name, spec in specs_of(scenario).items():
+        try:
+            _check_sysctls(spec)
+            found[name] = _program(spec, nginx, binary)
+        except (MissingToolError, UndecidedError) as error:
+            if not isinstance(spec, FurtherArm) or not spec.optional:
+                raise
+            left_out[name] = error.message
+    return Programs(found, left_out)
+
+
+def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
+    if not spec.series or (nginx.version or "").startswith(f"{spec.series}."):
+        return binary
+    program = find_series(spec.series)
+    if program is None:
+        raise MissingToolError(
+            f"nginx {spec.series} is not here",
+            hint=f"tools/nginx-matrix {spec.series} unpacks it from Debian's archive",
+        )
+    try:
+        return find_program(str(program))
+    except ProgramError as error:
+        raise UndecidedError(f"{program}: {error}") from None
+
+
+def _check_sysctls(spec: ArmSpec) -> None:
+    for name in spec.sysctls:
+        if not Path("/proc/sys", *name.split(".")).exists():
+            raise UndecidedError(f"this kernel has no sysctl {name}")
+
+
+def make_arms(
+    scenario: Scenario,
+    programs: Programs,
+    prediction: Decisions,
+    *,
+    write_arm: ArmWriter,
+    site: Site,
+    cached: Sequence[str] = (),
+) -> list[Arm]:
+    """The arms that run, each with its configuration; ``cached`` are URLs that caches hold."""
+    workers = scenario.lab.worker_processes
+    always = [_workers(workers), _told_by_worker()] if workers > 1 else []
+    always += _counting() if scenario.counts_connections else []
+
+    def text(spec: ArmSpec, more: Sequence[Setting] = ()) -> str:
+        forced = msgspec.structs.replace(spec, settings=[*always, *spec.settings, *more])
+        own = _without_tls(site) if spec.cleartext else site
+        return write_arm(forced, prediction, site=own, kind=scenario.kind, error_log=ERROR_LOG)
+
+    arms = []
+    for name, spec in specs_of(scenario).items():
+        if name not in programs.of_arm:
+            continue
+        texts = [text(spec, [_workers(count)]) for count in _reloaded(spec)]
+        conduct = Conduct(
+            binary=programs.of_arm[name],
+            stand_in=spec.stand_in,
+            workers=workers,
+            sysctls=spec.sysctls,
+            reload_texts=texts,
+            reload_seconds=spec.reload.every_seconds if spec.reload else 1.0,
+            starts=scenario.starts,
+            traces=scenario.traces,
+            drain_seconds=scenario.drain_seconds,
+            cached=list(cached),
+            counts_opens=scenario.counts_opens,
+            warm_names=spec.warm_names,
+            ahead=True,
+            cleartext=spec.cleartext,
+            connections_log=CONNECTIONS_LOG if scenario.counts_connections else None,
+        )
+        arms.append(
+            Arm(
+                name=name,
+                conf_path=f"/run/nginx-tune/{name}/nginx.conf",
+                conf_text=texts[0] if texts else text(spec),
+                error_log=ERROR_LOG,
+                conduct=conduct,
+            )
+        )
+    return arms
+
+
+def _without_tls(site: Site) -> Site:
+    listens = [" ".join(word for word in item.split() if word != "ssl") for item in site.listen]
+    return msgspec.structs.replace(site, tls=None, listen=listens)
+
+
+def _reloaded(spec: ArmSpec) -> list[int]:
+    return spec.reload.worker_processes if spec.reload else []
+
+
+def _workers(count: int) -> Setting:
+    return Setting(context="main", directive="worker_processes", args=[str(count)])
+
+
+def _told_by_worker() -> Setting:
+    """The worker's number in each response; a location with headers of its own tells nothing."""
+    return Setting(context="http", directive="add_header", args=list(HEADER_WORDS))
+
+
+def _counting() -> list[Setting]:
+    """A log of nothing but which worker served which connection."""
+    return [
+        Setting(context="http", directive="log_format", args=[LOG_NAME, *LOG_WORDS]),
+        Setting(context="server", directive="access_log", args=[CONNECTIONS_LOG, LOG_NAME]),
+    ]
+
+
+def arm_of_prediction(scenario: Scenario) -> str:
+    """The arm that tries what was decided: the first with all of it, else the candidate."""
+    specs = specs_of(scenario)
+    decided = (name for name, spec in specs.items() if spec.decisions == "recommended")
+    return next((name for name in decided if name != "baseline"), "candidate")
+
+
+def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
+    """The decisions in which that arm differs from the baseline as they were decided.
+
+    Thread pools that are forced on try the forecast where they are those that were decided, or
+    where none were: then it is of what they would cost.
+    """
+    arm, baseline = specs_of(scenario)[arm_of_prediction(scenario)], scenario.baseline
+    tried: set[str] = set()
+    for decision in prediction.decisions:
+        pools = [one.args for one in decision.settings if one.directive == "aio"]
+        forced = _forced(arm, "aio")
+        if forced is not None and forced != _forced(baseline, "aio"):
+            is_tried = decision.id == "thread-pools" and (not pools or forced in pools)
+        else:
+            is_tried = arm.decisions == "recommended" != baseline.decisions and bool(
+                decision.settings
+            )
+        if is_tried and _forced(baseline, "aio") is None:
+            tried.add(decision.id)
+    return tried
+
+
+def tries_chunk(scenario: Scenario, prediction: Decisions) -> bool:
+    """True if the chunk that was decided is forced on an arm whose loop reads by itself."""
+    arm = specs_of(scenario)[arm_of_prediction(scenario)]
+    forced = _forced(arm, "sendfile_max_chunk")
+    wanted = [
+        one.args
+        for decision in prediction.decisions
+        for one in decision.settings
+        if one.directive == "sendfile_max_chunk"
+    ]
+    return has_no_pools(arm) and forced is not None and forced in wanted
+
+
+def has_no_pools(spec: ArmSpec) -> bool:
+    """True if an arm surely has no thread pools."""
+    return spec.decisions == "none" and _forced(spec, "aio") is None and spec.stand_in == "none"
+
+
+def _forced(spec: ArmSpec, directive: str) -> list[str] | None:
+    return next((one.args for one in spec.settings if one.directive == directive), None)
+
+
 MEMORY_URL = "/healthz"
-HOST = "localhost"
 
 
 E = TypeVar("E", Scenario, ExperimentSpec)
 
 _MOST_WORKERS = 64
-"""Of one arm."""
+"""The most workers of one arm."""
 
 
 class Shorter(NamedTuple):
-    """What a caller may change of a scenario's length; None leaves it."""
+    """Changes of a scenario's length by its caller; None leaves it."""
 
     pairs: int | None = None
     duration_seconds: float | None = None
@@ -73,6 +279,14 @@ class Shorter(NamedTuple):
         """The same experiment, of the size that the caller wants."""
         changes = {key: value for key, value in self._asdict().items() if value is not None}
         return msgspec.structs.replace(experiment, **changes)
+
+
+class _Prepared(NamedTuple):
+    """A lab's host as it was found, the decisions for it, and the arms that try them."""
+
+    facts: Facts
+    prediction: Decisions
+    experiment: Experiment
 
 
 def run_scenario(
@@ -96,47 +310,16 @@ def run_scenario(
     check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
     programs = find_programs(scenario, nginx, binary)
-    others = sorted({*programs.of_arm.values()} - {binary})
-    builds = [nginx.flags, *(read_build(LiveHost(), program).flags for program in others)]
-    covers = [
-        place
-        for flags in builds
-        for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
-    ]
-    views = [plan_view([], flags, None, directory="/") for flags in builds]
-    # What the arms will be is decided in the lab.
-    view = msgspec.structs.replace(
-        merge_views(views), threads=MAX_THREADS_ALL_WORKERS, workers=_MOST_WORKERS
-    )
+    covers, view = _host_needs(nginx, sorted({*programs.of_arm.values()} - {binary}))
     measurements: list[Measurement] = []
     stopped: Stopped = "pairs"
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
-            session = Session(
-                walls,
-                scenario.lab,
-                binary=binary,
-                covers=outermost(covers),
-                view=view,
-            )
-            facts = declare_workers(
-                session.facts(_mounts(scenario.lab)), scenario.lab.worker_processes
-            )
-            site = session.place(asked_site(scenario))
-            prediction = decide(facts, plan_workload(scenario, facts), site=site)
-            served = _served(session, scenario)
-            arms = make_arms(
-                scenario,
-                programs,
-                prediction,
-                write_arm=write_arm,
-                site=site,
-                cached=[file.url for file in _cached(session, scenario)],
-            )
-            experiment = _experiment(scenario, arms, served)
+            session = Session(walls, scenario.lab, binary=binary, covers=covers, view=view)
+            prepared = _prepare(session, scenario, programs, write_arm)
             run_pairs(
                 session,
-                experiment,
+                prepared.experiment,
                 pairs=scenario.pairs,
                 seed=scenario.seed,
                 progress=progress,
@@ -147,8 +330,60 @@ def run_scenario(
             raise
         stopped = "interrupted"
         progress("interrupted: what was measured so far is judged")
-    predicted_arm = arm_of_prediction(scenario)
-    environment = Environment(
+    environment = _environment(scenario, nginx, prepared.facts, session.tcp)
+    verdict = judge(
+        _pairs_with("candidate", prepared, measurements),
+        primary_metric=scenario.primary_metric,
+        environment=environment,
+        decisions=prepared.prediction,
+    )
+    return _told(
+        scenario,
+        prepared,
+        measurements,
+        verdict=msgspec.structs.replace(verdict, stopped=stopped),
+        left_out=programs.left_out,
+    )
+
+
+def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNeeds]:
+    """The places that the arms' builds write to, and what else of the host they see."""
+    builds = [nginx.flags, *(read_build(LiveHost(), program).flags for program in others)]
+    covers = [
+        place
+        for flags in builds
+        for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
+    ]
+    view = merge_views([plan_view([], flags, None, directory="/") for flags in builds])
+    # The lab decides what the arms will be.
+    view = msgspec.structs.replace(view, threads=MAX_THREADS_ALL_WORKERS, workers=_MOST_WORKERS)
+    return outermost(covers), view
+
+
+def _prepare(
+    session: Session, scenario: Scenario, programs: Programs, write_arm: ArmWriter
+) -> _Prepared:
+    """Decide for the lab's host before anything is measured, and write the arms."""
+    facts = session.facts(mounts_of(scenario.lab))
+    facts = declare_workers(facts, scenario.lab.worker_processes)
+    site = session.place(asked_site(scenario))
+    prediction = decide(facts, plan_workload(scenario, facts), site=site)
+    served = _served(session, scenario)
+    arms = make_arms(
+        scenario,
+        programs,
+        prediction,
+        write_arm=write_arm,
+        site=site,
+        cached=[file.url for file in _cached(session, scenario)],
+    )
+    return _Prepared(facts, prediction, _experiment(scenario, arms, served))
+
+
+def _environment(
+    scenario: Scenario, nginx: Nginx, facts: Facts, tcp: dict[str, str]
+) -> Environment:
+    return Environment(
         nginx_version=nginx.version,
         nginx_binary=nginx.binary,
         nginx_choice=nginx.choice,
@@ -156,16 +391,35 @@ def run_scenario(
         lab=scenario.lab.name,
         starts=scenario.starts if scenario.lab.disks else None,
         weaker_walls=[*given_up()],
-        tcp=session.tcp,
+        tcp=tcp,
         seed=scenario.seed,
     )
+
+
+def _pairs_with(
+    arm: str, prepared: _Prepared, measurements: Sequence[Measurement]
+) -> list[Measurement]:
+    return select_pairs(measurements, len(prepared.experiment.arms), against="baseline", arm=arm)
+
+
+def _told(
+    scenario: Scenario,
+    prepared: _Prepared,
+    measurements: list[Measurement],
+    *,
+    verdict: Verdict,
+    left_out: Mapping[str, str],
+) -> ScenarioRun:
+    """Hold predictions and claims against what was measured, and put all of it together."""
+    prediction = prepared.prediction
+    predicted_arm = arm_of_prediction(scenario)
     return ScenarioRun(
         name=scenario.name,
-        facts=facts,
+        facts=prepared.facts,
         prediction=prediction,
         predictions=judge_predictions(
             prediction,
-            select_pairs(measurements, len(arms), against="baseline", arm=predicted_arm),
+            _pairs_with(predicted_arm, prepared, measurements),
             arm=predicted_arm,
             tried=tried_decisions(scenario, prediction),
             claims=scenario.claims,
@@ -173,47 +427,18 @@ def run_scenario(
             chunk_in_loop=tries_chunk(scenario, prediction),
         ),
         claims=with_rounds(
-            judge_claims(
-                scenario.claims, measurements, decisions=prediction, left_out=programs.left_out
-            ),
+            judge_claims(scenario.claims, measurements, decisions=prediction, left_out=left_out),
             scenario.claims,
             measurements,
         ),
-        verdict=msgspec.structs.replace(
-            judge(
-                select_pairs(measurements, len(arms), against="baseline", arm="candidate"),
-                primary_metric=scenario.primary_metric,
-                environment=environment,
-                decisions=prediction,
-            ),
-            stopped=stopped,
-        ),
+        verdict=verdict,
         causes=find_arm_causes(measurements),
         arms=[
-            *(ArmText(arm=arm.name, nginx_conf=_text_of(arm)) for arm in arms),
-            *(
-                ArmText(arm=name, nginx_conf="", left_out=why)
-                for name, why in programs.left_out.items()
-            ),
+            *(ArmText(arm=arm.name, nginx_conf=_text_of(arm)) for arm in prepared.experiment.arms),
+            *(ArmText(arm=name, nginx_conf="", left_out=why) for name, why in left_out.items()),
         ],
         measurements=measurements,
     )
-
-
-def asked_site(scenario: Scenario) -> Site:
-    """What the decisions are told of the site, before the lab places it."""
-    mounts = _mounts(scenario.lab)
-    return Site(
-        listen=[f"127.0.0.1:{PORT}"],
-        server_names=[HOST],
-        roots=mounts or ["/srv"],
-        root_prefixes=_prefixes(scenario.lab),
-        hot_locations=scenario.hot_locations,
-    )
-
-
-def _mounts(lab: Lab) -> list[str]:
-    return [disk.mount for disk in lab.disks if not disk.spare]
 
 
 def _experiment(
@@ -234,14 +459,6 @@ def _experiment(
     return Experiment(primed, plans).for_seconds(
         warmup=scenario.warmup_seconds, duration=scenario.duration_seconds
     )
-
-
-def _prefixes(lab: Lab) -> list[str]:
-    """The URL prefix of each disk's files, where the names of the files tell the disks apart."""
-    named = [{f"/{item.prefix}" for item in lab.data if item.disk == d.name} for d in lab.disks]
-    found = [next(iter(prefixes)) for prefixes in named if len(prefixes) == 1]
-    several = len(lab.disks) > 1
-    return found if several and "/" not in found and len(set(found)) == len(lab.disks) else []
 
 
 def check_nginx(nginx: Nginx, scenario: Scenario) -> str:

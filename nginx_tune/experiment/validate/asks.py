@@ -1,27 +1,33 @@
-"""What of a site is asked beside the files of its first root: other servers and locations; pure.
+"""The asks of a site beside the files of its first root: other servers and locations; pure.
 
 Each server and location that answers by itself is one ask, with a URL of its own. What it answers
 is not read from the configuration: nginx is asked once, before anything is measured
 (``experiment/survey.py``).
+
+A location may share the root of the one around it, and a root may lie below another's: what either
+arm does with a file of the baseline is told by asking for one of each pair of locations that files
+fall into.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.sample_uris import sample_uris
+from nginx_tune.conf.locations import LocationMatcher, normalised
 from nginx_tune.conf.scopes import Scope, scopes
-from nginx_tune.conf.served import Served, served_paths
+from nginx_tune.conf.served import Served, has_handler, served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.virtual_servers import sample_uris
 from nginx_tune.documents.loadplan import Target
-from nginx_tune.experiment.entry import EntryPoint
+from nginx_tune.experiment.session import as_url
 from nginx_tune.experiment.target import (
+    EntryPoint,
     Spoken,
     can_load,
     spoken_at,
@@ -30,7 +36,8 @@ from nginx_tune.experiment.target import (
     url_prefix,
     why_not_asked,
 )
-from nginx_tune.experiment.validate.successors import Successors
+from nginx_tune.experiment.validate.successors import SuccessorKind, Successors
+from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.check import is_below
 
 _TRIED = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
@@ -40,14 +47,14 @@ _TAKEN = frozenset({"cold", "hot", "memory", "site", "total", "server", "generat
 _STATUS_PAGES = ("stub_status", "status", "api")
 _LONGEST_NAME = 40
 _NO_ONES = "nginx-tune"
-"""What stands for whatever a location has below its own URL."""
+"""The word for whatever a location has below its own URL."""
 
 
 class Ask(NamedTuple):
     """A server or location with the URL it is asked by."""
 
     name: str
-    """Of its class."""
+    """The name of its class."""
     server: str
     """The first name of its server; empty for none."""
     location: str
@@ -58,13 +65,13 @@ class Ask(NamedTuple):
     """Directory of the files that it serves; none where it serves none, or one alone."""
     url_prefix: str = ""
     spoken: Spoken = Spoken()
-    """Where its server speaks more than HTTP/1.1."""
+    """The addresses at which its server speaks more than HTTP/1.1."""
     block: Directive | None = None
     """Its server."""
     is_news: bool = False
-    """Whether the candidate alone has such a place."""
+    """The candidate alone has such a place."""
     is_below: bool = False
-    """Whether it stands for what lies below the URL of its location."""
+    """It stands for what lies below the URL of its location."""
 
     def of_host(self, host: str) -> Ask:
         """The same of a server by this name."""
@@ -89,16 +96,16 @@ class Asks(NamedTuple):
     at_entry: set[tuple[Directive, str]]
     """Servers and locations that are asked with the files of the first root."""
     targets: dict[Directive, Target]
-    """Where each server is asked."""
+    """The target of each server."""
     matcher: LocationMatcher
 
 
 class CommonAsks(NamedTuple):
-    """What is asked of both arms, each by an ask of its own."""
+    """The asks of both arms, each by an ask of its own."""
 
     pairs: list[tuple[Ask, Ask]]
     alone: list[tuple[Ask, Ask]]
-    """Of places that the candidate alone has, which another place of the baseline may answer, and
+    """Asks of places of the candidate alone, which another place of the baseline may answer, and
     of what lies below one of the baseline's and elsewhere with the candidate."""
     left_out: dict[str, str]
 
@@ -184,7 +191,7 @@ def _is_split(
     baseline: Asks,
     candidate: Asks,
 ) -> bool:
-    """Whether what lies below a location falls to another one with the candidate alone.
+    """True if the part below a location falls to another one with the candidate alone.
 
     So it is where ``= /api`` stands in the place of ``/api``. Files are asked one by one.
     """
@@ -207,7 +214,7 @@ def _of_name(asks: Asks, name: str) -> Directive | None:
 
 
 def _is_plain(location: str) -> bool:
-    """Whether it is a URL that somebody names; whatever a pattern takes may exist nowhere."""
+    """True if somebody names the URL; whatever a pattern takes may exist nowhere."""
     return location.removeprefix("= ").removeprefix("^~ ").startswith("/")
 
 
@@ -233,7 +240,7 @@ def _placed(ask: Ask, served: Served | None, target: Target, url: str, names: se
 
 
 def _answers(scope: Scope) -> bool:
-    """Whether requests of clients end in this scope."""
+    """True if requests of clients end in this scope."""
     own = scope.own.block or Block([])
     around = scope.server.block or Block([])
     if scope.kind == "server":
@@ -249,7 +256,7 @@ def _answers(scope: Scope) -> bool:
 
 
 def _is_entry(scope: Scope, served: Served | None, entry: EntryPoint) -> bool:
-    """Whether it is asked at the entry anyway."""
+    """True if it is asked at the entry anyway."""
     if scope.server is not entry.server:
         return False
     if uri_of(scope) is not None and uri_of(scope) == entry.memory_url:
@@ -287,3 +294,106 @@ def _slug(label: str, taken: Iterable[str]) -> str:
     while name in taken:
         name, number = f"{base}-{number}", number + 1
     return name
+
+
+_HIDDEN = re.compile(r"/\.(?!well-known/)")
+
+
+class PlaceApart(NamedTuple):
+    """A file of the baseline, asked of both arms."""
+
+    ask: Ask
+    file: ServedFile
+    """By its URL."""
+
+
+class Kinds:
+    """The kinds of a tree's answers."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._matcher = LocationMatcher(tree)
+        self._scopes = {scope.own: scope for scope in scopes(tree)}
+        self._served = {one.scope.own: one for one in served_paths(tree) if one.via != "cache"}
+
+    def of(self, server: Directive, url: str) -> SuccessorKind:
+        """The kind of a server's answer for a URL, where nothing is rewritten."""
+        own = self._matcher.location_of(server, url) or server
+        scope = self._scopes.get(own)
+        if (server.block or Block([])).first("return") is not None:
+            return "own"
+        if scope is None or not has_handler(scope):
+            return "files"
+        return "passed" if _passes(scope) else "own"
+
+    def file_at(self, server: Directive, url: str) -> str | None:
+        """The file that a URL names there; None where that is not known."""
+        served = self._served.get(self._matcher.location_of(server, url) or server)
+        path = normalised(url)
+        if served is None or "\ufffd" in path:
+            return None
+        if served.via == "root":
+            return posixpath.join(served.root, path.lstrip("/"))
+        if not can_load(served):
+            return None
+        return posixpath.join(served.path, path.removeprefix(url_prefix(served)).lstrip("/"))
+
+
+def _passes(scope: Scope) -> bool:
+    return any(line.name.endswith("_pass") for line in scope.own.block or Block([]))
+
+
+def places_apart(
+    trees: Sequence[ConfTree],
+    successors: Successors,
+    files_of: Callable[[str], Sequence[ServedFile]],
+) -> list[PlaceApart]:
+    """One file of each pair of locations; ``files_of`` lists those below a directory."""
+    matchers = [LocationMatcher(tree) for tree in trees]
+    served = [one for one in served_paths(trees[0]) if one.via != "cache"]
+    by_scope = {one.scope.own: one for one in served}
+    found: dict[tuple[Directive, Directive | None, Directive | None], PlaceApart] = {}
+    for one in filter(can_load, served):
+        server = one.scope.server
+        other = successors.servers.get(server)
+        target = target_of(trees[0], server)
+        if other is None or target is None or server in successors.gone:
+            continue
+        host = successors.hosts.get(server, target.host)
+        for path, url in _urls(one, files_of):
+            own = matchers[0].location_of(server, url.url)
+            if not _is_served(path, url.url, own or server, one, by_scope):
+                continue
+            there = matchers[1].location_of(other, url.url)
+            if (server, own, there) not in found:
+                location = _called(own, there)
+                ask = Ask("", server_name(server), location, target, url.url, block=server)
+                found[server, own, there] = PlaceApart(ask.of_host(host), url)
+    return list(found.values())
+
+
+def _urls(
+    served: Served, files_of: Callable[[str], Sequence[ServedFile]]
+) -> Iterator[tuple[str, ServedFile]]:
+    prefix = url_prefix(served)
+    for file in files_of(served.path):
+        if _HIDDEN.search(file.url, len(served.path)):
+            continue  # whoever closes a repository that lies there takes nothing from anybody
+        yield file.url, as_url(file, root=served.path, url_prefix=prefix)
+
+
+def _is_served(
+    path: str, url: str, own: Directive, one: Served, by_scope: dict[Directive, Served]
+) -> bool:
+    """True if the place that takes the URL serves this very file."""
+    if own is one.scope.own:
+        return True
+    theirs = by_scope.get(own)
+    if theirs is None or theirs.via != "root":
+        return False
+    return posixpath.join(theirs.root, normalised(url).lstrip("/")) == path
+
+
+def _called(own: Directive | None, there: Directive | None) -> str:
+    """The location that makes the difference."""
+    said = [location_text(one) for one in (own, there) if one is not None]
+    return said[-1] if said else ""

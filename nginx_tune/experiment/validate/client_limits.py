@@ -13,13 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import SocketName, socket_name
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import Scope, http_directives, scopes
-from nginx_tune.conf.sockets import SocketName, socket_name
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.virtual_servers import names_of, virtual_servers
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Target
-from nginx_tune.experiment.validate.lost import is_reached
+from nginx_tune.experiment.validate.successors import is_reached
 
 _MODULES = ("limit_req", "limit_conn")
 _STATUS = "503"
@@ -28,12 +28,12 @@ _OF_ALL = re.compile(
     r"\$\{?(?:server_(?:name|addr|port|protocol)|(?:http_)?host|(?:request_|document_)?uri|scheme|"
     r"request(?:_method)?|(?:document|realpath)_root|http_user_agent|hostname|limit_rate)\b"
 )
-"""What each request of a load has, so that such a key is never empty."""
+"""Variables that each request of a load has, so that such a key is never empty."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 _RATE = re.compile(r"([0-9]+)r/([sm])")
 _DEEPEST = 8
 _SHARE = 0.8
-"""Of a limit's rate, that a load below it asks."""
+"""The share of a limit's rate that a load below it asks."""
 _LEAST_PER_SECOND = 1.0
 """A class that may ask less often has too few answers in a block to say anything."""
 
@@ -44,13 +44,13 @@ class ClientLimit(NamedTuple):
     text: str
     """With its zone, its rate and its key."""
     status: int
-    """What it answers who passes it."""
+    """The status for who passes it."""
     zone: str
     """With its module: limits of one zone count together."""
     per_second: float | None
-    """Of ``limit_req``."""
+    """The rate of ``limit_req``."""
     at_once: int | None
-    """Of ``limit_conn``."""
+    """The number of ``limit_conn``."""
 
 
 class Paced(NamedTuple):
@@ -61,7 +61,7 @@ class Paced(NamedTuple):
     paced: list[str]
     """Classes that ask at a fixed rate therefore."""
     refused: dict[str, str]
-    """Why others are not loaded, by their URL."""
+    """The reasons to load no others, by their URL."""
 
 
 class ClientLimits:
@@ -149,11 +149,11 @@ class ClientLimits:
         return Paced(made, list(paced), refused)
 
     def statuses(self, target: Target) -> set[int]:
-        """What they answer there."""
+        """The statuses of the limits there."""
         return {limit.status for limit in self.at(target)}
 
     def statuses_of(self, plan: LoadPlan) -> dict[str, list[int]]:
-        """What they answer to each class that meets some."""
+        """The statuses of limits by each class that meets some."""
         found = {one.name: self.statuses(one.target or plan.target) for one in plan.classes}
         return {name: sorted(statuses) for name, statuses in found.items() if statuses}
 
@@ -196,7 +196,7 @@ def _words(found: Iterable[str]) -> str:
 
 
 class _Bound(NamedTuple):
-    """What a class may ask below its limits."""
+    """The bound below which a class meets no limit."""
 
     per_second: float | None = None
     text: str = ""
@@ -305,7 +305,7 @@ def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
 def _holds(
     variable: re.Pattern[str], key: str, maps: Mapping[str, Directive], depth: int = 0
 ) -> bool:
-    """Whether a key holds such a variable, itself or by a map that leaves some out."""
+    """True if a key holds such a variable, itself or by a map that leaves some out."""
     if variable.search(key):
         return True
     if depth == _DEEPEST:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, TypedDict
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.documents.loadplan import LoadClass, Target
-from nginx_tune.experiment.arm import Arm
-from nginx_tune.experiment.operations import Question, Response
-from nginx_tune.experiment.session import Session
-from nginx_tune.experiment.site_files import as_url, shown
-from nginx_tune.experiment.validate.apart import Kinds, places_apart
-from nginx_tune.experiment.validate.asks import Ask, location_text
+from nginx_tune.experiment.operations import Arm, Question, Response
+from nginx_tune.experiment.session import Session, as_url, shown
+from nginx_tune.experiment.validate.asks import Ask, Kinds, location_text, places_apart
 from nginx_tune.experiment.validate.client_limits import ClientLimits
-from nginx_tune.experiment.validate.entry_answers import judge_memory, label_of, own_questions
-from nginx_tune.experiment.validate.lost import (
-    Kind,
+from nginx_tune.experiment.validate.sampled import (
+    AnsweredBy,
+    Batch,
+    OwnAnswers,
+    batches_of,
+    judge_memory,
+    label_of,
+    own_questions,
+    settle,
+    with_typical_first,
+)
+from nginx_tune.experiment.validate.site import MOST_LOOKED_AT, SitePair
+from nginx_tune.experiment.validate.site_load import MOST_FILES, offered, plan_classes, share_of
+from nginx_tune.experiment.validate.successors import (
+    SuccessorKind,
     is_loaded,
     lost_answer,
     lost_content,
     moved_content,
 )
-from nginx_tune.experiment.validate.sampled import Batch, batches_of, settle, with_typical_first
-from nginx_tune.experiment.validate.site import MOST_LOOKED_AT, SitePair
-from nginx_tune.experiment.validate.site_load import MOST_FILES, offered, plan_classes, share_of
 from nginx_tune.measure.load.classes import ServedFile
 
 _MOST_AGAIN = 8
@@ -37,22 +43,22 @@ ListFiles = Callable[[str], Sequence[ServedFile]]
 
 
 class Further(NamedTuple):
-    """What was found of the other places."""
+    """Findings of the other places."""
 
     classes: dict[str, list[LoadClass]]
     """By the arm's name."""
     asked: list[tuple[str, str, str]]
-    """Of what is loaded: the name of its class, the place, and what it is."""
+    """The places that are loaded: the name of its class, the place, and what it is."""
     refused: dict[str, str]
-    """Why others are not loaded."""
+    """The reasons to load no others."""
     lost: dict[str, str]
-    """Why the candidate serves some no longer."""
+    """The reasons why the candidate serves some no longer."""
     questions: dict[str, Question]
-    """What the baseline is asked of each place, by its label."""
+    """The question to the baseline of each place, by its label."""
     files: Sequence[ServedFile]
     """The first root's, but for those that are answered with something else."""
     has_memory: bool
-    """Whether the URL without a file is answered as it says, by all that are asked."""
+    """The URL without a file is answered as it says, by all that are asked."""
 
 
 class _Asked(NamedTuple):
@@ -63,14 +69,14 @@ class _Asked(NamedTuple):
     """By their URLs; empty where its own URL is asked."""
     is_loaded: bool
     has_partner: bool
-    """Whether the candidate has a place of that name."""
+    """The candidate has a place of that name."""
 
     batches: Sequence[Batch] = ()
-    """Of the files, where it is learnt what answers them."""
+    """Batches of the files, where it is learnt what answers them."""
     served: Sequence[ServedFile] = ()
-    """Of the files, what is loaded then."""
+    """The files that are loaded then."""
     refused: Mapping[str, str] = {}
-    """Why the others are not."""
+    """The reasons to leave the others out."""
 
     def url(self, ask: Ask) -> str:
         return self.files[0].url if self.files else ask.url
@@ -84,7 +90,7 @@ class _Root(NamedTuple):
 
 
 class _Learnt(NamedTuple):
-    """What of them is loaded, and why others are not."""
+    """The files that are loaded, and the reasons to load no others."""
 
     files: list[ServedFile]
     refused: dict[str, str]
@@ -115,6 +121,44 @@ def find_further(
         for one in _places(site, files_of, asks_both=asks_both)
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
+    first, answers = _survey(session, arms[: 2 if asks_both else 1], asked_first, places, limits)
+    at_entry = judge_memory(asked_first[1], first)
+    root = own or _Root((site.entry.target, site.entry.target), ())
+    of_own, places = _learn_places(session, arms, root, places, limits)
+    of_own = of_own if own else _Learnt(list(files), {})
+    host = site.entries[0].target.host
+    at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
+    served = with_typical_first(of_own.files, files[0]) if files else []
+    questions = {
+        one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
+        for one in places
+        if not one.asks[0].is_news
+    }
+    found = Further(
+        {arm.name: [] for arm in arms}, [], questions=questions, files=served, **at_entry._asdict()
+    )
+    judge = _Judge(
+        site,
+        arms,
+        [Kinds(tree) for tree in site.trees],
+        from_disk={file.url for file in served},
+        is_there=is_there,
+        has_silent=has_silent,
+        asks_both=asks_both,
+    )
+    for place, *answered in zip(places, *answers, strict=True):
+        judge.sort_in(found, place, answered)
+    return found
+
+
+def _survey(
+    session: Session,
+    arms: Sequence[Arm],
+    asked_first: Sequence[Mapping[AnsweredBy, Question]],
+    places: Sequence[_Asked],
+    limits: ClientLimits,
+) -> tuple[tuple[OwnAnswers, OwnAnswers], list[list[Response]]]:
+    """Ask the arms, one of which may stand for both: of their first servers, and of each place."""
     surveyed = [
         _answers(
             session,
@@ -125,53 +169,60 @@ def find_further(
             ],
             limits,
         )
-        for n, arm in enumerate(arms[: 2 if asks_both else 1])
+        for n, arm in enumerate(arms)
     ]
-    surveyed = surveyed if asks_both else surveyed * 2
-    answers = [found[len(asked) :] for found, asked in zip(surveyed, asked_first, strict=True)]
-    baseline, candidate = (
-        dict(zip(asked, found, strict=False))
-        for found, asked in zip(surveyed, asked_first, strict=True)
-    )
-    at_entry = judge_memory(asked_first[1], (baseline, candidate))
-    first = own or _Root((site.entry.target, site.entry.target), ())
-    of_own, *of_places = _learn(session, arms, [
-        first,
-        *(_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places),
-    ], limits)  # fmt: skip
-    of_own = of_own if own else _Learnt(list(files), {})
-    places = [
+    surveyed = surveyed if len(arms) > 1 else surveyed * 2
+    both = list(zip(surveyed, asked_first, strict=True))
+    baseline, candidate = (dict(zip(asked, found, strict=False)) for found, asked in both)
+    return (baseline, candidate), [found[len(asked) :] for found, asked in both]
+
+
+def _learn_places(
+    session: Session,
+    arms: Sequence[Arm],
+    root: _Root,
+    places: Sequence[_Asked],
+    limits: ClientLimits,
+) -> tuple[_Learnt, list[_Asked]]:
+    """Learn what answers the files of the first root, and of each place that has batches."""
+    others = (_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places)
+    of_own, *of_places = _learn(session, arms, [root, *others], limits)
+    return of_own, [
         one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
         for one, learnt in zip(places, of_places, strict=True)
     ]
-    host = site.entries[0].target.host
-    at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
-    served = with_typical_first(of_own.files, files[0]) if files else []
-    from_disk = {file.url for file in served}
-    kinds = [Kinds(tree) for tree in site.trees]
-    questions = {
-        one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
-        for one in places
-        if not one.asks[0].is_news
-    }
-    found = Further(
-        {arm.name: [] for arm in arms}, [], questions=questions, files=served, **at_entry._asdict()
-    )
-    for place, *answered in zip(places, *answers, strict=True):
+
+
+class _Judge(NamedTuple):
+    """Places sorted by what both arms answer: lost, not comparable, or loaded."""
+
+    site: SitePair
+    arms: Sequence[Arm]
+    kinds: Sequence[Kinds]
+    from_disk: Collection[str]
+    """URLs of the first root's files that are loaded."""
+    is_there: Callable[[str], bool]
+    has_silent: bool
+    asks_both: bool
+
+    def sort_in(self, found: Further, place: _Asked, answered: Sequence[Response]) -> None:
+        """Add a place to the findings."""
         own_ask = place.asks[0]
-        made_of = _made_of(place, site, kinds) if asks_both else None
+        made_of = _made_of(place, self.site, self.kinds) if self.asks_both else None
         if own_ask.is_news and (made_of is None or made_of["after"] != "own"):
-            continue  # of a new place for files, or for another server, its own URL tells nothing
-        gone = lost_answer(*answered, has_silent=has_silent)
+            return  # of a new place for files, or for another server, its own URL tells nothing
+        baseline, candidate = answered
+        gone = lost_answer(baseline, candidate, has_silent=self.has_silent)
         if not gone and made_of and not own_ask.is_news:
             gone = lost_content(
-                *answered,
+                baseline,
+                candidate,
                 **made_of,
                 has_partner=place.has_partner,
-                has_file=_has_file(place, site, kinds[1], is_there),
+                has_file=_has_file(place, self.site, self.kinds[1], self.is_there),
             )
         moved = (
-            moved_content(*answered, **made_of)
+            moved_content(baseline, candidate, **made_of)
             if made_of and not gone and not own_ask.is_news
             else ""
         )
@@ -180,11 +231,10 @@ def find_further(
             found.lost.setdefault(own_ask.label, gone + where)
         elif moved:
             found.refused[own_ask.label] = moved
-        elif place.is_loaded and not place.files and own_ask.url in from_disk:
+        elif place.is_loaded and not place.files and own_ask.url in self.from_disk:
             found.refused[own_ask.label] = "its files are among those of the first root"
         elif place.is_loaded:
-            _load_served(found, place, answered, arms, site)
-    return found
+            _load_served(found, place, answered, self.arms, self.site)
 
 
 def _own_root(
@@ -231,7 +281,7 @@ def _with_batches(place: _Asked, matchers: Sequence[LocationMatcher]) -> _Asked:
 def _answers(
     session: Session, arm: Arm, questions: Sequence[Question], limits: ClientLimits
 ) -> list[Response]:
-    """What an arm answers; what a limit refused is asked again, of a new nginx.
+    """The answers of an arm; one that a limit refused is asked again, of a new nginx.
 
     The questions come at once, as no client's do, and a new one has counted nothing.
     """
@@ -287,7 +337,7 @@ def _learn(
 
 
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
-    """Of the baseline's first server, by labels: its files, and its answer from memory."""
+    """Questions to the baseline's first server by label: its files, its answer from memory."""
     return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
 
 
@@ -313,12 +363,12 @@ def _files_of(pair: tuple[Ask, Ask], files_of: ListFiles) -> list[ServedFile]:
 
 
 class _MadeOf(TypedDict):
-    before: Kind
-    after: Kind
+    before: SuccessorKind
+    after: SuccessorKind
 
 
 def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
-    """What the answers of both arms are made of, where the same clients get them."""
+    """The kinds of both arms' answers, where the same clients get them."""
     own, other = place.asks
     there = None if own.block is None else site.successors.servers.get(own.block)
     if own.block is None or there is None:
@@ -332,7 +382,7 @@ def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf |
 def _has_file(
     place: _Asked, site: SitePair, candidate: Kinds, is_there: Callable[[str], bool]
 ) -> bool:
-    """Whether what the candidate has for a file of the baseline is there, as far as is known."""
+    """True if the candidate's file for one of the baseline's is there, as far as is known."""
     block = place.asks[0].block
     there = None if block is None else site.successors.servers.get(block)
     if not place.files or there is None:

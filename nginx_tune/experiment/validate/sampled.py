@@ -1,4 +1,4 @@
-"""What answers the files below a root: learnt by asking for some of each kind; pure.
+"""Answers to files below a root, and to the first server's URL without one, learnt by asking; pure.
 
 A file below a root need not be what its URL is answered with: a location may hand it to an
 application, refuse it, send it elsewhere or rewrite its body. What a location does is done to all
@@ -11,23 +11,23 @@ import hashlib
 import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.documents.loadplan import LoadClass
-from nginx_tune.experiment.operations import Response
-from nginx_tune.experiment.unserved import said_of
-from nginx_tune.measure.load.classes import ServedFile
+from nginx_tune.experiment.operations import Question, Response, said_of
+from nginx_tune.experiment.target import EntryPoint
+from nginx_tune.experiment.validate.successors import is_loaded, lost_answer
+from nginx_tune.measure.load.classes import STATUSES_OF_MEMORY, ServedFile
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES
 
 Answers = Mapping[str, tuple[Response, Response]]
-"""Of the baseline and the candidate, by the URL."""
-
+"""The answers of the baseline and the candidate, by the URL."""
 _OK = 200
 _EACH = 3
 _MOST_ENDINGS = 8
-"""Of one location: rarer ones are taken together."""
+"""The most endings of one location: rarer ones are taken together."""
 _MOST_BATCHES = 60
 _MOST_AGAIN = 300
 """Files of one batch that are all asked for, where some of them are answered otherwise."""
@@ -44,20 +44,20 @@ class Batch(NamedTuple):
 
     @property
     def sample(self) -> list[ServedFile]:
-        """What is asked for: the first, the last, and one between."""
+        """The files that are asked for: the first, the last, and one between."""
         last = len(self.files) - 1
         return [self.files[at] for at in sorted({0, last // 2, last})[:_EACH]]
 
 
 class LearntFiles(NamedTuple):
-    """What is loaded of a batch."""
+    """The files of a batch that are loaded."""
 
     files: list[ServedFile]
     """With the length that they are answered with."""
     refused: dict[str, str]
-    """Why others are not, by the first of their URLs."""
+    """The reasons to leave others out, by the first of their URLs."""
     asks_more: list[ServedFile]
-    """What is to be asked for before that can be said."""
+    """The files to be asked for before that can be said."""
 
 
 def batches_of(
@@ -93,7 +93,7 @@ def _by_ending(files: Sequence[ServedFile]) -> list[list[ServedFile]]:
 
 
 def settle(batch: Batch, answers: Answers) -> LearntFiles:
-    """What is loaded, by the answers so far.
+    """The files that are loaded, by the answers so far.
 
     Where all that were asked for come as they lie on the disk, so do the others. Where they come
     with other lengths, or some do not come, only what was asked for is loaded.
@@ -153,12 +153,12 @@ def answered_with(
     length = file.bytes if baseline.length_bytes is None else baseline.length_bytes
     if candidate.status == _OK and candidate.length_bytes not in (None, length):
         said = f"{length} and {candidate.length_bytes} bytes"
-        return None, f"the arms answer {said} for the same file"
+        return None, f"the configurations answer {said} for the same file"
     return length, ""
 
 
 def unexpected(item: LoadClass, length: int | None, answer: Response) -> str:
-    """What a request of a class is answered, where it is not what the class expects; else empty."""
+    """The answer to a request of a class, where it is not what the class expects; else empty."""
     if answer.status is None:
         return f"is not answered: {answer.fault}"
     if answer.status not in item.status:
@@ -170,7 +170,7 @@ def unexpected(item: LoadClass, length: int | None, answer: Response) -> str:
 
 
 def is_stub(answer: Response) -> bool:
-    """Whether it is what stubs say in the place of other servers."""
+    """True if it is the answer of stubs in the place of other servers."""
     return answer.digest == _STUB_DIGEST and answer.length_bytes == BODY_BYTES
 
 
@@ -183,3 +183,52 @@ def with_typical_first(files: Sequence[ServedFile], first: ServedFile) -> list[S
         return list(files)
     typical = sorted(files, key=lambda file: file.bytes)[len(files) // 2]
     return [typical, *(file for file in files if file != typical)]
+
+
+AnsweredBy = Literal["files", "memory"]
+OwnAnswers = Mapping[AnsweredBy, Response]
+
+
+class MemoryAnswers(NamedTuple):
+    """The verdict on the URL without a file."""
+
+    has_memory: bool
+    """It is answered as its line says, by all that are asked."""
+    refused: dict[str, str]
+    """The reason to leave it out."""
+    lost: dict[str, str]
+    """The reason why the candidate serves it no longer."""
+
+
+def own_questions(entry: EntryPoint, files: Sequence[ServedFile]) -> dict[AnsweredBy, Question]:
+    """The file that is loaded most, and the URL without a file."""
+    urls: dict[AnsweredBy, str | None] = {
+        "files": files[0].url if files else None,
+        "memory": entry.memory_url,
+    }
+    return {own: Question(target=entry.target, url=url) for own, url in urls.items() if url}
+
+
+def label_of(question: Question) -> str:
+    """As people know it."""
+    return f"{question.target.host} {question.url}"
+
+
+def judge_memory(
+    questions: Mapping[AnsweredBy, Question], answered: tuple[OwnAnswers, OwnAnswers]
+) -> MemoryAnswers:
+    """By what the baseline and the candidate answer for the URL without a file."""
+    found = MemoryAnswers(False, {}, {})
+    asked = questions.get("memory")
+    if asked is None or any("memory" not in one for one in answered):
+        return found
+    baseline, candidate = (one["memory"] for one in answered)
+    if {baseline.status, candidate.status} <= set(STATUSES_OF_MEMORY):
+        return found._replace(has_memory=True)
+    if baseline.status in STATUSES_OF_MEMORY and (
+        gone := lost_answer(baseline, candidate, has_silent=False)
+    ):
+        found.lost[label_of(asked)] = gone
+    status, why = is_loaded((baseline, candidate))
+    found.refused[label_of(asked)] = why or f"answers {status}, and its line says 200 or 204"
+    return found

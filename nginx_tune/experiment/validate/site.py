@@ -1,21 +1,18 @@
-"""What a validation asks of both configurations, settled before anything runs."""
+"""The site of a validation: its entries, files and asks in both configurations, before it runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.experiment import Protocol, SiteLoad
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.documents.scenario import MultiplexedVersion, ScenarioClass, SiteLoad
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
-from nginx_tune.experiment.entry import EntryPoint
-from nginx_tune.experiment.site_files import shown
+from nginx_tune.experiment.session import shown
+from nginx_tune.experiment.target import EntryPoint, FilePlace, file_places, plan_entry
 from nginx_tune.experiment.validate.asks import Ask, common_asks, plan_asks
-from nginx_tune.experiment.validate.entries import NO_FILES_HINT, SiteFiles, plan_entries
-from nginx_tune.experiment.validate.lost import lost_listeners
 from nginx_tune.experiment.validate.site_load import (
     MOST,
     class_names,
@@ -23,15 +20,14 @@ from nginx_tune.experiment.validate.site_load import (
     wanted_protocols,
     with_rest,
 )
-from nginx_tune.experiment.validate.successors import Successors, find_successors
+from nginx_tune.experiment.validate.successors import Successors, find_successors, lost_listeners
 from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.objective import parse_objective
 
 MOST_LOOKED_AT = 200
 """Places that are asked once: one that hangs takes seconds."""
-
 _NO_CLASSES = frozenset({"server", "generator", "total"})
-"""What metrics begin with that are of no class."""
+"""First words of metrics that are of no class."""
 
 
 class SitePair(NamedTuple):
@@ -41,22 +37,22 @@ class SitePair(NamedTuple):
     entries: tuple[EntryPoint, EntryPoint]
     load: SiteLoad
     classes: list[ScenarioClass]
-    """Of the files of the first root, and of what needs no file."""
+    """Classes of the files of the first root, and of answers without a file."""
     asks: list[tuple[Ask, Ask]]
-    """What else is asked, of each arm."""
+    """The further asks of each arm."""
     looked_at: list[tuple[Ask, Ask]]
-    """What is asked once, to see that the candidate serves it too."""
+    """The places that are asked once, to see that the candidate serves them too."""
     lost: list[str]
-    """Where the baseline is reached and the candidate is not."""
+    """The addresses at which the baseline is reached and the candidate is not."""
     successors: Successors
-    """Which server of the candidate answers in the place of each of the baseline's."""
+    """The server of the candidate that answers in the place of each of the baseline's."""
     left_out: dict[str, str]
-    """What is not asked, and why."""
+    """The places that are not asked, with the reasons."""
     primary_metric: str
     is_primary_given: bool
-    """Whether it was asked for."""
+    """It was asked for."""
     builds: tuple[Nginx, Nginx]
-    """What each is run by."""
+    """The build of each."""
     planned: Mapping[str, bytes]
     """Files of the candidate that are the baseline's with other bytes, by their paths."""
     without_files: list[str]
@@ -68,7 +64,9 @@ class SitePair(NamedTuple):
         return self.entries[1]
 
 
-def _require_protocols(tree: ConfTree, entry: EntryPoint, wanted: Sequence[Protocol]) -> None:
+def _require_protocols(
+    tree: ConfTree, entry: EntryPoint, wanted: Sequence[MultiplexedVersion]
+) -> None:
     """Errors: UndecidedError where the server that is asked does not speak what is wanted."""
     for one in wanted:
         if entry.spoken.at(one) is None:
@@ -96,7 +94,7 @@ def read_site(
     accept_worse: Sequence[str] = (),
     planned: Mapping[str, bytes] | None = None,
 ) -> SitePair:
-    """What both arms are asked.
+    """The load of both arms, settled before anything runs.
 
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
             nothing to ask, UsageError for a gate that names an unknown metric.
@@ -130,17 +128,8 @@ def read_site(
         raise without_files(found.without_files)
     if not names:
         raise UndecidedError(f"{candidate.path}: {_why_nothing(left_out)}")
-    metric = primary_metric or load.primary_metric or f"{names[0]}.mean"
-    if primary_metric is None and metric.partition(".")[0] not in names:
-        metric = f"{names[0]}.mean"
-    if metric in accept_worse:
-        raise UsageError(
-            f"{metric} decides, so it cannot be accepted as worse",
-            hint="name another metric with --primary",
-        )
-    check_expressions([*requires, *(f"{name} >= 0" for name in (metric, *accept_worse))], names)
-    if objectives:
-        parse_objective(objectives, names)
+    metric = primary_metric or _metric_of(load, names)
+    _check_metrics(metric, names, requires, objectives, accept_worse=accept_worse)
     return SitePair(
         (baseline, candidate),
         entries,
@@ -157,6 +146,31 @@ def read_site(
         planned or {},
         found.without_files,
     )
+
+
+def _metric_of(load: SiteLoad, names: Sequence[str]) -> str:
+    """The metric that decides by default: the load's own, if it is of a class that is loaded."""
+    own = load.primary_metric
+    return own if own and own.partition(".")[0] in names else f"{names[0]}.mean"
+
+
+def _check_metrics(
+    primary: str,
+    names: Sequence[str],
+    requires: Sequence[str],
+    objectives: Sequence[str],
+    *,
+    accept_worse: Sequence[str],
+) -> None:
+    """Errors: UsageError for a metric, a gate or an objective that cannot be."""
+    if primary in accept_worse:
+        raise UsageError(
+            f"{primary} decides, so it cannot be accepted as worse",
+            hint="name another metric with --primary",
+        )
+    check_expressions([*requires, *(f"{name} >= 0" for name in (primary, *accept_worse))], names)
+    if objectives:
+        parse_objective(objectives, names)
 
 
 def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ()) -> str:
@@ -179,7 +193,7 @@ def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ())
 
 
 def without_files(roots: Sequence[str]) -> UndecidedError:
-    """That nothing lies in the directories of a site that serves files alone."""
+    """The refusal of a site that serves files alone and has none in its directories."""
     return UndecidedError(
         f"{', '.join(map(shown, roots))}: no readable files to ask for", hint=NO_FILES_HINT
     )
@@ -226,3 +240,102 @@ def _why_nothing(left_out: dict[str, str]) -> str:
         return "no server of it answers by itself, so there is nothing to ask"
     said = "; ".join(f"{label}: {why}" for label, why in left_out.items())
     return f"nothing of it can be asked: {said}"
+
+
+NO_FILES_HINT = "put the site's files there, or use --lab to make some"
+
+
+class SiteFiles(NamedTuple):
+    """Knowledge of files before anything is started."""
+
+    has_files: Callable[[str], bool]
+    """Tells whether a directory has any that can be asked for."""
+    makes_files: bool
+    """A lab makes those of the root that is chosen."""
+
+
+class Entries(NamedTuple):
+    """The entries of the baseline and the candidate, at the same files."""
+
+    pair: tuple[EntryPoint, EntryPoint]
+    without_files: list[str]
+    """Directories of the baseline in which there is nothing to ask for, where none has anything."""
+
+
+def plan_entries(
+    trees: tuple[ConfTree, ConfTree],
+    successors: Successors,
+    files: SiteFiles,
+    *,
+    error_logs: tuple[str | None, str | None],
+    protocols: Sequence[MultiplexedVersion],
+) -> Entries:
+    """The first place with files that both serve by the same URLs; without files where none is.
+
+    A directory without files (of challenges, of uploads that are to come) is no such place, and
+    what one of them alone has is not compared here. Where the lab makes the files, a directory is
+    one all the same, after those that have some.
+    Errors: UndecidedError when both have files, and none in common, or when none can be asked.
+    """
+    own = [file_places(tree, protocols=protocols) for tree in trees]
+    full = [[one for one in places if files.has_files(one.root)] for places in own]
+    taken = full
+    if files.makes_files:
+        taken = [[*some, *places] for some, places in zip(full, own, strict=True)]
+    chosen = _in_common(taken, successors)
+    if chosen is None and all(taken):
+        said = [f"{shown(one[0].root)} at {one[0].url_prefix or '/'}" for one in taken]
+        raise UndecidedError(
+            f"the two configurations serve different sites: {said[0]} and {said[1]}",
+            hint="compare two configurations of one site",
+        )
+    first = plan_entry(
+        trees[0],
+        chosen and chosen[0],
+        default_error_log=error_logs[0],
+        protocols=protocols,
+    )
+    second = plan_entry(
+        trees[1],
+        chosen and chosen[1],
+        default_error_log=error_logs[1],
+        protocols=protocols,
+        server=successors.servers.get(first.server),
+    )
+    none = [] if chosen or any(full) else list(dict.fromkeys(one.root for one in own[0]))
+    return Entries(_alike(first, second), none)
+
+
+def _in_common(
+    places: Sequence[Sequence[FilePlace]], successors: Successors
+) -> tuple[FilePlace, FilePlace] | None:
+    """By the baseline's order, of the server that answers in its place before another's."""
+    there: dict[tuple[str, str], list[FilePlace]] = {}
+    for other in places[1]:
+        there.setdefault((other.url_prefix, other.root), []).append(other)
+    pairs = [
+        (number, one, other)
+        for number, one in enumerate(places[0])
+        for other in there.get((one.url_prefix, one.root), ())
+    ]
+    if not pairs:
+        return None
+    _, one, other = min(
+        pairs,
+        key=lambda pair: (
+            pair[1].lacks or pair[2].lacks,
+            pair[0],
+            successors.servers.get(pair[1].server) is not pair[2].server,
+        ),
+    )
+    return one, other
+
+
+def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
+    """Both arms' entries, with a URL without a file where it is the same one.
+
+    Else each arm's is asked as any other place is.
+    """
+    if baseline.memory_url == candidate.memory_url:
+        return baseline, candidate
+    return baseline._replace(memory_url=None), candidate._replace(memory_url=None)

@@ -1,4 +1,4 @@
-"""What a validation asks for, over which protocols, at the first root and in other places; pure.
+"""The load of a validation, over its protocols, at the first root and in other places; pure.
 
 Recorded requests, a learnt workload, or the loads of the sources.
 """
@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import msgspec
 
-from nginx_tune.documents.experiment import Protocol, SiteLoad
 from nginx_tune.documents.loadplan import (
     Arrivals,
     Http2,
@@ -22,10 +21,10 @@ from nginx_tune.documents.loadplan import (
     RequestClass,
     Target,
 )
-from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.documents.scenario import MultiplexedVersion, ScenarioClass, SiteLoad
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.entry import EntryPoint
+from nginx_tune.experiment.target import EntryPoint
 from nginx_tune.experiment.validate.asks import Ask
 from nginx_tune.measure.load.classes import (
     HELD_CONNECTIONS,
@@ -40,16 +39,16 @@ _CONNECTIONS = 512
 """Arrivals are not to wait for the probe."""
 _DEFAULT_EXPONENT = 0.8
 _LEAST_RATIO = 0.001
-"""Of all requests; below, a class of its own tells nothing."""
+"""The least share of all requests; below, a class of its own tells nothing."""
 MOST = 12
 """Classes of other places: each has connections of its own."""
 MOST_FILES = 500
-"""Of one such place."""
+"""The most files of one such place."""
 _FURTHER_USERS = 2
 _FURTHER_CONNECTIONS = 256
 _FURTHER_HELD = 8
-"""Of them: there are up to ``MOST`` such classes beside each other."""
-_WORDS: dict[Protocol | None, str] = {None: "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}
+"""Held connections of such a class: there are up to ``MOST`` of them beside each other."""
+_WORDS: dict[MultiplexedVersion | None, str] = {None: "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}
 
 C = TypeVar("C", bound=RequestClass)
 
@@ -151,7 +150,7 @@ def _memory() -> ScenarioClass:
     return next(item for item in default_classes() if item.source == "memory")
 
 
-def over_protocols(load: SiteLoad, protocols: Sequence[Protocol]) -> SiteLoad:
+def over_protocols(load: SiteLoad, protocols: Sequence[MultiplexedVersion]) -> SiteLoad:
     """The same load over each of some protocols, a class for each; none leaves it HTTP/1.1.
 
     Connections are held, and each carries many requests. A rate is shared out evenly.
@@ -175,12 +174,12 @@ def over_protocols(load: SiteLoad, protocols: Sequence[Protocol]) -> SiteLoad:
     )
 
 
-def class_name(name: str, protocol: Protocol | None, count: int) -> str:
+def class_name(name: str, protocol: MultiplexedVersion | None, count: int) -> str:
     """The name of a class over one of so many protocols."""
     return name if protocol is None or count == 1 else f"{name}-http{protocol}"
 
 
-def over_protocol(item: C, protocol: Protocol | None, count: int) -> C:
+def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C:
     """A class of HTTP/1.1 over one of so many protocols."""
     if protocol is None:
         return item
@@ -199,13 +198,15 @@ def over_protocol(item: C, protocol: Protocol | None, count: int) -> C:
     )
 
 
-def offered(pair: tuple[Ask, Ask], wanted: Sequence[Protocol]) -> list[Protocol | None]:
+def offered(
+    pair: tuple[Ask, Ask], wanted: Sequence[MultiplexedVersion]
+) -> list[MultiplexedVersion | None]:
     """Over what a place is asked: the wanted protocols that both arms offer, else HTTP/1.1."""
     found = [one for one in wanted if all(ask.spoken.at(one) is not None for ask in pair)]
     return [*found] or [None]
 
 
-def class_names(pair: tuple[Ask, Ask], wanted: Sequence[Protocol]) -> list[str]:
+def class_names(pair: tuple[Ask, Ask], wanted: Sequence[MultiplexedVersion]) -> list[str]:
     """The names of its classes."""
     protocols = offered(pair, wanted)
     return [class_name(pair[0].name, one, len(protocols)) for one in protocols]
@@ -230,9 +231,9 @@ def _permit(plan: LoadPlan, classes: Sequence[LoadClass]) -> Permit:
     )
 
 
-def wanted_protocols(load: SiteLoad) -> list[Protocol]:
-    """What the classes of the entry speak beside HTTP/1.1."""
-    found: list[Protocol] = []
+def wanted_protocols(load: SiteLoad) -> list[MultiplexedVersion]:
+    """The protocols of the entry's classes beside HTTP/1.1."""
+    found: list[MultiplexedVersion] = []
     if any(item.http2 is not None for item in load.classes):
         found.append("2")
     if any(item.http3 is not None for item in load.classes):
@@ -240,8 +241,8 @@ def wanted_protocols(load: SiteLoad) -> list[Protocol]:
     return found
 
 
-def protocol_note(plan: LoadPlan, wanted: Sequence[Protocol]) -> list[str]:
-    """Which class asks over what, where any but HTTP/1.1 was wanted."""
+def protocol_note(plan: LoadPlan, wanted: Sequence[MultiplexedVersion]) -> list[str]:
+    """The protocols of all classes, where any but HTTP/1.1 was wanted."""
     if not wanted:
         return []
     by_protocol: dict[str, list[str]] = {}
@@ -251,7 +252,7 @@ def protocol_note(plan: LoadPlan, wanted: Sequence[Protocol]) -> list[str]:
     return [f"asked: {said}"]
 
 
-def _protocol(item: LoadClass) -> Protocol | None:
+def _protocol(item: LoadClass) -> MultiplexedVersion | None:
     if item.http3 is not None:
         return "3"
     return None if item.http2 is None else "2"
@@ -259,7 +260,7 @@ def _protocol(item: LoadClass) -> Protocol | None:
 
 def plan_classes(
     ask: Ask,
-    protocols: Sequence[Protocol | None],
+    protocols: Sequence[MultiplexedVersion | None],
     *,
     status: int,
     files: Sequence[ServedFile],

@@ -11,22 +11,23 @@ from msgspec.structs import replace
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab, Start
+from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment
-from nginx_tune.experiment.operations import Question
-from nginx_tune.experiment.session import Session
-from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
+from nginx_tune.experiment.operations import Arm, Conduct, Question, said_of
+from nginx_tune.experiment.session import Session, as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
-from nginx_tune.experiment.unserved import said_of
 from nginx_tune.experiment.validate.client_limits import ClientLimits
-from nginx_tune.experiment.validate.entries import NO_FILES_HINT
 from nginx_tune.experiment.validate.further import Further, entry_questions, find_further
-from nginx_tune.experiment.validate.outgoing import plan_outgoing, unspoken
-from nginx_tune.experiment.validate.replay_data import Replay, make_replay, without_foreign_lengths
-from nginx_tune.experiment.validate.replayed_files import Placing, passes_of
-from nginx_tune.experiment.validate.site import SitePair, primary_of, without_files
+from nginx_tune.experiment.validate.replay import (
+    Placing,
+    Replay,
+    make_replay,
+    passes_of,
+    without_foreign_lengths,
+)
+from nginx_tune.experiment.validate.site import NO_FILES_HINT, SitePair, primary_of, without_files
 from nginx_tune.experiment.validate.site_load import (
     at_listeners,
     protocol_note,
@@ -38,12 +39,15 @@ from nginx_tune.experiment.validate.stage_notes import (
     asked_notes,
     compression_notes,
     place_notes,
+    plan_outgoing,
     prefix_notes,
     stub_notes,
     unseen_log_notes,
+    unspoken,
     with_codings,
 )
 from nginx_tune.experiment.view import (
+    HEADER,
     build_prefix,
     merge_views,
     module_files,
@@ -51,19 +55,21 @@ from nginx_tune.experiment.view import (
     outermost,
     plan_view,
     required_directories,
+    with_worker_header,
     written_directories,
     written_places,
 )
-from nginx_tune.experiment.worker_header import HEADER, with_worker_header
 from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
-from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.nginx.binary import runnable_program
 from nginx_tune.nginx.lab.enclosure import HostNeeds
-from nginx_tune.nginx.lab.environment import Outgoing
-from nginx_tune.nginx.lab.refused import refuse_foreign_code, refuse_special_files
+from nginx_tune.nginx.lab.operation import Outgoing
 from nginx_tune.nginx.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.nginx.lab.walls import Walls
+from nginx_tune.nginx.subject import refuse_foreign_code, refuse_special_files
 
 _OK = 200
+Changing = Mapping[str, Mapping[str, bytes]]
+"""By the arm's name the files of a configuration that is changed while it runs."""
 
 
 class Stage(NamedTuple):
@@ -73,15 +79,15 @@ class Stage(NamedTuple):
     experiment: Experiment
     """Its blocks have no length yet."""
     notes: list[str]
-    """What is not as configured."""
+    """The parts that are not as configured."""
     lost: list[str]
-    """What the baseline serves and the candidate does not."""
+    """The answers of the baseline that the candidate lacks."""
     questions: Mapping[str, Question]
     """One for each place that is asked, by its label."""
     has_silent: bool
-    """Whether some server that nginx asks has no stub, so that 502 says nothing."""
+    """Some server that nginx asks has no stub, so that 502 says nothing."""
     primary_metric: str
-    """What decides, of what is loaded."""
+    """The metric that decides, of what is loaded."""
 
 
 class _Run(NamedTuple):
@@ -98,8 +104,46 @@ class _Run(NamedTuple):
         return written_places(self.flags, written, prefix=build_prefix(self.flags, self.prefix))
 
     def view(self) -> HostNeeds:
-        """What it sees of the host."""
+        """The part of the host that it sees."""
         return plan_view([self.tree], self.flags, self.prefix, directory=str(Path.cwd()))
+
+
+class _Places(NamedTuple):
+    """The directories that either configuration writes to, by what the sandbox does with them."""
+
+    covers: list[str]
+    """Empty ones lie over these."""
+    overlays: list[str]
+    """These hold files that are read too, and get a copy of them."""
+    absent: list[str]
+    """Directories that have to be made."""
+    sockets: list[str]
+    """Unix sockets that are listened on."""
+
+
+class _Opened(NamedTuple):
+    """A lab with both trees in it; nothing has been asked yet."""
+
+    session: Session
+    arms: list[Arm]
+    files: list[ServedFile]
+    """Those of the first root, by their URLs."""
+    classes: list[ScenarioClass]
+    has_silent: bool
+    addresses: list[str]
+    """Those of the loopback link inside."""
+    notes: list[str]
+
+
+class _Load(NamedTuple):
+    """The load of each arm: all that is served, at rates below the limits of clients."""
+
+    arms: list[Arm]
+    plans: dict[str, LoadPlan]
+    paced: Sequence[str]
+    above: Mapping[str, str]
+    """The reasons to leave out places whose limit is too low to load them, by their labels."""
+    notes: list[str]
 
 
 def open_stage(
@@ -110,9 +154,9 @@ def open_stage(
     prefixes: tuple[str | None, str | None],
     scale: float | None,
     starts: Literal["full", "cold"] = "full",
-    changing: Mapping[str, Mapping[str, bytes]] | None = None,
+    changing: Changing | None = None,
 ) -> Stage:
-    """Open the lab and put both trees into it.
+    """Open the lab, put both trees into it, and plan the load of what they serve.
 
     ``changing`` are by the arm's name the files of a configuration that is changed while it runs:
     the baseline alone is asked then, and the stubs take upgraded connections.
@@ -121,136 +165,193 @@ def open_stage(
     """
     replay = _replay(walls, site, has_lab=lab is not None, scale=scale)
     own = served_files(site.entry.root) if site.entry.root and replay is None else []
-    shape = _shape(site, own, replay)
-    planned = _planned(lab, site, shape)
-    outgoing = _outgoing(site)
-    written = [path for entry in site.entries for path in entry.written]
+    planned = _planned(lab, site, _shape(site, own, replay))
+    opened = _put_in_place(
+        walls, site, planned.lab, own, replay, prefixes=prefixes, starts=starts, changing=changing
+    )
+    limits = ClientLimits(site.trees, of_all=True)
+    further = _find_further(opened, site, own, limits, asks_both=changing is None)
+    load = _plan_load(opened, site, further, limits if changing is None else None)
+    asks_files = changing is not None and any(_is_served(one, further) for one in opened.classes)
+    notes = [
+        *opened.notes,
+        *(_failing(opened.session, load.arms[0], site, further.files) if asks_files else []),
+        *_address_notes(opened.addresses),
+        *asked_notes(further.asked, {**_unloaded(site, further), **load.above}),
+        *load.notes,
+        *site.load.notes,
+        *(replay.notes if replay else []),
+        *planned.notes,
+        *opened.session.notes,
+    ]
+    gone = [*site.lost, *(f"{label}: {why}" for label, why in further.lost.items())]
+    # A redirect decides where nothing else is served.
+    loaded = sorted(load.plans["candidate"].classes, key=lambda item: _OK not in item.status)
+    return Stage(
+        opened.session,
+        Experiment(load.arms, load.plans),
+        [*map(shown, notes)],
+        [*map(shown, gone)],
+        {**entry_questions(site, further.files), **further.questions},
+        opened.has_silent,
+        primary_of(site, [item.name for item in loaded], load.paced),
+    )
+
+
+def _put_in_place(
+    walls: Walls,
+    site: SitePair,
+    lab: Lab,
+    own: Sequence[ServedFile],
+    replay: Replay | None,
+    *,
+    prefixes: tuple[str | None, str | None],
+    starts: Literal["full", "cold"],
+    changing: Changing | None,
+) -> _Opened:
+    """Open the lab, and make what stands around both trees."""
     runs = [
         _Run(tree, runnable_program(build), build.flags, prefix)
         for tree, build, prefix in zip(site.trees, site.builds, prefixes, strict=True)
     ]
-    has_two = runs[0].binary != runs[1].binary
+    places = _sort_places(site, runs)
+    for run in runs:
+        refuse_special_files(opened_files(run.tree))
+        refuse_foreign_code(run.binary, module_files(run.tree, run.flags, run.prefix))
+    session = Session(
+        walls,
+        lab,
+        binary=runs[1].binary,
+        covers=places.covers,
+        overlays=places.overlays,
+        made=places.absent,
+        view=merge_views([run.view() for run in runs]),
+    )
+    files = _files(session, site, own)
+    classes = _replayed(site, replay, walls.directory)
+    arms = _arms(site, runs, _start(lab, starts))
+    headed = with_worker_header(site.trees) if changing is None else ({}, {})
+    addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
+    made = session.make_environment(
+        addresses,
+        arms,
+        shown=changing or _seen(arms, site, headed),
+        outgoing=_outgoing(site),
+        sockets=places.sockets,
+        echoes=changing is not None,
+    )
+    notes = [
+        *place_notes(session.lab, places.covers, places.overlays, is_root=os.geteuid() == 0),
+        *prefix_notes(prefixes),
+        *absent_notes(places.absent),
+        *stub_notes(made, site.trees),
+        *unseen_log_notes(_device_logs(site)),
+        *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
+    ]
+    has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
+    return _Opened(session, arms, files, classes, has_silent, addresses, notes)
+
+
+def _sort_places(site: SitePair, runs: Sequence[_Run]) -> _Places:
+    written = [path for entry in site.entries for path in entry.written]
     places = outermost({place for run in runs for place in run.places(written)})
     kept = {tree.path for tree in site.trees} | ({site.entry.root} if site.entry.root else set())
     stored = {path for tree in site.trees for path in written_directories(tree)}
     overlays = sorted({place for place in places if _holds(place, kept)} | stored)
-    covers = [place for place in places if place not in overlays]
-    for run in runs:
-        refuse_special_files(opened_files(run.tree))
-        refuse_foreign_code(run.binary, module_files(run.tree, run.flags, run.prefix))
     sockets = sorted({path for tree in site.trees for path in listen_sockets(tree)})
     required = required_directories([*written, *sockets])
-    absent = [path for path in required if not Path(path).is_dir()]
-    view = merge_views([run.view() for run in runs])
-    session = Session(
-        walls,
-        planned.lab,
-        binary=runs[1].binary,
-        covers=covers,
+    return _Places(
+        covers=[place for place in places if place not in overlays],
         overlays=overlays,
-        made=absent,
-        view=view,
+        absent=[path for path in required if not Path(path).is_dir()],
+        sockets=sockets,
     )
-    files = _files(session, site, own)
-    classes = _replayed(site, replay, walls.directory)
-    arms = [
+
+
+def _arms(site: SitePair, runs: Sequence[_Run], starts: Start) -> list[Arm]:
+    """Both arms; each names its program only where they are two."""
+    has_two = runs[0].binary != runs[1].binary
+    return [
         Arm(
             name=name,
             conf_path=run.tree.path,
             error_log=entry.error_log,
             prefix=run.prefix,
-            prime=hot_urls(classes, files),
-            conduct=Conduct(
-                binary=run.binary if has_two else None, starts=_start(planned.lab, starts)
-            ),
+            conduct=Conduct(binary=run.binary if has_two else None, starts=starts),
         )
         for name, run, entry in zip(("baseline", "candidate"), runs, site.entries, strict=True)
     ]
-    headed = with_worker_header(site.trees) if changing is None else ({}, {})
-    seen = changing or _seen(arms, site, headed)
-    addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
-    made = session.make_environment(
-        addresses,
-        arms,
-        shown=seen,
-        outgoing=outgoing,
-        sockets=sockets,
-        echoes=changing is not None,
-    )
-    has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
-    limits = ClientLimits(site.trees, of_all=True)
-    further = find_further(
+
+
+def _find_further(
+    opened: _Opened,
+    site: SitePair,
+    own: Sequence[ServedFile],
+    limits: ClientLimits,
+    *,
+    asks_both: bool,
+) -> Further:
+    session = opened.session
+    return find_further(
         session,
-        arms,
+        opened.arms,
         site,
-        files=files,
+        files=opened.files,
         files_of=lambda directory: _on_disk(session, site, own, directory),
         # A lab's disks hide what the host has in their place.
         is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
-        has_silent=has_silent,
-        asks_both=changing is None,
+        has_silent=opened.has_silent,
+        asks_both=asks_both,
         limits=limits,
     )
-    if list(further.files) != list(files):
-        files = list(further.files)
-        arms = [replace(arm, prime=hot_urls(classes, files)) for arm in arms]
-    classes = [item for item in classes if _is_served(item, further)]
-    accepted = accepted_codings(site.trees)
-    plans = {
-        arm.name: with_codings(
-            with_further(
-                at_listeners(
-                    plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
-                    entry,
-                ),
-                further.classes[arm.name],
-            ),
-            accepted,
-        )
-        for arm, entry in zip(arms, site.entries, strict=True)
-    }
+
+
+def _plan_load(
+    opened: _Opened, site: SitePair, further: Further, limits: ClientLimits | None
+) -> _Load:
+    """Plan the load of both arms; ``limits`` are those below which it stays.
+
+    Errors: UndecidedError when nothing is left to load.
+    """
+    files = list(further.files)
+    arms = [replace(arm, prime=hot_urls(opened.classes, files)) for arm in opened.arms]
+    plans = _plans(site, [item for item in opened.classes if _is_served(item, further)], further)
     paced: Sequence[str] = ()
     above: Mapping[str, str] = {}
-    if changing is None:
+    if limits is not None:
         plans, paced, above = limits.below(plans, first=site.primary_metric.partition(".")[0])
         arms = [replace(arm, limited=limits.statuses_of(plans[arm.name])) for arm in arms]
     if not plans["candidate"].classes:
         raise _nothing_loaded(site, further, above)
-    # A redirect decides where nothing else is served.
-    loaded = sorted(plans["candidate"].classes, key=lambda item: _OK not in item.status)
-    names = [item.name for item in loaded]
     notes = [
-        *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
-        *prefix_notes(prefixes),
-        *absent_notes(absent),
-        *stub_notes(made, site.trees),
-        *unseen_log_notes(
-            log
-            for log in dict.fromkeys(entry.error_log for entry in site.entries)
-            if log is not None and Path(log).is_char_device()
-        ),
-        *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
-        *(_failing(session, arms[0], site, files) if changing is not None and classes else []),
-        *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
-        *asked_notes(further.asked, {**_unloaded(site, further), **above}),
         *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
-        *(limits.notes(plans["candidate"], paced) if changing is None else []),
-        *site.load.notes,
-        *(replay.notes if replay else []),
-        *planned.notes,
-        *session.notes,
+        *(limits.notes(plans["candidate"], paced) if limits is not None else []),
     ]
-    gone = [*site.lost, *(f"{label}: {why}" for label, why in further.lost.items())]
-    return Stage(
-        session,
-        Experiment(arms, plans),
-        [*map(shown, notes)],
-        [*map(shown, gone)],
-        {**entry_questions(site, files), **further.questions},
-        has_silent,
-        primary_of(site, names, paced),
-    )
+    return _Load(arms, plans, paced, above, notes)
+
+
+def _plans(
+    site: SitePair, classes: Sequence[ScenarioClass], further: Further
+) -> dict[str, LoadPlan]:
+    """The load of each arm: its classes at the entry, and those of the places beside it."""
+    accepted = accepted_codings(site.trees)
+    plans = {}
+    for name, entry in zip(("baseline", "candidate"), site.entries, strict=True):
+        plan = plan_load(classes, further.files, target=entry.target, memory_url=entry.memory_url)
+        plan = with_further(at_listeners(plan, entry), further.classes[name])
+        plans[name] = with_codings(plan, accepted)
+    return plans
+
+
+def _device_logs(site: SitePair) -> list[str]:
+    """The error logs that are no files: devices of characters, such as a terminal."""
+    logs = dict.fromkeys(entry.error_log for entry in site.entries)
+    return [log for log in logs if log is not None and Path(log).is_char_device()]
+
+
+def _address_notes(addresses: Sequence[str]) -> list[str]:
+    return [f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []
 
 
 def _replay(walls: Walls, site: SitePair, *, has_lab: bool, scale: float | None) -> Replay | None:
@@ -294,14 +395,14 @@ def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
 
 
 def _is_served(item: ScenarioClass, further: Further) -> bool:
-    """Whether what a class asks for is served; what was recorded has refusals among it."""
+    """True if something is served to a class; recorded requests have refusals among them."""
     if item.manifest:
         return True
     return further.has_memory if item.source == "memory" else bool(further.files)
 
 
 def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
-    """What is in memory as a block starts, where no limit of memory leaves anything out."""
+    """The cache state as a block starts, where no limit of memory leaves anything out."""
     if (
         wanted == "cold" or lab.cold_names or not lab.disks
     ):  # names of files that were read are warm
@@ -310,7 +411,7 @@ def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
 
 
 def _failing(session: Session, arm: Arm, site: SitePair, files: Sequence[ServedFile]) -> list[str]:
-    """That the files of the first root are refused to who asks, before any change."""
+    """A note where the files of the first root are refused to who asks, before any change."""
     if not files:
         return []
     question = Question(target=site.entries[0].target, url=files[0].url)
@@ -331,7 +432,7 @@ def _nothing_loaded(site: SitePair, further: Further, above: Mapping[str, str]) 
 
 
 def _outgoing(site: SitePair) -> list[Outgoing]:
-    """What either tree asks, each server once."""
+    """The servers that either tree asks, each once."""
     both = [one for tree in site.trees for one in plan_outgoing(tree)]
     return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in both}.values())
 
@@ -380,7 +481,7 @@ def _seen(
 
 
 def _unloaded(site: SitePair, further: Further) -> dict[str, str]:
-    """Why places are not loaded, but for those that stand among what is lost."""
+    """The reasons to leave places out, but for those that stand among what is lost."""
     refused = {**site.left_out, **further.refused}
     return {label: why for label, why in refused.items() if label not in further.lost}
 

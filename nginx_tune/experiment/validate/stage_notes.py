@@ -1,31 +1,38 @@
-"""What a stage is that the host is not, in words; which answers are compressed; pure."""
+"""The differences of a stage from the host, in words: stubs, packets, compression; pure.
+
+Servers that a configuration asks while it serves are stubbed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import ipaddress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 
 import msgspec
 
-from nginx_tune.conf.scopes import scopes
+from nginx_tune.conf.listeners import ListenAddress, listeners
+from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import Pass, is_loopback, is_unix, passes, upstreams
+from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.experiment.operations import MadeEnvironment
-from nginx_tune.experiment.validate.outgoing import unspoken
-from nginx_tune.nginx.lab.kinds import describe_disk
+from nginx_tune.nginx.lab.disk_models import describe_disk
+from nginx_tune.nginx.lab.operation import Outgoing, UpstreamProtocol
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES, RESOLVED
 
 _CODINGS = {"gzip": "gzip", "brotli": "br", "zstd": "zstd"}
 """By the prefix of their directives; the names of RFC 9110 §8.4.1 and of the IANA registry."""
 _SWITCHES = ("", "_static")
 _SHAPING = ("", "_static", "_types", "_comp_level", "_min_length", "_proxied")
-"""Of a directive's name: what decides how much is compressed, and at what cost."""
+"""Ends of directives' names that decide how much is compressed, and at what cost."""
 _HEADER = "Accept-Encoding"
 
 
 def accepted_codings(trees: Sequence[ConfTree]) -> list[str]:
-    """What either arm compresses with: both are asked alike."""
+    """The codings with which either arm compresses: both are asked alike."""
     return [
         token
         for coding, token in _CODINGS.items()
@@ -48,12 +55,12 @@ def with_codings(plan: LoadPlan, accepted: Sequence[str]) -> LoadPlan:
 
 
 def compression_notes(trees: Sequence[ConfTree]) -> list[str]:
-    """What the arms compress with, and where they differ in it."""
+    """The codings of the arms, and where they differ."""
     accepted = accepted_codings(trees)
     if not accepted:
         return []
     said = [_lines(tree) for tree in trees]
-    apart = "" if said[0] == said[1] else ", in which the arms differ"
+    apart = "" if said[0] == said[1] else ", in which the configurations differ"
     lines = dict.fromkeys(line for one in said for line in one)
     return [f"requests accept {', '.join(accepted)}: compression is on{apart}: {listed(lines)}"]
 
@@ -80,11 +87,11 @@ _OF_PACKETS = {
     "tcp_nodelay": "on",
     "postpone_output": "1460",
 }
-"""What decides which packets an answer becomes, and nginx's defaults."""
+"""Directives that decide which packets an answer becomes, and nginx's defaults."""
 
 
 def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
-    """That the loopback link is no network, where the arms differ in what makes packets.
+    """Warnings that the loopback link is no network, where the configurations differ in what makes packets.
 
     One packet of ``lo`` takes 64 KB (drivers/net/loopback.c, loopback_setup), so that what waits
     there for a full packet or for an acknowledgement is not what waits on a network.
@@ -99,7 +106,7 @@ def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
         return []
     where = "over the loopback link one packet takes 64 KB: on a network it may be the other way"
     how = 'round; a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
-    return [f"the arms differ in {listed(apart)}, and {where} {how}"]
+    return [f"the configurations differ in {listed(apart)}, and {where} {how}"]
 
 
 def _values(tree: ConfTree, name: str, default: str) -> frozenset[str]:
@@ -132,7 +139,7 @@ def place_notes(
 
 
 def prefix_notes(prefixes: Sequence[str | None]) -> list[str]:
-    """What relative names stand on, where it is not what nginx was built with."""
+    """The prefix of relative names, where it is not the one that nginx was built with."""
     return [f"relative names stand on {prefix}" for prefix in dict.fromkeys(prefixes) if prefix]
 
 
@@ -145,7 +152,7 @@ def absent_notes(directories: Sequence[str]) -> list[str]:
 
 
 def unseen_log_notes(devices: Iterable[str]) -> list[str]:
-    """That nothing is seen of what nginx says to a device."""
+    """Notes on logs that are devices: nothing is seen of what nginx says there."""
     return [
         f"error_log {path} is a device, which keeps nothing: error lines are not seen, nor pool "
         "overflows and refused connections"
@@ -192,3 +199,141 @@ def listed(names: Collection[str]) -> str:
     shown = list(names)[:_MOST_NAMES]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+_SPOKEN: dict[tuple[str, bool], UpstreamProtocol] = {
+    ("proxy", False): "http",
+    ("proxy", True): "https",
+    ("grpc", False): "grpc",
+    ("grpc", True): "grpcs",
+    ("fastcgi", False): "fastcgi",
+    ("scgi", False): "scgi",
+    ("uwsgi", False): "uwsgi",
+}
+_DNS_PORT, _SYSLOG_PORT, _HTTPS_PORT, _HTTP_PORT = 53, 514, 443, 80
+
+
+def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
+    """The servers that the tree's http asks, each once, but for those that it has itself."""
+    listened = listeners(tree)
+    own_sockets = {one.socket.host for one in listened if one.is_unix}
+    found = {
+        (one.protocol, one.name, one.address, one.port, one.path): one
+        for one in (*_upstreams(tree), *_datagrams(tree))
+        if not _is_own(one, listened) and one.path not in own_sockets
+    }
+    return list(found.values())
+
+
+def unspoken(tree: ConfTree) -> list[str]:
+    """The lines that pass requests to what no stub speaks for."""
+    return [
+        str(one.place)
+        for one in passes(scopes(tree), Variables(tree))
+        if (one.module, _is_tls(one)) not in _SPOKEN
+    ]
+
+
+def _is_own(one: Outgoing, listened: Sequence[ListenAddress]) -> bool:
+    """True if nginx listens there itself."""
+    if not one.address or one.protocol in {"dns", "syslog"}:
+        return False
+    return any(
+        own.socket.is_wildcard or own.socket.host.strip("[]") == one.address
+        for own in listened
+        if one.port in own.socket.ports
+    )
+
+
+def _upstreams(tree: ConfTree) -> Iterator[Outgoing]:
+    groups = {group.name: group for group in upstreams(tree)}
+    for one in passes(scopes(tree), Variables(tree)):
+        is_tls = _is_tls(one)
+        protocol = _SPOKEN.get((one.module, is_tls))
+        if protocol is None:
+            continue
+        usual = _HTTPS_PORT if is_tls else _HTTP_PORT
+        for address in one.addresses:
+            if address in groups:
+                for server in groups[address].servers:
+                    yield from _outgoing(protocol, server.value, _HTTP_PORT)
+            else:
+                yield from _outgoing(protocol, address, usual)
+        if one.has_variables and not _is_known(one):
+            # Some name that a resolver tells: it leads to the stub of the usual port.
+            yield Outgoing(protocol=protocol, name=one.place.value, port=usual)
+
+
+def _is_tls(one: Pass) -> bool:
+    """True if TLS is spoken, as the line itself says where its variables are not known."""
+    return one.is_tls or one.place.value.lower().startswith(("https://", "grpcs://", "suwsgi://"))
+
+
+def _is_known(one: Pass) -> bool:
+    return bool(one.addresses) and not any("$" in address for address in one.addresses)
+
+
+def _outgoing(protocol: UpstreamProtocol, text: str, usual: int) -> Iterator[Outgoing]:
+    if "$" in text:
+        return
+    if is_unix(text):
+        yield Outgoing(protocol=protocol, name=text, path=text.partition(":")[2])
+        return
+    host, port = _split(text, usual)
+    if port is not None:
+        for address in _here(host):
+            yield Outgoing(protocol=protocol, name=f"{host}:{port}", address=address, port=port)
+
+
+def _split(text: str, usual: int) -> tuple[str, int | None]:
+    host, colon, port = text.rpartition(":")
+    if not colon or port.endswith("]"):
+        return text, usual
+    return host, int(port) if port.isascii() and port.isdigit() and 0 < int(
+        port
+    ) < 1 << 16 else None
+
+
+def _here(host: str) -> list[str]:
+    """The addresses of a host that is this one; an empty one for another."""
+    if not is_loopback(host):
+        return [""]
+    try:
+        return [str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))]
+    except ValueError:
+        return ["127.0.0.1", "::1"]
+
+
+def _datagrams(tree: ConfTree) -> Iterator[Outgoing]:
+    for line in (*tree.main.all("error_log"), *http_directives(tree)):
+        if line.name == "resolver":
+            for text in line.args:
+                if "=" not in text and "$" not in text:
+                    yield from _datagram("dns", text, _DNS_PORT)
+        elif line.name in {"access_log", "error_log"} and line.value.startswith("syslog:"):
+            for option in line.value.removeprefix("syslog:").split(","):
+                key, _, server = option.partition("=")
+                if key == "server" and is_unix(server):
+                    path = server.partition(":")[2]
+                    yield Outgoing(protocol="syslog", name=f"syslog {server}", path=path)
+                elif key == "server":
+                    yield from _datagram("syslog", server, _SYSLOG_PORT)
+
+
+def _datagram(protocol: UpstreamProtocol, text: str, usual: int) -> Iterator[Outgoing]:
+    host, port = _split(text, usual)
+    if port is not None:
+        name = f"{protocol} {host}:{port}"
+        for address in _here(host):
+            far = "" if address else _there(host)
+            yield Outgoing(
+                protocol=protocol, name=name, address=address, port=port, answers_from=far
+            )
+
+
+def _there(host: str) -> str:
+    """The address of another host, as it is known inside the walls."""
+    try:
+        return str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        return RESOLVED

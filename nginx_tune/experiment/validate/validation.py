@@ -1,8 +1,12 @@
-"""Two configurations: their experiment run, and the validation that is stored and shown."""
+"""Two configurations: their experiment run, and the validation that is stored and shown.
+
+Pairs may be added one by one until a comparison is settled or its time is up.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,32 +16,32 @@ import msgspec
 
 from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.capacity import Capacity
-from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.lab import Start
 from nginx_tune.documents.loadplan import LoadClass, Target
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Capacity, Measurement
 from nginx_tune.documents.progress import part_of
-from nginx_tune.documents.scenario import ArmText
-from nginx_tune.documents.validation import Validation
-from nginx_tune.documents.verdict import Environment, Stopped
+from nginx_tune.documents.run import Validation
+from nginx_tune.documents.scenario import ArmText, ExperimentSpec
+from nginx_tune.documents.verdict import Environment, Stopped, Verdict
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.experiment import find_warmup, run_pairs
-from nginx_tune.experiment.modules import MODULE_INSIDE
-from nginx_tune.experiment.objective import search_arms
-from nginx_tune.experiment.operations import Question
-from nginx_tune.experiment.sequential import Deadline, Looking
-from nginx_tune.experiment.site_files import has_files, shown
-from nginx_tune.experiment.validate.entries import SiteFiles
-from nginx_tune.experiment.validate.replay_data import asked_of
+from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_arms
+from nginx_tune.experiment.operations import MODULE_INSIDE, Question
+from nginx_tune.experiment.session import has_files, shown
+from nginx_tune.experiment.validate.replay import asked_of
 from nginx_tune.experiment.validate.sampled import unexpected
-from nginx_tune.experiment.validate.site import SitePair, read_site
+from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
 from nginx_tune.experiment.validate.stage import Stage, open_stage
 from nginx_tune.experiment.validate.stage_notes import packet_warnings
-from nginx_tune.measure.proof.failing import unjudged_classes
-from nginx_tune.measure.proof.interim import FIRST_ALPHA
+from nginx_tune.measure.proof.blocks import pair_blocks, unjudged_classes
 from nginx_tune.measure.proof.statistics import ALPHA
-from nginx_tune.measure.proof.verdict import judge, measure_noise_floor
+from nginx_tune.measure.proof.verdict import (
+    FIRST_ALPHA,
+    Look,
+    judge,
+    measure_noise_floor,
+    meets_stopping_rule,
+    next_look,
+)
 from nginx_tune.nginx.binary import LinkedBuild, build_differences
 from nginx_tune.nginx.lab.spec import LabPlan
 from nginx_tune.nginx.lab.walls import Walls, given_up
@@ -45,20 +49,20 @@ from nginx_tune.nginx.lab.walls import Walls, given_up
 
 @dataclass
 class Measured:
-    """What there is so far: an interruption leaves it as it is."""
+    """All that there is so far: an interruption leaves it as it is."""
 
     looking: Looking | None = None
-    """Where pairs are added until it is settled."""
+    """The stopping rule, where pairs are added until it is settled."""
     blocks: list[Measurement] = field(default_factory=list)
     checked: list[Measurement] = field(default_factory=list)
-    """Of the baseline against itself."""
+    """The check of the baseline against itself."""
     capacities: dict[str, Capacity] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What is not as configured."""
+    """The parts that are not as configured."""
     lost: list[str] = field(default_factory=list)
-    """What the baseline serves and the candidate does not."""
+    """The answers of the baseline that the candidate lacks."""
     warnings: list[str] = field(default_factory=list)
-    """What the figures may not hold for."""
+    """The cases that the figures may not hold for."""
     lab: str = "none"
     tcp: dict[str, str] = field(default_factory=dict)
     starts: Start | None = None
@@ -149,11 +153,11 @@ def _dump(tree: ConfTree) -> str:
 
 
 _SHARE_OF_PAIRS = 0.5
-"""Of the time, when an objective's search wants the rest."""
+"""The share of the time, when an objective's search wants the rest."""
 
 
 class Sides(NamedTuple):
-    """What a validation is of, besides its experiment."""
+    """The subject of a validation, besides its experiment."""
 
     baseline: ConfTree
     candidate: ConfTree
@@ -162,7 +166,7 @@ class Sides(NamedTuple):
     prefixes: tuple[str | None, str | None]
     """The ``-p`` that the baseline's nginx and the candidate's get; None for the build's own."""
     builds: tuple[LinkedBuild, LinkedBuild]
-    """What the baseline and the candidate are run by."""
+    """The builds of the baseline and the candidate."""
     planned: Mapping[str, bytes] = {}
     """Files of the candidate that are the baseline's with other bytes, by their paths."""
 
@@ -377,3 +381,74 @@ def _measure(
             has_time=lambda: deadline.has(warmup + duration),
             progress=progress,
         )
+
+
+class Deadline:
+    """A span of time from now."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._start = time.monotonic()
+        self._seconds = seconds
+
+    @property
+    def used_seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def has(self, seconds: float, *, share: float = 1.0) -> bool:
+        """True if so much is left of it, or of a share of it."""
+        return self._seconds is None or self.used_seconds + seconds <= share * self._seconds
+
+
+class Looking:
+    """Decides after each pair whether another is run; ``look`` is the last look that was taken."""
+
+    def __init__(
+        self, primary_metric: str, deadline: Deadline, *, first_pairs: int, share: float
+    ) -> None:
+        self._metric = primary_metric
+        self._deadline = deadline
+        self._share = share
+        self._began = deadline.used_seconds
+        self._next = next_look(None, first_pairs=first_pairs)
+        self.look: Look | None = None
+        self.is_over = False
+        """It was settled; time was up otherwise."""
+
+    def wants_more(self, measurements: Sequence[Measurement]) -> bool:
+        """True if another pair is wanted; looks where a look is due.
+
+        Side effects: where time is up, the look that was to come next is taken now.
+        """
+        pairs = len(pair_blocks(measurements).counting_for(self._metric).pairs)
+        if pairs >= self._next.pairs:
+            self.is_over = self._take(measurements)
+        if self.is_over:
+            return False
+        run = len(measurements) // 2
+        each = (self._deadline.used_seconds - self._began) / run if run else 0.0
+        if self._deadline.has(each, share=self._share):
+            return True
+        if self.look is None or pairs > self.look.pairs:
+            self.is_over = self._take(measurements, pairs=pairs)
+        return False
+
+    def look_now(self, measurements: Sequence[Measurement]) -> Look:
+        """The last look; the one that was to come next, where pairs came after the last.
+
+        For a run that someone interrupts: who saw how it goes may stop it for that.
+        """
+        pairs = len(pair_blocks(measurements).counting_for(self._metric).pairs)
+        if self.look is None or pairs > self.look.pairs:
+            self._take(measurements, pairs=pairs)
+        return self.look or self._next
+
+    def _take(self, measurements: Sequence[Measurement], *, pairs: int | None = None) -> bool:
+        self.look = self._next if pairs is None else self._next._replace(pairs=pairs)
+        self._next = next_look(self._next)
+        verdict: Verdict = judge(
+            measurements, primary_metric=self._metric, metrics=[], alpha=self.look.alpha
+        )
+        # The primary metric and, where it was measured and can be told, the cost.
+        named = [metric for metric in verdict.metrics if metric.judged]
+        return verdict.outcome == "worse" or all(map(meets_stopping_rule, named))

@@ -1,8 +1,11 @@
-"""From a scenario's classes and the files there are to a load plan; pure."""
+"""The load plan of a scenario's classes, and the search for the rate that an objective bears; pure.
+
+The search runs the probe by a function of its caller's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -15,27 +18,37 @@ from nginx_tune.documents.loadplan import (
     LoadPlan,
     Paths,
     Permit,
+    Priority,
     RequestClass,
     Target,
 )
+from nginx_tune.documents.measurement import Capacity, CapacityStep, Measurement
 from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.errors import UndecidedError
-from nginx_tune.nginx.lab.event_text import LAST, STAMP
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.measure.proof.objective import (
+    Bounds,
+    judge_run,
+    next_rate,
+    parse_objective,
+    settle,
+    so_far,
+)
+from nginx_tune.nginx.lab.check import LAST, STAMP
 
 THINK_SECONDS = 0.02
 _LEAST_DRAIN_SECONDS = 5.0
 
 HELD_CONNECTIONS = 32
-"""Of a class with a rate that is not told how many: some for each worker, and few beside nginx's
+"""Connections of a class with a rate and no number: some for each worker, and few beside nginx's
 512 ``worker_connections``."""
 
 
 STATUSES_OF_MEMORY = [200, 204]
-"""What a location answers that is taken for one without a file (``return 200`` or ``204``)."""
+"""Answers of a location that is taken for one without a file (``return 200`` or ``204``)."""
 
 
 _STAMPED = EventStream(stamp=STAMP, end=LAST)
-"""How the origin's events are read."""
+"""The way to read the origin's events."""
 
 
 class ServedFile(NamedTuple):
@@ -84,7 +97,7 @@ def plan_load(
     memory_url: str | None,
     files_of: Mapping[str, Sequence[ServedFile]] | None = None,
 ) -> LoadPlan:
-    """What an arm is asked; for how long and with which seed is settled later.
+    """The load of an arm; its length and its seed are settled later.
 
     The hot file is the first; the random class asks for all the others, so that the hot one is
     never evicted by being one of them. ``files_of`` are the files of each disk, for classes that
@@ -145,12 +158,12 @@ def for_seconds(plan: LoadPlan, *, warmup: float, duration: float) -> LoadPlan:
 
 
 def hot_urls(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) -> list[str]:
-    """What must be in the page cache before such a load."""
+    """The URLs that must be in the page cache before such a load."""
     return [files[0].url] if files and any(item.source == "hot" for item in classes) else []
 
 
 def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
-    """How the next file is chosen."""
+    """The choice of the next file."""
     if item.source == "hot":
         return "fixed"
     if item.once:
@@ -172,3 +185,180 @@ def _files_for(item: ScenarioClass, files: Sequence[ServedFile]) -> Sequence[Ser
             f"class {item.name}: no file to ask for", hint="name a root with files in it"
         )
     return wanted
+
+
+_MOST_WEIGHT = 256
+_MOST_URGENCY = 7
+
+
+def family_faults(classes: Sequence[RequestClass]) -> list[str]:
+    """The faults of classes that share connections, are urgent or slow, each behind its field.
+
+    The probe looks once more (``probes/src/plan/family.rs``): a plan may come from anywhere.
+    """
+    named = {item.name: item for item in classes}
+    faults = []
+    for item in classes:
+        if item.priority is not None:
+            faults += [f"classes.priority: {what}" for what in _of_priority(item, item.priority)]
+            for name in item.priority.depends_on:
+                if name not in named or _family(named[name]) != _family(item):
+                    faults.append(
+                        f"classes.priority.depends_on: no class on its connections: {name[:60]!a}"
+                    )
+        if item.read_pace_of == "connection" and (
+            item.http2 is None or item.read_bytes_per_second is None
+        ):
+            faults.append("classes.read_pace_of: of HTTP/2 and read_bytes_per_second")
+        if item.connections_of is not None:
+            faults += [
+                f"classes.connections_of: {what}"
+                for what in _of_guest(item, named.get(item.connections_of))
+            ]
+    return faults
+
+
+def _family(item: RequestClass) -> str:
+    return item.connections_of or item.name
+
+
+def _of_priority(item: RequestClass, priority: Priority) -> list[str]:
+    weight, urgency = priority.weight, priority.urgency
+    has_place = bool(priority.depends_on) or priority.exclusive or priority.frame != "headers"
+    faults = {
+        "neither weight nor urgency": weight is None and urgency is None,
+        f"weight: not from 1 to {_MOST_WEIGHT}": weight is not None
+        and not 1 <= weight <= _MOST_WEIGHT,
+        f"urgency: not from 0 to {_MOST_URGENCY}": urgency is not None
+        and not 0 <= urgency <= _MOST_URGENCY,
+        "weight: of HTTP/2 alone": weight is not None and item.http2 is None,
+        "weight: missing": weight is None and has_place,
+        "urgency: missing": urgency is None and priority.incremental,
+        "urgency: headers have a priority already": urgency is not None
+        and any(name.lower() == "priority" for name in item.headers),
+    }
+    return [fault for fault, stands in faults.items() if stands]
+
+
+def _of_guest(item: RequestClass, owner: RequestClass | None) -> list[str]:
+    if owner is None or owner is item or owner.connections_of is not None or owner.http2 is None:
+        return ["no class of HTTP/2 with connections of its own"]
+    both = (item, owner)
+    faults = {
+        "http2 and connections are those of the other class": item.http2 != owner.http2
+        or item.connections != owner.connections,
+        "its connections are the other's: read_pace_of stream": item.read_pace_of == "connection",
+        "not with events": any(getattr(one, "source", "") == "events" for one in both),
+    }
+    return [fault for fault, stands in faults.items() if stands]
+
+
+LOWEST_PER_SECOND = 1.0
+
+
+def search_capacity(
+    plan: LoadPlan,
+    objectives: Sequence[str],
+    *,
+    run: Callable[[LoadPlan], Measurement],
+    highest_per_second: float | None = None,
+    on_start: Callable[[float], None] | None = None,
+    on_step: Callable[[CapacityStep], None] | None = None,
+) -> Capacity:
+    """The capacity of a server under an objective.
+
+    The search starts at the plan's own rate; ``run`` measures one plan. Ctrl-C ends the search
+    with the steps that there are.
+    Errors: UsageError for an objective that cannot be read or a plan without a rate.
+    """
+    objective = parse_objective(objectives, [item.name for item in plan.classes])
+    bounds = Bounds(
+        first=total_rate(plan),
+        lowest=LOWEST_PER_SECOND,
+        highest=highest_per_second or plan.caps.rate_per_second,
+    )
+    steps: list[CapacityStep] = []
+    runs: dict[float, Measurement] = {}
+    interrupted = False
+    try:
+        while (rate := next_rate(steps, bounds)) is not None:
+            # Another seed each time: the runs of one rate are to be independent.
+            number = plan.seed + len(steps)
+            planned = plan_at_rate(plan, rate, samples=objective.samples, seed=number)
+            if on_start is not None:
+                on_start(rate)
+            measurement = run(planned)
+            step = judge_run(objective, measurement, rate)
+            steps.append(step)
+            if step.met:
+                runs[rate] = measurement
+            if on_step is not None:
+                on_step(step)
+    except KeyboardInterrupt:
+        # What the runs before found is kept.
+        interrupted = True
+    answer = so_far(steps) if interrupted else settle(steps, bounds)
+    return Capacity(
+        objectives=list(objective.texts),
+        **answer._asdict(),
+        steps=steps,
+        measurement=runs.get(answer.at_least_per_second or 0.0),
+    )
+
+
+_LONGEST_SECONDS = 120.0
+"""A step is not made longer than this for the sake of its samples."""
+_DRAIN_SECONDS = 2.0
+"""After a step; what is unanswered then counts as failed."""
+
+
+def total_rate(plan: LoadPlan) -> float:
+    """The rate of all classes whose rate a search can change.
+
+    Errors: UsageError when there is none, or when one follows steps or a manifest.
+    """
+    moving = [item for item in plan.classes if item.arrivals.kind in ("steps", "replay")]
+    if moving:
+        raise UsageError(
+            f"class {moving[0].name}: a search needs one rate, not {moving[0].arrivals.kind}"
+        )
+    rate = sum(item.arrivals.rate_per_second or 0.0 for item in plan.classes if _is_open(item))
+    if rate <= 0:
+        raise UsageError(
+            "a search for the capacity needs a class with a rate",
+            hint="kind poisson or constant, not closed",
+        )
+    return rate
+
+
+def plan_at_rate(plan: LoadPlan, rate_per_second: float, *, samples: int, seed: int) -> LoadPlan:
+    """The plan with its open-loop classes at so many requests a second together.
+
+    Each keeps its share; closed loops stay as they are. The measured time is long enough for
+    ``samples`` requests of the rarest class, within bounds.
+    """
+    factor = rate_per_second / total_rate(plan)
+    classes = [
+        msgspec.structs.replace(
+            item,
+            arrivals=msgspec.structs.replace(
+                item.arrivals, rate_per_second=(item.arrivals.rate_per_second or 0.0) * factor
+            ),
+        )
+        if _is_open(item)
+        else item
+        for item in plan.classes
+    ]
+    rarest = min(item.arrivals.rate_per_second or 0.0 for item in classes if _is_open(item))
+    needed = min(samples / rarest, _LONGEST_SECONDS) if rarest > 0 else 0.0
+    return msgspec.structs.replace(
+        plan,
+        classes=classes,
+        duration_seconds=max(plan.duration_seconds, needed),
+        drain_seconds=min(plan.drain_seconds, _DRAIN_SECONDS),
+        seed=seed,
+    )
+
+
+def _is_open(item: LoadClass) -> bool:
+    return item.arrivals.kind in ("constant", "poisson")

@@ -1,4 +1,4 @@
-"""The load plan of a single class, from what a caller asks for; pure."""
+"""The load plan of a single class, from a caller's options, within the caller's bounds; pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from nginx_tune.documents.loadplan import (
     Arrivals,
     ByteRanges,
+    Caps,
     EventStream,
     Http2,
     Http3,
@@ -32,11 +33,11 @@ local ports and nginx's usual 1 024 connections a worker bear it."""
 CLOSED_LOOP_USERS = 10
 
 MULTIPLEXED_CONNECTIONS = 32
-"""Of an open loop over HTTP/2 or HTTP/3: a connection stays with one worker, so few of them
+"""Connections of an open loop over HTTP/2 or HTTP/3: each stays with one worker, so few of them
 compare few."""
 
 MULTIPLEXED_STREAMS = 100
-"""Of an open loop at most, as browsers have it."""
+"""The most streams of an open loop, as browsers have it."""
 
 MULTIPLEXED_USERS = 10
 """On each connection of a closed loop."""
@@ -49,7 +50,7 @@ NEW_CONNECTIONS_CLASS = "connect"
 
 @dataclass(frozen=True)
 class Keepalive:
-    """How long connections are kept: for ever, for some requests, or closed by chance."""
+    """The life of connections: for ever, for some requests, or closed by chance."""
 
     kept: bool = True
     requests: int | None = None
@@ -105,7 +106,7 @@ class Load:
 
 
 def default_threads(rate: OfferedRate | None, connections: int, cpus: int) -> int:
-    """How many threads a load wants: one core sends some 70,000 small requests a second.
+    """The threads that a load wants: one core sends some 70,000 small requests a second.
 
     Half of the CPUs are left to others, such as the server. What a closed loop will reach is not
     known; a run that its CPU time limits is flagged.
@@ -155,7 +156,7 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
 
 
 def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadClass:
-    """What a class is over any protocol."""
+    """A class over any protocol."""
     return LoadClass(
         name="url",
         arrivals=arrivals,
@@ -287,3 +288,31 @@ def _new_connections(path: str, load: Load) -> list[LoadClass]:
             keepalive=False,
         )
     ]
+
+
+CAP_NAMES = {
+    "seconds": "seconds",
+    "bytes": "bytes",
+    "requests": "requests",
+    "connections": "connections",
+    "rate": "rate_per_second",
+}
+"""As callers name them."""
+
+
+def plan_within(plan: LoadPlan, given: Mapping[str, float], *, allow_plan: bool) -> LoadPlan:
+    """The plan with the bounds that hold for it.
+
+    ``given`` are the caller's by name; the others are the defaults. A plan's own hold where they
+    are lower, or all of them where ``allow_plan`` is set: a file may not lift what bounds it.
+    """
+    own = plan.caps
+    bounds = {}
+    for name, cap in CAP_NAMES.items():
+        callers = given.get(name, getattr(Caps(), cap))
+        theirs = getattr(own, cap)
+        bounds[cap] = theirs if allow_plan and name not in given else min(callers, theirs)
+        # A plan that says nothing has the defaults: the caller may be above these.
+        if theirs == getattr(Caps(), cap) and name in given:
+            bounds[cap] = callers
+    return msgspec.structs.replace(plan, caps=msgspec.convert(bounds, Caps))

@@ -1,16 +1,40 @@
-"""Runs load plans with the load probe."""
+"""Runs of the load probe and its like: one JSON plan in, progress lines, one JSON result out.
+
+The probes are a separate process so that Python's threads and garbage collection are not in what
+is measured. The process checks its plan itself and dies with this one.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
 
 import msgspec
 
+import nginx_tune
+from nginx_tune.documents.base import D, Document, decode, encode
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.measure.load.asked_paths import plain_manifests
-from nginx_tune.measure.load.process import Progress, RunInterrupted, find_probe, run_plan
+from nginx_tune.errors import ExitStatus, MissingToolError, UndecidedError, UsageError
+from nginx_tune.host.programs import start_program
+from nginx_tune.measure.load.target import plain_manifests
+
+PROBE = "nginx-tune-probe"
+_PATIENCE_SECONDS = 15.0
+"""Above the plan's own time: starting and printing on a busy machine."""
+_INTERRUPTED_SECONDS = 3.0
+"""The probe prints its result within a second of a signal."""
+_READ_BYTES = 1 << 16
+_LOOK_SECONDS = 0.05
+ProbeProgress = Callable[[dict[str, Any]], None]
 
 
 class ProbeInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
@@ -24,12 +48,12 @@ class ProbeInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
 def run_probe(
     plan: LoadPlan,
     *,
-    on_progress: Progress | None = None,
+    on_progress: ProbeProgress | None = None,
     cpus: Sequence[int] | None = None,
     histogram_log: str | None = None,
     is_over: Callable[[], bool] | None = None,
 ) -> Measurement:
-    """What one run of a load plan saw.
+    """Run a load plan, and measure.
 
     ``on_progress`` gets one object a second; ``cpus`` replaces the plan's; ``histogram_log`` is
     a file for each second's histograms, in the form that HdrHistogram's tools read;
@@ -57,4 +81,166 @@ def run_probe(
         raise ProbeInterrupted(seen if isinstance(seen, Measurement) else None) from None
 
 
-__all__ = ["ProbeInterrupted", "Progress", "find_probe", "run_probe"]
+class RunInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
+    """Ctrl-C during a run; ``result`` is what the probe had seen by then, if it said."""
+
+    def __init__(self, result: Document | None) -> None:
+        super().__init__()
+        self.result = result
+
+
+def find_probe() -> Path:
+    """The probe's executable: in the package, else as cargo left it in a checkout.
+
+    Errors: MissingToolError when there is none.
+    """
+    package = Path(nginx_tune.__file__).parent
+    for place in (package / "_bin", package.parent / "probes" / "target" / "release"):
+        if os.access(place / PROBE, os.X_OK):
+            return place / PROBE
+    raise MissingToolError(
+        f"the probe ({PROBE}) was not built with this installation",
+        hint="install cargo 1.85 or later and install nginx-tune again",
+    )
+
+
+def run_plan(
+    plan: Document,
+    kind: type[D],
+    *,
+    name: str,
+    seconds: float,
+    arguments: Sequence[str] = (),
+    on_progress: ProbeProgress | None = None,
+    is_over: Callable[[], bool] | None = None,
+) -> D:
+    """The result, a document of ``kind``, of running a plan that takes so many seconds.
+
+    ``name`` is what errors call the probe; ``is_over`` ends the run early: what was measured by
+    then is the result.
+    Errors: UsageError when the probe refuses the plan, UndecidedError when it fails or does not
+            end, MissingToolError without a probe, RunInterrupted on Ctrl-C.
+    """
+    with _start(find_probe(), plan, name, arguments) as run:
+        try:
+            run.read(seconds + _PATIENCE_SECONDS, on_progress, is_over)
+        except KeyboardInterrupt:
+            run.interrupt()
+            raise RunInterrupted(run.partial(kind)) from None
+        return run.result(kind)
+
+
+class _Run:
+    """A probe that runs, and what it has written."""
+
+    def __init__(self, process: subprocess.Popen[bytes], progress: IO[bytes], name: str) -> None:
+        self._process = process
+        self._progress = progress
+        self._name = name
+        self._output = bytearray()
+        self._errors = bytearray()
+        self._line = bytearray()
+
+    def read(
+        self,
+        seconds: float,
+        on_progress: ProbeProgress | None,
+        is_over: Callable[[], bool] | None = None,
+    ) -> None:
+        """Read all that the probe writes until it ends."""
+        longest = 60.0 if is_over is None else _LOOK_SECONDS
+        deadline = time.monotonic() + seconds
+        assert self._process.stdout is not None  # noqa: S101  # both are pipes
+        assert self._process.stderr is not None  # noqa: S101
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ, self._output.extend)
+            selector.register(self._process.stderr, selectors.EVENT_READ, self._errors.extend)
+            selector.register(
+                self._progress,
+                selectors.EVENT_READ,
+                lambda data: self._take_progress(data, on_progress),
+            )
+            while selector.get_map():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise UndecidedError(f"the {self._name} did not end within {seconds:.0f} s")
+                if is_over is not None and is_over():
+                    self._process.send_signal(signal.SIGINT)
+                    is_over = None
+                for key, _ in selector.select(min(left, longest)):
+                    data = os.read(key.fd, _READ_BYTES)
+                    if data:
+                        key.data(data)
+                    else:
+                        selector.unregister(key.fileobj)
+        self._process.wait(timeout=max(deadline - time.monotonic(), 0.1))
+
+    def _take_progress(self, data: bytes, on_progress: ProbeProgress | None) -> None:
+        self._line += data
+        *lines, self._line = self._line.split(b"\n")
+        for line in lines:
+            if on_progress is not None:
+                on_progress(msgspec.json.decode(line))
+
+    def interrupt(self) -> None:
+        """Have the probe end now and read what it says."""
+        self._process.send_signal(signal.SIGINT)
+        with contextlib.suppress(KeyboardInterrupt, UndecidedError, subprocess.TimeoutExpired):
+            self.read(_INTERRUPTED_SECONDS, None)
+
+    def partial(self, kind: type[D]) -> D | None:
+        """The result of an interrupted run, if the probe printed one."""
+        try:
+            return decode(kind, bytes(self._output))
+        except UsageError:
+            return None
+
+    def result(self, kind: type[D]) -> D:
+        """The result, or the error that the probe ended with."""
+        if self._process.returncode not in (ExitStatus.OK, ExitStatus.INTERRUPTED):
+            self._fail()
+        try:
+            return decode(kind, bytes(self._output), source=self._name)
+        except UsageError as error:
+            raise UndecidedError(error.message) from None
+
+    def _fail(self) -> NoReturn:
+        said = self._errors.decode(errors="replace").strip().splitlines()
+        status = self._process.returncode
+        message = said[-1].removeprefix(f"{PROBE}: ") if said else f"exit status {status}"
+        if status == ExitStatus.USAGE:
+            capped = "above the cap of" in message
+            hint = "a cap can be raised: probe --cap NAME=VALUE" if capped else ""
+            raise UsageError(f"{self._name}: {message}", hint=hint)
+        raise UndecidedError(f"{self._name}: {message}")
+
+
+@contextlib.contextmanager
+def _start(probe: Path, plan: Document, name: str, arguments: Sequence[str]) -> Iterator[_Run]:
+    """A probe that runs a plan; it is gone afterwards, whatever happens."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as progress, tempfile.TemporaryFile() as plan_file:
+        try:
+            # A file, not a pipe: a plan of many paths is larger than a pipe holds.
+            plan_file.write(encode(plan))
+            plan_file.seek(0)
+            process = start_program(
+                [probe, *arguments, "--progress-fd", str(writing)],
+                is_checked=True,
+                stdin=plan_file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[writing],
+                # Ctrl-C of the terminal is ours to pass on, once.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UndecidedError(f"the {name} does not start: {error.strerror}") from None
+        finally:
+            os.close(writing)
+        with process:
+            try:
+                yield _Run(process, progress, name)
+            finally:
+                if process.poll() is None:
+                    process.kill()

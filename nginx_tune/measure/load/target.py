@@ -1,21 +1,38 @@
-"""From a URL on the command line to the one address that is asked, and what is permitted.
+"""The target of a load: the address of a URL and its permission, the paths, the listeners.
 
 Names are resolved here, once; the probe itself resolves none and follows no redirect.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import ipaddress
+import json
 import re
+import shutil
 import socket
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-from urllib.parse import quote, urlsplit
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from nginx_tune.documents.loadplan import LoadPlan, Permit, Target, Tls
+from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Permit, Target, Tls
 from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.lab_mark import lineage
+from nginx_tune.host.parse_network import (
+    ListeningSocket,
+    parse_listeners,
+    parse_socket_link,
+    parse_unix_listeners,
+)
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -23,7 +40,7 @@ _UNIX_URL = re.compile(r"(https?)://unix:(/[^:?#]+)(?::(/.*)?)?")
 """As in nginx's proxy_pass: scheme, socket, path."""
 
 _DROPPED = re.compile(r"[\t\r\n]|^[\0- ]")
-"""What urlsplit leaves out without a word: another path would be asked than the one given."""
+"""Characters that urlsplit leaves out without a word: another path would be asked for."""
 
 _ABORT_RATIO = 0.2
 """A server is left alone when it fails this share of the requests."""
@@ -143,3 +160,169 @@ def _check_address(target: Target) -> None:
 def _addresses(names: Iterable[str]) -> Iterable[str]:
     for name in names:
         yield from resolve_name(name)
+
+
+MANIFEST_SCHEMA = "nginx-tune/manifest/1"
+
+_SAFE = "/%:@!$&'()*+,;=~-._?"
+
+_MOST_BYTES = 256 << 20
+_HEAD_BYTES = 1 << 16
+
+
+def read_manifest_head(file: Path) -> dict[str, Any] | None:
+    """The first line of a manifest, plain or gzip; None when the file is something else.
+
+    Errors: UsageError when it cannot be read.
+    """
+    try:
+        with _opened(file) as stream:
+            line = stream.readline(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(file, error) from None
+    try:
+        head = json.loads(line)
+    except ValueError:
+        return None
+    known = isinstance(head, dict) and head.get("schema") == MANIFEST_SCHEMA
+    return head if known else None
+
+
+def read_paths(file: Path) -> list[str]:
+    """The paths of a list: one a line, of URLs only the path; empty lines and # comments not.
+
+    Errors: UsageError when it cannot be read, is no text or has no path.
+    """
+    try:
+        with _opened(file) as stream:
+            text = stream.read(_MOST_BYTES).decode()
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(file, error) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: not UTF-8 text") from None
+    paths = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        if "://" in line:
+            parts = urlsplit(line)
+            line = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
+        if not line.startswith("/"):
+            raise UsageError(f"{file}:{number}: a path begins with /")
+        paths.append(quote(line, safe=_SAFE))
+    if not paths:
+        raise UsageError(f"{file}: no path in it")
+    return paths
+
+
+def find_files(root: Path, paths: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Size and name of the file below a document root for each path.
+
+    Errors: UsageError when one is not there: the list and the root do not belong together.
+    """
+    base = root.resolve()
+    sizes, files = [], []
+    for path in paths:
+        file = (base / unquote(urlsplit(path).path).lstrip("/")).resolve()
+        if not file.is_relative_to(base) or not file.is_file():
+            raise UsageError(f"{path}: no such file below {root}")
+        sizes.append(file.stat().st_size)
+        files.append(str(file))
+    return sizes, files
+
+
+@contextlib.contextmanager
+def plain_manifests(plan: LoadPlan) -> Iterator[LoadPlan]:
+    """The plan with manifests that the probe can read: those in gzip are unpacked meanwhile.
+
+    Errors: UsageError when one cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        classes = [_with_plain_manifest(item, stack) for item in plan.classes]
+        yield msgspec.structs.replace(plan, classes=classes)
+
+
+def _with_plain_manifest(item: LoadClass, stack: contextlib.ExitStack) -> LoadClass:
+    name = item.paths.manifest
+    if name is None or not name.endswith(".gz"):
+        return item
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="nginx-tune-manifest-"))
+    plain = Path(directory) / "manifest.jsonl"
+    try:
+        with gzip.open(name) as packed, plain.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(Path(name), error) from None
+    return msgspec.structs.replace(
+        item, paths=msgspec.structs.replace(item.paths, manifest=str(plain))
+    )
+
+
+def _opened(file: Path) -> contextlib.AbstractContextManager[Any]:
+    return gzip.open(file) if file.name.endswith(".gz") else file.open("rb")
+
+
+def _unreadable(file: Path, error: Exception) -> UsageError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return UsageError(f"cannot read {file}: {reason}")
+
+
+def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
+    """Those on an address and port, as far as they can be seen.
+
+    Of nginx these are the master and its workers, who hold its sockets too.
+    """
+    wanted = ipaddress.ip_address(address)
+    inodes = {item.inode for item in _listeners(host) if item.covers(wanted, port)}
+    return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
+
+
+def find_socket_pids(host: Host, path: str) -> list[int]:
+    """The same of a unix socket."""
+    inodes = _socket_inodes(host, path)
+    return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
+
+
+def find_workers(host: Host, pids: Sequence[int]) -> list[int]:
+    """Those of some processes that serve: the children of a master among them, else all."""
+    parents = {pid: next(islice(lineage(host, pid), 1, None), 0) for pid in pids}
+    children = [pid for pid in pids if parents[pid] in parents]
+    return children or list(pids)
+
+
+def _socket_inodes(host: Host, path: str) -> set[int]:
+    try:
+        return parse_unix_listeners(host.read_text("/proc/self/net/unix"), path)
+    except HostReadError:
+        return set()
+
+
+def _listeners(host: Host) -> list[ListeningSocket]:
+    found = []
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        try:
+            found += parse_listeners(host.read_text(table), byteorder=sys.byteorder)
+        except HostReadError:
+            continue  # a kernel without IPv6
+    return found
+
+
+def _pids(host: Host) -> list[int]:
+    try:
+        return [int(name) for name in host.list_dir("/proc") if name.isascii() and name.isdigit()]
+    except HostReadError:
+        return []
+
+
+def _sockets(host: Host, pid: int) -> set[int]:
+    """Inodes of the sockets that a process holds; none when it is another user's or gone."""
+    found = set()
+    try:
+        for name in host.list_dir(f"/proc/{pid}/fd"):
+            inode = parse_socket_link(host.read_link(f"/proc/{pid}/fd/{name}"))
+            if inode is not None:
+                found.add(inode)
+    except HostReadError:
+        pass  # what was seen until then counts
+    return found

@@ -1,8 +1,8 @@
-"""Blocks of two arms: the order they run in, and the pairs they make.
+"""Blocks of two arms: the order they run in, the pairs they make, and requests that fail in them.
 
 A block is one fresh start of an arm in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
-pair ``k``: one of either arm, next to each other in time, so that what drifts on the host meets
-both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
+pair ``k``: one of either arm, next to each other in time, so that a drift of the host meets both.
+Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
 A validity flag of either half discards the pair, but for three kinds, which become warnings. The
 flags that a slow server raises by being slow: to discard by those would be to choose blocks by
@@ -10,22 +10,27 @@ their result; what they mean for a tail is settled where quantiles are read. Tha
 too few to compare workers by: all else stands. And the flags of what else the host did: that falls
 on both arms alike, as interleaving is for, and widens the interval. Where the probe was late for
 one class alone, the pair counts for the others.
+
+A limit of the configuration that refuses a request does what it is there for. Such refusals are
+counted apart: a faster server meets a fixed limit more often, and is not worse for that.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
 
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.units import percent_text
 from nginx_tune.errors import UsageError
 
-Arm = Literal["baseline", "candidate"]
+Variant = Literal["baseline", "candidate"]
 
 _RESULT_FLAGS = ("at_cap", "censored", "not_http", "not_sent", "not_steady", "quic")
 """First words of the flags that depend on the server: arrivals waited for a connection because
@@ -41,7 +46,7 @@ _OF_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
 asked. Of a connection that fails or a time that is up that cannot be said."""
 
 _LOAD_FLAGS = ("few_connections",)
-"""What a load is too small to tell, whatever else it tells."""
+"""Flags of a load that is too small to tell something, whatever else it tells."""
 
 _MOST_FAILED_RATIO = 0.01
 _KINDS_SHOWN = 3
@@ -50,15 +55,15 @@ _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog
 """First words of the flags about the host that both arms ran on."""
 
 
-def schedule_blocks(pairs: int, seed: int) -> list[Arm]:
+def schedule_blocks(pairs: int, seed: int) -> list[Variant]:
     """The arms of all blocks in the order to run them: randomised ABBA and BAAB.
 
     Shape: ``2 * pairs`` long; blocks ``2 k`` and ``2 k + 1`` are of different arms.
     """
-    order: list[Arm] = []
+    order: list[Variant] = []
     for start in range(0, pairs, 2):
-        first: Arm = "baseline" if _coin(seed, start) else "candidate"
-        second: Arm = "candidate" if first == "baseline" else "baseline"
+        first: Variant = "baseline" if _coin(seed, start) else "candidate"
+        second: Variant = "candidate" if first == "baseline" else "baseline"
         order += [first, second, second, first]
     return order[: 2 * pairs]
 
@@ -169,7 +174,7 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
 
 
 def flag_warnings(blocks: Blocks) -> list[str]:
-    """What the flags say that discarded no block: one line per flag, class and arm."""
+    """Warnings of flags that discarded no block: one line per flag, class and arm."""
     seen: dict[str, list[str]] = {}
     for pair in blocks.pairs:
         for half in (pair.baseline, pair.candidate):
@@ -213,7 +218,7 @@ def degraded_by(blocks: Blocks) -> list[str]:
 
 
 def counts_for(block: Measurement, metric: str) -> bool:
-    """Whether a block by itself counts for a metric or a latency: no flag discards it."""
+    """True if a block by itself counts for a metric or a latency: no flag discards it."""
     head = metric.partition(".")[0]
     spoilt = [_spoilt_class(block, flag) for flag in block.flags if not _is_warning(flag)]
     return all(name is not None and name != head for name in spoilt)
@@ -289,3 +294,119 @@ def count_valid(measurements: Sequence[Measurement], arms: Sequence[str]) -> int
         indices = {pair.index for pair in pairs if not pair.spoilt}
         valid = indices if valid is None else valid & indices
     return len(valid or ())
+
+
+_MORE_FAILURES = 0.001
+"""Failed requests in a thousand that the candidate may have more than the baseline."""
+_MOST = 0.5
+"""The share of requests: where more than that fail in both arms, what is left tells nothing."""
+
+
+def failing_class(blocks: Blocks) -> str:
+    """The class that fails more often with the candidate in every pair; empty for none."""
+    for name in blocks.classes:
+        shares = [
+            (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in blocks.pairs
+        ]
+        if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
+            low = percent_text(min(candidate for _, candidate in shares))
+            return f"{name}: at least {low} of the candidate's requests failed in every block"
+    return ""
+
+
+def failing_both(blocks: Blocks, metric: str) -> str:
+    """The reason to say nothing of a metric where most of its subject failed in either arm."""
+    own = metric.partition(".")[0]
+    names = [own] if own in blocks.classes else list(blocks.classes)
+    said = []
+    for name in names:
+        least = [
+            min((_failed(block, name) for block in arm), default=0.0)
+            for arm in (
+                [pair.baseline for pair in blocks.pairs],
+                [pair.candidate for pair in blocks.pairs],
+            )
+        ]
+        if min(least) <= _MOST:
+            return ""
+        shares = [percent_text(share) for share in least]
+        said.append(
+            f"{name}: requests failed with both configurations ({shares[0]} with the baseline and {shares[1]} "
+            "with the candidate, or more, in every block), so nothing can be said of it"
+        )
+    return "; ".join(said)
+
+
+_WRONG_CONTENT = {
+    "length": "had another length than the file",
+    "range": "were another part than the one asked for",
+    "hash": "differ from the file",
+}
+"""Failures of complete answers that are something else than what is there."""
+
+
+def unjudged_classes(block: Measurement) -> dict[str, str]:
+    """The classes of which a block tells nothing: what came is not what was asked for.
+
+    Of the candidate failed requests are a result; of the baseline most of them are none.
+    """
+    found = {}
+    for name, part in block.classes.items():
+        said = [f"{part.errors[kind]:,} responses {what}"
+                for kind, what in _WRONG_CONTENT.items() if part.errors.get(kind)]  # fmt: skip
+        if not said and block.arm == "baseline" and _failed(block, name) > _MOST:
+            failed = sum(part.errors.values())
+            said = [f"{failed:,} of {failed + part.requests:,} requests failed"]
+        if said:
+            found[name] = ", ".join(said)
+    return found
+
+
+def count_refusals(part: ClassMeasurement, statuses: Collection[int]) -> int:
+    """The answers by which a limit may have refused; ``statuses`` are what it answers."""
+    return sum(part.statuses.get(str(status), 0) for status in set(statuses))
+
+
+def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]) -> Measurement:
+    """The measurement with refusals by limits apart from failures.
+
+    ``limited`` are by class what its limits answer, which the class does not expect.
+    """
+    classes = dict(measurement.classes)
+    for name, statuses in limited.items():
+        part = classes.get(name)
+        count = count_refusals(part, statuses) if part is not None else 0
+        if part is None or not count:
+            continue
+        left = part.errors.get("status", 0) - count
+        errors = {kind: number for kind, number in part.errors.items() if kind != "status"}
+        if left > 0:
+            errors["status"] = left
+        classes[name] = msgspec.structs.replace(part, errors=errors, limited=count)
+    return msgspec.structs.replace(measurement, classes=classes)
+
+
+def limit_warnings(blocks: Blocks) -> list[str]:
+    """Refusals by limits of the configuration, of either arm: one line for each class."""
+    found = []
+    for name in blocks.classes:
+        said = []
+        for arm, halves in (("baseline", blocks.baseline), ("candidate", blocks.candidate)):
+            parts = [half.classes[name] for half in halves if name in half.classes]
+            refused = sum(part.limited for part in parts)
+            asked = refused + sum(p.requests + sum(p.errors.values()) for p in parts)
+            said.append((refused, f"{refused:,} of {asked:,} ({arm})"))
+        if any(refused for refused, _ in said):
+            found.append(
+                f"{name}: {' and '.join(text for _, text in said)} requests were refused by a "
+                f"limit of the configuration: no failures, judged where a gate names {name}.limited"
+            )
+    return found
+
+
+def _failed(block: Measurement, name: str) -> float:
+    part = block.classes.get(name)
+    if part is None:
+        return 0.0
+    failed = sum(part.errors.values())
+    return failed / max(part.requests + failed, 1)

@@ -5,6 +5,11 @@ above all. So the request rate is compared first, and without a control an outco
 where traffic cannot be the reason: it stayed the same, or it moved against the outcome (better
 under more requests, worse under fewer). With a control, a server that was not changed and was
 watched at the same times, every ratio is divided by the control's: difference in differences.
+
+A count of harm has no seconds to draw from. One that must stay at zero is worse when it is new. Of
+harm that happens now and then there must be surely more in as many requests (in as much time, where
+these are not known) than chance makes, and twice as many, since failures come in clumps. Where
+there was more traffic, or a server that was not changed shows the same, that may be the reason.
 """
 
 from __future__ import annotations
@@ -15,36 +20,38 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import RunComparison
 from nginx_tune.documents.units import percent_text
-from nginx_tune.documents.verdict import Outcome
+from nginx_tune.documents.verdict import ComparedMetric, Comparison, Outcome
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.measure.proof.bootstrap import FEWEST_SECONDS, Series, percentile_interval, resample
-from nginx_tune.measure.proof.comparison import CUT_OFF, MARGIN, stands
-from nginx_tune.measure.proof.harm_counts import JudgedCount, judge_count, new_causes, only_in_one
-from nginx_tune.measure.proof.statistics import ALPHA
-from nginx_tune.measure.proof.windows import (
+from nginx_tune.measure.proof.by_seconds import (
     SERVER,
     TRAFFIC,
     ComparedWindow,
     read_window,
     unit_and_side,
+    weight_of,
+)
+from nginx_tune.measure.proof.comparison import CUT_OFF, MARGIN, stands
+from nginx_tune.measure.proof.statistics import (
+    ALPHA,
+    FEWEST_SECONDS,
+    Series,
+    percentile_interval,
+    resample,
 )
 
 SAME_TRAFFIC = 1.25
 """Rates whose ratio surely lies within this factor count as the same traffic."""
-
 _PRIMARIES = (
     "server.loop_turn_seconds.blocked_seconds",
     "server.block_io_delay_seconds",
     "server.state_d_ratio",
 )
 _ALONE = "one window before and one after: whatever else changed between them is in the ratios"
-
-Document = Observation | Measurement
+Comparable = Observation | Measurement
 
 
 class Windows(NamedTuple):
@@ -56,9 +63,9 @@ class Windows(NamedTuple):
 
 
 def compare(
-    before: Document,
-    after: Document,
-    control: tuple[Document, Document] | None = None,
+    before: Comparable,
+    after: Comparable,
+    control: tuple[Comparable, Comparable] | None = None,
     *,
     primary_metric: str | None = None,
 ) -> Comparison:
@@ -139,7 +146,7 @@ def _common_totals(windows: Windows) -> list[str]:
 
 
 def _doubt(counted: Sequence[JudgedCount], windows: Windows) -> str:
-    """Why nothing better, and no sameness, can be said of the whole, though of a part it can."""
+    """The doubt that lets nothing better, and no sameness, be said of the whole, only of a part."""
     said = [f"{one.metric.name}: {one.metric.reason}" for one in counted if one.is_doubt]
     new = new_causes(*windows)
     said += [f"named after the change and not before it: {', '.join(new)}"] if new else []
@@ -147,7 +154,7 @@ def _doubt(counted: Sequence[JudgedCount], windows: Windows) -> str:
 
 
 def _is_more(traffic: ComparedMetric | None, windows: Windows) -> bool:
-    """Whether there were surely more requests than before, and not by a load of ours."""
+    """True if there were surely more requests than before, and not by a load of ours."""
     if windows.before.is_loaded or traffic is None or traffic.ratio is None:
         return False
     return (traffic.high or traffic.ratio) > SAME_TRAFFIC and (traffic.low or traffic.ratio) > 1
@@ -303,7 +310,7 @@ def _direction(grew: bool, direction: str) -> Outcome:
 
 
 def _whole_seconds(series: Series, window: ComparedWindow) -> int:
-    """How many seconds a series has; the rest of one at the end is a point of its own."""
+    """The seconds of a series; the rest of one at the end is a point of its own."""
     points = len(series)
     return round(window.seconds) if points == math.ceil(window.seconds) else points
 
@@ -318,3 +325,108 @@ def _ratio_of(before: float, after: float, *control: float) -> float:
         return change
     drift = control[1] / control[0] if control[0] > 0 else math.nan
     return change / drift if drift > 0 else math.nan
+
+
+_FEWEST = 5
+_TIMES = 2.0
+_CHANCE = 0.01
+
+
+class JudgedCount(NamedTuple):
+    """A judged count."""
+
+    metric: ComparedMetric
+    is_doubt: bool
+    """It may be worse, so that nothing better and no sameness can be said of the whole."""
+
+
+def judge_count(
+    name: str,
+    before: ComparedWindow,
+    after: ComparedWindow,
+    control: tuple[ComparedWindow, ComparedWindow] | None,
+    *,
+    more_traffic: bool,
+) -> JudgedCount:
+    """One count that both windows have."""
+    outcome, reason, is_doubt = _judged(name, before, after)
+    if outcome == "worse" and control is not None and _grew(name, *control):
+        outcome, reason, is_doubt = "inconclusive", f"{reason}; so it did in the control", True
+    elif outcome == "worse" and more_traffic and weight_of(name) != "never":
+        reason += ", under more traffic, which may be the reason"
+        outcome, is_doubt = "inconclusive", True
+    old, new = before.totals[name], after.totals[name]
+    metric = ComparedMetric(
+        name=name,
+        unit="count",
+        before=old,
+        after=new,
+        ratio=new / old if old and new else None,
+        method="counts",
+        seconds=math.floor(min(before.seconds, after.seconds)),
+        outcome=outcome,
+        reason=reason,
+    )
+    return JudgedCount(metric, is_doubt)
+
+
+def _judged(name: str, before: ComparedWindow, after: ComparedWindow) -> tuple[Outcome, str, bool]:
+    old, new = before.totals[name], after.totals[name]
+    if old == new == 0:
+        return "no_difference", "none in either window", False
+    if new == 0:
+        return "better", f"none after {old:,.0f} before", False
+    said = f"{new:,.0f} after {f'{old:,.0f}' if old else 'none'} before"
+    weight = weight_of(name)
+    if weight == "never" and not old:
+        return "worse", said, False
+    if not _grew(name, before, after):
+        return "inconclusive", "a single count has no interval", False
+    return ("inconclusive", said, True) if weight == "sign" else ("worse", said, False)
+
+
+def _grew(name: str, before: ComparedWindow, after: ComparedWindow) -> bool:
+    """Surely more than chance makes, and at least twice as many."""
+    if name not in before.totals or name not in after.totals:
+        return False
+    old, new = round(before.totals[name]), round(after.totals[name])
+    exposures = (before.seconds, after.seconds)
+    if before.requests and after.requests:
+        exposures = (float(before.requests), float(after.requests))
+    if new < _FEWEST or not all(exposures):
+        return False
+    expected = old * exposures[1] / exposures[0]
+    share = exposures[1] / sum(exposures)
+    return new >= _TIMES * expected and _beyond(new, old + new, share) < _CHANCE
+
+
+def _beyond(count: int, of: int, share: float) -> float:
+    """The chance of ``count`` or more among ``of``, each with this chance.
+
+    The bound of Chernoff and Hoeffding: exp(-n D(k/n, p)), never below the exact one.
+    """
+    part = count / of
+    if part <= share:
+        return 1.0
+    divergence = part * math.log(part / share)
+    if part < 1:
+        divergence += (1 - part) * math.log((1 - part) / (1 - share))
+    return math.exp(-of * divergence)
+
+
+def new_causes(
+    before: ComparedWindow,
+    after: ComparedWindow,
+    control: tuple[ComparedWindow, ComparedWindow] | None,
+) -> list[str]:
+    """Ids that only the later window names; not those that are new in the control as well."""
+    new = [one for one in after.causes if one not in before.causes]
+    if control is None:
+        return new
+    also = set(control[1].causes) - set(control[0].causes)
+    return [one for one in new if one not in also]
+
+
+def only_in_one(before: ComparedWindow, after: ComparedWindow) -> list[str]:
+    """The counts of one window that the other lacks."""
+    return sorted(before.totals.keys() ^ after.totals.keys())

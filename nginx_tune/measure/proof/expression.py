@@ -25,12 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from nginx_tune.documents.decisions import DecisionId
-from nginx_tune.documents.decisions import Verdict as DecisionVerdict
+from nginx_tune.documents.decisions import DecisionId, DecisionVerdict
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import UsageError
 
-Source = Literal["candidate", "baseline", "ratio", "predicted", "decision", "outcome"]
+Operand = Literal["candidate", "baseline", "ratio", "predicted", "decision", "outcome"]
 Dimension = Literal["time", "bytes", "count", "ratio"]
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -93,15 +92,15 @@ class Expression:
     """A parsed gate or claim."""
 
     text: str
-    source: Source
+    source: Operand
     name: str
     """The metric, or the decision's id; for ``predicted`` as the model names it."""
     operator: str
     limit: float = math.nan
     word: str = ""
-    """What a ``decision`` or an ``outcome`` is compared with."""
+    """The word that a ``decision`` or an ``outcome`` is compared with."""
     dimension: Dimension | None = None
-    """Of the unit; None when the number stands alone."""
+    """The unit's; None when the number stands alone."""
 
     @property
     def metric(self) -> str | None:
@@ -167,7 +166,7 @@ class _Parser:
             self.text.strip(), source, name, sign, limit=limit * factor, dimension=dimension
         )
 
-    def _quantity(self) -> tuple[Source, str]:
+    def _quantity(self) -> tuple[Operand, str]:
         name = self._take(_NAME, "a metric such as hot.p99, or ratio(METRIC)")
         if not self._literal("("):
             return "candidate", name
@@ -180,7 +179,7 @@ class _Parser:
             inner = f"ratio({self._take(_NAME, 'a metric')})"
             self._close()
         self._close()
-        source: Source = name  # type: ignore[assignment]  # one of _FUNCTIONS, seen above
+        source: Operand = name  # type: ignore[assignment]  # one of _FUNCTIONS, seen above
         return source, inner
 
     def _unit(self) -> tuple[Dimension | None, float]:

@@ -6,17 +6,27 @@ histogram at their age and may in truth lie anywhere above it, so a quantile is 
 the age of the youngest of them: from there on it is at least so much. Where that age is not
 recorded, ten samples besides them must lie beyond it. Quantiles of several blocks
 come from the added histograms, never from an average of quantiles.
+
+A closed loop hides the requests that its users did not send while they waited. In a stall each user
+waits with one request, however many would have come meanwhile. So the stall is in as few samples as
+there are users, and in no quantile. A schedule of the same rate is estimated by adding the requests
+that were left out, at the pace at which a user sends otherwise. Source: Tene's correction for
+coordinated omission (HdrHistogram, ``recordValueWithExpectedInterval``). It is an estimate, and so
+a note, not a measurement.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.histogram import (
+    Histogram,
+    Layout,
     decode_histogram,
     encode_histogram,
     merge_histograms,
@@ -39,10 +49,10 @@ class Reading:
     value: float | None
     reason: str = ""
     at_least: float | None = None
-    """What it is no less than, where it is known as a lower bound alone. ``value`` is then null,
+    """The lower bound, where it is known as one alone. ``value`` is then null,
     or, of a mean and a maximum, what they are among the requests as far as these were seen."""
     at_most: float | None = None
-    """What it is no more than, where it is known as an upper bound alone: a ratio to such."""
+    """The upper bound, where it is known as one alone: a ratio to such."""
 
     @property
     def seen(self) -> float | None:
@@ -51,7 +61,7 @@ class Reading:
 
     @property
     def is_bound(self) -> bool:
-        """Whether it is known as a bound alone."""
+        """True if it is known as a bound alone."""
         return self.at_least is not None or self.at_most is not None
 
 
@@ -202,6 +212,98 @@ def _stdev(latencies: list[Latency], count: int) -> float | None:
 
 
 _GROWING = ("mean", "max")
-"""What can only grow when a request that was cut off turns out to take longer."""
+"""Statistics that can only grow when a request that was cut off turns out to take longer."""
 
 _MOMENTS = {"mean": _mean, "max": _max, "stdev": _stdev}
+
+
+_LAYOUT = Layout(unit_bits=0, half_bits=7)
+"""Two digits: 128 counters per doubling."""
+
+
+def latency_of(values: Mapping[int, int]) -> Latency:
+    """The latency of values in nanoseconds with how often each was seen."""
+    total = sum(values.values())
+    if not total:
+        return Latency()
+    mean = math.fsum(value * count for value, count in values.items()) / total
+    squares = math.fsum(count * (value - mean) ** 2 for value, count in values.items())
+    ascending = sorted(values)
+    counters: Counter[int] = Counter()
+    for value in ascending:
+        counters[_LAYOUT.index_of(value)] += values[value]
+    quantiles = {
+        name: _value_at(quantile, ascending, values) for name, quantile in QUANTILES.items()
+    }
+    return Latency(
+        count=total,
+        mean=mean / 1e9,
+        stdev=math.sqrt(squares / total) / 1e9,
+        p50=quantiles["p50"] / 1e9,
+        p90=quantiles["p90"] / 1e9,
+        p99=quantiles["p99"] / 1e9,
+        p999=quantiles["p999"] / 1e9,
+        max=ascending[-1] / 1e9,
+        histogram=encode_histogram(Histogram(_LAYOUT, dict(counters))),
+    )
+
+
+def _value_at(quantile: float, ascending: list[int], values: Mapping[int, int]) -> int:
+    wanted = rank_of(quantile, sum(values.values()))
+    seen = 0
+    for value in ascending:
+        seen += values[value]
+        if seen >= wanted:
+            return value
+    return ascending[-1]
+
+
+_LEAST_RATIO = 2.0
+_LEAST_SECONDS = 0.001
+"""A difference below either is not worth a word."""
+
+_HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class HiddenStall:
+    """The slowest hundredth, as it is, and as it would be on a schedule."""
+
+    p99_seconds: float
+    scheduled_p99_seconds: float
+    max_seconds: float
+
+
+def hidden_stall(part: ClassMeasurement, duration_seconds: float) -> HiddenStall | None:
+    """The stall that users of a class did not see; None for an open loop, or where it is little."""
+    latency = part.response_seconds
+    if not part.users or not latency.histogram or not latency.count or duration_seconds <= 0:
+        return None
+    pace = part.users * duration_seconds / latency.count * _NANOSECONDS
+    histogram = decode_histogram(latency.histogram)
+    seen = (histogram.value_at(0.99) or 0) / _NANOSECONDS
+    scheduled = scheduled_quantile(histogram, 0.99, pace) / _NANOSECONDS
+    if scheduled < _LEAST_RATIO * seen or scheduled - seen < _LEAST_SECONDS:
+        return None
+    return HiddenStall(seen, scheduled, latency.max or 0.0)
+
+
+def scheduled_quantile(histogram: Histogram, share: float, pace: float) -> float:
+    """The quantile with the requests that were left out, one every ``pace`` of a longer wait.
+
+    A request of v stands for itself and for those due in its wait: v - pace, v - 2 pace, ….
+    """
+    middle = histogram.layout.middle_value
+    values = [(float(middle(index)), count) for index, count in histogram.counts.items()]
+    total = sum(count * max(value // pace, 1.0) for value, count in values)
+    most_above = total * (1 - share)
+    low, high = 0.0, max((value for value, _ in values), default=0.0)
+    for _ in range(_HALVINGS):
+        at = (low + high) / 2
+        above = sum(
+            count * min(max(value // pace, 1.0), 1 + (value - at) // pace)
+            for value, count in values
+            if value > at
+        )
+        low, high = (at, high) if above > most_above else (low, at)
+    return high

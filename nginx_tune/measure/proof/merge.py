@@ -16,18 +16,21 @@ from typing import TypeVar
 import msgspec
 
 from nginx_tune.documents.loadplan import Stripe
-from nginx_tune.documents.measured_class import ClassMeasurement, Http2Streams, Latency, WorkerShare
+from nginx_tune.documents.measured_class import (
+    ClassMeasurement,
+    Http2Streams,
+    Latency,
+    TlsSessions,
+    WorkerShare,
+)
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Agent, ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.event_streams import add_event_streams
-from nginx_tune.measure.proof.imbalance import with_imbalance
 from nginx_tune.measure.proof.latency import merge_latencies
-from nginx_tune.measure.proof.tls_sessions import add_sessions
-from nginx_tune.measure.proof.uploads import add_uploads
+from nginx_tune.measure.proof.numbers import add_event_streams, add_uploads
+from nginx_tune.measure.proof.workers import with_imbalance
 
 Streams = TypeVar("Streams", bound=Http2Streams)
-
 _NO_SUMS = frozenset({"most_streams", "mean_streams", "peer_limit"})
 
 
@@ -265,7 +268,7 @@ def _the_server(parts: Sequence[HostMeasurement]) -> ServerMeasurement:
 
 
 def _tells_connections_alone(part: HostMeasurement) -> bool:
-    """Whether all that is told of the server is what the probe itself can see of it."""
+    """True if all that is told of the server is seen by the probe itself."""
     server = part.measurement.server
     plain = [WorkerUse(pid=one.pid, connections=one.connections) for one in server.workers]
     return server == ServerMeasurement(workers=plain)
@@ -358,3 +361,23 @@ def _agents(part: HostMeasurement) -> list[Agent]:
             flags=item.flags,
         )
     ]
+
+
+def add_sessions(parts: Iterable[Sequence[TlsSessions]]) -> list[TlsSessions]:
+    """The connections of all parts by version and cipher suite, the most first."""
+    total: Counter[tuple[str, str]] = Counter()
+    for one in (one for part in parts for one in part):
+        total[one.version, one.cipher] += one.connections
+    return [
+        TlsSessions(version=version, cipher=cipher, connections=count)
+        for (version, cipher), count in sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def sessions_by_arm(measurements: Iterable[Measurement]) -> dict[str, list[TlsSessions]]:
+    """The same of each arm that spoke TLS, all its blocks and classes together."""
+    found: dict[str, list[list[TlsSessions]]] = {}
+    for block in measurements:
+        found.setdefault(block.arm, []).extend(one.tls_sessions for one in block.classes.values())
+    added = {arm: add_sessions(parts) for arm, parts in found.items()}
+    return {arm: sessions for arm, sessions in added.items() if sessions}

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof import event_streams, quic, uploads
-from nginx_tune.measure.proof.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.measure.proof.latency import (
     STATISTICS,
     LatencySample,
@@ -25,13 +24,26 @@ from nginx_tune.measure.proof.latency import (
     read_statistic,
     sample_of,
 )
-from nginx_tune.measure.proof.nearest import nearest_metrics
 from nginx_tune.measure.proof.numbers import (
     CLASS_NUMBERS,
+    DERIVED,
     PART_NUMBERS,
+    QUIC_FIGURES,
+    SENT_DEFAULT,
+    SENT_FIGURES,
     TOTALS,
+    UPLOAD,
+    WATCHED_DEFAULT,
+    WATCHED_FIGURES,
+    WATCHED_LATENCIES,
     Combine,
     PlainNumber,
+    read_loop_turn_per_ttfb,
+    read_quic,
+    read_sent,
+    read_upload,
+    read_watched,
+    read_watched_latency,
 )
 
 
@@ -51,7 +63,6 @@ FAILURE_KINDS = (
     "status", "length", "range", "hash", "upload", "timeout", "local_ports", "descriptors",
     "backlog", "other",
 )  # fmt: skip
-
 _LATENCY_FIELDS = {
     "": "response_seconds",
     "response": "response_seconds",
@@ -69,19 +80,15 @@ _LATENCY_FIELDS = {
     "round_trip": "round_trip_seconds",
     "round_trip_seconds": "round_trip_seconds",
 }
-
 _KINDS = ("ttfb", "service", "arrival", "connect", "tls", "round_trip")
-"""Of latencies, as gates spell them."""
-
+"""The kinds of latencies, as gates spell them."""
 SERVER_LATENCIES = (
     "loop_turn_seconds",
     "open_seconds",
     "rename_seconds",
     "pool_queue_wait_seconds",
 )
-
 _LOOP_TURN_PER_TTFB = "loop_turn_per_ttfb"
-
 _DEFAULT_CLASS_METRICS = ("requests_per_second", "mean", "p99", "ttfb.p99", "truncated")
 _DEFAULT_SERVER_METRICS = (
     "pool_overflow", "listen_overflows", "listen_drops", "loop_turn_seconds.p99",
@@ -116,12 +123,12 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *STATISTICS,
         *(f"{kind}.{statistic}" for kind in _KINDS for statistic in STATISTICS),
         *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
-        *(f"{kind}.{one}" for kind in event_streams.LATENCIES for one in STATISTICS),
+        *(f"{kind}.{one}" for kind in WATCHED_LATENCIES for one in STATISTICS),
         *CLASS_NUMBERS,
-        *(f"{uploads.UPLOAD}.{statistic}" for statistic in STATISTICS),
-        *event_streams.FIGURES,
-        *uploads.FIGURES,
-        *quic.FIGURES,
+        *(f"{UPLOAD}.{statistic}" for statistic in STATISTICS),
+        *WATCHED_FIGURES,
+        *SENT_FIGURES,
+        *QUIC_FIGURES,
         "errors",
         *(f"errors.{kind}" for kind in FAILURE_KINDS),
     ]
@@ -151,8 +158,8 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
     server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
     return [
         *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
-        *(f"{name}.{tail}" for name in watched for tail in event_streams.DEFAULT),
-        *(f"{name}.{tail}" for name in sending for tail in uploads.DEFAULT),
+        *(f"{name}.{tail}" for name in watched for tail in WATCHED_DEFAULT),
+        *(f"{name}.{tail}" for name in sending for tail in SENT_DEFAULT),
         *(name for name in server if find_metric(name).read(blocks).value is not None),
     ]
 
@@ -203,15 +210,15 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
 
 def _special_number(name: str, head: str, tail: str) -> Metric | None:
     """Lines for event streams, bodies and connections over QUIC, which only some classes have."""
-    if figure := event_streams.FIGURES.get(tail):
-        read_figure = partial(event_streams.read_figure, name=head, figure=figure)
-        return Metric(name, figure.unit, figure.better_when, read_figure)
-    if sent := uploads.FIGURES.get(tail):
-        read_sent = partial(uploads.read_number, name=head, number=sent)
-        return Metric(name, sent.unit, sent.better_when, read_sent)
-    if beneath := quic.FIGURES.get(tail):
-        read_beneath = partial(quic.read_number, name=head, number=beneath)
-        return Metric(name, beneath.unit, beneath.better_when, read_beneath)
+    if watched := WATCHED_FIGURES.get(tail):
+        read_bodies = partial(read_watched, name=head, figure=watched)
+        return Metric(name, watched.unit, watched.better_when, read_bodies)
+    if sent := SENT_FIGURES.get(tail):
+        read_uploads = partial(read_sent, name=head, number=sent)
+        return Metric(name, sent.unit, sent.better_when, read_uploads)
+    if beneath := QUIC_FIGURES.get(tail):
+        read_connections = partial(read_quic, name=head, number=beneath)
+        return Metric(name, beneath.unit, beneath.better_when, read_connections)
     return None
 
 
@@ -219,10 +226,10 @@ def _special_latency(
     head: str, kind: str, statistic: str
 ) -> Callable[[Sequence[Measurement]], Reading] | None:
     """The reader of a latency that only such classes have."""
-    if kind == uploads.UPLOAD:
-        return partial(uploads.read_upload, name=head, statistic=statistic)
-    if watched := event_streams.LATENCIES.get(kind):
-        return partial(event_streams.read_latency, name=head, field=watched, statistic=statistic)
+    if kind == UPLOAD:
+        return partial(read_upload, name=head, statistic=statistic)
+    if watched := WATCHED_LATENCIES.get(kind):
+        return partial(read_watched_latency, name=head, field=watched, statistic=statistic)
     return None
 
 
@@ -330,3 +337,22 @@ def _why_missing(block: Measurement, name: str) -> str:
         if pointer == unknown.path or pointer.startswith(unknown.path + "/"):
             return unknown.reason
     return f"block {block.block} does not have it"
+
+
+_MOST = 3
+_LEAST_LIKE = 0.6
+
+
+def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
+    """Up to three of ``names`` for a mistyped one, or for the end of one (``p99``)."""
+    low = name.lower()
+    ends = [one for one in names if one.endswith(f".{low}")] if low else []
+    if ends:
+        return sorted(ends, key=len)[:_MOST]
+    near = get_close_matches(low, names, n=_MOST, cutoff=_LEAST_LIKE)
+    if near:
+        return near
+    tails: dict[str, str] = {}
+    for one in names:
+        tails.setdefault(one.partition(".")[2], one)
+    return [tails[one] for one in get_close_matches(low, tails, n=_MOST, cutoff=_LEAST_LIKE)]

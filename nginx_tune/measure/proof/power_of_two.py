@@ -10,11 +10,9 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from nginx_tune.documents.histogram import Bucket, Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Bucket, Histograms, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof import event_streams, uploads
 from nginx_tune.measure.proof.blocks import counts_for
 from nginx_tune.measure.proof.histogram import Histogram, decode_histogram
 from nginx_tune.measure.proof.latency import (
@@ -25,6 +23,7 @@ from nginx_tune.measure.proof.latency import (
     sample_of,
 )
 from nginx_tune.measure.proof.metrics import SERVER_LATENCIES
+from nginx_tune.measure.proof.numbers import UPLOAD, WATCHED_LATENCIES
 
 EVERY = "all"
 """Stands for every latency that has a sample."""
@@ -39,8 +38,8 @@ _OF_CLASS = {
     ".round_trip": "round_trip_seconds",
     ".failed": "failed_seconds",
 }
-_OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}
-_UPLOAD = f".{uploads.UPLOAD}"
+_OF_WATCHED = {f".{word}": field for word, field in WATCHED_LATENCIES.items()}
+_UPLOAD = f".{UPLOAD}"
 _OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
 _LATENESS = "generator.lateness"
 _NANOSECONDS = 1e9
@@ -178,8 +177,8 @@ def _special_sample(block: Measurement, name: str) -> LatencySample | None:
     part = block.classes.get(head)
     if part is None:
         return None
-    if part.event_stream is not None and (field := event_streams.LATENCIES.get(word)):
+    if part.event_stream is not None and (field := WATCHED_LATENCIES.get(word)):
         return own_sample(getattr(part.event_stream, field))
-    if part.upload is not None and word == uploads.UPLOAD:
+    if part.upload is not None and word == UPLOAD:
         return own_sample(part.upload.upload_seconds)
     return None

@@ -1,4 +1,4 @@
-"""Gates on a rehearsal, and what it comes to; pure.
+"""A rehearsal: the phases of its load, the gates on it, and what it comes to; pure.
 
 reload.failed == 0                  requests of the load that failed, of all kinds
 reload.failed.reset == 0            of one kind
@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args
 
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import (
     HeldKind,
     Phase,
@@ -29,6 +30,7 @@ from nginx_tune.documents.rehearsal import (
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.measure.proof.expression import COMPARE, Dimension, Expression, parse_expression
+from nginx_tune.measure.proof.histogram import Histogram, LogFile, merge_histograms, read_intervals
 
 _COUNTERS = {"listen_overflows": "ListenOverflows", "listen_drops": "ListenDrops"}
 _DIMENSIONS: dict[str, Dimension] = {
@@ -45,7 +47,7 @@ _KIND = re.compile(r"[a-z_]{1,40}")
 _LEAST_LASTING = 3
 _CALM_SECONDS = 1.0
 _LASTING_RATIO = 2.0
-"""How much more often requests fail after a change than before."""
+"""The factor by which requests fail more often after a change than before."""
 
 
 def turnover_name(one: Turnover) -> str:
@@ -54,7 +56,7 @@ def turnover_name(one: Turnover) -> str:
 
 
 def worst_outcome(rehearsal: Rehearsal) -> TurnoverOutcome:
-    """Of several changes the one that came out worst; of none that nothing was taken."""
+    """The worst outcome of several changes; of none that nothing was taken."""
     order: list[TurnoverOutcome] = ["down", "refused", "taken"]
     found = {one.outcome for one in rehearsal.turnovers}
     if rehearsal.refused_here:
@@ -222,3 +224,61 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
         return ExitStatus.OK
     unmeasured = [one for one in gates if one.measured is None]
     return ExitStatus.UNDECIDED if is_taken and unmeasured else ExitStatus.FOUND
+
+
+_LEAST_BEYOND = 10
+"""Samples beyond a quantile, or it counts as not measured."""
+_NANO = 1e-9
+_NAMES: tuple[PhaseName, ...] = ("before", "during", "after")
+
+
+def split_phases(
+    measurement: Measurement, log: LogFile, *, changed_unix: float, ended_unix: float
+) -> list[Phase]:
+    """The phases of a run, from its histograms of each second.
+
+    Shape: a second that the change, or its end, falls into is ``during``.
+    Errors: UsageError for a log that cannot be read.
+    """
+    latencies: dict[PhaseName, list[Histogram]] = {name: [] for name in _NAMES}
+    for interval in read_intervals(log):
+        name = _phase_of(interval.start_seconds, interval.end_seconds, changed_unix, ended_unix)
+        latencies[name].append(interval.histogram())
+    began = measurement.started_unix_seconds or 0.0
+    seconds: dict[PhaseName, list[int]] = {name: [] for name in _NAMES}
+    for index, point in enumerate(measurement.series):
+        start = began + point.second
+        seconds[_phase_of(start, start + 1.0, changed_unix, ended_unix)].append(index)
+    return [_phase(name, measurement, seconds[name], latencies[name]) for name in _NAMES]
+
+
+def _phase_of(start: float, end: float, changed: float, ended: float) -> PhaseName:
+    if end <= changed:
+        return "before"
+    return "after" if start >= ended else "during"
+
+
+def _phase(
+    name: PhaseName, measurement: Measurement, seconds: list[int], found: Iterable[Histogram]
+) -> Phase:
+    points = [one for index in seconds for one in measurement.series[index].classes.values()]
+    merged = merge_histograms(found)
+    return Phase(
+        name=name,
+        seconds=len(seconds),
+        requests=sum(one.requests for one in points),
+        failed=sum(one.errors for one in points),
+        p50_seconds=_quantile(merged, 0.5),
+        p99_seconds=_quantile(merged, 0.99),
+        max_seconds=None if merged is None else _seconds(merged.value_at(1.0)),
+    )
+
+
+def _quantile(found: Histogram | None, quantile: float) -> float | None:
+    if found is None or found.total * (1.0 - quantile) < _LEAST_BEYOND:
+        return None
+    return _seconds(found.value_at(quantile))
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds * _NANO

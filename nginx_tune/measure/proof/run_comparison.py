@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, RunComparison, RunMetric, RunSummary
+from nginx_tune.documents.run import Run, RunComparison, RunMetric, RunSummary, Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import percent_text
-from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
@@ -31,7 +30,7 @@ from nginx_tune.measure.proof.statistics import ALPHA, Interval, holm
 
 
 def shift_of(first: Sequence[float], second: Sequence[float]) -> float:
-    """How far the second sample lies above the first: the median of all differences.
+    """The distance of the second sample above the first: the median of all differences.
 
     Errors: StatisticsError when either is empty.
     """
@@ -84,7 +83,7 @@ def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]
 
 
 _FEWEST_PAIRS = 4
-"""Of either run: with fewer no rank sum is significant at 0.05."""
+"""The fewest pairs of either run: with fewer no rank sum is significant at 0.05."""
 
 
 class _Compared(NamedTuple):
@@ -141,7 +140,7 @@ def run_pairs_of(run: Run) -> list[Measurement]:
 
 
 def _measured(run: Run) -> Validation | ScenarioRun:
-    """What was measured in pairs. Errors: UsageError for a rehearsal."""
+    """The measurements in pairs. Errors: UsageError for a rehearsal."""
     if isinstance(run.result, Rehearsal):
         raise UsageError(
             f"run {run.summary.id} is a rehearsal, which has no pairs",
@@ -151,7 +150,7 @@ def _measured(run: Run) -> Validation | ScenarioRun:
 
 
 def _baseline(run: Run) -> str:
-    """What the runs' baselines are told apart by; empty when that is not stored."""
+    """The mark that tells the runs' baselines apart; empty when that is not stored."""
     return next((arm.nginx_conf for arm in _measured(run).arms if arm.arm == "baseline"), "")
 
 
@@ -223,7 +222,7 @@ def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric
 
 
 def _stands(one: _Compared, outcome: Outcome, *, same_baseline: bool) -> bool:
-    """Whether an outcome holds wherever above its bounds the truth lies."""
+    """True if an outcome holds wherever above its bounds the truth lies."""
     a, b = one.a.bounded, one.b.bounded
     return stands(
         outcome,

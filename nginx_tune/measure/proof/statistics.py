@@ -1,4 +1,4 @@
-"""Exact statistics of a few paired blocks.
+"""Statistics: of a few paired blocks, exact; of seconds, resampled; the knee of a curve.
 
 Latencies inside a run are correlated, so a run (block) is one observation and a pair of blocks
 is one difference: the log ratio of candidate to baseline. With six to thirty pairs nothing has
@@ -8,8 +8,21 @@ The estimate is the median of all pairwise means (Hodges-Lehmann); the interval 
 same means at the ranks that the signed-rank distribution gives, so its coverage is known and is
 reported as it is: 96.9 % at six pairs, since nothing nearer to 95 % exists.
 
+Several metrics of the same pairs are tested together, so that many do not claim more than one.
+Which arm is the baseline is tossed for a pair as a whole. So under "no difference" the signs of all
+metrics of a pair turn together, and what the strongest of them reaches by chance is counted over
+those tosses. Metrics that move together (a mean and a rate) then cost no more than one, and six
+pairs can show something of any number of metrics, where a correction by their number alone
+(Bonferroni, Holm) can show nothing of more than one.
+
+A second resembles the one before it, so seconds are drawn in runs of about the square root of their
+number, around the end to the beginning again. Pairs of a numerator and a denominator are drawn, so
+that a rate of rates (CPU per request) is resampled whole.
+
 Sources: Hodges and Lehmann 1963; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods,
-chapter 3; Holm 1979; Fisher's randomisation test, Good, Permutation Tests, chapter 3.
+chapter 3; Holm 1979; Fisher's randomisation test, Good, Permutation Tests, chapter 3; Westfall and
+Young 1993, Resampling-Based Multiple Testing, algorithm 4.1 (step-down maxT); Ge, Dudoit and Speed
+2003, box 2; Politis and Romano 1992, circular block bootstrap; percentile intervals.
 """
 
 from __future__ import annotations
@@ -17,11 +30,15 @@ from __future__ import annotations
 import bisect
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from statistics import NormalDist, median, stdev
+from typing import NamedTuple
+
+from nginx_tune.documents.facts_storage import CurvePoint
+from nginx_tune.documents.units import number_text, seconds_text
 
 ALPHA = 0.05
 """The share of true "no difference" cases that may be called a difference."""
@@ -32,7 +49,7 @@ _SAMPLED_FLIPS = 20_000
 _ROUNDING = 1e-9
 """Sums of one set of numbers in two orders agree to this relative difference."""
 _SIGNED_RANK_EFFICIENCY = 3 / math.pi
-"""Of the signed-rank interval against the mean's on normal data."""
+"""The efficiency of the signed-rank interval against the mean's on normal data."""
 _POWER = 0.8
 _MOST_PAIRS = 1000
 """A plan that needs more pairs than this is not worth naming."""
@@ -188,3 +205,237 @@ def pairs_needed(
     # Half the square more, because the spread itself is only estimated (Guenther 1981).
     pairs = (reach * spread / distance) ** 2 + certain**2 / 2
     return max(fewest, math.ceil(pairs / _SIGNED_RANK_EFFICIENCY))
+
+
+_EXACT_PAIRS = 13
+"""Up to here every toss is counted: 2^12, the others mirror them."""
+_SAMPLED_TOSSES = 4_096
+
+
+def step_down(metrics: Sequence[Mapping[int, float]], *, seed: int = 1) -> list[float]:
+    """The p value of each metric, two-sided, adjusted for all of them.
+
+    A metric is its log ratio or difference in each pair, by the pair's number; not every metric
+    counts in every pair. ``p <= alpha`` keeps the chance of any false claim among all of them at
+    ``alpha``, whatever they have in common. Exact up to 13 pairs; beyond, from 4,096 tosses.
+    1 for a metric that is zero everywhere.
+    """
+    pairs = sorted({pair for values in metrics for pair in values})
+    by_toss = [_strengths(_scaled(values, pairs), seed) for values in metrics]
+    order = sorted(range(len(metrics)), key=lambda index: by_toss[index][0], reverse=True)
+    adjusted = [1.0] * len(metrics)
+    strongest = [0.0] * (len(by_toss[0]) if by_toss else 0)
+    for index in reversed(order):
+        # Those that are weaker than this one are in it already; the stronger ones do not count.
+        strongest = list(map(max, strongest, by_toss[index]))
+        seen = by_toss[index][0] * (1 - _ROUNDING)
+        if seen > 0:
+            adjusted[index] = sum(one >= seen for one in strongest) / len(strongest)
+    largest = 0.0
+    for index in order:
+        largest = max(largest, adjusted[index])
+        adjusted[index] = largest
+    return adjusted
+
+
+def _scaled(values: Mapping[int, float], pairs: Sequence[int]) -> list[float]:
+    """The values by pair, of length 1 together: the sum then is as good as Student's t."""
+    length = math.sqrt(math.fsum(value * value for value in values.values()))
+    return [values.get(pair, 0.0) / length if length else 0.0 for pair in pairs]
+
+
+def _strengths(values: Sequence[float], seed: int) -> list[float]:
+    """The size of the sum at each toss; the first is what was seen."""
+    if not values:
+        return [0.0]
+    if len(values) <= _EXACT_PAIRS:
+        sums = [values[0]]
+        for value in values[1:]:
+            sums = [*(total + value for total in sums), *(total - value for total in sums)]
+        return [abs(total) for total in sums]
+    width = (len(values) + 7) // 8
+    stream = hashlib.shake_128(f"tosses {seed}".encode()).digest(width * _SAMPLED_TOSSES)
+    starts = range(0, len(stream), width)
+    tosses = [0, *(int.from_bytes(stream[at : at + width], "big") for at in starts)]
+    return [
+        abs(math.fsum(-v if bits >> i & 1 else v for i, v in enumerate(values))) for bits in tosses
+    ]
+
+
+FEWEST_SECONDS = 20
+"""Below this too few blocks are left to resample."""
+_MOST_POINTS = 600
+"""A longer window is first added up to so many stretches of equal length."""
+_RESAMPLES = 4000
+_FEWEST_BLOCK = 5
+
+
+@dataclass(frozen=True)
+class Series:
+    """A quantity by second: a numerator and what it is divided by."""
+
+    numerators: tuple[float, ...]
+    denominators: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.numerators)
+
+    @property
+    def value(self) -> float | None:
+        """The quantity over the whole window."""
+        below = math.fsum(self.denominators)
+        return math.fsum(self.numerators) / below if below > 0 else None
+
+
+def resample(series: Series, seed: str, *, windows: int = _RESAMPLES) -> list[float]:
+    """The quantity in so many windows that could have been seen as well."""
+    series = _shortened(series)
+    size = len(series)
+    length = max(_FEWEST_BLOCK, math.ceil(math.sqrt(size)))
+    blocks = math.ceil(size / length)
+    tops = _block_sums(series.numerators, length)
+    bottoms = _block_sums(series.denominators, length)
+    stream = hashlib.shake_128(seed.encode()).digest(4 * blocks * windows)
+    draws = [int.from_bytes(stream[at : at + 4], "big") % size for at in range(0, len(stream), 4)]
+    values = []
+    for start in range(0, len(draws), blocks):
+        chosen = draws[start : start + blocks]
+        below = sum(bottoms[place] for place in chosen)
+        values.append(sum(tops[place] for place in chosen) / below if below > 0 else math.nan)
+    return values
+
+
+def percentile_interval(values: Sequence[float], alpha: float) -> tuple[float, float] | None:
+    """The bounds that leave half of ``alpha`` outside on either side; None for undefined ones."""
+    if not values or any(math.isnan(value) for value in values):
+        return None
+    ascending = sorted(values)
+    cut = max(0, math.floor(alpha / 2 * len(ascending)) - 1)
+    return ascending[cut], ascending[-1 - cut]
+
+
+def _shortened(series: Series) -> Series:
+    size = len(series)
+    if size <= _MOST_POINTS:
+        return series
+    step = math.ceil(size / _MOST_POINTS)
+    starts = range(0, size, step)
+    return Series(
+        tuple(math.fsum(series.numerators[at : at + step]) for at in starts),
+        tuple(math.fsum(series.denominators[at : at + step]) for at in starts),
+    )
+
+
+def _block_sums(values: Sequence[float], length: int) -> list[float]:
+    """The sum of the block that begins at each place, around the end."""
+    around = [*values, *values[: length - 1]]
+    return [math.fsum(around[at : at + length]) for at in range(len(values))]
+
+
+LEAST_GAIN = 1.05
+"""A step to the next depth must bring 5 % more reads per second."""
+
+
+MOST_P99_GROWTH = 2.0
+"""… and must not double p99."""
+
+
+NOISE_FACTOR = 2.0
+"""A gain counts when it is larger than so many standard errors of the difference."""
+
+
+_BURST_RATIO = 0.25
+"""A median so far below the mean time of a read at depth 1: the reads come in bursts."""
+
+
+class Knee(NamedTuple):
+    """The depth of the knee, and why; or why there is none."""
+
+    depth: int | None
+    reason: str
+
+
+def find_knee(points: Sequence[CurvePoint]) -> Knee:
+    """The first depth whose next step does not pay.
+
+    A step does not pay when reads per second gain less than 5 % (or no more than the noise of the
+    two points) or p99 doubles. A single bad step that the next one makes good is noise.
+    None when the first step already does not pay (a plateau: a throttled disk, or one that
+    serves a read at a time) and when the last one still does.
+    """
+    curve = sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
+    if len(curve) < 3:  # noqa: PLR2004  # two steps: one that pays and one that does not
+        return Knee(None, "fewer than three depths were measured")
+    for index, point in enumerate(curve[:-1]):
+        after = curve[index + 1]
+        doubled = _p99_doubles(curve, index)
+        if not doubled and _gains(curve, index):
+            continue
+        if index == 0 and not _gains(curve, 0):
+            return Knee(None, _plateau_reason(curve))
+        if doubled:
+            grown = f"{seconds_text(point.p99_seconds)} to {seconds_text(after.p99_seconds)}"
+            return Knee(point.depth, f"at depth {after.depth} p99 grows from {grown}")
+        ratio = after.reads_per_second / point.reads_per_second
+        noise = ", no more than the noise" if ratio >= LEAST_GAIN else ""
+        change = f"reads per second change by {_percent(ratio)}{noise}"
+        return Knee(point.depth, f"at depth {after.depth} {change}")
+    last = _percent(curve[-1].reads_per_second / curve[-2].reads_per_second)
+    return Knee(None, f"no knee up to depth {curve[-1].depth}: the last step still gains {last}")
+
+
+def plateau_reads_per_second(points: Sequence[CurvePoint]) -> float | None:
+    """The rate that more depth does not pass: the mean over the depths that no longer gain.
+
+    The best single point would be the luckiest one. None where the rate still grows.
+    """
+    curve = sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
+    for index in range(len(curve) - 1):
+        if not _gains(curve, index):
+            flat = [point.reads_per_second for point in curve[index:]]
+            return sum(flat) / len(flat)
+    return None
+
+
+def _gains(curve: Sequence[CurvePoint], index: int) -> bool:
+    """True if going deeper pays in reads per second: with the next step, or with the next two."""
+    here = curve[index]
+    return any(
+        _is_more(here, deeper, LEAST_GAIN**steps)
+        for steps, deeper in enumerate(curve[index + 1 : index + 3], start=1)
+    )
+
+
+def _is_more(here: CurvePoint, deeper: CurvePoint, factor: float) -> bool:
+    gain = deeper.reads_per_second - here.reads_per_second
+    noise = math.hypot(
+        here.reads_per_second * (here.error_ratio or 0.0),
+        deeper.reads_per_second * (deeper.error_ratio or 0.0),
+    )
+    enough = deeper.reads_per_second >= factor * here.reads_per_second
+    return enough and gain > NOISE_FACTOR * noise
+
+
+def _p99_doubles(curve: Sequence[CurvePoint], index: int) -> bool:
+    """True if going deeper doubles p99, with the next step and with the next two."""
+    here = curve[index].p99_seconds
+    deeper = [point.p99_seconds for point in curve[index + 1 : index + 3]]
+    if here is None or deeper[0] is None:
+        return False
+    return all(p99 is None or p99 > MOST_P99_GROWTH * here for p99 in deeper)
+
+
+def _plateau_reason(curve: Sequence[CurvePoint]) -> str:
+    first = curve[0]
+    rate = number_text(first.reads_per_second)
+    mean_seconds = first.depth / first.reads_per_second
+    if first.p50_seconds is not None and first.p50_seconds < _BURST_RATIO * mean_seconds:
+        return f"no knee: {rate} reads/s in bursts from depth {first.depth} on: a throttled device"
+    return (
+        f"no knee: {rate} reads/s from depth {first.depth} on: a throttled or plateau device, "
+        "or one that serves a read at a time"
+    )
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f} %"

@@ -1,7 +1,7 @@
 """Two arms judged: the candidate is better, worse, no different, or it is not known.
 
 Two metrics are named before the run and tested each by itself: the primary one, and what the same
-requests cost the server. All others are tested together (``together``). A claim needs all
+requests cost the server. All others are tested together (``step_down``). A claim needs all
 of: at least six pairs, an exact interval clear of 1, an estimate beyond the smallest effect worth
 having and beyond the noise floor of the host, and among the others a p that survives. One judged
 metric that is worse makes the candidate worse, however much better the rest is, unless the caller
@@ -9,75 +9,63 @@ named it beforehand as one that may be. ``no_difference`` is as strict: the whol
 primary metric and that of the cost lie inside the margin. Anything else is ``inconclusive``, with
 the pairs that would settle it. A candidate that fails more requests is never better, however fast
 the rest came. Where disks failed reads the comparison is invalid, since it is theirs.
+
+A comparison whose pairs come one by one is looked at now and then. To look after every pair at a
+level of 5 % and to stop at the first claim is wrong far more often than in 5 %. So there are few
+looks, each half as many pairs again as the one before, and each spends a part of the 5 %: the first
+what the fewest pairs can give at all (seven that agree, 2 of the 2^7 patterns), every further one a
+fixed share of what is left. The parts of all looks there could ever be add up to 5 %. Then all
+intervals hold together with 95 %, whatever the looks have in common, and it may be stopped at any
+look for any reason: because it is settled, because the interval is as narrow as asked, or because
+time is up.
+
+Source: Bonferroni over looks; repeated confidence intervals, Jennison and Turnbull 1989.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import Capacity, Measurement
+from nginx_tune.documents.run import Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
-from nginx_tune.measure.proof.blocks import Blocks, failure_warnings, flag_warnings, pair_blocks
+from nginx_tune.measure.proof.blocks import (
+    Blocks,
+    failing_both,
+    failing_class,
+    failure_warnings,
+    flag_warnings,
+    limit_warnings,
+    pair_blocks,
+)
 from nginx_tune.measure.proof.by_seconds import with_seconds_checks
 from nginx_tune.measure.proof.comparison import (
+    COST,
     MARGIN,
+    CostComparison,
     Criterion,
     MetricPairs,
     is_noise,
     outcome_of,
     p_value_of,
 )
-from nginx_tune.measure.proof.cost import COST, CostComparison
-from nginx_tune.measure.proof.failing import failing_both, failing_class, limit_warnings
 from nginx_tune.measure.proof.gates import judge_gates
+from nginx_tune.measure.proof.merge import sessions_by_arm
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
 from nginx_tune.measure.proof.statistics import (
     ALPHA,
+    fewest_pairs,
     pairs_needed,
     signed_rank_interval,
+    step_down,
 )
-from nginx_tune.measure.proof.tls_sessions import sessions_by_arm
-from nginx_tune.measure.proof.together import step_down
-
-
-def find_read_errors(measurements: Sequence[Measurement]) -> str:
-    """What disks failed in which arms, in some words; empty when none did.
-
-    A failed read ends a response early or refuses it, and a retried one takes time, wherever the
-    bad places of the disk happen to lie under what an arm asks for: better and worse then say
-    nothing of the configuration. One failed read in one block is enough, in any block: none can
-    be left out without choosing by the result.
-    """
-    arms = dict.fromkeys(block.arm for block in measurements)
-    told = [_told([block for block in measurements if block.arm == arm]) for arm in arms]
-    found = [f"{arm}: {text}" for arm, text in zip(arms, told, strict=True) if text]
-    return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
-
-
-def _told(blocks: Sequence[Measurement]) -> str:
-    failing = [block for block in blocks if _disk_failed(block)]
-    if not failing:
-        return ""
-    by_disk: dict[str, int] = {}
-    for block in failing:
-        for disk, count in block.server.disk_read_errors.items():
-            by_disk[disk] = by_disk.get(disk, 0) + count
-    lines = sum(block.server.read_errors or 0 for block in failing)
-    parts = [f"{count:,} of {disk}" for disk, count in sorted(by_disk.items())]
-    parts += [f"{lines:,} in nginx's error log"] if lines else []
-    return f"{', '.join(parts)}, in {len(failing)} of {len(blocks)} blocks"
-
-
-def _disk_failed(block: Measurement) -> bool:
-    return bool(block.server.read_errors or sum(block.server.disk_read_errors.values()))
-
 
 _EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
 """Shown and not judged: what many threads wait for disks rises where all that clients see gets
@@ -147,7 +135,7 @@ def judge(
 
 
 def measure_noise_floor(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """How far apart two arms of the same configuration came out, per metric, as a share.
+    """The distance of two arms of the same configuration, per metric, as a share.
 
     The far end of the interval: what an A/A run cannot tell from nothing, no A/B run may claim.
 
@@ -177,7 +165,7 @@ def verdict_status(verdict: Verdict, *, accept_inconclusive: bool = False) -> Ex
 
 
 def is_unknown(capacity: Capacity) -> bool:
-    """Whether a search came to no capacity: what was in the way is not the server."""
+    """True if a search came to no capacity: what was in the way is not the server."""
     return capacity.capacity_per_second is None and capacity.limited_by != "bound"
 
 
@@ -357,8 +345,111 @@ def _said(metric: MetricVerdict) -> str:
 
 
 def _first_flag(blocks: Blocks) -> str:
-    """Why the first pair does not count."""
+    """The reason why the first pair does not count."""
     if blocks.discarded:
         return f"; {blocks.discarded[0].reason}"
     spoilt = next((pair for pair in blocks.pairs if pair.spoilt), None)
     return f"; the probe was late for {', '.join(sorted(spoilt.spoilt))}" if spoilt else ""
+
+
+def find_read_errors(measurements: Sequence[Measurement]) -> str:
+    """The arms in which disks failed, in some words; empty when none did.
+
+    A failed read ends a response early or refuses it, and a retried one takes time, wherever the
+    bad places of the disk happen to lie under what an arm asks for: better and worse then say
+    nothing of the configuration. One failed read in one block is enough, in any block: none can
+    be left out without choosing by the result.
+    """
+    arms = dict.fromkeys(block.arm for block in measurements)
+    told = [_told([block for block in measurements if block.arm == arm]) for arm in arms]
+    found = [f"{arm}: {text}" for arm, text in zip(arms, told, strict=True) if text]
+    return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
+
+
+def _told(blocks: Sequence[Measurement]) -> str:
+    failing = [block for block in blocks if _disk_failed(block)]
+    if not failing:
+        return ""
+    by_disk: dict[str, int] = {}
+    for block in failing:
+        for disk, count in block.server.disk_read_errors.items():
+            by_disk[disk] = by_disk.get(disk, 0) + count
+    lines = sum(block.server.read_errors or 0 for block in failing)
+    parts = [f"{count:,} of {disk}" for disk, count in sorted(by_disk.items())]
+    parts += [f"{lines:,} in nginx's error log"] if lines else []
+    return f"{', '.join(parts)}, in {len(failing)} of {len(blocks)} blocks"
+
+
+def _disk_failed(block: Measurement) -> bool:
+    return bool(block.server.read_errors or sum(block.server.disk_read_errors.values()))
+
+
+FIRST_ALPHA = 2.0**-6
+FEWEST_FIRST = fewest_pairs(alpha=FIRST_ALPHA)
+"""Pairs of the first look."""
+_GROWTH = 1.5
+_SHARE = 0.3
+"""The share of what is left that each further look spends."""
+
+
+class Look(NamedTuple):
+    """One look at all pairs so far."""
+
+    number: int
+    """From 1."""
+    pairs: int
+    alpha: float
+    """Share of wrong claims that it may make."""
+
+
+def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
+    """The look that follows; the first one for None."""
+    if last is None:
+        return Look(1, max(first_pairs, FEWEST_FIRST), FIRST_ALPHA)
+    number = last.number + 1
+    return Look(number, math.ceil(last.pairs * _GROWTH), alpha_of(number))
+
+
+def alpha_of(number: int) -> float:
+    """The share that a look spends, by its number from 1."""
+    if number == 1:
+        return FIRST_ALPHA
+    return (ALPHA - FIRST_ALPHA) * _SHARE * (1 - _SHARE) ** (number - 2)
+
+
+def meets_stopping_rule(metric: MetricVerdict, *, margin: float = MARGIN) -> bool:
+    """True if more pairs are not worth their time.
+
+    The outcome is known, or the interval is so narrow (half the margin to either side) that what
+    is left open does not matter: an effect at the edge of what is worth having stays there.
+    """
+    if metric.outcome in ("better", "worse", "no_difference"):
+        return True
+    if metric.low is None or metric.high is None or metric.low <= 0:
+        return False
+    return math.log(metric.high / metric.low) <= math.log1p(margin)
+
+
+def rejudge(
+    validation: Validation, *, requires: Sequence[str] = (), primary_metric: str | None = None
+) -> Validation:
+    """A stored validation with other gates, or by another metric.
+
+    Errors: as those of ``judge``.
+    """
+    before = validation.verdict
+    gates = list(requires) or validation.requires
+    verdict = judge(
+        validation.measurements,
+        primary_metric=primary_metric or before.primary_metric,
+        requires=gates,
+        noise_floor=validation.noise_floor or None,
+        alpha=ALPHA if before.stopped == "pairs" else alpha_of(before.looks),
+        environment=before.environment,
+        accept_worse=before.accept_worse,
+        lost=before.lost,
+    )
+    verdict = msgspec.structs.replace(
+        verdict, looks=before.looks, stopped=before.stopped, capacities=before.capacities
+    )
+    return msgspec.structs.replace(validation, verdict=verdict, requires=gates)

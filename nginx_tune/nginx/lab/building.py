@@ -1,31 +1,37 @@
-"""The disks of a lab: made or found, attached, mounted, and switched while it runs."""
+"""The lab as it is built inside its walls: disks, clients behind a link, an origin, a certificate.
+
+Disks are made or found in the cache, attached, mounted, and switched while the lab runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from nginx_tune.documents.lab import Lab, LabData, LabDisk
+import msgspec
+
+from nginx_tune.documents.lab import DiskModel, Lab, LabData, LabDisk, has_origin
 from nginx_tune.errors import UndecidedError
+from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.host.programs import own_module, start_text_program
+from nginx_tune.nginx.lab.disk_models import describe_disk, model_of
+from nginx_tune.nginx.lab.disk_server import ServerRequest
+from nginx_tune.nginx.lab.disks import Contents, Image, Loop, copy_image, obtain_image
 from nginx_tune.nginx.lab.enclosure import Enclosure
-from nginx_tune.nginx.lab.images import Contents, Image, copy_image, obtain_image
-from nginx_tune.nginx.lab.kinds import describe_disk, model_of
-from nginx_tune.nginx.lab.loops import Loop
-from nginx_tune.nginx.lab.modelled import ModelledFile
+from nginx_tune.nginx.lab.network import (
+    SERVER_ADDRESS,
+    Certificate,
+    ClientSide,
+    make_certificate,
+)
+from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
+from nginx_tune.nginx.lab.origin import OriginRequest, origin_objects
 
-
-class _Mounted(NamedTuple):
-    disk: LabDisk
-    files: Mapping[str, int]
-    loop: Loop
-    modelled: ModelledFile | None
-
-    @property
-    def name(self) -> str:
-        """Its name among the covers."""
-        return f"disk-{self.disk.name}"
+T = TypeVar("T")
 
 
 class LabDisks:
@@ -114,7 +120,7 @@ class LabDisks:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Where each disk is for the lab's own process, by the path that nginx sees it at."""
+        """The place of each disk for the lab's own process, by the path that nginx sees it at."""
         covers = self._enclosure.covers
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
@@ -128,7 +134,7 @@ class LabDisks:
 
     @property
     def has_cold_names(self) -> bool:
-        """Whether a block starts with names and inodes that are not in memory."""
+        """True when a block starts with names and inodes that are not in memory."""
         return self._lab.cold_names
 
     def make_names_cold(self) -> None:
@@ -160,8 +166,22 @@ class LabDisks:
             yield
 
 
+class _Mounted(NamedTuple):
+    """A disk in use."""
+
+    disk: LabDisk
+    files: Mapping[str, int]
+    loop: Loop
+    modelled: ModelledFile | None
+
+    @property
+    def name(self) -> str:
+        """Its name among the covers."""
+        return f"disk-{self.disk.name}"
+
+
 def contents_of(lab: Lab, disk: LabDisk) -> Contents:
-    """What the image of a disk holds; pure."""
+    """The contents of a disk's image; pure."""
     found: dict[str, int] = {}
     for item in lab.data:
         if item.disk != disk.name:
@@ -175,3 +195,118 @@ def contents_of(lab: Lab, disk: LabDisk) -> Contents:
 def _name(item: LabData, number: int) -> str:
     place = f"d{number % item.directories:05d}/" if item.directories else ""
     return f"{place}{item.prefix}f{number:05d}.bin"
+
+
+def find_missing() -> str:
+    """The reason why no disk can be modelled here; empty when one can."""
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return f"/dev/fuse: {error.strerror}"
+    return ""
+
+
+class ModelledFile:
+    """An image seen as a file whose reads take their time; the model is off at first.
+
+    The server ends with the process that made it; what the file was mounted on stays mounted in
+    this mount namespace until ``close``.
+    """
+
+    def __init__(
+        self, image: Path, point: Path, model: DiskModel, *, seed: int, writable: bool
+    ) -> None:
+        request = ServerRequest(
+            image=str(image), point=str(point), model=model, seed=seed, writable=writable
+        )
+        self.path = point
+        self.failed_reads = 0
+        """Since the model was last turned on, as told when it was turned off."""
+        self._process = start_text_program(
+            own_module("nginx_tune.nginx.lab.disk_server", msgspec.json.encode(request).decode()),
+            is_checked=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
+        )
+        self._expect("off")
+
+    def switch(self, *, on: bool) -> None:
+        """Answer as the model says, or at once."""
+        word = "on" if on else "off"
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.write(word + "\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                raise UndecidedError(f"the modelled disk ended: {self._last_words()}") from None
+        self._expect(word)
+
+    def close(self) -> None:
+        """End the server: whoever still reads gets errors, and the file can be unmounted."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        self._process.wait()
+
+    def _expect(self, word: str) -> None:
+        line = "" if self._process.stdout is None else self._process.stdout.readline()
+        said, _, failed = line.strip().partition(" ")
+        if said != word:
+            raise UndecidedError(f"the modelled disk ended: {self._last_words()}")
+        self.failed_reads = int(failed)
+
+    def _last_words(self) -> str:
+        self._process.kill()
+        text = "" if self._process.stderr is None else self._process.stderr.read().strip()
+        return text.splitlines()[-1] if text else "no reason given"
+
+
+class Topology:
+    """The surroundings of one lab, inside its walls. They go with the walls."""
+
+    def __init__(self, lab: Lab, directory: Path) -> None:
+        self._clients = ClientSide(lab.link) if lab.topology == "link" else None
+        self._origin: subprocess.Popen[str] | None = None
+        address = SERVER_ADDRESS if self._clients is not None else LOOPBACK
+        certificate: Certificate | None = None
+        if lab.tls:
+            certificate = make_certificate(directory, names=["localhost", LOOPBACK, address])
+        is_proxy = has_origin(lab)
+        self.placement = Placement(
+            address=address,
+            origin=self._start_origin(lab) if is_proxy else None,
+            objects=origin_objects(lab.origin) if is_proxy else {},
+            certificate=str(certificate.certificate) if certificate else None,
+            certificate_key=str(certificate.key) if certificate else None,
+        )
+
+    def from_clients(self, call: Callable[[], T]) -> T:
+        """Make a call where the clients are."""
+        return call() if self._clients is None else self._clients.run(call)
+
+    def _start_origin(self, lab: Lab) -> str:
+        request = OriginRequest(address=LOOPBACK, origin=lab.origin, seed=lab.seed)
+        self._origin = start_text_program(
+            own_module("nginx_tune.nginx.lab.origin", msgspec.json.encode(request).decode()),
+            is_checked=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
+        )
+        port = "" if self._origin.stdout is None else self._origin.stdout.readline().strip()
+        if not port:
+            self._origin.kill()
+            errors = "" if self._origin.stderr is None else self._origin.stderr.read().strip()
+            raise UndecidedError(f"the origin ended: {errors.splitlines()[-1] if errors else ''}")
+        return f"{LOOPBACK}:{port}"
+
+
+class OpenLab(NamedTuple):
+    """An open lab, as a block needs it."""
+
+    disks: LabDisks
+    topology: Topology
+    enclosure: Enclosure

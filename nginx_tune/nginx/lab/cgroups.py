@@ -1,4 +1,4 @@
-"""Limits around the scratch nginx: memory and disk, by cgroup v1 or v2, per controller.
+"""Cgroups around the scratch nginx, v1 or v2 per controller: limits, and who was ended by them.
 
 A hybrid host has some controllers on v1 and some on v2, so each controller is looked up by
 itself. On v1 the group is made below our own, so that no limit of ours can widen one that an
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +21,9 @@ from nginx_tune.errors import MissingPermissionError, UndecidedError
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
 PATIENCE_SECONDS = 3.0
-"""For processes that are ending to leave a group."""
+"""The time for processes that are ending to leave a group."""
 _WALL_SHARE = 0.75
-"""Of the machine's memory, for all of nginx where no lab says less: the rest is the host's."""
+"""The share of the machine's memory for all of nginx where no lab says less."""
 _PAGE = 4096
 _CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
@@ -32,13 +32,13 @@ _LEAST_QUOTA = 1000
 
 
 def wall_bytes() -> int:
-    """What all processes of a sandbox may use of the machine's memory, page cache included."""
+    """The part of the machine's memory for all processes of a sandbox, page cache included."""
     pages = os.sysconf("SC_PHYS_PAGES") * (os.sysconf("SC_PAGE_SIZE") // _PAGE)
     return int(pages * _WALL_SHARE) * _PAGE
 
 
 class Controller(NamedTuple):
-    """Where one controller's group goes."""
+    """The place of one controller's group."""
 
     name: str
     version: int
@@ -65,7 +65,7 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
 
 
 def why_no_controller(name: str) -> str:
-    """Why a controller's group cannot be made here; empty when it can be, as far as one sees."""
+    """The reason why a controller's group cannot be made here; empty when none is seen."""
     own_groups = Path("/proc/self/cgroup").read_text()
     if find_controller(name, CGROUP_ROOT, own_groups) is None:
         return f"the {name} cgroup controller is not on this host"
@@ -144,7 +144,7 @@ class LabCgroups:
         return controller
 
     def _arrangeable(self, controller: Controller) -> Path:
-        """Where on a v2 tree the group goes."""
+        """The place of the group on a v2 tree."""
         root = controller.parent
         if self._delegate is None:
             return root
@@ -249,7 +249,7 @@ def disable_controller(enabled: str) -> None:
 
 
 def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> bool:
-    """Remove one cgroup once its processes are gone; whether it went.
+    """Remove one cgroup once its processes are gone; false when it stays.
 
     The page cache charged to it is let go first (v1 ``memory.force_empty``): otherwise the group
     lives on as a dying one, with its pages. Without a lab these are of the operator's files, which
@@ -269,3 +269,43 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
                 return False
             time.sleep(0.02)
     return True
+
+
+_COUNTS = ("memory.events", "memory.oom_control")
+"""v2 and v1; both have a line ``oom_kill N`` (v1 from Linux 4.13)."""
+_LIMITS = ("memory.max", "memory.limit_in_bytes")
+
+
+class MemoryKills(NamedTuple):
+    """The processes that the kernel ended in a group and, with v2, below it."""
+
+    processes: int
+    limit_bytes: int | None
+
+
+def count_memory_kills(join_files: Iterable[str | Path]) -> MemoryKills:
+    """The kills so far in the groups with these ``cgroup.procs``; 0 where none tells."""
+    count, limit = 0, None
+    for file in join_files:
+        directory = Path(file).parent
+        for name in _COUNTS:
+            count += _count(directory / name)
+        for name in _LIMITS:
+            text = _read(directory / name).strip()
+            limit = int(text) if text.isdigit() else limit
+    return MemoryKills(count, limit)
+
+
+def _count(file: Path) -> int:
+    for line in _read(file).splitlines():
+        name, _, number = line.partition(" ")
+        if name == "oom_kill":
+            return int(number)
+    return 0
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -1,15 +1,17 @@
-"""Whether a lab can be built as it is written, said before anything runs; pure."""
+"""The check of a lab as it is written, before anything runs, and its origin's events; pure.
+
+An event that the origin streams is stamped, and of a size to the byte.
+"""
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import PurePosixPath
 from typing import Literal
 
-from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.documents.lab import TCP_SETTINGS, Lab, LabData, LabDisk
+from nginx_tune.documents.lab import TCP_SETTINGS, DiskModel, Lab, LabData, LabDisk
 from nginx_tune.errors import UsageError
-from nginx_tune.nginx.lab.event_text import LEAST_EVENT_BYTES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 _SIZES = re.compile(r"[0-9]{1,10}(\s+[0-9]{1,10}){2}", re.ASCII)
@@ -26,13 +28,12 @@ _MOST_EVENT_BYTES = 1 << 20
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
 """Below some hundred pages the kernel lets one writer at a time move."""
-
-
+LEAST_EVENT_BYTES = 160
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a path is a directory or in it."""
+    """True for a path that is a directory or in it."""
     return PurePosixPath(directory) in (PurePosixPath(path), *PurePosixPath(path).parents)
 
 
@@ -181,3 +182,36 @@ def _data_faults(item: LabData, disks: list[str]) -> list[str]:
 
 def _where(*checks: tuple[bool, str]) -> list[str]:
     return [fault for holds, fault in checks if holds]
+
+
+STAMP = '"sent_ns":'
+"""The text in front of the time at which an event was sent."""
+LAST = "[DONE]"
+"""The last event of every stream."""
+_WORDS = ("the", "of", "and", "to", "in", "that", "it", "was", "for", "with", "as", "his", "at")
+_EVENT = (
+    'data: {{"id":"chatcmpl-lab","object":"chat.completion.chunk",{stamp}{sent},'
+    '"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n'
+)
+
+
+class EventText:
+    """The text of one stream's events, the same in every run but for its stamps."""
+
+    def __init__(self, event_bytes: int, seed: int) -> None:
+        self._bytes = event_bytes
+        self._dice = random.Random(seed)  # noqa: S311  # only data
+
+    def event(self, sent_nanoseconds: int) -> bytes:
+        """The next event, which was sent then."""
+        empty = _EVENT.format(stamp=STAMP, sent=sent_nanoseconds, text="")
+        room = max(self._bytes - len(empty), 0)
+        text = ""
+        while len(text) < room:
+            text += f" {self._dice.choice(_WORDS)}"
+        event = _EVENT.format(stamp=STAMP, sent=sent_nanoseconds, text=text[:room])
+        return event.encode()
+
+    def last(self) -> bytes:
+        """The event that says that the stream is whole."""
+        return f"data: {LAST}\n\n".encode()

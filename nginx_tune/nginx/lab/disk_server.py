@@ -8,6 +8,9 @@ decide how many move. Run with real-time priority, since a late answer is a disk
 Standard input takes ``on`` and ``off`` (answer as the model says, or at once) and is answered by
 the same word and the reads that failed since the last ``on``; its end, or an unmount, ends the
 process. The kernel then fails what is still asked for, so nothing waits for a dead server.
+
+The messages are the little of the FUSE protocol that a file system of one file speaks
+(include/uapi/linux/fuse.h).
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import mmap
 import os
 import random
 import select
+import stat
+import struct
 import sys
 import time
 from pathlib import Path
@@ -27,9 +32,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.diskmodel import DiskModel
-from nginx_tune.nginx.lab import fuse_messages as fuse
-from nginx_tune.nginx.lab.model_disk import ServiceProcess
+from nginx_tune.documents.lab import DiskModel
+from nginx_tune.nginx.lab.disk_models import ServiceProcess
 
 _PR_SET_TIMERSLACK = 29
 _PR_SET_IO_FLUSHER = 57
@@ -39,12 +43,22 @@ _MS_PRIVATE_ALL = 1 << 18 | 1 << 14
 _MNT_DETACH = 2
 _PRIORITY = 2
 _PATH_SECONDS = 60e-6
-"""What the kernel takes from the read to us and back (a read answered at once takes 40 to 90 µs
-of a reader's time): answers are sent so much earlier, at most half of their time."""
+"""The kernel's time from the read to us and back (a read answered at once takes 40 to 90 µs of its
+reader's time): answers are sent so much earlier, at most half of their time."""
+LARGEST_IO_BYTES = 1 << 20
+BUFFER_BYTES = LARGEST_IO_BYTES + 4096
+"""The room that one request can take: the payload of a write and its headers."""
+FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 2, 3, 4, 14, 15, 16
+STATFS, RELEASE, FSYNC, FLUSH, INIT, INTERRUPT, DESTROY, BATCH_FORGET = (
+    17, 18, 20, 25, 26, 36, 38, 42,
+)  # fmt: skip
+UNANSWERED = frozenset({FORGET, BATCH_FORGET, INTERRUPT})
+NOT_SUPPORTED = errno.ENOSYS
+"""The kernel does not ask for such an operation again."""
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is started with, as JSON in its only argument."""
+    """The only argument that the process is started with, as JSON."""
 
     image: str
     point: str
@@ -64,23 +78,6 @@ class _Answer(NamedTuple):
     failed: bool = False
 
 
-def _leave_mounts(libc: ctypes.CDLL) -> None:
-    """Go where the lab's mounts are not: into a mount namespace of our own, with all let go there.
-
-    The last process of a mount namespace unmounts what is left in it as it ends, before /dev/fuse
-    is closed. If that were this one, it would wait for ever for answers of its own, with the loop
-    device. Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
-    """
-    for done in (
-        libc.unshare(_CLONE_NEWNS),
-        libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_PRIVATE_ALL), None),
-        libc.umount2(b"/", _MNT_DETACH),
-    ):
-        if done != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), "a mount namespace for the modelled disk")
-
-
 class DiskServer:
     """A mounted file system of one file."""
 
@@ -96,7 +93,7 @@ class DiskServer:
         self._size = os.fstat(self._image).st_size
         access = mmap.ACCESS_WRITE if request.writable else mmap.ACCESS_READ
         self._data = memoryview(mmap.mmap(self._image, self._size, access=access))
-        self._buffer = bytearray(fuse.BUFFER_BYTES)
+        self._buffer = bytearray(BUFFER_BYTES)
         self._device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._mount()
 
@@ -104,7 +101,7 @@ class DiskServer:
         libc = ctypes.CDLL(None, use_errno=True)
         options = (
             f"fd={self._device},rootmode=100600,user_id=0,group_id=0,allow_other,"
-            f"max_read={fuse.LARGEST_IO_BYTES}"
+            f"max_read={LARGEST_IO_BYTES}"
         )
         point = os.fsencode(self._request.point)
         flags = ctypes.c_ulong(_MS_NOSUID_NODEV)
@@ -133,7 +130,7 @@ class DiskServer:
                 return
 
     def _obey(self) -> bool:
-        """Follow an order; whether there was one."""
+        """Follow an order; false when there was none."""
         order = os.read(0, 64).decode().strip()
         if not order:
             return False
@@ -147,7 +144,7 @@ class DiskServer:
         return True
 
     def _take_requests(self) -> bool:
-        """Take every request that waits; whether the file is still mounted."""
+        """Take every request that waits; false once the file is unmounted."""
         while True:
             try:
                 os.readv(self._device, [self._buffer])
@@ -159,30 +156,30 @@ class DiskServer:
                 if error.errno in {errno.ENOENT, errno.EINTR}:  # the asker went away
                     continue
                 raise
-            self._handle(fuse.parse_request(self._buffer))
+            self._handle(parse_request(self._buffer))
 
-    def _handle(self, request: fuse.FuseRequest) -> None:
+    def _handle(self, request: FuseRequest) -> None:
         operation, unique = request
-        if operation == fuse.READ:
+        if operation == READ:
             self._take_read(unique)
-        elif operation == fuse.WRITE:
+        elif operation == WRITE:
             self._take_write(unique)
-        elif operation == fuse.INIT:
-            self._reply(unique, fuse.render_init(self._buffer))
-        elif operation in {fuse.GETATTR, fuse.SETATTR}:
+        elif operation == INIT:
+            self._reply(unique, render_init(self._buffer))
+        elif operation in {GETATTR, SETATTR}:
             writable = self._request.writable
-            self._reply(unique, fuse.render_attributes(self._size, writable=writable))
-        elif operation == fuse.OPEN:
-            self._reply(unique, fuse.render_opened())
-        elif operation == fuse.STATFS:
-            self._reply(unique, fuse.render_statfs(self._size))
-        elif operation in {fuse.RELEASE, fuse.FSYNC, fuse.FLUSH, fuse.DESTROY}:
+            self._reply(unique, render_attributes(self._size, writable=writable))
+        elif operation == OPEN:
+            self._reply(unique, render_opened())
+        elif operation == STATFS:
+            self._reply(unique, render_statfs(self._size))
+        elif operation in {RELEASE, FSYNC, FLUSH, DESTROY}:
             self._reply(unique)
-        elif operation not in fuse.UNANSWERED:
-            self._reply(unique, error=fuse.NOT_SUPPORTED)
+        elif operation not in UNANSWERED:
+            self._reply(unique, error=NOT_SUPPORTED)
 
     def _take_read(self, unique: int) -> None:
-        offset, length = fuse.parse_transfer(self._buffer)
+        offset, length = parse_transfer(self._buffer)
         length = max(0, min(length, self._size - offset))
         if self._process is not None:
             # The image's own disk works while the modelled one makes its reader wait.
@@ -191,13 +188,11 @@ class DiskServer:
 
     def _take_write(self, unique: int) -> None:
         """Take the bytes at once, for the buffer is needed again; who writes waits all the same."""
-        offset, length = fuse.parse_transfer(self._buffer)
+        offset, length = parse_transfer(self._buffer)
         if not self._request.writable or offset + length > self._size:
             self._reply(unique, error=errno.EROFS)
             return
-        self._data[offset : offset + length] = memoryview(self._buffer)[
-            fuse.PAYLOAD : fuse.PAYLOAD + length
-        ]
+        self._data[offset : offset + length] = memoryview(self._buffer)[PAYLOAD : PAYLOAD + length]
         self._serve(_Answer(unique, offset, length, is_read=False))
 
     def _serve(self, answer: _Answer) -> None:
@@ -213,7 +208,7 @@ class DiskServer:
 
     def _answer(self, answer: _Answer) -> None:
         if not answer.is_read:
-            self._reply(answer.unique, fuse.render_written(answer.length))
+            self._reply(answer.unique, render_written(answer.length))
         elif answer.failed:
             self._failed += 1
             self._reply(answer.unique, error=errno.EIO)
@@ -221,13 +216,120 @@ class DiskServer:
             self._reply(answer.unique, self._data[answer.offset : answer.offset + answer.length])
 
     def _reply(self, unique: int, payload: bytes | memoryview = b"", *, error: int = 0) -> None:
-        header = fuse.render_reply(unique, 0 if error else len(payload), error=error)
+        header = render_reply(unique, 0 if error else len(payload), error=error)
         try:
             os.writev(self._device, [header] if error else [header, payload])
         except OSError as failure:
             # The asker was killed meanwhile, or the file was unmounted.
             if failure.errno not in {errno.ENOENT, errno.ENODEV}:
                 raise
+
+
+def _leave_mounts(libc: ctypes.CDLL) -> None:
+    """Go where the lab's mounts are not: into a mount namespace of our own, with all let go there.
+
+    The last process of a mount namespace unmounts what is left in it as it ends, before /dev/fuse
+    is closed. If that were this one, it would wait for ever for answers of its own, with the loop
+    device. Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
+    """
+    for done in (
+        libc.unshare(_CLONE_NEWNS),
+        libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_PRIVATE_ALL), None),
+        libc.umount2(b"/", _MNT_DETACH),
+    ):
+        if done != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), "a mount namespace for the modelled disk")
+
+
+_REQUEST = struct.Struct("<IIQQIIII")
+_REPLY = struct.Struct("<IiQ")
+_INIT = struct.Struct("<IIII")
+_INIT_REPLY = struct.Struct("<IIIIHHIIHHI28x")
+_TRANSFER = struct.Struct("<QQI")
+_TRANSFER_BYTES = 40
+"""The size of fuse_read_in and fuse_write_in; the payload of a write follows."""
+_ATTRIBUTES = struct.Struct("<QIIQQQQQQIIIIIIIIII")
+_STATFS = struct.Struct("<QQQQQIIII24x")
+_MAJOR, _MINOR = 7, 31
+_ASYNC_READ, _BIG_WRITES, _ASYNC_DIO, _MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
+_WANTED = _ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES
+"""Reads of the loop device are asynchronous direct I/O: many of them are under way at once."""
+_BACKGROUND = 1024
+"""Such reads that the kernel sends before it waits (the default is 12)."""
+_VALID_SECONDS = 3600
+_ROOT = 1
+_KEEP_CACHE = 2
+_PAGE_BYTES = 4096
+BODY = _REQUEST.size
+PAYLOAD = BODY + _TRANSFER_BYTES
+
+
+class FuseRequest(NamedTuple):
+    """The header of a request; its body begins at ``BODY`` of the same buffer."""
+
+    operation: int
+    unique: int
+
+
+class Transfer(NamedTuple):
+    """The bytes that a READ or WRITE is about."""
+
+    offset: int
+    length: int
+
+
+def parse_request(buffer: bytearray) -> FuseRequest:
+    """The header in front of what was read from /dev/fuse."""
+    _, operation, unique, *_ = _REQUEST.unpack_from(buffer)
+    return FuseRequest(operation, unique)
+
+
+def parse_transfer(buffer: bytearray) -> Transfer:
+    """Offset and length of a READ or WRITE."""
+    _, offset, length = _TRANSFER.unpack_from(buffer, BODY)
+    return Transfer(offset, length)
+
+
+def render_reply(unique: int, payload_bytes: int = 0, *, error: int = 0) -> bytes:
+    """The header of a reply; ``error`` is an errno."""
+    return _REPLY.pack(_REPLY.size + payload_bytes, -error, unique)
+
+
+def render_init(buffer: bytearray) -> bytes:
+    """The payload that accepts the kernel's offer of protocol and features."""
+    _, _, read_ahead, flags = _INIT.unpack_from(buffer, BODY)
+    pages = LARGEST_IO_BYTES // _PAGE_BYTES
+    return _INIT_REPLY.pack(
+        _MAJOR, _MINOR, read_ahead, flags & _WANTED, _BACKGROUND, _BACKGROUND,
+        LARGEST_IO_BYTES, 1, pages, 0, 0,
+    )  # fmt: skip
+
+
+def render_attributes(size_bytes: int, *, writable: bool) -> bytes:
+    """The payload that tells what the one file is."""
+    mode = stat.S_IFREG | (0o600 if writable else 0o400)
+    times = (0,) * 6  # access, modification and change; their nanoseconds
+    return _ATTRIBUTES.pack(
+        _VALID_SECONDS, 0, 0, _ROOT, size_bytes, size_bytes // 512, *times[:3], *times[3:],
+        mode, 1, 0, 0, 0, _PAGE_BYTES, 0,
+    )  # fmt: skip
+
+
+def render_opened() -> bytes:
+    """The payload of a successful OPEN."""
+    return struct.pack("<QII", 0, _KEEP_CACHE, 0)
+
+
+def render_written(length: int) -> bytes:
+    """The payload of a successful WRITE."""
+    return struct.pack("<II", length, 0)
+
+
+def render_statfs(size_bytes: int) -> bytes:
+    """The payload of STATFS."""
+    blocks = size_bytes // _PAGE_BYTES
+    return _STATFS.pack(blocks, 0, 0, 1, 0, _PAGE_BYTES, 255, _PAGE_BYTES, 0)
 
 
 def _main() -> None:

@@ -1,16 +1,40 @@
-"""What emulated disks need of the system: its programs, loop devices that are left, the cache."""
+"""Emulated disks on the system: loop devices, dirty limits, images that are kept from run to run.
+
+A loop device frees itself: nothing is left however its user ends.
+
+An image is full of files, made once, then shared read-only. It is named by what is in it (the
+names, sizes and seed of its files, and the version of this layout), so a run that wants the same
+data finds it. A run holds a shared lock on the image it uses, by a descriptor that ends with it;
+whoever makes room takes only what nobody holds. An image is made in the run's own directory, which
+is cleaned however the run ends, and moved to the cache whole.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import json
 import os
+import random
+import shutil
+import struct
 import time
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
 
-from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.documents.progress import Progress
+from nginx_tune.errors import MissingPermissionError, MissingToolError, UndecidedError
+from nginx_tune.host.paths import open_own, why_not_own
 from nginx_tune.host.programs import ProgramError, run_program
 from nginx_tune.sandbox.covers import open_files
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -93,3 +117,400 @@ def evict(directory: Path) -> None:
     for _, file in open_files(directory):
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_CONFIGURE = 0x4C0A
+_READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
+_CONFIG = struct.Struct("<II 5Q 4I 64s 64s 32s 2Q 8Q")
+_MOST_TRIES = 50
+_UNMOUNT_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
+
+
+class Loop:
+    """A loop device over an image, past the page cache; freed when it is closed and unmounted."""
+
+    def __init__(self, image: str, *, writable: bool = True) -> None:
+        if os.geteuid() != 0:
+            raise MissingPermissionError("emulated disks need root", hint="run it with sudo")
+        self.device, self._descriptor = _attach(image, writable=writable)
+
+    @property
+    def number(self) -> str:
+        """``MAJOR:MINOR``."""
+        number = os.fstat(self._descriptor).st_rdev
+        return f"{os.major(number)}:{os.minor(number)}"
+
+    def wait_unmounted(self, *, patience_seconds: float = _UNMOUNT_SECONDS) -> None:
+        """Wait until no mount is left of what is on it, in any mount namespace.
+
+        One that began while it was mounted has a mount of its own, which an unmount here leaves,
+        and with it the file system in memory. A tracer's is such a one: bpftrace ends a second
+        after its last answer.
+        Errors: UndecidedError when that does not come.
+        Source: a mounted file system has its device for itself (bd_may_claim(), block/bdev.c).
+        """
+        deadline = time.monotonic() + patience_seconds
+        while _is_mounted(self.device):
+            if time.monotonic() > deadline:
+                raise UndecidedError(
+                    f"{self.device}: unmounted, and still mounted in another mount namespace after "
+                    f"{patience_seconds:g} s, so names stay in memory",
+                    hint="end what looks into the lab: a tracer, a shell by nsenter",
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Let go; the device lasts as long as it is mounted."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _is_mounted(device: str) -> bool:
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return True
+    return False
+
+
+def _attach(image: str, *, writable: bool) -> tuple[str, int]:
+    mode = os.O_RDWR if writable else os.O_RDONLY
+    backing = os.open(image, mode | os.O_CLOEXEC)
+    flags = _AUTOCLEAR | _DIRECT_IO | (0 if writable else _READ_ONLY)
+    name = os.fsencode(image)[-63:]
+    config = _CONFIG.pack(
+        backing, 0, *(0,) * 5, 0, 0, 0, flags, name, b"", b"", *(0,) * 10
+    )  # fmt: skip
+    try:
+        control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        os.close(backing)
+        raise UndecidedError(
+            f"no loop devices here: /dev/loop-control: {error.strerror}",
+            hint="modprobe loop, or give the container /dev/loop-control and /dev/loop*",
+        ) from None
+    try:
+        for _ in range(_MOST_TRIES):
+            device = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
+            descriptor = _open_device(device, mode)
+            try:
+                fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno == errno.EBUSY:  # somebody else was faster
+                    time.sleep(0.005)
+                    continue
+                raise UndecidedError(f"{device}: {error.strerror}") from None
+            return device, descriptor
+    finally:
+        os.close(control)
+        os.close(backing)
+    raise UndecidedError("no loop device is free", hint="losetup --list shows who has them")
+
+
+def _open_device(device: str, mode: int) -> int:
+    try:
+        return os.open(device, mode | os.O_CLOEXEC)
+    except OSError as error:
+        raise UndecidedError(
+            f"{device}: {error.strerror}", hint="give the container /dev/loop*"
+        ) from None
+
+
+BDI = Path("/sys/class/bdi")
+
+
+def limit_dirty(device: str, most_bytes: int, *, root: Path = BDI) -> None:
+    """Have writers to ``MAJOR:MINOR`` wait when so much of theirs is not written yet.
+
+    The kernel keeps the limit as a share of the machine's, in millionths: it rounds down.
+    Errors: UndecidedError where the kernel has no such limit.
+    """
+    directory = root / device
+    try:
+        (directory / "max_bytes").write_text(str(most_bytes))
+        (directory / "strict_limit").write_text("1")
+    except OSError as error:
+        raise UndecidedError(
+            f"writes to an emulated disk cannot be limited: {directory}: {error.strerror}",
+            hint="it needs Linux 6.2 and a /sys that can be written; or leave dirty_bytes out",
+        ) from None
+
+
+def lift_dirty_limit(device: str, *, root: Path = BDI) -> None:
+    """Take the limit away, if the device is still there."""
+    with contextlib.suppress(OSError):
+        (root / device / "strict_limit").write_text("0")
+        (root / device / "max_ratio").write_text("100")
+
+
+CACHE_BYTES = 8 << 30
+"""All images together; the ones unused for the longest go first."""
+_LAYOUT = 1
+_LAYOUT_WITH_ROOM = 2
+_ROOM_BYTES_PER_INODE = 16 << 10
+"""mke2fs's own ratio: a cache makes a directory or two for each of its first files."""
+_OVERHEAD_BYTES = 24 << 20
+_SPARE_BYTES = 256 << 20
+"""The room that must stay free on the file system."""
+_BLOCK_BYTES = 4096
+_GROUP_BYTES = 8 << 20
+"""A group of ext4's blocks where mke2fs chooses 1 KiB for them; larger ones are fewer."""
+_PIECE_BYTES = 4 << 20
+
+
+class Image(NamedTuple):
+    """An image in use: nobody removes it while the descriptor is open."""
+
+    path: Path
+    descriptor: int
+
+
+class Cached(NamedTuple):
+    """An image that is kept."""
+
+    path: Path
+    bytes: int
+    used_at: float
+    """Seconds since the epoch."""
+    in_use: bool
+
+
+def cache_directory() -> Path:
+    """The place where images are kept: ``nginx-tune/lab`` in the user's cache directory."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118  # a home that is not known stays "~"
+    return Path(base) / "nginx-tune" / "lab"
+
+
+def list_images(directory: Path | None = None) -> list[Cached]:
+    """The kept images, the one used last at the end."""
+    found = []
+    for path in sorted((directory or cache_directory()).glob("*.img")):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found.append(
+                Cached(path, status.st_blocks * 512, status.st_mtime, in_use=_is_held(path))
+            )
+    return sorted(found, key=lambda image: image.used_at)
+
+
+def remove_image(path: Path) -> bool:
+    """Remove a kept image unless a run uses it; true when it went."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        path.unlink()
+        return True
+    return False
+
+
+class Contents(NamedTuple):
+    """The contents of an image."""
+
+    files: Mapping[str, int]
+    """Bytes by name, relative to the root of the image."""
+    seed: int
+    room_bytes: int = 0
+    """Free space beside them."""
+
+    @property
+    def key(self) -> str:
+        """The image's name: the same contents have the same."""
+        layout = _LAYOUT_WITH_ROOM if self.room_bytes else _LAYOUT
+        text = json.dumps([layout, self.seed, self.room_bytes, sorted(self.files.items())])
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
+
+    @property
+    def directories(self) -> int:
+        """The number that the files lie in; each takes an inode and a block."""
+        return len({parent for name in self.files for parent in PurePosixPath(name).parents})
+
+    @property
+    def inodes(self) -> int:
+        """The number to ask mke2fs for: it rounds those of each group of blocks down to sixteen."""
+        groups = 1 + self.image_bytes // _GROUP_BYTES
+        return len(self.files) + self.directories + self._room_inodes + 64 + 16 * groups
+
+    @property
+    def _room_inodes(self) -> int:
+        """For what is written into the free space."""
+        return self.room_bytes // _ROOM_BYTES_PER_INODE
+
+    @property
+    def image_bytes(self) -> int:
+        """The size of the image: data in whole blocks, and what ext4 needs itself."""
+        data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
+        data += self.room_bytes + self.directories * _BLOCK_BYTES
+        inodes = (len(self.files) + self.directories + self._room_inodes) * 512
+        return data + data // 64 + inodes + _OVERHEAD_BYTES
+
+
+def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Image:
+    """An ext4 image that holds files of random bytes: a kept one, or a new one that is then kept.
+
+    ``scratch`` is the run's own directory. Errors: UndecidedError when there is no room.
+    Side effects: may mount below ``scratch`` for a while, remove old images and make one.
+    """
+    directory = cache_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_kept = not why_not_own(directory)
+    except OSError:  # no home that can be written
+        is_kept = False
+    if not is_kept:  # this run's image is its own
+        return _hold(_make(contents, scratch, progress))
+    path = directory / f"{contents.key}.img"
+    with _making(path):
+        found = _try_hold(path)
+        if found is not None:
+            return found
+        make_room(contents.image_bytes, directory)
+        return _keep(_make(contents, scratch, progress), path)
+
+
+def copy_image(image: Image, path: Path) -> Path:
+    """A private copy that may be written, sharing blocks where the file system can."""
+    _check_room(path.parent, os.fstat(image.descriptor).st_size)
+    run_tool("cp", "--reflink=auto", "--sparse=never", str(image.path), str(path))
+    path.chmod(0o600)
+    return path
+
+
+def make_room(wanted_bytes: int, directory: Path) -> None:
+    """Remove the images unused for longest until a new one fits under the bound."""
+    images = list_images(directory)
+    total = sum(image.bytes for image in images) + wanted_bytes
+    for image in images:
+        if total <= CACHE_BYTES:
+            return
+        if remove_image(image.path):
+            total -= image.bytes
+
+
+def _check_room(directory: Path, size: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < size + _SPARE_BYTES:
+        raise UndecidedError(
+            f"{directory}: {size >> 20} MiB needed for an emulated disk, {free >> 20} MiB free",
+            hint="make room, remove kept images with 'nginx-tune lab clean --images', or set "
+            "TMPDIR to a larger file system",
+        )
+
+
+def make_file_system(contents: Contents, image: Path) -> None:
+    """An empty ext4 in a file that is as large as ``contents`` asks for."""
+    options = ["-m", "0", "-N", str(contents.inodes)]
+    options += ["-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]
+    run_tool("mkfs.ext4", "-F", "-q", *options, str(image))
+
+
+def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
+    """A new image in a directory; its blocks are allocated, so that reads reach the device."""
+    size = contents.image_bytes
+    _check_room(scratch, size)
+    image = scratch / f"{contents.key}.img"
+    with image.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    files = contents.files
+    make_file_system(contents, image)
+    mount = scratch / "filling"
+    mount.mkdir()
+    with Loop(str(image)) as loop:
+        run_tool("mount", "-o", "noatime", loop.device, str(mount))
+    try:
+        _fill(mount, files, random.Random(contents.seed), progress)  # noqa: S311  # the same data again
+    finally:
+        run_tool("umount", str(mount))
+        mount.rmdir()
+    image.chmod(0o400)
+    return image
+
+
+def _fill(mount: Path, files: Mapping[str, int], source: random.Random, progress: Progress) -> None:
+    total = sum(files.values())
+    done = told = 0
+    for name, size in files.items():
+        path = mount / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            for start in range(0, size, _PIECE_BYTES):
+                file.write(source.randbytes(min(_PIECE_BYTES, size - start)))
+        done += size
+        if done - told >= 64 << 20:
+            progress(f"filling: {done >> 20} of {total >> 20} MiB")
+            told = done
+    mount.chmod(0o755)
+
+
+@contextlib.contextmanager
+def _making(path: Path) -> Iterator[None]:
+    """One maker of an image at a time; the others find it made."""
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _keep(made: Path, path: Path) -> Image:
+    """Move a whole image to where it is kept."""
+    try:
+        made.rename(path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            return _hold(made)
+        part = path.with_suffix(".part")
+        try:
+            shutil.copyfile(made, part)
+            part.chmod(0o400)
+            part.rename(path)
+        except OSError:  # no room there: the run uses its own
+            part.unlink(missing_ok=True)
+            return _hold(made)
+        made.unlink()
+    return _hold(path)
+
+
+def _hold(path: Path) -> Image:
+    descriptor = open_own(path)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return Image(path, descriptor)
+
+
+def _try_hold(path: Path) -> Image | None:
+    try:
+        image = _hold(path)
+    except FileNotFoundError:
+        return None
+    if not path.exists():  # removed while we waited for the lock
+        os.close(image.descriptor)
+        return None
+    os.utime(path)
+    return image
+
+
+def _is_held(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -1,14 +1,20 @@
-"""What every nginx of a lab is started in: one sandbox, planned anew when something is added.
+"""The enclosure: the one sandbox of a lab, which each nginx of it is started in.
+
+It is planned anew when something is added.
 
 All that nginx is to find in other places than the host has it, or to write, is only noted here, and
-stands in the root of each sandbox alone: no path of the lab's own leads there.
+stands in the root of each sandbox alone: no path of the lab's own leads there. The lab itself sees
+the host's mounts, read-only, and has a place in memory of its own (``STATE``).
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import socket
 import stat
+import struct
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -16,17 +22,17 @@ from typing import BinaryIO
 import msgspec
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.host.parse_mountinfo import is_inside
-from nginx_tune.nginx.lab.mounts import OURS, SEEN, STATE, make_state, seal_all, set_apart
-from nginx_tune.nginx.lab.view import program_paths, system_paths
+from nginx_tune.host.parse_storage import is_inside
+from nginx_tune.sandbox import kernel_calls as calls
+from nginx_tune.sandbox.confinement import Confinement, ResourceLimits, Wall
 from nginx_tune.sandbox.covers import Covers
 from nginx_tune.sandbox.launch import Prepared, prepare
-from nginx_tune.sandbox.places import read_mounts, settle
-from nginx_tune.sandbox.spec import Confinement, ResourceLimits, Wall
+from nginx_tune.sandbox.places import KERNELS_OWN, read_mounts, settle
+from nginx_tune.sandbox.root import flags_of
 
 
 class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a configuration wants of its host."""
+    """The wants that a configuration has of its host."""
 
     shown: list[str] = []
     """Files and directories that it reads."""
@@ -36,13 +42,13 @@ class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """Files that nginx opens for writing, sorted."""
     uses_unix_sockets: bool = False
     uses_file_aio: bool = False
-    """Whether some build sets up contexts of file AIO."""
+    """Some build sets up contexts of file AIO."""
     transparent: bool = False
-    """Whether it sends from other addresses than the host's."""
+    """It sends from other addresses than the host's."""
     threads: int = 0
-    """In the pools of one worker."""
+    """Threads in the pools of one worker."""
     workers: int = 0
-    """That are asked for by number; one for each CPU is what there may be in any case."""
+    """Workers that are asked for by number; there may be one for each CPU in any case."""
 
 
 class Enclosure:
@@ -69,12 +75,12 @@ class Enclosure:
 
     @property
     def view(self) -> HostNeeds:
-        """What the configuration wants of its host."""
+        """The wants of the configuration."""
         return self._view
 
     @property
     def covers(self) -> Covers:
-        """What nginx writes to.
+        """The file systems that nginx writes to.
 
         Errors: UndecidedError before ``begin``.
         """
@@ -87,9 +93,9 @@ class Enclosure:
 
         Of the host's mounts the lab's ``directory`` alone takes writes from here on.
         """
-        set_apart(directory)
-        seal_all(keep=directory)
-        self._state = make_state(directory)
+        _set_apart(directory)
+        _seal_all(keep=directory)
+        self._state = _make_state(directory)
         self._disks[SEEN] = f"{self._state}/{OURS.name}"
         place = directory / "covers"
         place.mkdir(0o700)
@@ -256,7 +262,7 @@ class Enclosure:
             return 0
 
     def _holder(self, real: str) -> tuple[str, str] | None:
-        """Name of the cover that a directory lies in, and where in it."""
+        """The name of the cover that a directory lies in, and its place there."""
         around = [path for path in self._written if is_inside(real, path)]
         if not around:
             return None
@@ -297,7 +303,7 @@ class Enclosure:
 
 
 def _files_in(directory: str, paths: Iterable[str]) -> list[str]:
-    """Names of the regular files among paths that are right in a directory; no links."""
+    """The names of the regular files among paths that lie right in a directory; no links."""
     found = set()
     for path in map(Path, paths):
         try:
@@ -310,8 +316,134 @@ def _files_in(directory: str, paths: Iterable[str]) -> list[str]:
 
 
 def _is_socket(path: str) -> bool:
-    """Whether a socket is there, and not what a link leads to."""
+    """True where a socket is there itself, not at the end of a link."""
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except OSError:
         return False
+
+
+_SOFTWARE = (
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libx32",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/usr/share",
+    "/usr/local/share",
+    "/nix/store",
+    "/gnu/store",
+)
+"""Libraries, what these load by name (name services, TLS providers, converters), time zones, Perl
+and Lua: installed software, the same on every host."""
+_SETTINGS = (
+    "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "resolv.conf", "gai.conf",
+    "services", "protocols", "localtime", "timezone", "mime.types", "ld.so.cache", "ld.so.conf",
+    "ld.so.conf.d", "ld.so.preload", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives",
+    "crypto-policies", "pki/tls", "pki/ca-trust", "ca-certificates", "ssl/certs",
+    "ssl/openssl.cnf", "ssl/cert.pem", "perl", "lua", "fonts", "os-release",
+)  # fmt: skip
+"""Files of /etc; none with passwords or keys is among them."""
+_LINKS = ("/var/run", "/var/lock", "/bin", "/sbin")
+"""Names that lead elsewhere; where they are directories of their own, nothing is shown."""
+_MOST_INTERPRETER = 256
+
+
+def system_paths() -> list[str]:
+    """The paths that are shown to every nginx; some are not there on every host."""
+    links = [path for path in _LINKS if os.path.islink(path)]  # noqa: PTH114
+    return [*_SOFTWARE, *(f"/etc/{name}" for name in _SETTINGS), *links]
+
+
+def program_paths(program: str) -> list[str]:
+    """The paths of a program beside the system's: its file; of a script its directory and shell."""
+    path = Path(program)
+    found = [program]
+    interpreter = _interpreter(path)
+    if interpreter is not None:
+        # A script runs others from where it stands (the unpacked versions of the matrix do).
+        found += [str(path.parent), interpreter]
+    return found
+
+
+def _interpreter(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MOST_INTERPRETER)
+    except OSError:
+        return None
+    if not head.startswith(b"#!"):
+        return None
+    words = head[2:].split(b"\n", 1)[0].split()
+    return os.fsdecode(words[0]) if words else None
+
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+_STATE_DESCRIPTOR = 40
+STATE = Path(f"/proc/1/fd/{_STATE_DESCRIPTOR}")
+"""The place that the lab's own processes write to: no path of the host leads there.
+
+The process inside is the first of its process namespace. The name is short, as the path of a
+socket must be (unix(7)).
+"""
+OURS = STATE / "shown"
+"""The part of it that nginx sees, read-only, at ``SEEN``."""
+SEEN = "/run/nginx-tune"
+
+
+def raise_loopback() -> None:
+    """Bring ``lo`` up: the only link inside the walls."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+
+
+def _make_state(directory: Path) -> str:
+    """Make the lab's place in its directory; its path."""
+    state = directory / "state"
+    state.mkdir(0o700)
+    data = f"mode=0700,size={ResourceLimits().cover_bytes}"
+    calls.mount("nginx-tune", str(state), "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, data)
+    number = os.open(state, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.dup2(number, _STATE_DESCRIPTOR, inheritable=False)
+    os.close(number)
+    OURS.mkdir(0o755)
+    return str(state)
+
+
+def own_file(path: str) -> Path:
+    """Path of a file of ours by the path that nginx sees it at."""
+    return OURS / Path(path).relative_to(SEEN)
+
+
+def _set_apart(directory: Path) -> None:
+    """Give a directory a mount of its own, which stays writable.
+
+    What is open for writing there (a loop device's image) would otherwise keep the root from
+    becoming read-only.
+    """
+    calls.mount(str(directory), str(directory), flags=calls.MS_BIND)
+
+
+def _seal_all(*, keep: Path) -> None:
+    """Make every mounted file system of the host read-only here, but for a directory of ours."""
+    for mount in read_mounts():
+        point = mount.mount_point
+        is_ours = point == str(keep) or point.startswith("/proc/")
+        if mount.filesystem in KERNELS_OWN or is_ours:
+            continue
+        try:
+            flags = flags_of(point)
+        except PermissionError:  # below a directory that this user cannot enter
+            continue
+        if not flags & calls.MS_RDONLY:
+            flags |= calls.MS_REMOUNT | calls.MS_BIND | calls.MS_RDONLY
+            calls.mount("none", point, flags=flags)

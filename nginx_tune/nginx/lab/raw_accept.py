@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from nginx_tune.nginx.lab.lifetime import die_with_parent
+from nginx_tune.host.lifetime import die_with_parent
 
-How = Literal["blocking", "epoll"]
+WaitingBy = Literal["blocking", "epoll"]
 
 TITLE = "nginx_tune.nginx.lab.raw_accept"
 
@@ -35,7 +35,9 @@ _BACKLOG = 511
 """nginx's own on Linux (listen(2), ngx_linux_config.h)."""
 
 
-def raw_accept_command(how: How, *, python: str, port: int, workers: int, log: Path) -> list[str]:
+def raw_accept_command(
+    how: WaitingBy, *, python: str, port: int, workers: int, log: Path
+) -> list[str]:
     """The command that runs the server in the foreground."""
     command = [python, "-m", TITLE, "--how", how, "--port", str(port)]
     return [*command, "--workers", str(workers), "--log", str(log)]

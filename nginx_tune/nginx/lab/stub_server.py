@@ -1,50 +1,48 @@
 """Stubs of what is no HTTP: FastCGI, SCGI and uwsgi applications, a resolver, a log, an echo.
 
-The echo takes what was upgraded to another protocol, such as WebSocket.
-One process for all. Every request of an application gets the same answer at once, 200 with a
-body of ``BODY_BYTES``; every name resolves to one address; what is logged is thrown away.
-Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035.
+The echo takes what was upgraded to another protocol, such as WebSocket, whose frames it reads and
+writes. One process serves all. Every request of an application gets the same answer at once, 200
+with a body of ``BODY_BYTES``; every name resolves to one address; what is logged is thrown away.
+Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035; RFC 6455.
 """
 
 from __future__ import annotations
 
 import abc
 import asyncio
+import base64
+import hashlib
 import os
 import socket
 import struct
 import sys
-from typing import Literal, cast
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, cast
 
 import msgspec
-
-from nginx_tune.nginx.lab.websocket_frames import CLOSE, FrameReader, echo_of, switching
 
 BODY_BYTES = 2048
 RESOLVED = "192.0.2.1"
 """Every name's address: of no network there is (RFC 5737)."""
-
 _BODY = b"x" * BODY_BYTES
 _CGI = b"Status: 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
 _HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
 _FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
 _FCGI_HEADER = struct.Struct("!BBHHBx")
 _UWSGI_HEADER = struct.Struct("<BHB")
-_FINAL_FRAME = 0x80
-"""Of the first byte of a frame; text that is no frame has it not."""
 _ENDLESS = 1 << 24
 """No head of a request is longer."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one stub listens."""
+    """The place where one stub listens."""
 
     protocol: Literal["fastcgi", "scgi", "uwsgi", "dns", "syslog", "echo"]
     address: str = ""
     """An IP address; empty for every one."""
     port: int = 0
     path: str = ""
-    """Of a unix socket."""
+    """The path of a unix socket."""
 
 
 class _Application(asyncio.Protocol, abc.ABC):
@@ -143,7 +141,7 @@ class Echo(_Application):
         data, self.seen = self.seen, b""
         if not data:
             return
-        if self.frames is None and data[0] & _FINAL_FRAME:
+        if self.frames is None and data[0] & _FINAL:  # text that is no frame has not that bit
             self.frames = FrameReader()
         if self.frames is None:
             self.transport.write(data)
@@ -155,6 +153,100 @@ class Echo(_Application):
                     self.transport.close()
         except ValueError:
             self.transport.abort()
+
+
+TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
+_KEY_ENDS_IN = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_SWITCHES = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Accept: %s\r\n\r\n"
+)
+_FINAL, _MASKED, _OPCODE, _LENGTH = 0x80, 0x80, 0x0F, 0x7F
+_TWO_BYTES, _EIGHT_BYTES = 126, 127
+_MASK_BYTES = 4
+_MOST_PAYLOAD_BYTES = 4 << 20
+
+
+class Frame(NamedTuple):
+    """A frame that a client sent."""
+
+    opcode: int
+    payload: bytes
+    is_final: bool = True
+
+
+def switching(head: bytes) -> bytes:
+    """The answer to a client's opening, whose request this is."""
+    return _SWITCHES % accept_key(head)
+
+
+def accept_key(head: bytes) -> bytes:
+    """The proof to a client of WebSocket that its request was understood."""
+    pairs = (line.partition(b":") for line in head.split(b"\r\n"))
+    key = next((v.strip() for n, _, v in pairs if n.lower() == b"sec-websocket-key"), b"")
+    return base64.b64encode(hashlib.sha1(key + _KEY_ENDS_IN, usedforsecurity=False).digest())
+
+
+class FrameReader:
+    """Takes bytes of a client, gives its frames."""
+
+    def __init__(self) -> None:
+        self._seen = b""
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are whole by now. Errors: ValueError for what no client may send."""
+        self._seen += data
+        while (whole := self._next()) is not None:
+            yield whole
+
+    def _next(self) -> Frame | None:
+        seen = self._seen
+        if len(seen) < 2:  # noqa: PLR2004  # opcode and length
+            return None
+        if not seen[1] & _MASKED:
+            raise ValueError("a frame without a mask")
+        length, place = seen[1] & _LENGTH, 2
+        if length >= _TWO_BYTES:
+            size = 2 if length == _TWO_BYTES else 8
+            if len(seen) < place + size:
+                return None
+            length, place = int.from_bytes(seen[place : place + size], "big"), place + size
+        if length > _MOST_PAYLOAD_BYTES:
+            raise ValueError("a frame that is too long")
+        end = place + _MASK_BYTES + length
+        if len(seen) < end:
+            return None
+        payload = _unmasked(seen[place + _MASK_BYTES : end], seen[place : place + _MASK_BYTES])
+        self._seen = seen[end:]
+        return Frame(seen[0] & _OPCODE, payload, bool(seen[0] & _FINAL))
+
+
+def server_frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes:
+    """A frame as a server sends it: without a mask."""
+    first = opcode | (_FINAL if is_final else 0)
+    length = len(payload)
+    if length < _TWO_BYTES:
+        return bytes((first, length)) + payload
+    if length < 1 << 16:
+        return bytes((first, _TWO_BYTES)) + length.to_bytes(2, "big") + payload
+    return bytes((first, _EIGHT_BYTES)) + length.to_bytes(8, "big") + payload
+
+
+def echo_of(frame: Frame) -> bytes:
+    """The echo's answer: data as it came, a pong to a ping, a close to a close."""
+    if frame.opcode == PING:
+        return server_frame(PONG, frame.payload)
+    if frame.opcode == PONG:
+        return b""
+    if frame.opcode == CLOSE:
+        return server_frame(CLOSE, frame.payload[:2])
+    return server_frame(frame.opcode, frame.payload, is_final=frame.is_final)
+
+
+def _unmasked(payload: bytes, key: bytes) -> bytes:
+    mask = (key * (len(payload) // _MASK_BYTES + 1))[: len(payload)]
+    number = int.from_bytes(payload, "big") ^ int.from_bytes(mask, "big")
+    return number.to_bytes(len(payload), "big")
 
 
 class Resolver(asyncio.DatagramProtocol):
@@ -172,10 +264,6 @@ class Resolver(asyncio.DatagramProtocol):
             self.transport.sendto(answer, address)
 
 
-class SystemLog(asyncio.DatagramProtocol):
-    """Takes what comes."""
-
-
 def resolve(query: bytes) -> bytes:
     """The answer to a query of one name; empty for what is none."""
     end = query.find(b"\0", 12) + 1
@@ -186,6 +274,10 @@ def resolve(query: bytes) -> bytes:
     head = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(wants_ipv4), 0, 0)
     record = struct.pack("!HHHIH", 0xC00C, 1, 1, 60, 4) + socket.inet_aton(RESOLVED)
     return head + question + (record if wants_ipv4 else b"")
+
+
+class SystemLog(asyncio.DatagramProtocol):
+    """Takes what comes."""
 
 
 _STREAMS = {"echo": Echo, "fastcgi": FastCgi, "scgi": Scgi, "uwsgi": Uwsgi}

@@ -24,9 +24,8 @@ from nginx_tune.host.programs import (
     start_program,
     start_text_program,
 )
-from nginx_tune.nginx.lab.certificate import make_certificate
-from nginx_tune.nginx.lab.environment import Outgoing, Stubs
-from nginx_tune.nginx.lab.outside import open_outside
+from nginx_tune.nginx.lab.network import make_certificate, open_outside
+from nginx_tune.nginx.lab.operation import Outgoing, Stubs
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES, Endpoint
 
 _LISTEN: dict[str, str] = {"http": "", "https": " ssl", "grpc": " http2", "grpcs": " ssl http2"}
@@ -109,13 +108,13 @@ _Place = tuple[str, int, str, bool]
 
 
 def _place(one: Outgoing) -> _Place:
-    """Where it is listened: a port of datagrams is another than that of connections."""
+    """The place that is listened at: a port of datagrams is another than that of connections."""
     is_datagram = not one.path and one.protocol in {"dns", "syslog"}
     return (one.address or one.answers_from, one.port, one.path, is_datagram)
 
 
 def _start_echo(directory: Path, cpus: Sequence[int]) -> str:
-    """Where upgraded connections are taken: the path of a socket."""
+    """Start the echo, which takes upgraded connections; the path of its socket."""
     directory.mkdir(parents=True, exist_ok=True)
     path = str(directory / "echo")
     _run_stubs([Endpoint(protocol="echo", path=path)], cpus)
@@ -177,7 +176,7 @@ def _temporary_paths(binary: str, directory: Path) -> str:
 
 
 def _upgraded(echo: str) -> str:
-    """Of a server: what asks for another protocol goes to the echo."""
+    """The lines of a server that send what asks for another protocol to the echo."""
     return (
         "if ($http_upgrade) { rewrite ^ /.upgraded last; }\n"
         f"location = /.upgraded {{ internal; proxy_pass http://unix:{echo}; proxy_read_timeout 1h;"
@@ -198,7 +197,7 @@ def _places(one: Outgoing) -> Iterable[str]:
 
 
 def _has_ipv6() -> bool:
-    """Whether this thread's network has an address of IPv6."""
+    """True where this thread's network has an address of IPv6."""
     with contextlib.suppress(OSError):
         return bool(Path("/proc/thread-self/net/if_inet6").read_text())
     return False

@@ -6,6 +6,9 @@ mount and no loop device; the keeper does what namespaces cannot (cgroups, files
 
 As an ordinary user the walls are made in a user namespace that keeps the user's own id: nginx
 then changes no user, and there are no cgroups and no loop devices.
+
+Under systemd the cgroups lie in a scope that it delegates: the part of the cgroup v2 tree that a
+lab may arrange. They bound what root's nginx may use up in all (``bound``).
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ import os
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
@@ -32,39 +36,26 @@ from nginx_tune.errors import (
     UndecidedError,
     UsageError,
 )
-from nginx_tune.host.global_ids import OUTER_PROC_VARIABLE, is_initial_namespace
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
+from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.host.namespaces import OUTER_PROC_VARIABLE, is_initial_namespace
 from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
-from nginx_tune.nginx.lab.cgroups import LabCgroups
-from nginx_tune.nginx.lab.dirty import limit_dirty
-from nginx_tune.nginx.lab.keeper import Keeper
-from nginx_tune.nginx.lab.leftovers import make_directory, sweep, write_mark
-from nginx_tune.nginx.lab.lifetime import ENVIRONMENT_MARK, die_with_parent, new_mark
-from nginx_tune.nginx.lab.namespace_refusals import explain_refusal
+from nginx_tune.nginx.lab.cgroups import LabCgroups, wall_bytes
+from nginx_tune.nginx.lab.disks import limit_dirty
+from nginx_tune.nginx.lab.keeper import Keeper, make_directory, new_mark, sweep, write_mark
 from nginx_tune.nginx.lab.operation import HELLO, A, Hello, Operation, Q, request_line
-from nginx_tune.nginx.lab.scope import DelegatedScope, has_systemd
-from nginx_tune.sandbox.spec import Wall
+from nginx_tune.sandbox.confinement import ResourceLimits, Wall, can_limit_numbers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LAST_WORDS_SECONDS = 1.0
-"""For a process to end whose answers have ended."""
+"""The time for a process to end whose answers have ended."""
 _ERRORS: dict[int, type[NginxTuneError]] = {
     ExitStatus.USAGE: UsageError,
     ExitStatus.CONFIGURATION: ConfigurationError,
     ExitStatus.UNDECIDED: UndecidedError,
 }
-
-
-def unshare_command(*, root: bool) -> list[str]:
-    """The command that makes the walls around what follows it."""
-    command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
-    command += ["--kill-child=SIGKILL", "--mount-proc"]
-    if not root:
-        command += ["--user", "--map-current-user", "--keep-caps"]
-    return [*command, "--"]
-
-
 _given_up: list[Wall] = []
 
 
@@ -76,6 +67,15 @@ def give_up(walls: Iterable[Wall]) -> None:
 def given_up() -> list[Wall]:
     """The walls that the user gave up, wherever this host cannot have them."""
     return list(_given_up)
+
+
+def unshare_command(*, root: bool) -> list[str]:
+    """The command that makes the walls around what follows it."""
+    command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
+    command += ["--kill-child=SIGKILL", "--mount-proc"]
+    if not root:
+        command += ["--user", "--map-current-user", "--keep-caps"]
+    return [*command, "--"]
 
 
 class Walls:
@@ -165,7 +165,7 @@ class Walls:
         return self._scope.directory
 
     def limit_dirty(self, device: str, most_bytes: int) -> None:
-        """Have writers to a device of the lab wait for it (``dirty``), until the walls go."""
+        """Have writers to a device of the lab wait for it, until the walls go."""
         self._note("dirty-limit", device)
         limit_dirty(device, most_bytes)
 
@@ -229,5 +229,175 @@ class Walls:
 
 
 def _base_directory() -> str:
-    """Where disk images go: TMPDIR when set, else /var/tmp (on a disk, unlike many a /tmp)."""
+    """The directory for disk images: TMPDIR, else /var/tmp (on a disk, unlike many a /tmp)."""
     return os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108  # mkdir follows no link
+
+
+_SYS_ADMIN = 21
+"""Source: capability.h."""
+_IN_A_CONTAINER = (
+    "in a container add it (docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined), or "
+    "run this on the host, or as an ordinary user who may make user namespaces; a systemd unit "
+    "needs it in CapabilityBoundingSet="
+)
+
+
+class NamespaceRefusal(NamedTuple):
+    """The reason for people, and the way out."""
+
+    message: str
+    hint: str
+
+
+def has_sys_admin(status: str) -> bool:
+    """True for a process that may make namespaces and mounts, by its /proc/PID/status."""
+    for line in status.splitlines():
+        name, _, mask = line.partition(":")
+        if name == "CapEff":
+            return bool(int(mask, 16) >> _SYS_ADMIN & 1)
+    return True
+
+
+def explain_refusal(said: str, *, is_root: bool, status: str) -> NamespaceRefusal | None:
+    """The words of unshare(1), explained; None where they are not about namespaces."""
+    last = said.strip().rpartition("unshare: ")[2]
+    if "unshare: " not in said:
+        return None
+    if "No space left on device" in last:
+        return NamespaceRefusal(
+            "this host's number of namespaces is used up",
+            "see sysctl user.max_mnt_namespaces, user.max_net_namespaces and their kin",
+        )
+    if not is_root:
+        return NamespaceRefusal(
+            f"cannot make namespaces as an ordinary user: {last}",
+            "run it with sudo, or allow unprivileged user namespaces (sysctl "
+            "user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+            "kernel.apparmor_restrict_unprivileged_userns)",
+        )
+    if not has_sys_admin(status):
+        return NamespaceRefusal(
+            "root without the capability CAP_SYS_ADMIN may make no namespaces and mounts: the "
+            "walls around nginx cannot be had",
+            _IN_A_CONTAINER,
+        )
+    return NamespaceRefusal(
+        f"something forbids root to make namespaces and mounts ({last}): a container's filter of "
+        "system calls, RestrictNamespaces= or SystemCallFilter= of a systemd unit, AppArmor or "
+        "SELinux",
+        "run this on the host, or give the container --security-opt seccomp=unconfined "
+        "--security-opt apparmor=unconfined, or the unit RestrictNamespaces=no and "
+        "SystemCallFilter=@mount",
+    )
+
+
+_RUNS_SYSTEMD = Path("/run/systemd/system")
+"""There when systemd is the init that runs: sd_booted(3)."""
+_HOLDER = "holder"
+_PATIENCE_SECONDS = 10.0
+
+
+def has_systemd() -> bool:
+    """True where systemd runs this machine and can be asked for a scope."""
+    if not _RUNS_SYSTEMD.is_dir():
+        return False
+    try:
+        find_program("systemd-run")
+    except ProgramError:
+        return False
+    return True
+
+
+class DelegatedScope:
+    """A delegated scope, held by a process; ``close`` ends it.
+
+    ``note_process`` is told of that process, so that whoever cleans up ends it.
+    Errors: UndecidedError with what systemd said, MissingPermissionError when the directory may
+            not be arranged.
+    """
+
+    def __init__(self, mark: str, unified: Path, note_process: Callable[[int], None]) -> None:
+        unit = f"nginx-tune-{mark}.scope"
+        self._holder = start_text_program(
+            ["systemd-run", "--scope", "--quiet", "--collect",
+             f"--unit={unit}", "--property=Delegate=yes", "--", "sleep", "infinity"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
+        )  # fmt: skip
+        note_process(self._holder.pid)
+        try:
+            self.directory = _await_scope(self._holder, unit, unified)
+            (self.directory / _HOLDER).mkdir()
+            (self.directory / _HOLDER / "cgroup.procs").write_text(str(self._holder.pid))
+        except OSError as error:
+            self.close()
+            raise MissingPermissionError(
+                f"{unit}: {error.strerror}", hint="run as root, so that the scope may be arranged"
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process that holds the scope."""
+        self._holder.kill()
+        self._holder.communicate()
+
+
+def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Path:
+    """The scope's directory, once systemd has moved the process there."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if holder.poll() is not None:
+            said = "" if holder.stderr is None else holder.stderr.read().strip()
+            raise UndecidedError(f"systemd gives no scope: {said or holder.returncode}")
+        groups = Path(f"/proc/{holder.pid}/cgroup").read_text()
+        for line in groups.splitlines():
+            path = line.partition("::")[2]
+            if line.startswith("0::") and path.endswith(unit):
+                return unified / path.lstrip("/")
+        time.sleep(0.02)
+    raise UndecidedError(f"systemd did not start {unit} within {_PATIENCE_SECONDS:.0f} s")
+
+
+def bound(group: LabCgroups, walls: Walls, *, is_brief: bool = False) -> list[Wall]:
+    """Bound root's nginx; the walls that cannot be had and are done without.
+
+    ``is_brief`` is for what is over within a minute in any case: it may do without any.
+    Errors: UndecidedError for what cannot be bounded and is not given up.
+    """
+    if not walls.root:
+        return []
+    most = ResourceLimits().processes
+    lacking: dict[Wall, str] = {}
+    why = _attempt(lambda: group.limit_processes(most))
+    if why and not can_limit_numbers(most):
+        lacking["processes"] = f"the processes of nginx cannot be bounded: {why}"
+    why = _attempt(lambda: group.limit_memory(wall_bytes()))
+    if why:
+        lacking["memory"] = f"the memory of nginx in all cannot be bounded: {why}"
+    for wall, message in lacking.items():
+        if not is_brief and wall not in given_up():
+            _refuse(wall, message)
+    return sorted(lacking)
+
+
+def _attempt(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except NginxTuneError as error:
+        return error.message
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _refuse(wall: Wall, message: str) -> NoReturn:
+    raise UndecidedError(
+        message,
+        hint="have cgroups that root may write (in a container: a cgroup namespace of its own, "
+        f"mounted rw), or run this as an ordinary user; --weaker-walls {wall} does without",
+    )

@@ -1,4 +1,4 @@
-"""What a configuration asks for that this host has not, or that others hold: nginx would refuse it.
+"""Reasons why nginx would refuse a configuration here: what the host has not, or what others hold.
 
 A sandbox has directories, addresses and ports of its own, so what nginx takes there it may refuse
 here. Only what is new is looked at: the host has what the configuration before has, or it is not
@@ -22,15 +22,15 @@ from typing import NamedTuple
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.errors import NginxTuneError
-from nginx_tune.host.bound_sockets import (
+from nginx_tune.host.live_network import (
     BoundSocket,
     find_holder,
     in_network,
     read_bound,
     why_not_here,
 )
-from nginx_tune.host.parse_listeners import parse_unix_listeners
-from nginx_tune.nginx.reload.bindings import (
+from nginx_tune.host.parse_network import parse_unix_listeners
+from nginx_tune.nginx.reload.address import (
     Binding,
     bindings_of,
     in_the_way,
@@ -46,7 +46,7 @@ _NO_FILES = frozenset({"off", "stderr", "none"})
 
 
 class HostRefusal(NamedTuple):
-    """Why nginx would not take a configuration on this host."""
+    """The reason why nginx would not take a configuration on this host."""
 
     line: Directive | None
     text: str
@@ -57,12 +57,12 @@ class HostRefusal(NamedTuple):
         return f"{self.place(name)}{self.text}; {self.remedy}"
 
     def place(self, name: Callable[[str], str] = str) -> str:
-        """Where it stands, as the beginning of a message."""
+        """The place where it stands, as the beginning of a message."""
         return "" if self.line is None else f"{name(self.line.file)}:{self.line.line}: "
 
 
 class Looked(NamedTuple):
-    """What was found, and what could not be looked at."""
+    """The refusals that were found, and what could not be looked at."""
 
     refusals: list[HostRefusal]
     notes: list[str]
@@ -187,7 +187,7 @@ def _written(tree: ConfTree) -> dict[str, tuple[Directive, str]]:
 
 
 def _why_not(path: str, *, makes: bool) -> list[tuple[str, str]]:
-    """Why a file cannot be opened for writing, or a directory made, and what to do; none if it can.
+    """The reason why a file cannot be written, or a directory made, and the remedy; none if it can.
 
     A link to nowhere is followed: what it names is made.
     """
@@ -227,7 +227,7 @@ def _socket_files(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> 
 
 
 def _listens(pid: int, path: str) -> bool:
-    """Whether a process listens at a socket file, so that a reload of it takes the socket over."""
+    """True for a process that listens at a socket file: a reload of it takes the socket over."""
     try:
         text = Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape")
     except OSError:
@@ -254,6 +254,6 @@ def _words(number: int) -> str:
 
 
 def masters_of(instances: Iterable[tuple[int, str | None]], paths: Collection[str]) -> list[int]:
-    """Of running masters, with the main files that they read, those that read one of the paths."""
+    """Those of running masters, given with their main files, that read one of the paths."""
     real = {os.path.realpath(path) for path in paths}
     return [pid for pid, conf in instances if conf and os.path.realpath(conf) in real]

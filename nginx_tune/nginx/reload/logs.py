@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nginx_tune.nginx.reload.model_process import Process
 from nginx_tune.nginx.reload.parse_reload import ClientText, fault_kind, is_fault, known_faults
+from nginx_tune.nginx.reload.workers import Process
 
 _MOST_LOG_BYTES = 4 << 20
 _MOST_BEFORE_BYTES = 32 << 20
-"""Of a log and of those before it, unpacked, that are looked through for what is known."""
+"""The most of a log and of those before it, unpacked, that is looked through for what is known."""
 _ROTATED = r"[.-][0-9]+(?:\.gz)?"
 """Behind the name of a log: those before it. Source: logrotate(8), dateext and compress."""
 _MOST_ROTATED = 15
@@ -99,7 +99,7 @@ class _Log:
         return found
 
     def new_lines(self) -> list[bytes]:
-        """What was written since the last time, also to a file that has taken its place."""
+        """The lines since the last time, also of a file that has taken its place."""
         found = self._rest()
         now = self._open()
         if now is None or os.fstat(now).st_ino == self._inode:
@@ -206,7 +206,7 @@ class Logs:
         return [line for log in self._logs for line in log.doubtful]
 
     def number_of(self, process: Process) -> int:
-        """What a process calls itself in the logs: in a namespace of its own it has another number.
+        """The number of a process in the logs: in a namespace of its own it has another one.
 
         To be asked while it lives.
         """

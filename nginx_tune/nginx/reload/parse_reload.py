@@ -1,4 +1,4 @@
-"""What nginx's error logs say of a reload, and whose sockets ``/proc/net/tcp`` shows; pure.
+"""Lines of nginx's error logs about a reload, and owners of sockets in ``/proc/net/tcp``; pure.
 
 Source: ngx_log_error_core (``DATE TIME [LEVEL] PID#THREAD: TEXT``), ngx_process.c
 ngx_process_get_status.
@@ -17,7 +17,7 @@ _NOTABLE = re.compile(
     rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>warn|error|crit|alert|emerg)\] "
     rb"\d{1,10}#\d+: (?:\*\d+ )?(?P<text>.*?)(?:, client: .*)?$"
 )
-"""Whose request it was is left out."""
+"""The client of the request is left out."""
 _OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\d+: \*\d+ ")
 """A line with the number of a connection: what follows is in part its client's."""
 _MOST_MESSAGE_BYTES = 4096
@@ -48,7 +48,7 @@ class ClientText:
         self._request_at = -_MOST_MESSAGE_BYTES if amid is None else amid
 
     def is_free(self, at: int, line: bytes) -> bool:
-        """Whether nginx alone has written a line; to be asked of each in its order.
+        """True for a line that nginx alone has written; to be asked of each in its order.
 
         ``at`` is where it begins, in bytes from the beginning of its file.
         """
@@ -59,7 +59,7 @@ class ClientText:
 
 
 def is_fault(line: bytes) -> bool:
-    """Whether a line is an emergency or an alert without a connection."""
+    """True for a line that is an emergency or an alert without a connection."""
     match = _LINE.match(line)
     return match is not None and not _OF_REQUEST.match(line)
 

@@ -1,14 +1,42 @@
-"""The workers of a master, by generation, and the sockets that a process holds."""
+"""Processes of an nginx as they are now: alive or not, by generation, and with their sockets."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from nginx_tune.errors import NginxTuneError
-from nginx_tune.host.parse_listeners import parse_socket_link
-from nginx_tune.nginx.reload.process import Process
+from nginx_tune.host.parse_network import parse_socket_link
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that cannot be taken for a later one with its number."""
+
+    pid: int
+    start_ticks: int
+
+
+_ENDED = (b"Z", b"X")
+
+
+def process_of(pid: int) -> Process | None:
+    """A process with its start; null when there is none, or only its end is left to be heard."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name in brackets may itself hold brackets; the 22nd field is the start.
+    words = text.rpartition(b")")[2].split()
+    return None if words[0] in _ENDED else Process(pid=pid, start_ticks=int(words[19]))
+
+
+def lives(process: Process | None) -> bool:
+    """True while it is there, and no other one with its number."""
+    return process is not None and process_of(process.pid) == process
 
 
 class ReloadError(NginxTuneError):

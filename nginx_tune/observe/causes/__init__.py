@@ -1,1 +1,1 @@
-"""What a window over a server shows, named; the TOML files beside are the pages of the causes."""
+"""The causes that a window over a server shows; their pages are the TOML files beside."""

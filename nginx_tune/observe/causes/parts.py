@@ -1,4 +1,4 @@
-"""What the causes share: figures, shares of blocked time, whose code ran."""
+"""Parts that the causes share: figures, shares of blocked time, whose code ran."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 from nginx_tune.documents.measured_server import DiskUse, LoopTurn, ServerMeasurement
 from nginx_tune.documents.observation import CauseEvidence
 from nginx_tune.documents.units import percent_text, seconds_text
-from nginx_tune.measure.proof.blocked import Blocked
 from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.latency import LatencySample, read_statistic
+from nginx_tune.measure.proof.workers import Blocked
 
 ALLOWED_SECONDS = 0.1
-"""What a turn may take where no objective says more; a tenth of it is what an arrival may wait
-for its loop on average."""
+"""The time that a turn may take where no objective says more; an arrival may wait a tenth of it for
+its loop on average."""
 ALLOWED_SHARE = 0.1
 
 
 class CauseWindow(NamedTuple):
-    """What causes are looked for in."""
+    """The window that causes are looked for in."""
 
     server: ServerMeasurement
     seconds: float
@@ -28,7 +28,7 @@ class CauseWindow(NamedTuple):
 
     @property
     def turns(self) -> LoopTurn | None:
-        """As traced; null when nothing traced them."""
+        """The turns as traced; null when nothing traced them."""
         return self.server.loop_turn_seconds
 
     def wait_by(self, part: str) -> float:
@@ -37,7 +37,7 @@ class CauseWindow(NamedTuple):
 
     @property
     def arrival_wait_seconds(self) -> float | None:
-        """Of all parts together."""
+        """The mean wait of an arrival, of all parts together."""
         if self.turns is None:
             return None
         if self.turns.arrival_wait_seconds is not None:
@@ -47,18 +47,18 @@ class CauseWindow(NamedTuple):
 
     @property
     def is_beyond(self) -> bool:
-        """Whether turns are longer, or waits for them are, than is allowed."""
+        """True when turns, or waits for them, are longer than is allowed."""
         if self.turns is None:
             return False
         wait = self.arrival_wait_seconds or 0.0
         return self.exceeds(wait) or (self.turns.max or 0.0) >= self.allowed_seconds
 
     def exceeds(self, wait_seconds: float) -> bool:
-        """Whether a mean wait of arrivals is more than is allowed."""
+        """True for a mean wait of arrivals that is more than is allowed."""
         return wait_seconds >= ALLOWED_SHARE * self.allowed_seconds
 
     def is_held_by(self, part: str) -> bool:
-        """Whether this part of the turns is what is beyond the allowed.
+        """True when this part of the turns is what is beyond the allowed.
 
         A single long turn may have a small mean wait: then the part must be most of it.
         """
@@ -69,7 +69,7 @@ class CauseWindow(NamedTuple):
 
 
 def arrival_wait_seconds(turns: LoopTurn, *, workers: int, duration_seconds: float) -> float | None:
-    """How long an event that arrives at a random moment waits for its loop, on average.
+    """The mean wait for its loop of an event that arrives at a random moment.
 
     A turn of t seconds meets t seconds' worth of arrivals, who wait half of it: the sum of half
     the squares over all time.
@@ -84,7 +84,7 @@ def arrival_wait_seconds(turns: LoopTurn, *, workers: int, duration_seconds: flo
 
 
 def read_bytes_per_second(disks: Sequence[DiskUse]) -> float:
-    """From all disks; what one that stands on another asks for counts once."""
+    """The rate of all disks; what one that stands on another asks for counts once."""
     rates = {disk.name: disk.read_bytes_per_second or 0.0 for disk in disks}
     return math.fsum(
         max(0.0, rates[disk.name] - math.fsum(rates.get(above, 0.0) for above in disk.below))
@@ -179,7 +179,7 @@ def figure(metric: str, value: float | None, unit: str) -> CauseEvidence | None:
 
 
 def turn_figures(window: CauseWindow) -> list[CauseEvidence]:
-    """What turns took and what they waited for."""
+    """The figures of turns: what they took, and what they waited for."""
     turns = window.turns
     if turns is None:
         return []
@@ -207,7 +207,7 @@ _PARTS = {
 
 
 def percent(blocked: Blocked) -> str:
-    """With its error, and with the worst worker where that is another figure."""
+    """The share with its error, and with the worst worker where that is another figure."""
     worst = (
         f" (worst: {percent_text(blocked.worst)})" if blocked.worst > 1.2 * blocked.ratio else ""
     )
@@ -215,5 +215,5 @@ def percent(blocked: Blocked) -> str:
 
 
 def main_threads(count: int) -> str:
-    """As the subject of a sentence."""
+    """The main threads as the subject of a sentence."""
     return "the worker's main thread" if count == 1 else f"the main threads of {count} workers"

@@ -1,32 +1,40 @@
-"""Measures the disks of a host: the right files of each, the probe, and its curve."""
+"""Measures the disks of a host: the right files of each, the probe, and its curve.
+
+The files are a sample in which any byte of a tree is as likely as any other.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nginx_tune.documents.curve import DiskProbe
-from nginx_tune.documents.diskplan import DiskPlan, DiskRun
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts_storage import DiskProbe
+from nginx_tune.documents.inspection import DiskPlan, DiskRun
 from nginx_tune.documents.progress import Step
 from nginx_tune.documents.units import bytes_text, number_text, plural
 from nginx_tune.errors import MissingToolError, UndecidedError
-from nginx_tune.measure.load.process import Progress, RunInterrupted, run_plan
-from nginx_tune.observe.inspect.disk_curve import curve_of
-from nginx_tune.observe.inspect.disk_files import LEAST_FILE_BYTES, choose_files
-from nginx_tune.observe.inspect.disk_run import ReadSize, plan_disk
-from nginx_tune.observe.inspect.disk_targets import DiskTarget, disk_targets, refusals
+from nginx_tune.measure.load.probe import ProbeProgress, RunInterrupted, run_plan
+from nginx_tune.observe.inspect.disk_plan import (
+    DiskTarget,
+    ReadSize,
+    curve_of,
+    disk_targets,
+    plan_disk,
+    refusals,
+)
 
 DISK_SECONDS = 10.0
 _FINDING_SECONDS = 2.0
 """Time for finding files."""
 _LEAST_BYTES = 64 << 20
-"""Of fewer bytes the disk's own cache would answer: the whole device is read instead."""
+"""The least of files: fewer the disk's own cache would answer, so the whole device is read."""
 
 
 class ProbedDisks(NamedTuple):
-    """What probing the disks of a host gave."""
+    """The disks of a host as they were probed."""
 
     probes: list[DiskProbe]
     interrupted: bool = False
@@ -34,14 +42,14 @@ class ProbedDisks(NamedTuple):
 
     @property
     def reasons_for_none(self) -> list[str]:
-        """Why there is no curve at all; empty when there is one."""
+        """The reasons why there is no curve at all; empty when there is one."""
         if any(probe.curve is not None for probe in self.probes):
             return []
         return [probe.reason for probe in self.probes] or ["no path has a disk that is known"]
 
 
-def run_disk_probe(plan: DiskPlan, *, on_progress: Progress | None = None) -> DiskRun:
-    """What one run of a disk plan saw.
+def run_disk_probe(plan: DiskPlan, *, on_progress: ProbeProgress | None = None) -> DiskRun:
+    """Run a disk plan once.
 
     Errors: UsageError when the probe refuses the plan, UndecidedError when no file can be read
             past the page cache, MissingToolError without a probe, RunInterrupted on Ctrl-C.
@@ -107,11 +115,11 @@ def _run(
 
 
 class _Source(NamedTuple):
-    """What is read for a target."""
+    """The files or the device that are read for a target."""
 
     paths: list[str]
     text: str
-    """What it is, or why there is nothing."""
+    """The source for people, or the reason why there is none."""
 
 
 def _source(target: DiskTarget) -> _Source:
@@ -133,7 +141,7 @@ def _source(target: DiskTarget) -> _Source:
 
 
 def _may_read(device: str) -> bool:
-    """Whether a device opens; its mode does not tell (a container's rules, say)."""
+    """True for a device that opens; its mode does not tell (a container's rules, say)."""
     try:
         os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -155,3 +163,81 @@ def _progress(name: str, line: dict[str, Any]) -> Step:
         f"{number_text(line['reads_per_second'])}/s"
     )
     return Step(text, done=line["step"], total=line["steps"], unit="depth")
+
+
+LEAST_FILE_BYTES = 4096
+"""Smaller ones cannot be read in blocks past the page cache."""
+MOST_FILES = 512
+_MOST_SEEN = 200_000
+
+
+class FileSample(NamedTuple):
+    """Files to read."""
+
+    paths: list[str]
+    bytes: int
+    """The size of the sample."""
+
+
+def choose_files(directories: Sequence[str], *, budget_seconds: float) -> FileSample:
+    """Up to 512 regular files below some directories (or these files themselves).
+
+    Symbolic links are not followed, other file systems not entered. Where the time runs out the
+    sample is of what was seen by then.
+    """
+    deadline = time.monotonic() + budget_seconds
+    seen: list[tuple[int, str]] = []
+    for directory in directories:
+        for found in _walk(os.path.realpath(directory), deadline):
+            seen.append(found)
+            if len(seen) >= _MOST_SEEN:
+                break
+    chosen = _spread(seen) if len(seen) > MOST_FILES else seen
+    return FileSample([path for _, path in chosen], sum(size for size, _ in chosen))
+
+
+def _spread(files: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The files that hold one of evenly spaced bytes, all files laid end to end."""
+    stride = sum(size for size, _ in files) / MOST_FILES
+    chosen = []
+    end = 0
+    mark = stride / 2
+    for size, path in files:
+        end += size
+        if end > mark:
+            chosen.append((size, path))
+            mark += stride * ((end - mark) // stride + 1)
+    return chosen
+
+
+def _walk(root: str, deadline: float) -> Iterator[tuple[int, str]]:
+    try:
+        status = os.lstat(root)
+    except OSError:
+        return
+    if os.path.isfile(root):  # noqa: PTH113
+        yield status.st_size, root
+        return
+    waiting = [root]
+    while waiting and time.monotonic() < deadline:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.stat(follow_symlinks=False).st_dev == status.st_dev:
+                            waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False) and _is_text(entry.path):
+                        size = entry.stat(follow_symlinks=False).st_size
+                        if size >= LEAST_FILE_BYTES:
+                            yield size, entry.path
+        except OSError:
+            continue
+
+
+def _is_text(path: str) -> bool:
+    """True for a file that a plan, which is JSON, can name."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

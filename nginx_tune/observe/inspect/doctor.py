@@ -1,4 +1,7 @@
-"""Asking a host what it lets nginx-tune measure: one check for each thing that is needed."""
+"""The checks of ``doctor``: what a host lets nginx-tune measure, one for each thing that is needed.
+
+What the kernel lets be traced is found by trying: nothing is guessed from what could not be read.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nginx_tune.documents.doctor import Check, Doctor
+from nginx_tune.documents.inspection import Check, CheckStatus, Doctor
 from nginx_tune.errors import MissingToolError
-from nginx_tune.host.cgroup import ControlGroup, read_group
 from nginx_tune.host.door import Host, Missing, attempt
-from nginx_tune.host.global_ids import INITIAL_NAMESPACE
-from nginx_tune.host.parse_process import parse_status
+from nginx_tune.host.mounts import ControlGroup, read_group
+from nginx_tune.host.namespaces import INITIAL_NAMESPACE
+from nginx_tune.host.parse_proc import parse_capabilities, parse_status
 from nginx_tune.measure.load.probe import find_probe
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.observe.inspect.doctor_finding import Checked, with_capability
-from nginx_tune.observe.inspect.doctor_kernel import (
-    look_at_bpftrace,
-    look_at_namespaces,
-    look_at_profiler,
-    look_at_tracepoints,
-    look_at_uprobes,
-)
+
+
+class Checked(NamedTuple):
+    """The outcome of a check."""
+
+    status: CheckStatus
+    detail: str
+    fix: str = ""
+    package: str = ""
+    """The package to install, as Debian calls it; the distribution's command is then the fix."""
 
 
 class _Need(NamedTuple):
@@ -81,7 +86,7 @@ def _controller(name: str) -> Callable[[Host], Checked]:
             return Checked("missing", f"its directory is not to be seen: {shown.reason}")
         if group.version == 2:  # noqa: PLR2004
             return _unified(host, name, group)
-        return with_capability(
+        return _with_capability(
             "dac_override", Checked("ok", f"version {group.version} at {top}"), host
         )
 
@@ -100,18 +105,18 @@ def _unified(host: Host, name: str, group: ControlGroup) -> Checked:
             f"version 2 at {top} has {' '.join(text.split()) or 'no controller'}",
             f"echo +{wanted} > {top}/cgroup.subtree_control (in the group above)",
         )
-    return with_capability("dac_override", Checked("ok", f"version 2 at {top}"), host)
+    return _with_capability("dac_override", Checked("ok", f"version 2 at {top}"), host)
 
 
 def _loop(host: Host) -> Checked:
     if isinstance(attempt(host.device_of, "/dev/loop-control"), Missing):
         return Checked("missing", "no /dev/loop-control", "modprobe loop")
-    finding = with_capability("sys_admin", Checked("ok", "/dev/loop-control"), host)
+    finding = _with_capability("sys_admin", Checked("ok", "/dev/loop-control"), host)
     return _and_programs(host, finding, ("losetup", "mkfs.ext4"))
 
 
 def _namespaces(host: Host) -> Checked:
-    return _and_programs(host, look_at_namespaces(host), ("unshare",))
+    return _and_programs(host, _look_at_namespaces(host), ("unshare",))
 
 
 def _and_programs(host: Host, finding: Checked, programs: tuple[str, ...]) -> Checked:
@@ -150,7 +155,7 @@ def _taskstats(host: Host) -> Checked:
     accounting = attempt(host.read_text, "/proc/self/io")
     if isinstance(accounting, Missing):
         return Checked("unknown", accounting.reason)
-    return with_capability("net_admin", Checked("ok", "the kernel has taskstats"), host)
+    return _with_capability("net_admin", Checked("ok", "the kernel has taskstats"), host)
 
 
 def _sock_diag(host: Host) -> Checked:
@@ -209,6 +214,10 @@ def _program(program: str) -> Callable[[Host], Checked]:
     return look
 
 
+def _reason(found: str | Missing, otherwise: str) -> str:
+    return found.reason if isinstance(found, Missing) else otherwise
+
+
 _PACKAGES = {
     "nbdfuse": "libnbd-bin",
     "losetup": "mount",
@@ -231,7 +240,7 @@ _FAMILIES = {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse
 
 
 def _install(host: Host, package: str) -> str:
-    """How this distribution installs a package.
+    """The command by which this distribution installs a package.
 
     Source: os-release(5).
     """
@@ -247,8 +256,134 @@ def _install(host: Host, package: str) -> str:
     return f"install {package}"
 
 
-def _reason(found: str | Missing, otherwise: str) -> str:
-    return found.reason if isinstance(found, Missing) else otherwise
+def _with_capability(name: str, finding: Checked, host: Host) -> Checked:
+    """The finding, unless the right to use what was found is not there."""
+    has = _capabilities(host)
+    if isinstance(has, Missing):
+        return Checked("unknown", has.reason)
+    if name not in has:
+        return Checked("missing", f"no right to it (CAP_{name.upper()})", "run it with sudo")
+    return finding
+
+
+def _capabilities(host: Host) -> list[str] | Missing:
+    text = attempt(host.read_text, "/proc/self/status")
+    mask = text if isinstance(text, Missing) else parse_status(text).get("CapEff")
+    if isinstance(mask, Missing) or mask is None:
+        return mask or Missing("/proc/self/status tells no capabilities")
+    return parse_capabilities(mask)
+
+
+_TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+_EPOLL_EVENTS = ("sys_enter_epoll_wait", "sys_enter_epoll_pwait")
+_KINDS = ("mnt", "net", "pid", "ipc")
+_MOUNTED_APART = "tracefs is not mounted; observe mounts it for itself alone"
+_PROBES = "/sys/bus/event_source/devices"
+_UNSHARE = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--fork")
+_TRACE_NOTHING = ("bpftrace", "-e", "BEGIN { exit(); }")
+_SECONDS = 20.0
+
+
+def _look_at_namespaces(host: Host) -> Checked:
+    """Namespaces, as root or by a user namespace, which is tried."""
+    kinds = attempt(host.list_dir, "/proc/self/ns")
+    if isinstance(kinds, Missing):
+        return Checked("unknown", f"what namespaces there are is not shown: {kinds.reason}")
+    for kind in _KINDS:
+        if kind not in kinds:
+            return Checked("missing", f"the kernel has no {kind} namespaces (/proc/self/ns)")
+    finding = _with_capability(
+        "sys_admin", Checked("ok", "mount, network, PID and IPC namespaces"), host
+    )
+    if finding.status != "missing":
+        return finding
+    tried = attempt(host.run, [*_UNSHARE, "true"])
+    if isinstance(tried, Missing):
+        return Checked("missing", f"{finding.detail}, and {tried.reason}", "run it with sudo")
+    if tried.status == 0:
+        return Checked("ok", "by a user namespace of an ordinary user (tried)")
+    said = tried.stderr.strip() or f"exit status {tried.status}"
+    return Checked("missing", f"no user namespace either (tried): {said}", "run it with sudo")
+
+
+def _look_at_tracepoints(host: Host) -> Checked:
+    """Tracefs with the events of epoll; where it is not mounted, whether it can be."""
+    reasons = []
+    for directory in _TRACEFS:
+        events = attempt(host.list_dir, f"{directory}/events/syscalls")
+        if not isinstance(events, Missing) and set(_EPOLL_EVENTS) & set(events):
+            return Checked("ok", f"epoll events at {directory}")
+        if not isinstance(attempt(host.list_dir, f"{directory}/events"), Missing):
+            return Checked("missing", "the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
+        reasons += [events.reason] if isinstance(events, Missing) else []
+    if any("Permission denied" in reason for reason in reasons):
+        return Checked("missing", "no right to look into tracefs", "run it with sudo")
+    kinds = attempt(host.read_text, "/proc/filesystems")
+    if isinstance(kinds, Missing):
+        return Checked("unknown", f"whether the kernel has tracefs is not shown: {kinds.reason}")
+    if "tracefs" not in kinds.split():
+        return Checked("missing", "the kernel has no tracefs (/proc/filesystems, CONFIG_TRACING)")
+    if isinstance(there := attempt(host.list_dir, _TRACEFS[0]), Missing):
+        return Checked(
+            "missing",
+            f"the kernel has tracefs, but {_TRACEFS[0]}, where it belongs, cannot be seen: "
+            f"{there.reason}",
+            "run it where /sys is mounted",
+        )
+    own = _with_capability("sys_admin", Checked("ok", _MOUNTED_APART), host)
+    if own.status == "missing":
+        return Checked("missing", f"tracefs is not mounted; {own.detail}", "run it with sudo")
+    return own
+
+
+def _look_at_uprobes(host: Host) -> Checked:
+    """Probes on functions of programs."""
+    for directory in _TRACEFS:
+        if not isinstance(attempt(host.list_dir, f"{directory}/events"), Missing):
+            if "uprobe_events" in host.list_dir(directory):
+                return _if_traced(host, Checked("ok", f"uprobes at {directory}"))
+            return Checked("missing", "the kernel has no uprobes (CONFIG_UPROBE_EVENTS)")
+    devices = attempt(host.list_dir, _PROBES)
+    if isinstance(devices, Missing):
+        return Checked("unknown", f"tracefs is not mounted, and {_PROBES} is not shown")
+    if "uprobe" not in devices:
+        return Checked("missing", f"the kernel has no uprobes ({_PROBES})")
+    return _if_traced(host, Checked("ok", "the kernel has uprobes"))
+
+
+def _look_at_bpftrace(host: Host) -> Checked:
+    """bpftrace, by a program that ends at once."""
+    path = attempt(host.find_program, "bpftrace")
+    if isinstance(path, Missing):
+        return Checked("missing", path.reason, package="bpftrace")
+    tried = attempt(host.run, list(_TRACE_NOTHING), timeout_seconds=_SECONDS)
+    if isinstance(tried, Missing):
+        return Checked("missing", tried.reason, "run it with sudo")
+    if tried.status != 0:
+        lines = [line for line in tried.stderr.splitlines() if line.strip()]
+        said = lines[-1].removeprefix("ERROR: ") if lines else f"exit status {tried.status}"
+        return Checked("missing", f"{path} (tried): {said}", "run it with sudo")
+    return Checked("ok", f"{path} (tried)")
+
+
+def _look_at_profiler(host: Host) -> Checked:
+    """The right to sample other users' processes by perf_event_open.
+
+    Source: Documentation/admin-guide/perf-security.rst; the sysctl is there with the call.
+    """
+    names = attempt(host.list_dir, "/proc/sys/kernel")
+    if isinstance(names, Missing):
+        return Checked(
+            "unknown", f"whether the kernel has perf events is not shown: {names.reason}"
+        )
+    if "perf_event_paranoid" not in names:
+        return Checked("missing", "the kernel has no perf events (CONFIG_PERF_EVENTS)")
+    return _with_capability("sys_admin", Checked("ok", "perf events"), host)
+
+
+def _if_traced(host: Host, finding: Checked) -> Checked:
+    tracing = _look_at_bpftrace(host)
+    return finding if tracing.status == "ok" else tracing
 
 
 _NEEDS = (
@@ -256,18 +391,18 @@ _NEEDS = (
     _Need("nginx", "everything that runs a scratch nginx", _nginx),
     _Need("threads", "thread pools (aio threads)", _threads),
     _Need("load-probe", "probe, validate and scenario; inspect --disks", _load_probe),
-    _Need("namespaces", "the lab's walls", _namespaces),
+    _Need("namespaces", "the sandbox", _namespaces),
     _Need("cgroup-memory", "the lab's memory limit", _controller("memory")),
     _Need("cgroup-io", "the lab's disk limits", _controller("blkio")),
     _Need("cgroup-cpu", "CPU limits of containers", _controller("cpu")),
     _Need("loop-devices", "the lab's disks", _loop),
     _Need("nbdkit", "modelled disks in the lab", _program("nbdkit")),
     _Need("nbdfuse", "modelled disks in the lab", _program("nbdfuse")),
-    _Need("tracepoints", "time of each turn of the event loop", look_at_tracepoints),
-    _Need("profiler", "whose code the workers compute in", look_at_profiler),
+    _Need("tracepoints", "time of each turn of the event loop", _look_at_tracepoints),
+    _Need("profiler", "whose code the workers compute in", _look_at_profiler),
     _Need("process-ids", "time of each turn of the event loop", _process_ids),
-    _Need("bpftrace", "time of each turn of the event loop", look_at_bpftrace),
-    _Need("uprobes", "observe --queue-wait", look_at_uprobes),
+    _Need("bpftrace", "time of each turn of the event loop", _look_at_bpftrace),
+    _Need("uprobes", "observe --queue-wait", _look_at_uprobes),
     _Need("delay-accounting", "time that workers wait for disks", _delay_accounting),
     _Need("taskstats", "time that workers wait for disks, exactly", _taskstats),
     _Need("sock-diag", "accept queues and drops by listener", _sock_diag),

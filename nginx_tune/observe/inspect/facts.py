@@ -1,25 +1,44 @@
-"""Facts about a host: everything the other rooms know about it, in one document."""
+"""Facts about a host: everything the other packages know about it, in one document.
+
+Beside them stands what its nginx's configuration adds: what it chose and a file in its place must
+keep (``with_standing``), and what its access logs are: files, or pipes and the like that several
+workers write to (``with_access_logs``).
+"""
 
 from __future__ import annotations
 
+import posixpath
+import stat
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from nginx_tune.documents.facts import Dataset, Facts
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import http_blocks, http_directives
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.decide.defaults import log_of_build
+from nginx_tune.documents.facts import AccessLog, Dataset, Facts, Nginx
+from nginx_tune.documents.site import GZIP_LINE
 from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import read_cpu, with_workers
-from nginx_tune.host.door import Gaps, Host, HostReadError, under
+from nginx_tune.host.door import Gaps, Host, HostReadError, Missing, attempt, under
 from nginx_tune.host.kernel import of_network, of_nginx, read_kernel, read_limits
-from nginx_tune.host.listeners import add_counters, ask_listening, read_listeners
 from nginx_tune.host.memory import read_memory
-from nginx_tune.host.network import read_network
-from nginx_tune.host.network_use import add_network_use
+from nginx_tune.host.mounts import View, view_of
+from nginx_tune.host.network import (
+    add_counters,
+    add_network_use,
+    ask_listening,
+    read_listeners,
+    read_network,
+)
 from nginx_tune.host.storage import read_storage
-from nginx_tune.host.view import View, view_of
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.nginx.standing import STANDING
+from nginx_tune.nginx.overwriting import refuse_in_tree
+from nginx_tune.nginx.subject import ConfigurationFiles
 
 DATASET_BUDGET_SECONDS = 10.0
 
@@ -120,7 +139,7 @@ def gather_facts(
 
 
 def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: bool) -> list[str]:
-    """Where to look for a dataset: here, and in the mounts of an nginx that lives in others."""
+    """The places of a dataset: here, and in the mounts of an nginx that lives in others."""
     view = None if foreign is None else view_of(host, foreign)
     real = view.real_path(path) if isinstance(view, View) else None
     if not isinstance(view, View) or not isinstance(real, str):
@@ -199,4 +218,107 @@ def _token(key: str) -> str:
     return _fit(key).replace("~", "~0").replace("/", "~1")
 
 
-__all__ = ["DATASET_BUDGET_SECONDS", "gather_facts", "seal_facts"]
+STANDING = ("user", "mime_types_path", "gzip", "tcp_nopush")
+"""The fields of ``nginx`` that are read here."""
+_PATTERNS = frozenset("*?[")
+"""Characters that make an include's name a pattern to nginx. Source: ngx_conf_include()."""
+
+
+def with_standing(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> Facts:
+    """The facts with the user, media types and compression of the standing configuration.
+
+    The build's own user is often ``nobody``, who may not read what is served; its types and its
+    compression are none. Unchanged where there is no configuration, or only another mount
+    namespace sees it. ``results`` are files that will be written.
+    Errors: UsageError for a result that is a file of it.
+    """
+    running = facts.nginx.running
+    path = (running.conf_path if running else None) or facts.nginx.conf_path
+    if path is None or (running is not None and running.other_mount_namespace):
+        return facts
+    tree = read_tree(path, ConfigurationFiles(host), prefix=facts.nginx.prefix)
+    refuse_in_tree(results, tree.files, tree.asked)
+    if not tree.main.all("http"):
+        return facts
+    nginx = standing_in(tree, facts.nginx)
+    found = {f"/nginx/{name}" for name in STANDING if getattr(nginx, name) is not None}
+    return replace(
+        facts, nginx=nginx, unknown=[one for one in facts.unknown if one.path not in found]
+    )
+
+
+def standing_in(tree: ConfTree, nginx: Nginx) -> Nginx:
+    """The program with what its configuration says."""
+    user = tree.main.first("user")
+    lines = [line for http in http_blocks(tree) if http.block for line in http.block]
+    return replace(
+        nginx,
+        user=" ".join(user.args) if user is not None and user.args else None,
+        mime_types_path=next((path for line in lines if (path := _types_path(line, tree))), None),
+        gzip=[
+            line.words
+            for line in lines
+            if GZIP_LINE.fullmatch(line.words) and not any(" " in arg for arg in line.args)
+        ],
+        tcp_nopush=any(line.words == "tcp_nopush on" for line in lines),
+    )
+
+
+def _types_path(line: Directive, tree: ConfTree) -> str | None:
+    """The file of a ``types`` block, where it is a file of its own that nginx reads by name."""
+    if line.name != "types" or line.file == tree.path or not line.file.startswith("/"):
+        return None
+    return None if _PATTERNS & set(line.file) else line.file
+
+
+_MOST_LINKS: Final = 8
+_MOST_LOGS: Final = 256
+_STREAMS: Final = ("/dev/", "/proc/")
+
+
+def with_access_logs(facts: Facts, host: Host) -> Facts:
+    """The facts with the kind of each access log of the host's nginx.
+
+    The logs are those of the configuration, where it is in the reader's mounts, and of the build:
+    where nginx is in a container of its own, its image's log is looked at in there.
+    """
+    nginx = facts.nginx
+    running = nginx.running
+    path = (running.conf_path if running else None) or nginx.conf_path
+    paths = [log_of_build(nginx) or ""]
+    if path is not None and not (running is not None and running.other_mount_namespace):
+        tree = read_tree(path, ConfigurationFiles(host), prefix=nginx.prefix)
+        lines = [one for one in http_directives(tree) if one.name == "access_log" and one.args]
+        paths += [tree.opened_name(one.value) for one in lines]
+    paths = [one for one in paths if one.startswith("/") and "$" not in one]
+    seen = {one: is_plain_log(host, one, nginx) for one in [*dict.fromkeys(paths)][:_MOST_LOGS]}
+    known = [(path, is_file) for path, is_file in seen.items() if is_file is not None]
+    logs = [AccessLog(path=path, is_file=is_file) for path, is_file in known]
+    return replace(facts, access_logs=logs)
+
+
+def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
+    """True where a path leads to a file: not to a pipe, a terminal or a device, as in images.
+
+    Links to streams are told by their names: ``/dev/stdout`` is our own, and another one's there.
+    What is not there yet will be a file. Null where it may not be looked at.
+    """
+    running = nginx.running
+    is_apart = running is not None and running.other_mount_namespace
+    root = f"/proc/{running.pid}/root" if running is not None and is_apart else ""
+    if root and not Path(root).is_dir():
+        return None
+    for _ in range(_MOST_LINKS):
+        if posixpath.normpath(path).startswith(_STREAMS):
+            return False
+        target = attempt(host.read_link, f"{root}{path}")
+        if isinstance(target, Missing):
+            break
+        # With its ``..``, which the kernel takes from where the directory is, not from its name.
+        path = posixpath.join(posixpath.dirname(path), target)
+    try:
+        return stat.S_ISREG(Path(f"{root}{path}").lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return None

@@ -1,19 +1,29 @@
-"""Inspecting a host: live, while recording it, or from what was recorded."""
+"""The inspection of a host: live, while recording it, or from what was recorded.
+
+A capture may hold the configuration files of the nginx that was found, without their secrets.
+"""
 
 from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from nginx_tune import __version__
-from nginx_tune.documents.capture import Capture, Request
-from nginx_tune.documents.facts import Facts
-from nginx_tune.host.door import Host
-from nginx_tune.host.recording import RecordedHost, RecordingHost
-from nginx_tune.host.redact import redact
-from nginx_tune.host.redaction import escaped
-from nginx_tune.nginx.configuration import read_configuration
-from nginx_tune.observe.inspect.disk_facts import with_disk_probes
-from nginx_tune.observe.inspect.facts import DATASET_BUDGET_SECONDS, gather_facts
+from nginx_tune.conf.secrets import redact_configuration, redact_tree
+from nginx_tune.conf.tree import read_tree
+from nginx_tune.documents.facts import Facts, Nginx
+from nginx_tune.documents.facts_storage import DiskProbe, SharedCurve
+from nginx_tune.documents.inspection import Answer, Capture, Request
+from nginx_tune.errors import UndecidedError
+from nginx_tune.host.door import Gaps, Host, HostReadError, Missing, under
+from nginx_tune.host.mounts import View, view_of
+from nginx_tune.host.recording import RecordedHost, RecordingHost, redact, to_bytes
+from nginx_tune.host.redaction import escaped, from_bytes
+from nginx_tune.observe.inspect.disk_plan import curve_gaps
+from nginx_tune.observe.inspect.facts import DATASET_BUDGET_SECONDS, gather_facts, seal_facts
 
 
 def inspect_host(
@@ -77,3 +87,107 @@ def _joined(first: Request, second: Request) -> Request:
         link_speeds={**first.link_speeds, **second.link_speeds},
         watch_seconds=second.watch_seconds or first.watch_seconds,
     )
+
+
+def with_disk_probes(facts: Facts, probes: Sequence[DiskProbe]) -> Facts:
+    """The facts with the curves in their disks, and the reasons for those that are missing."""
+    gaps: Gaps = {unknown.path: unknown.reason for unknown in facts.unknown}
+    disks = list(facts.storage.disks)
+    index_of = {disk.name: index for index, disk in enumerate(disks)}
+    shared = list(facts.storage.shared_curves)
+    for probe in probes:
+        for name in probe.disks:
+            if name in index_of and (probe.reason or len(probe.disks) > 1):
+                gaps[f"/storage/disks/{index_of[name]}/curve"] = probe.reason or (
+                    f"measured as one: {'+'.join(probe.disks)}, in shared_curves"
+                )
+        if probe.curve is None:
+            continue
+        if len(probe.disks) > 1:
+            gaps |= under(f"/storage/shared_curves/{len(shared)}/curve", curve_gaps(probe.curve))
+            shared.append(SharedCurve(disks=probe.disks, curve=probe.curve))
+        elif (index := index_of.get(probe.disks[0])) is not None:
+            gaps.pop(f"/storage/disks/{index}/curve", None)
+            gaps |= under(f"/storage/disks/{index}/curve", curve_gaps(probe.curve))
+            disks[index] = msgspec.structs.replace(disks[index], curve=probe.curve)
+    storage = msgspec.structs.replace(facts.storage, disks=disks, shared_curves=shared)
+    return seal_facts(msgspec.structs.replace(facts, storage=storage), gaps)
+
+
+def read_configuration(host: Host, nginx: Nginx) -> dict[str, Answer]:
+    """Answers for the main file and all that it includes, each without its secrets.
+
+    An nginx in another mount namespace has its files there: they are read through its root, links
+    too, and recorded by the names that it knows them by.
+    Errors: UndecidedError for a process of somebody else's: its title would choose what is read.
+    """
+    running = nginx.running
+    path = (running and running.conf_path) or nginx.conf_path
+    if path is None or not posixpath.isabs(path):
+        return {}
+    if running is None or not running.other_mount_namespace:
+        if running is not None and not nginx.may_run:
+            raise UndecidedError(
+                f"the configuration of process {running.pid} is not read: its title names it, and "
+                f"{next((one.reason for one in nginx.candidates if one.pid == running.pid), '')}",
+                hint="leave --with-config out",
+            )
+        recording = RecordingHost(host)
+        return _redacted(recording.answers, redact_tree(read_tree(path, recording)))
+    view = view_of(host, running.pid)
+    if isinstance(view, Missing):
+        raise UndecidedError(
+            f"the files of process {running.pid} cannot be seen: {view.reason}",
+            hint="leave --with-config out",
+        )
+    inside = _Inside(view, {})
+    return _redacted(inside.answers, redact_tree(read_tree(path, inside)))
+
+
+class _Inside(NamedTuple):
+    """Files of a container by the names that they have there, each answer kept."""
+
+    view: View
+    answers: dict[str, Answer]
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        question = escaped(f"read {path}")
+        try:
+            data = self.view.host.read_bytes(self._outside(question, path))
+        except HostReadError as error:
+            self.answers[question] = Answer(error=escaped(error.reason))
+            raise
+        self.answers[question] = Answer(value=from_bytes(data))
+        return data
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+        question = escaped(f"list {path}")
+        try:
+            names = self.view.host.list_dir(self._outside(question, path))
+        except HostReadError as error:
+            self.answers[question] = Answer(error=escaped(error.reason))
+            raise
+        self.answers[question] = Answer(value=list(map(escaped, names)))
+        return names
+
+    def _outside(self, question: str, path: str) -> str:
+        """Our name of a file: the kernel would take a link in there for one of ours."""
+        real = self.view.real_path(path)
+        if isinstance(real, Missing):
+            raise HostReadError(question, real.reason)
+        return self.view.outside(real)
+
+
+def _redacted(answers: dict[str, Answer], files: dict[str, bytes]) -> dict[str, Answer]:
+    return {question: _without(question, answer, files) for question, answer in answers.items()}
+
+
+def _without(question: str, answer: Answer, redacted: dict[str, bytes]) -> Answer:
+    if answer.error is not None or not question.startswith("read "):
+        return answer
+    data = redacted.get(question.removeprefix("read "))
+    if data is None:  # it could not be parsed
+        data = redact_configuration(to_bytes(answer.value))
+    return Answer(value=from_bytes(data))

@@ -1,9 +1,11 @@
-"""The counters of a running server at one moment, and what happened between two."""
+"""The counters of a running server at one moment: processes, disks, memory, sockets, status."""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +13,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from nginx_tune.documents.listening import Listening
-from nginx_tune.host.cgroup import read_group
+from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.host.door import Host, Missing, attempt
+from nginx_tune.host.mounts import read_group
 from nginx_tune.host.namespaces import in_network_of
-from nginx_tune.host.parse_cpu_time import HostCpu, Throttling, parse_host_cpu, parse_throttling
-from nginx_tune.observe.block_delay import BlockDelayMeter, DelayReading
+from nginx_tune.host.parse_proc import HostCpu, Throttling, parse_host_cpu, parse_throttling
+from nginx_tune.observe.accounting import (
+    BlockDelayMeter,
+    DelayReading,
+    read_children,
+    read_cpu_seconds,
+    read_listen_counters,
+)
+from nginx_tune.observe.connections import WaitingLook, look_at_waiting
 from nginx_tune.observe.parse_counters import (
     DiskCounters,
     Scheduling,
@@ -26,22 +35,31 @@ from nginx_tune.observe.parse_counters import (
     parse_load_average,
     parse_refaults,
     parse_schedstat,
+    parse_stub_status,
     parse_swapped_in,
     parse_switches,
     parse_thread_cpu,
     parse_virtual_bytes,
 )
-from nginx_tune.observe.processes import read_children, read_cpu_seconds, read_listen_counters
-from nginx_tune.observe.status_page import StatusPage, read_status
-from nginx_tune.observe.turn_taking import TurnTaking
-from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
+from nginx_tune.observe.parse_sock_diag import TurnTaking
 
 T = TypeVar("T")
 NOT_ASKED = Missing("not asked")
 
 
+class StatusPage(NamedTuple):
+    """The place of a stub_status page."""
+
+    address: str
+    port: int
+    path: str
+    host: str
+    """Value of the Host header: the server is found by it."""
+    tls: bool = False
+
+
 class Subjects(NamedTuple):
-    """What of a host is watched."""
+    """The parts of a host that are watched."""
 
     master: int
     workers: list[int]
@@ -50,17 +68,17 @@ class Subjects(NamedTuple):
     """Names as in /proc/diskstats."""
     status_page: StatusPage | Missing = NOT_ASKED
     ports: frozenset[int] = frozenset()
-    """That nginx listens on."""
+    """The ports that nginx listens on."""
     below: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """By disk those of ``disks`` that stand on it."""
+    """Those of ``disks`` that stand on a disk, by it."""
     access_logs: frozenset[str] = frozenset()
     """Paths, as they are named outside of nginx's mounts."""
     worker_connections: int | None = None
     has_resolver: bool | None = None
     has_ipv6: bool = True
-    """Whether nginx's network has an IPv6 address."""
+    """Nginx's network has an IPv6 address."""
     hidden_counts: Mapping[str, str] = MappingProxyType({})
-    """By count of log lines why a log does not let them through."""
+    """The reason why a log does not let lines through, by their count."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +89,11 @@ class Moment:
     """Monotonic clock."""
     delays: DelayReading
     children: frozenset[int] | None = None
-    """Of the master."""
+    """The children of the master."""
     cpu_seconds: dict[int, float] = field(default_factory=dict)
     """All threads of each process, the master's too."""
     scheduling: dict[int, Scheduling] = field(default_factory=dict)
-    """Of main threads."""
+    """By main thread."""
     switches: dict[int, tuple[int, int]] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
     virtual_bytes: dict[int, int] = field(default_factory=dict)
@@ -86,12 +104,12 @@ class Moment:
     listening: Listening | Missing = NOT_ASKED
     status: StatusCounters | Missing = NOT_ASKED
     thread_cpu: dict[int, ThreadCpu] = field(default_factory=dict)
-    """Of main threads."""
+    """By main thread."""
     throttling: dict[str, Throttling] = field(default_factory=dict)
-    """By the directory of each control group with a quota that the workers are in."""
+    """The control groups with a quota that the workers are in, by directory."""
     host_cpu: HostCpu | None = None
     load_average: float | None = None
-    """Of the last minute, of the host."""
+    """The host's, of the last minute."""
     swapped_in: int | None = None
     waiting: WaitingLook | Missing = NOT_ASKED
 
@@ -163,13 +181,47 @@ class MomentReader:
 def _ask_status(master: int, page: StatusPage) -> StatusCounters | Missing:
     """The page as nginx's own network shows it: in a container its port is another one here."""
     try:
-        return in_network_of(master, lambda: read_status(page))
+        return in_network_of(master, lambda: _read_status(page))
     except OSError as error:
         return Missing(f"stub_status: the network of process {master}: {error.strerror}")
 
 
+_SECONDS = 2.0
+_MOST_BYTES = 4096
+
+
+def _read_status(page: StatusPage) -> StatusCounters | Missing:
+    """The counters now. A worker that is blocked answers late or not at all."""
+    connection: http.client.HTTPConnection
+    if page.tls:
+        # This host's own address: who answers there is not in doubt, its certificate may be.
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(
+            page.address, page.port, timeout=_SECONDS, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(page.address, page.port, timeout=_SECONDS)
+    where = f"{page.path} at {page.address}:{page.port}"
+    try:
+        connection.request("GET", page.path, headers={"Host": page.host, "Connection": "close"})
+        response = connection.getresponse()
+        text = response.read(_MOST_BYTES).decode("ascii", "replace")
+    except TimeoutError:
+        return Missing(f"stub_status {where}: no answer within {_SECONDS:g} s")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Missing(f"stub_status {where}: {getattr(error, 'strerror', None) or error}")
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        return Missing(f"stub_status {where}: answers {response.status}")
+    counters = parse_stub_status(text)
+    return Missing(f"stub_status {where}: another page") if counters is None else counters
+
+
 def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
-    """Where refaults of the workers' memory are counted: in their cgroup, else for the host."""
+    """The file that counts refaults of the workers' memory: their cgroup's, else the host's."""
     process = str(next(iter(subjects.workers), subjects.master))
     group = read_group(host, "memory", process)
     places = [] if isinstance(group, Missing) else [(Path(group.directories[0]), "cgroup")]

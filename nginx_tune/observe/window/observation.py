@@ -1,4 +1,7 @@
-"""Observing a running nginx: which one, what it serves and writes, then a window over it."""
+"""The observation of a running nginx: which one, what it serves and writes, a window over it.
+
+Other nginx that run beside it are told of, with the CPU time they used meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +9,61 @@ import posixpath
 import re
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.written_paths import written_paths
+from nginx_tune.audit.paths import written_paths
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.error_log import error_logs
-from nginx_tune.conf.log_levels import hidden_counts
+from nginx_tune.conf.locations import status_locations
+from nginx_tune.conf.logs import error_logs, hidden_counts
 from nginx_tune.conf.served import served_paths
-from nginx_tune.conf.status_pages import status_locations
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.facts import Facts, Nginx, Running
 from nginx_tune.documents.measured_server import ServerMeasurement
-from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.observation import Observation, OtherNginx, busier_other
 from nginx_tune.documents.progress import Step
 from nginx_tune.documents.units import seconds_text
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import Host, Missing, attempt
-from nginx_tune.host.listeners import ask_listening, read_listeners
-from nginx_tune.host.view import View, view_of
+from nginx_tune.host.mounts import View, view_of
+from nginx_tune.host.network import ask_listening, read_listeners
+from nginx_tune.host.storage import read_storage
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.overwriting import refuse_in_tree
-from nginx_tune.nginx.processes import find_masters
+from nginx_tune.nginx.processes import Master, find_host_masters, find_masters
 from nginx_tune.nginx.subject import MOST_BYTES
+from nginx_tune.observe.accounting import read_cpu_seconds
 from nginx_tune.observe.causes.naming import find_causes
 from nginx_tune.observe.causes.parts import ALLOWED_SECONDS
-from nginx_tune.observe.loop_turns import Means
-from nginx_tune.observe.status_page import StatusPage
-from nginx_tune.observe.window.disks import watched_disks
-from nginx_tune.observe.window.moment import Subjects
-from nginx_tune.observe.window.others import Others, with_pointer
+from nginx_tune.observe.tracing import Means
+from nginx_tune.observe.window.moment import StatusPage, Subjects
 from nginx_tune.observe.window.watch import ServerWatch
+from nginx_tune.observe.window.window import difference, sum_known
 
 MOST_PATHS = 256
 _ENDED = "ended: nginx ended in the window"
 _MOST_LATE_SECONDS = 0.5
 _MOST_LINKS = 40
 _STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
-"""Where containers have their logs; for whoever opens it, it is a stream of his own."""
+"""The place where containers have their logs: for whoever opens it, a stream of his own."""
 _NUMBERS = {"stdout": "1", "stderr": "2"}
 
 
 class WatchRequest(NamedTuple):
-    """What a caller asks for."""
+    """The wishes of a caller."""
 
     duration_seconds: float = 30.0
     pid: int | None = None
-    """Of the master; None for the one that is found."""
+    """The process id of the master; None for the one that is found."""
     means: Means = "auto"
     queue_wait: bool = False
     stub_status: bool = True
     objective_seconds: float | None = None
-    """What a request may take; None where nobody said."""
+    """The time that a request may take; None where nobody said."""
     results: Sequence[str] = ()
     """Files that what is seen will be written to."""
 
@@ -144,7 +149,7 @@ def observe(
 
 
 def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
-    """What makes the window unfit for conclusions."""
+    """The reasons that make the window unfit for conclusions."""
     now = next((m for m in find_masters(host) if m.pid == running.pid), None)
     if now is None:
         return [_ENDED]
@@ -155,7 +160,7 @@ def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
 
 
 def _late(server: ServerMeasurement) -> list[str]:
-    """Where there was no CPU for the watch itself."""
+    """The flag of a window in which there was no CPU for the watch itself."""
     late = server.observer_late_seconds or 0.0
     if late < _MOST_LATE_SECONDS:
         return []
@@ -210,12 +215,43 @@ def _disks(
     return watched_disks(host, wanted, nginx_pid=foreign)
 
 
+def watched_disks(
+    host: Host, paths: Sequence[str], *, nginx_pid: int | None = None
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The block devices under the paths, and of each those that stand right on it.
+
+    A loop device shows what its file system waits for, and the disk with its file need not: it
+    is watched as a disk of its own. What it asks for is asked of the disk below too.
+    ``nginx_pid`` names an nginx in another mount namespace, whose paths they are.
+
+    Shape: names in order; {disk: disks on it}, only for those that have some.
+    """
+    if not paths:
+        return (), {}
+    tops, bottoms = (
+        read_storage(
+            host, paths, loop_is_leaf=leaf, nginx_pid=nginx_pid, nginx_first=nginx_pid is not None
+        )[0].paths[: len(paths)]
+        for leaf in (True, False)
+    )
+    watched = {name for path in tops for name in path.leaf_disks}
+    on: dict[str, set[str]] = {}
+    for path in bottoms:
+        # Members of an array stand beside each other, all at the bottom.
+        upper = [n for n in path.stack if n in watched and n not in path.leaf_disks]
+        for above, name in pairwise(upper):
+            on.setdefault(name, set()).add(above)
+        for name in watched.intersection(path.leaf_disks) if upper else ():
+            on.setdefault(name, set()).add(upper[-1])
+    return tuple(sorted(watched)), {name: tuple(sorted(above)) for name, above in on.items()}
+
+
 def _is_log(line: Directive) -> bool:
     return line.name == "access_log" and bool(line.args) and "$" not in line.value
 
 
 def _worker_connections(tree: ConfTree) -> int:
-    """As nginx counts them: 512 without a line of its own (DEFAULT_CONNECTIONS)."""
+    """The number as nginx counts it: 512 without a line of its own (DEFAULT_CONNECTIONS)."""
     lines = [line for line in tree.main.walk() if line.name == "worker_connections" and line.args]
     value = lines[-1].value if lines else ""
     return int(value) if value.isdecimal() else 512
@@ -239,7 +275,7 @@ class _Files(NamedTuple):
     view: View | None
 
     def log(self, path: str) -> str:
-        """How we name one of nginx's logs, which may be a standard stream of its own."""
+        """Our name of one of nginx's logs, which may be a standard stream of its own."""
         name = path
         for _ in range(_MOST_LINKS):
             if stream := _STREAM.fullmatch(name):
@@ -252,12 +288,12 @@ class _Files(NamedTuple):
         return self.outside(path)
 
     def outside_as_it_is(self, path: str) -> str:
-        """How we name one of nginx's paths whose last part may be a link."""
+        """Our name of one of nginx's paths whose last part may be a link."""
         parent = self.outside(posixpath.dirname(path))
         return posixpath.join(parent, posixpath.basename(path))
 
     def outside(self, path: str) -> str:
-        """How we name one of nginx's paths."""
+        """Our name of one of nginx's paths."""
         if self.view is None:
             return path
         real = self.view.real_path(path)
@@ -278,3 +314,40 @@ class _Files(NamedTuple):
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory."""
         return self.host.list_dir(self.outside(path))
+
+
+class Others:
+    """All nginx that run but the watched one, from now on."""
+
+    def __init__(self, host: Host, nginx: Nginx, watched: int) -> None:
+        self._masters = [one for one in find_host_masters(host) if one.pid != watched]
+        self._reasons = {one.pid: one.reason for one in nginx.candidates if one.pid}
+        self._before = {one.pid: _cpu_seconds(one) for one in self._masters}
+
+    def finish(self) -> list[OtherNginx]:
+        """The CPU time of each; null where workers came or went."""
+        return [
+            OtherNginx(
+                pid=one.pid,
+                binary=None if isinstance(one.binary, Missing) else one.binary,
+                reason=self._reasons.get(one.pid, "another one came first"),
+                cpu_seconds=difference(self._before[one.pid], _cpu_seconds(one)),
+            )
+            for one in self._masters
+        ]
+
+
+def _cpu_seconds(master: Master) -> float | None:
+    return sum_known([read_cpu_seconds(pid) for pid in {master.pid, *master.workers}])
+
+
+def with_pointer(observation: Observation) -> Observation:
+    """Point to another nginx where too little was seen and that one was busy."""
+    busier = busier_other(observation)
+    causes = [
+        replace(one, next_command=f"nginx-tune observe --pid {busier.pid}")
+        if busier is not None and one.id == "not-enough-evidence"
+        else one
+        for one in observation.causes
+    ]
+    return replace(observation, causes=causes)

@@ -1,51 +1,61 @@
-"""What was read of a server over a window, put together: totals, per worker, per second."""
+"""The measurement of a server, put together from a window: totals, per worker, per second; pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
-from nginx_tune.documents.harms import LOGGED
-from nginx_tune.documents.listening import ListenSocket
+from nginx_tune.documents.facts_machine import ListenSocket
+from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import (
+    LOGGED,
+    HeldCall,
     ListenerUse,
     LoopTurn,
+    RoundTrips,
     ServerMeasurement,
     ServerSecond,
     StubStatus,
+    Waiting,
 )
 from nginx_tune.host.door import Gaps, Missing
-from nginx_tune.measure.proof.tally import latency_of
-from nginx_tune.observe.block_delay import delay_between
+from nginx_tune.measure.proof.histogram import rank_of
+from nginx_tune.measure.proof.latency import QUANTILES, latency_of
+from nginx_tune.observe.accounting import delay_between
+from nginx_tune.observe.connections import WaitingLook
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages
-from nginx_tune.observe.queue_wait import QueueWaits
-from nginx_tune.observe.window.cpu import (
+from nginx_tune.observe.parse_turns import WAITS, TurnCounts
+from nginx_tune.observe.tracing import QueueWaits
+from nginx_tune.observe.window.moment import Moment
+from nginx_tune.observe.window.window import (
+    Window,
+    difference,
+    plan_disks,
     plan_host_load,
     plan_iowait,
+    plan_names,
     plan_quota,
     plan_samples,
     plan_steal,
+    plan_worker,
+    read_bytes,
+    sum_known,
+    written_bytes,
 )
-from nginx_tune.observe.window.disk_use import plan_disks, read_bytes, written_bytes
-from nginx_tune.observe.window.moment import Moment
-from nginx_tune.observe.window.names import plan_names
-from nginx_tune.observe.window.turns import plan_turns
-from nginx_tune.observe.window.waiting import plan_held_calls, plan_round_trips, plan_waiting
-from nginx_tune.observe.window.window import Window, difference, sum_known
-from nginx_tune.observe.window.worker import plan_worker
 
 _FEWEST_LOOKS = 3
-N = TypeVar("N", int, float)
 
 
 def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     """The server's part of a measurement, and why some of it is null."""
     gaps: Gaps = {}
     first, last = window.moments[0], window.moments[-1]
-    turns = plan_turns(window, gaps)
+    turns = _plan_turns(window, gaps)
     names = plan_names(window, gaps)
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
@@ -89,8 +99,8 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         host_load=plan_host_load(window),
         iowait_ratio=plan_iowait(window),
         swapped_in_pages=difference(first.swapped_in, last.swapped_in),
-        held_calls=plan_held_calls(window),
-        waiting=plan_waiting(window, gaps),
+        held_calls=_plan_held_calls(window),
+        waiting=_plan_waiting(window, gaps),
         round_trips=plan_round_trips(one.waiting for one in window.moments),
         disk_read_bytes=read_bytes(first, last, window.subjects),
         disk_written_bytes=written_bytes(first, last, window.subjects),
@@ -140,7 +150,7 @@ def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:
-    """Of all main threads; where delays are not counted, their time in state D as traced."""
+    """The delay of all main threads; where none is counted, their time in state D as traced."""
     if window.delay_missing is None:
         per_worker = [window.delay_of(pid) for pid in window.subjects.workers]
         return sum_known(per_worker), window.delay_method
@@ -197,7 +207,7 @@ def _status(window: Window, gaps: Gaps) -> StubStatus | None:
 
 
 def _listeners(window: Window, gaps: Gaps) -> list[ListenerUse]:
-    """By address, over all its sockets: ``reuseport`` has one for each worker."""
+    """The listeners by address, each over all its sockets: ``reuseport`` has one per worker."""
     looks = [m.listening for m in window.moments if not isinstance(m.listening, Missing)]
     if not looks:
         missing = window.moments[-1].listening
@@ -272,3 +282,186 @@ def _mean(values: Sequence[float | None], gaps: Gaps) -> float | None:
         gaps["/state_d_ratio"] = "no sample was taken"
         return None
     return math.fsum(known) / len(known)
+
+
+_ALIKE = 1.05
+"""A quantile that a bound moves by less than this is known well enough."""
+
+
+def _plan_turns(window: Window, gaps: Gaps) -> LoopTurn | None:
+    """The turns of all workers; null with its reason in ``gaps``."""
+    spans = window.spans
+    if isinstance(spans, Missing) or not spans:
+        reason = spans.reason if isinstance(spans, Missing) else "the tracer gave no reading"
+        gaps["/loop_turn_seconds"] = reason
+        return None
+    total = TurnCounts()
+    for span in spans:
+        total.add(span)
+    workers = len(window.subjects.workers)
+    return loop_turn_of(total, workers=workers, seconds=window.seconds, method=window.turn_method)
+
+
+def loop_turn_of(counts: TurnCounts, *, workers: int, seconds: float, method: str) -> LoopTurn:
+    """The turns that were counted over a window of so many seconds."""
+    latency = latency_of(counts.values)
+    at_least = _at_least(latency, counts)
+    busy, blocked = counts.busy.total() / 1e9, counts.blocked.total() / 1e9
+    waits = _arrival_waits(counts, workers)
+    kept = {name: getattr(latency, name) for name in latency.__struct_fields__}
+    kept |= {
+        "censored": counts.bounds.total(),
+        "censored_from_seconds": _exact_up_to(latency, at_least),
+        "at_least": at_least,
+    }
+    return LoopTurn(
+        **kept,
+        method=method,
+        busy_seconds=busy,
+        blocked_seconds=blocked,
+        # A wait may end in the window that began before it.
+        blocked_ratio=min(1.0, blocked / busy) if busy else None,
+        queued_seconds=counts.queued.total() / 1e9,
+        asleep_seconds=counts.asleep.total() / 1e9,
+        stopped_seconds=counts.stopped.total() / 1e9,
+        arrival_wait_seconds=waits.pop("all", None),
+        arrival_wait_by=waits,
+        traced_ratio=min(1.0, counts.traced_seconds / seconds) if seconds else None,
+    )
+
+
+def _arrival_waits(counts: TurnCounts, workers: int) -> dict[str, float]:
+    """A turn of t seconds meets t seconds' worth of arrivals, who wait half of it on average.
+
+    Units: seconds; ``all``, and of it what each wait and computing make.
+    Source: mean residual life of a renewal process.
+    """
+    nanoseconds = counts.traced_seconds * 1e9 * workers
+    if not nanoseconds:
+        return {}
+    waits = {part: counts.squares[part] / 2 / nanoseconds / 1e9 for part in ("all", *WAITS)}
+    computing = waits["all"] - sum(waits[wait] for wait in WAITS)
+    return {**waits, "computing": max(0.0, computing)}
+
+
+def _at_least(latency: Latency, counts: TurnCounts) -> list[str]:
+    """Statistics that would be larger, had the turns been seen whole: they are lower bounds."""
+    bounds = counts.bounds.total()
+    if not bounds or latency.max is None:
+        return []
+    found = []
+    for name, quantile in QUANTILES.items():
+        value: float = getattr(latency, name)
+        above = _value_at(rank_of(quantile, latency.count) + bounds, counts.values)
+        if above is None or above / 1e9 > _ALIKE * value:
+            found.append(name)
+    if max(counts.bounds) / 1e9 * _ALIKE >= latency.max:
+        found.append("max")
+    return found
+
+
+def _exact_up_to(latency: Latency, at_least: list[str]) -> float | None:
+    """The largest quantile that no bound moves; null when none moves any."""
+    known = [getattr(latency, name) for name in QUANTILES if name not in at_least]
+    return max(known, default=0.0) if at_least else None
+
+
+def _value_at(rank: int, values: Counter[int]) -> int | None:
+    seen = 0
+    for value in sorted(values):
+        seen += values[value]
+        if seen >= rank:
+            return value
+    return None
+
+
+_MOST_CALLS = 8
+_LEAST_BEYOND = 10
+"""Samples beyond a quantile, without which it says nothing."""
+_APPENDED = "+"
+
+
+def _plan_waiting(window: Window, gaps: Gaps) -> Waiting | None:
+    """Means over the looks; null with its reason in ``gaps``."""
+    looks = [one.waiting for one in window.moments if not isinstance(one.waiting, Missing)]
+    if not looks:
+        missing = window.moments[-1].waiting
+        gaps["/waiting"] = missing.reason if isinstance(missing, Missing) else "not asked"
+        return None
+    clients = [seconds for one in looks for seconds in one.client_seconds]
+    upstreams = [seconds for one in looks for seconds in one.upstream_seconds]
+    unclear = [seconds for one in looks for seconds in one.clients_unclear]
+    pools = [one for one in looks if one.pool_threads]
+    threads = sum(one.pool_threads for one in pools)
+    return Waiting(
+        looks=len(looks),
+        clients=statistics.fmean([one.clients for one in looks]),
+        clients_waiting=len(clients) / len(looks),
+        client_seconds=statistics.fmean(clients) if clients else None,
+        client_longest_seconds=max(clients, default=None),
+        clients_waiting_ratio=statistics.fmean([bool(one.client_seconds) for one in looks]),
+        clients_unclear=len(unclear) / len(looks),
+        clients_unclear_seconds=statistics.fmean(unclear) if unclear else None,
+        clients_sending=statistics.fmean([one.sending for one in looks]),
+        upstreams=statistics.fmean([one.upstreams for one in looks]),
+        upstreams_waiting=len(upstreams) / len(looks),
+        upstream_seconds=statistics.fmean(upstreams) if upstreams else None,
+        upstream_longest_seconds=max(upstreams, default=None),
+        upstreams_unclear=statistics.fmean([len(one.upstreams_unclear) for one in looks]),
+        upstreams_waiting_ratio=statistics.fmean(
+            [bool(one.upstream_seconds or one.connecting) for one in looks]
+        ),
+        upstreams_connecting=statistics.fmean([one.connecting for one in looks]),
+        pool_threads=statistics.fmean([one.pool_threads for one in looks]),
+        pool_busy_ratio=sum(one.pool_busy for one in pools) / threads if threads else None,
+        pool_full_ratio=(
+            sum(one.pool_busy == one.pool_threads for one in pools) / len(pools) if pools else None
+        ),
+    )
+
+
+def plan_round_trips(looks: Iterable[WaitingLook | Missing]) -> RoundTrips | None:
+    """The round trips of client connections, each as it was seen last; null without any."""
+    last: dict[int, float] = {}
+    for one in looks:
+        if not isinstance(one, Missing):
+            last.update(one.round_trips)
+    if not last:
+        return None
+    seconds = sorted(last.values())
+    return RoundTrips(
+        connections=len(seconds),
+        p50_seconds=_quantile(seconds, 0.5),
+        p90_seconds=_quantile(seconds, 0.9),
+        p99_seconds=_quantile(seconds, 0.99),
+    )
+
+
+def _quantile(ascending: Sequence[float], q: float) -> float | None:
+    """The least value with a share ``q`` at or below it; null with too few beyond it."""
+    rank = math.ceil(q * len(ascending))
+    return ascending[rank - 1] if len(ascending) - rank >= _LEAST_BEYOND else None
+
+
+def _plan_held_calls(window: Window) -> list[HeldCall]:
+    """The calls that main threads waited in; logs by their paths, other files by their kind."""
+    samples = sum(shares.samples for shares in window.states.values())
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for one, looks in window.held.items():
+        file = _shown(one.file, window.subjects.access_logs)
+        found[one.state, one.call, one.kind, file] += looks
+    return [
+        HeldCall(state=state, call=call, kind=kind, file=file, ratio=looks / samples)
+        for (state, call, kind, file), looks in found.most_common(_MOST_CALLS)
+        if samples
+    ]
+
+
+def _shown(file: str, logs: frozenset[str]) -> str:
+    """Paths of what is served are nobody's business."""
+    path = file.removeprefix(_APPENDED)
+    if path in logs:
+        return path
+    if not file.startswith((_APPENDED, "/")):
+        return ""
+    return "a log" if file.startswith(_APPENDED) else "a file"

@@ -1,28 +1,36 @@
 """Watching a server over a window: the same for a running nginx and for every block of a run.
 
 Once a second a thread takes a reading; another looks at thread states many times a second; loop
-turns are counted by a tracer. What takes time is done before ``start``.
+turns are counted by a tracer. What takes time is done before ``start``. Of error logs is read what
+they got meanwhile, though they may be rotated (``LogWindow``).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.host.door import Gaps, Host, Missing
-from nginx_tune.observe.block_delay import BlockDelayMeter
-from nginx_tune.observe.cpu_samples import CpuSampler
-from nginx_tune.observe.held_connections import count_held
-from nginx_tune.observe.log_window import LogWindow, add_counts
-from nginx_tune.observe.loop_turns import Means, Tracing, start_tracing
-from nginx_tune.observe.open_calls import OpenTracer, start_open_tracing
-from nginx_tune.observe.parse_error_log import ErrorLogCounts
-from nginx_tune.observe.processes import read_cpu_seconds
-from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
-from nginx_tune.observe.states import StateSampler
+from nginx_tune.observe.accounting import BlockDelayMeter, read_cpu_seconds
+from nginx_tune.observe.connections import count_held
+from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
+from nginx_tune.observe.states import CpuSampler, StateSampler
+from nginx_tune.observe.tracefs import OpenTracer, start_open_tracing
+from nginx_tune.observe.tracing import (
+    Means,
+    QueueWaits,
+    QueueWaitTracer,
+    Tracing,
+    start_queue_wait,
+    start_tracing,
+)
 from nginx_tune.observe.window.moment import Moment, MomentReader, Subjects
 from nginx_tune.observe.window.server import plan_server
 from nginx_tune.observe.window.window import Window
@@ -128,7 +136,7 @@ class ServerWatch:
         return self._moments[-1].at - self._moments[0].at
 
     def finish(self) -> tuple[ServerMeasurement, Gaps]:
-        """What the window showed, and why some of it is null."""
+        """The measurement of the window, and why some of it is null."""
         asked = self._open_tracer
         opens = asked.finish() if isinstance(asked, OpenTracer) else asked
         self._ended.set()
@@ -195,3 +203,81 @@ class ServerWatch:
         if isinstance(self._open_tracer, OpenTracer):
             self._open_tracer.kill()
         self._meter.close()
+
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_MOST_LOG_BYTES = 64 << 20
+"""The most of one log in one window; an overflowing pool writes about 3 MB a second."""
+
+
+class LogWindow:
+    """One log from now on."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor, self._start = _open_at_end(path)
+
+    def finish(self) -> ErrorLogCounts | Missing:
+        """The lines that it got since, of this file and of one that took its name."""
+        lines: list[bytes] = []
+        if self._descriptor is not None:
+            lines += _read_from(self._descriptor, self._start)
+            held = os.fstat(self._descriptor)
+            os.close(self._descriptor)
+            with contextlib.suppress(OSError):
+                now = os.stat(self.path)  # noqa: PTH116
+                if (now.st_dev, now.st_ino) == (held.st_dev, held.st_ino):
+                    return parse_error_log(lines)
+        try:
+            descriptor = os.open(self.path, _FLAGS)
+        except FileNotFoundError as error:
+            # nginx has every log open from its start: one that never was here is another file.
+            unseen = self._descriptor is None
+            return Missing(f"{self.path}: {error.strerror}") if unseen else parse_error_log(lines)
+        except (OSError, ValueError) as error:
+            return Missing(f"{self.path}: {getattr(error, 'strerror', None) or error}")
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return Missing(f"{self.path}: not a regular file")
+            lines += _read_from(descriptor, 0)
+        finally:
+            os.close(descriptor)
+        return parse_error_log(lines)
+
+
+def _open_at_end(path: str) -> tuple[int | None, int]:
+    """The open log and its size; none when it is not there yet or is no file."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except (OSError, ValueError):
+        return None, 0
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        return None, 0
+    return descriptor, found.st_size
+
+
+def _read_from(descriptor: int, start: int) -> list[bytes]:
+    """Whole lines from there on; from the beginning when the file was cut short meanwhile."""
+    size = os.fstat(descriptor).st_size
+    position = start if size >= start else 0
+    end = min(size, position + _MOST_LOG_BYTES)
+    parts = []
+    with contextlib.suppress(OSError):
+        while position < end and (
+            part := os.pread(descriptor, min(1 << 20, end - position), position)
+        ):
+            parts.append(part)
+            position += len(part)
+    return b"".join(parts).splitlines()
+
+
+def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
+    """Several logs together."""
+    levels: Counter[str] = Counter()
+    messages: Counter[tuple[str, str]] = Counter()
+    for one in counts:
+        levels.update(one.levels)
+        messages.update(one.messages)
+    return ErrorLogCounts(dict(levels), dict(messages))

@@ -16,22 +16,21 @@ from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measured_server import WorkerUse
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.door import Host
-from nginx_tune.measure.load.listening import find_listening_pids, find_socket_pids, find_workers
-from nginx_tune.measure.load.probe import ProbeInterrupted, Progress, run_probe
-from nginx_tune.measure.proof.imbalance import few_connections, with_imbalance
-from nginx_tune.measure.proof.interference import with_interference
-from nginx_tune.observe.held_connections import count_held
-from nginx_tune.observe.processes import read_cpu_seconds
+from nginx_tune.measure.load.probe import ProbeInterrupted, ProbeProgress, run_probe
+from nginx_tune.measure.load.target import find_listening_pids, find_socket_pids, find_workers
+from nginx_tune.measure.proof.workers import few_connections, with_imbalance, with_interference
+from nginx_tune.observe.accounting import read_cpu_seconds
+from nginx_tune.observe.connections import count_held
 
 
 def run_watched_probe(
     plan: LoadPlan,
     host: Host,
     *,
-    on_progress: Progress | None = None,
+    on_progress: ProbeProgress | None = None,
     histogram_log: str | None = None,
 ) -> Measurement:
-    """What one run of a load plan saw, with what the server on this host used meanwhile.
+    """Run a load plan once; its measurement, with what the server on this host used meanwhile.
 
     Errors: as ``run_probe``.
     """
@@ -112,7 +111,7 @@ class _Watch:
         return msgspec.structs.replace(measurement, flags=[*measurement.flags, *few])
 
     def _cpu_seconds(self) -> float | None:
-        """What the server used on this host; None when that cannot be told."""
+        """The CPU time of the server on this host; None when that cannot be told."""
         if not self._is_here:
             return 0.0
         before, after = self._before, self._after or self._read()
@@ -128,7 +127,7 @@ def _listening_pids(host: Host, target: Target) -> list[int]:
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address is one of this host: only such a one can be bound."""
+    """True for an address of this host: only such a one can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         try:

@@ -1,21 +1,29 @@
-"""A window over a server as it was read: moments, stretches between them, samples."""
+"""A window over a server as it was read, and what it shows of workers, CPUs, disks and names; pure.
+
+It has moments, stretches between them, and samples. ``server`` puts the whole together.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from nginx_tune.host.door import Missing
-from nginx_tune.observe.block_delay import delay_between
+import msgspec
+
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measured_server import DiskUse, Quota, WorkerUse
+from nginx_tune.host.door import Gaps, Missing
+from nginx_tune.measure.proof.latency import latency_of
+from nginx_tune.observe.accounting import delay_between
+from nginx_tune.observe.parse_counters import DiskCounters, ThreadCpu
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
-from nginx_tune.observe.parse_opens import NameCalls
-from nginx_tune.observe.queue_wait import QueueWaits
+from nginx_tune.observe.parse_turns import NameCalls, TurnCounts
 from nginx_tune.observe.states import BlockedState, StateShares
-from nginx_tune.observe.turn_counts import TurnCounts
+from nginx_tune.observe.tracing import QueueWaits
 from nginx_tune.observe.window.moment import NOT_ASKED, Moment, Subjects
 
 N = TypeVar("N", int, float)
@@ -42,12 +50,12 @@ class Window:
     observer_cpu_seconds: float | None = None
     observer_late_seconds: float | None = None
     held: Counter[BlockedState] = field(default_factory=Counter)
-    """What main threads were found in, in looks."""
+    """The states and calls that main threads were found in, in looks."""
     cpu_samples: Counter[str] | Missing = NOT_ASKED
 
     @property
     def seconds(self) -> float:
-        """From the first moment to the last."""
+        """The time from the first moment to the last."""
         return self.moments[-1].at - self.moments[0].at
 
     def delay_of(self, pid: int) -> float | None:
@@ -71,3 +79,234 @@ def sum_known(values: Sequence[float | None]) -> float | None:
     """The sum; null when any part of it is not known."""
     known = [value for value in values if value is not None]
     return math.fsum(known) if known and len(known) == len(values) else None
+
+
+_FEWEST_TICKS = 5
+
+
+def plan_worker(window: Window, pid: int) -> WorkerUse:
+    """The worker's part of a measurement."""
+    first, last = window.moments[0], window.moments[-1]
+    shares = window.states.get(pid, StateShares({}, 0, None))
+    before, after = first.scheduling.get(pid), last.scheduling.get(pid)
+    switched = _pair_difference(first.switches.get(pid), last.switches.get(pid))
+    held = [count.get(pid) for count in window.connections if count is not None]
+    connections = None if None in held else _mean_of([n for n in held if n is not None])
+    everyone = _mean_of([sum(count.values()) for count in window.connections if count is not None])
+    traced = isinstance(window.spans, list) and bool(window.spans)
+    thread = window.global_ids.get(pid, pid)
+    delay = window.delay_of(pid)
+    return WorkerUse(
+        pid=pid,
+        cpu_seconds=difference(first.cpu_seconds.get(pid), last.cpu_seconds.get(pid)),
+        main_thread_cpu_seconds=(
+            after.cpu_seconds - before.cpu_seconds if before and after else None
+        ),
+        run_queue_seconds=(
+            after.run_queue_seconds - before.run_queue_seconds if before and after else None
+        ),
+        state_d_ratio=shares.ratios.get("D"),
+        state_ratios=shares.ratios,
+        state_samples=shares.samples,
+        state_d_error=shares.error_in_d,
+        block_io_delay_seconds=delay,
+        switches_voluntary=None if switched is None else switched[0],
+        switches_involuntary=None if switched is None else switched[1],
+        user_ratio=_user_ratio(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
+        major_faults=_faults(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
+        threads=last.threads.get(pid),
+        virtual_bytes=last.virtual_bytes.get(pid),
+        connections_max=max(
+            (
+                look.waiting.connections[pid]
+                for look in window.moments
+                if not isinstance(look.waiting, Missing) and pid in look.waiting.connections
+            ),
+            default=None,
+        ),
+        connections=connections,
+        connection_ratio=(connections / everyone if connections is not None and everyone else None),
+        loop_turns=_of_spans(window, "turns", thread) if traced else None,
+        loop_busy_seconds=_of_spans(window, "busy", thread) / 1e9 if traced else None,
+        loop_blocked_seconds=_of_spans(window, "blocked", thread) / 1e9 if traced else None,
+    )
+
+
+def _user_ratio(before: ThreadCpu | None, after: ThreadCpu | None) -> float | None:
+    """Null with too few ticks to tell."""
+    if before is None or after is None:
+        return None
+    user, system = after.user - before.user, after.system - before.system
+    return user / (user + system) if user + system >= _FEWEST_TICKS else None
+
+
+def _faults(before: ThreadCpu | None, after: ThreadCpu | None) -> int | None:
+    return None if before is None or after is None else after.major_faults - before.major_faults
+
+
+def _of_spans(window: Window, name: str, thread: int) -> int:
+    spans = window.spans if isinstance(window.spans, list) else []
+    total = 0
+    for span in spans:
+        counted: Counter[int] = getattr(span, name)
+        total += counted[thread]
+    return total
+
+
+def _pair_difference(
+    before: tuple[int, int] | None, after: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    if before is None or after is None:
+        return None
+    return after[0] - before[0], after[1] - before[1]
+
+
+def _mean_of(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def plan_samples(window: Window, gaps: Gaps) -> dict[str, int]:
+    """Looks at what main threads computed, the most frequent first."""
+    samples = window.cpu_samples
+    if isinstance(samples, Missing):
+        gaps["/cpu_samples"] = samples.reason
+        return {}
+    return dict(samples.most_common())
+
+
+def plan_quota(window: Window) -> Quota | None:
+    """The quota that held the workers up most; null where none was at work."""
+    first, last = window.moments[0].throttling, window.moments[-1].throttling
+    found = [
+        Quota(
+            periods=after.periods - before.periods,
+            throttled_periods=after.throttled_periods - before.throttled_periods,
+            throttled_seconds=after.throttled_seconds - before.throttled_seconds,
+        )
+        for place, after in last.items()
+        if (before := first.get(place)) is not None and after.periods > before.periods
+    ]
+    return max(found, key=lambda one: one.throttled_seconds, default=None)
+
+
+_LOAD_SECONDS = 60.0
+"""In which the first load average fades to 1/e. Source: EXP_1 in linux/sched/loadavg.h."""
+_LEAST_LOAD_SECONDS = 6.0
+"""The kernel counts the tasks every five seconds (LOAD_FREQ): a shorter window may hold none."""
+
+
+def plan_host_load(window: Window) -> float | None:
+    """The mean number of tasks that were counted into the load average.
+
+    The average is a sum of what was and what is: what is new in it shows what it went towards.
+    Source: calc_load() in kernel/sched/loadavg.c.
+    """
+    before, after = window.moments[0].load_average, window.moments[-1].load_average
+    if before is None or after is None or window.seconds < _LEAST_LOAD_SECONDS:
+        return None
+    kept = math.exp(-window.seconds / _LOAD_SECONDS)
+    return max(0.0, (after - before * kept) / (1 - kept))
+
+
+def plan_iowait(window: Window) -> float | None:
+    """Share of the host's CPU time that was idle while a task waited for a disk."""
+    before, after = window.moments[0].host_cpu, window.moments[-1].host_cpu
+    if before is None or after is None or after.total <= before.total:
+        return None
+    # The kernel may take some of it back. Source: proc(5), iowait.
+    return max(0, after.iowait - before.iowait) / (after.total - before.total)
+
+
+def plan_steal(window: Window) -> float | None:
+    """Share of the host's CPU time that a hypervisor gave to others."""
+    before, after = window.moments[0].host_cpu, window.moments[-1].host_cpu
+    if before is None or after is None or after.total <= before.total:
+        return None
+    return max(0, after.steal - before.steal) / (after.total - before.total)
+
+
+def plan_disks(window: Window) -> list[DiskUse]:
+    """Every disk that nginx's paths lie on."""
+    last = window.moments[-1]
+    return [_disk(window, name) for name in window.subjects.disks if name in last.disks]
+
+
+def _disk(window: Window, name: str) -> DiskUse:
+    before, after = window.moments[0].disks.get(name), window.moments[-1].disks[name]
+    below = list(window.subjects.below.get(name, ()))
+    if before is None or not window.seconds:
+        return DiskUse(name=name, below=below)
+    return _disk_use(name, before, after, window.seconds, below)
+
+
+def _disk_use(
+    name: str, before: DiskCounters, after: DiskCounters, seconds: float, below: list[str]
+) -> DiskUse:
+    reads, writes = after.reads - before.reads, after.writes - before.writes
+    waited = (after.read_milliseconds - before.read_milliseconds) / 1000
+    wrote = (after.write_milliseconds - before.write_milliseconds) / 1000
+    return DiskUse(
+        name=name,
+        utilisation_ratio=min(
+            1.0, (after.busy_milliseconds - before.busy_milliseconds) / 1000 / seconds
+        ),
+        reads_per_second=reads / seconds,
+        read_bytes_per_second=(after.read_bytes - before.read_bytes) / seconds,
+        read_await_seconds=waited / reads if reads else None,
+        in_flight=(after.queue_milliseconds - before.queue_milliseconds) / 1000 / seconds,
+        writes_per_second=writes / seconds,
+        write_bytes_per_second=(after.write_bytes - before.write_bytes) / seconds,
+        write_await_seconds=wrote / writes if writes else None,
+        below=below,
+    )
+
+
+def read_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
+    """Bytes read from all disks; null when one of them does not tell.
+
+    What a disk on another asks for is read from both and counted once: a disk below others
+    counts with what it gave beyond their reads. Those may come from memory, hence never below 0.
+    """
+    return _moved(before, after, subjects, lambda counters: counters.read_bytes)
+
+
+def written_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
+    """Bytes written to all disks, in the same way."""
+    return _moved(before, after, subjects, lambda counters: counters.write_bytes)
+
+
+def _moved(
+    before: Moment, after: Moment, subjects: Subjects, told: Callable[[DiskCounters], int]
+) -> int | None:
+    names = subjects.disks
+    if not names or any(n not in before.disks or n not in after.disks for n in names):
+        return None
+    grown = {n: told(after.disks[n]) - told(before.disks[n]) for n in names}
+    return sum(
+        max(0, own - sum(grown.get(above, 0) for above in subjects.below.get(name, ())))
+        for name, own in grown.items()
+    )
+
+
+class NamesTouched(msgspec.Struct, frozen=True):
+    """The calls of main threads that look names up or change them."""
+
+    opens: Latency | None = None
+    renames: Latency | None = None
+    open_reads: dict[str, int] = {}
+    """Calls of open() by the disk reads that they asked for."""
+
+
+def plan_names(window: Window, gaps: Gaps) -> NamesTouched:
+    """Calls of open() and rename(), or why they are not known."""
+    calls = window.opens
+    if isinstance(calls, NameCalls):
+        reads = {} if calls.open_reads is None else calls.open_reads
+        return NamesTouched(
+            latency_of(calls.opens),
+            latency_of(calls.renames),
+            {str(number): reads[number] for number in sorted(reads)},
+        )
+    reason = calls.reason if calls else "not asked for"
+    gaps["/open_seconds"] = gaps["/rename_seconds"] = reason
+    return NamesTouched()

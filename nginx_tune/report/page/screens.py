@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from nginx_tune.change.generate.host_parts import told_host_parts
-from nginx_tune.change.generate.hunks import HunkError, old_content
+from nginx_tune.change.generate.plan_files import HunkError, old_content, told_host_parts
+from nginx_tune.conf.secret_values import redact_text
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.plan import Plan, PlannedFile
 from nginx_tune.errors import UsageError
-from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.report.findings import summary_text, unread_hint
+from nginx_tune.report.findings import grouped, others_text, summary_text, unread_hint
 from nginx_tune.report.plan import count_changes, hunk_text, hunks_with_risks
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.same_block import grouped, others_text
-from nginx_tune.report.screen import Block, Line, Part, Screen, Table
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table
 from nginx_tune.report.text import (
     number_text,
+    one_line,
     percent_text,
     quoted,
     seconds_text,
@@ -90,7 +88,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 def findings_screen(findings: Findings) -> Screen:
-    """How many of which severity, each with its place and its cure, then what was not judged."""
+    """A count by severity, each finding with its place and its cure, then what was not judged."""
     return [
         [Line(f"{one_line(summary_text(findings))}.", "answer")],
         [
@@ -107,7 +105,7 @@ def findings_screen(findings: Findings) -> Screen:
     ]
 
 
-def _unread(findings: Findings) -> Block:
+def _unread(findings: Findings) -> ScreenBlock:
     """The includes that are not here; those that nothing takes as a warning."""
     lines = [
         Line(
@@ -120,7 +118,7 @@ def _unread(findings: Findings) -> Block:
     return [*lines, Line(unread_hint(findings), "note")] if findings.unread else lines
 
 
-def _found(findings: Findings) -> Block:
+def _found(findings: Findings) -> ScreenBlock:
     if not findings.findings:
         return []
     rows = [("severity", "place", "finding", "why", "fix")]
@@ -138,7 +136,7 @@ def _found(findings: Findings) -> Block:
     return [Line("findings", "heading"), Table(rows)]
 
 
-def _tested(findings: Findings) -> Block:
+def _tested(findings: Findings) -> ScreenBlock:
     test = findings.nginx_test
     if test is None:
         return []
@@ -148,7 +146,7 @@ def _tested(findings: Findings) -> Block:
 
 
 def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
-    """How many lines change, each with its reason, then what a reload does with them.
+    """A count of the changed lines, each with its reason, then what a reload does with them.
 
     ``here``: the SHA-256 of the files that are where it is made, by their paths.
     The lines are what the contents change. Reasons are anybody's words: they stand in quotes.
@@ -182,7 +180,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
     ]
 
 
-def _host(plan: Plan) -> Block:
+def _host(plan: Plan) -> ScreenBlock:
     """Made of names and numbers: what is to be typed is never the plan's own."""
     try:
         parts = told_host_parts(plan.host)
@@ -201,7 +199,7 @@ def _host(plan: Plan) -> Block:
     ]
 
 
-def _file(file: PlannedFile, here: str | None) -> Block:
+def _file(file: PlannedFile, here: str | None) -> ScreenBlock:
     rows = [("line", "before", "after", "why, the plan says")]
     rows += [
         (
@@ -226,7 +224,7 @@ def _file(file: PlannedFile, here: str | None) -> Block:
 
 
 def _checked(file: PlannedFile, here: str | None) -> Line:
-    """How far its lines can be believed."""
+    """A line on how far the file's lines can be believed."""
     try:
         is_whole = hashlib.sha256(old_content(file)).hexdigest() == file.sha256_before
     except HunkError:
@@ -248,8 +246,8 @@ def _checked(file: PlannedFile, here: str | None) -> Line:
     )
 
 
-def _listed(heading: str, lines: list[str]) -> Block:
-    parts: list[Part] = [Line(heading, "heading"), *map(Line, lines)]
+def _listed(heading: str, lines: list[str]) -> ScreenBlock:
+    parts: list[ScreenPart] = [Line(heading, "heading"), *map(Line, lines)]
     return parts if lines else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,31 +17,73 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run
+from nginx_tune.documents.run import Run, Validation
 from nginx_tune.documents.scenario import ArmText, ScenarioRun
-from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
-from nginx_tune.report.page.parts import Figure, Plot, Section, Text
-from nginx_tune.report.page.plot.quantiles import quantile_plots
-from nginx_tune.report.page.plot.ratios import metrics_plot, pairs_plot, predictions_plot
-from nginx_tune.report.page.plot.seconds import seconds_plots
-from nginx_tune.report.page.plot.workers import workers_plots
-from nginx_tune.report.page.screens import findings_screen, measurement_screen, plan_screen
-from nginx_tune.report.page.site_sections import (
-    decisions_section,
-    facts_section,
-    observation_section,
-    workload_section,
+from nginx_tune.report.decisions import decisions_screen
+from nginx_tune.report.facts import facts_screen
+from nginx_tune.report.observation import observation_screen
+from nginx_tune.report.page.plot.curves import CurvePlot, disk_plots, histogram_plot, quantile_plots
+from nginx_tune.report.page.plot.ratios import (
+    RatioPlot,
+    SharesPlot,
+    metrics_plot,
+    pairs_plot,
+    predictions_plot,
+    workers_plots,
 )
-from nginx_tune.report.quantities import interval_text, metric_words, one_line, value_text
+from nginx_tune.report.page.plot.seconds import loop_plot, seconds_plots
+from nginx_tune.report.page.screens import findings_screen, measurement_screen, plan_screen
+from nginx_tune.report.quantities import interval_text, metric_words, value_text
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.runs import started_text
 from nginx_tune.report.scenario import scenario_screen
-from nginx_tune.report.text import shown_path
+from nginx_tune.report.screen import Screen
+from nginx_tune.report.text import number_text, one_line, shown_path
 from nginx_tune.report.verdict import columns_of, verdict_screen
+from nginx_tune.report.workload import workload_screen
+
+Plot = RatioPlot | CurvePlot | SharesPlot
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that is shown large."""
+
+    name: str
+    text: str
+    value: float | None
+    """As the document has it."""
+    tone: str = "plain"
+    """Good, bad or plain."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is folded away and shown letter by letter: a configuration, a difference."""
+
+    title: str
+    content: str
+    is_diff: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A document on a page; the screen's first block is its answer."""
+
+    kind: str
+    title: str
+    screen: Screen
+    tag: str = ""
+    """The outcome in a word or two, and whether that is good, bad or neither."""
+    tone: str = "plain"
+    figures: Sequence[Figure] = ()
+    plots: Sequence[Plot] = ()
+    texts: Sequence[Text] = ()
+
 
 _TWO_ARMS = "Two configurations under the same load"
 
@@ -138,7 +181,7 @@ def _figures(verdict: Verdict) -> list[Figure]:
 
 
 def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
-    """Of the two arms that the verdict compares; other arms have their curves too."""
+    """Plots of the two arms that the verdict compares; other arms have their curves too."""
     arms = len({one.arm for one in measurements})
     compared = select_pairs(measurements, max(arms, 1), against="baseline", arm="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
@@ -172,7 +215,7 @@ def _counting(blocks: Blocks, measurements: Sequence[Measurement], arms: int) ->
 def _load_plots(
     measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
 ) -> list[Plot]:
-    """Of every class: by quantile, then by second, then by worker.
+    """Plots of every class: by quantile, then by second, then by worker.
 
     ``counting``: the blocks that the figures are of; else all.
     """
@@ -222,6 +265,31 @@ def _rehearsal(found: Rehearsal, kind: str = "rehearsal") -> Section:
     return Section(kind, title, rehearsal_screen(found))
 
 
+def _observation(found: Observation) -> Section:
+    """The causes, then how long the loops turned and what the workers did."""
+    turns = found.server.loop_turn_seconds
+    histogram = turns.histogram if turns is not None else ""
+    drawn = (histogram_plot("Loop turns", "loops", histogram), loop_plot(found.server.series))
+    plots: list[Plot] = [plot for plot in drawn if plot is not None]
+    title = f"nginx under its own traffic for {number_text(found.duration_seconds)} s"
+    return Section("observation", title, observation_screen(found), plots=plots)
+
+
+def _facts(facts: Facts) -> Section:
+    """The host, with a picture of each disk that was measured."""
+    return Section("facts", "Host", facts_screen(facts), plots=disk_plots(facts.storage))
+
+
+def _workload(workload: Workload) -> Section:
+    """The traffic of a site."""
+    return Section("workload", "Traffic of a site", workload_screen(workload))
+
+
+def _decisions(decisions: Decisions) -> Section:
+    """The switches to turn, and the reasons."""
+    return Section("decisions", "What helps this host", decisions_screen(decisions))
+
+
 _SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
     Run: _run,
     ScenarioRun: _scenario,
@@ -231,10 +299,10 @@ _SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
     Findings: _findings,
     Plan: _plan,
     Rehearsal: _rehearsal,
-    Observation: observation_section,
-    Facts: facts_section,
-    Workload: workload_section,
-    Decisions: decisions_section,
+    Observation: _observation,
+    Facts: _facts,
+    Workload: _workload,
+    Decisions: _decisions,
 }
 PAGE_KINDS: tuple[type[Document], ...] = tuple(_SECTIONS)
 """The documents that a page shows."""

@@ -1,1 +1,1 @@
-"""What a terminal shows: screens, a live view, progress, and where output goes."""
+"""The terminal: screens, a live view, progress, and where output goes."""

@@ -1,7 +1,7 @@
 """The live display of a long work: one bar, a line for each request class, what goes on now.
 
 Drawn by rich on standard error, at most ten times a second and only when something is told: no
-thread of its own runs beside a measurement.
+thread of its own runs beside a measurement. Latencies are sparklines.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Literal
 
 from rich.cells import set_cell_size
@@ -22,9 +23,40 @@ from rich.text import Text
 
 from nginx_tune.documents.progress import SHARE, Glance, Step
 from nginx_tune.documents.units import bytes_text, seconds_text
-from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
 from nginx_tune.report.terminal.saying import discard, shown_line
 from nginx_tune.report.text import ascii_text
+
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = "_.-=+*%#"
+
+
+def sparkline(values: Sequence[float | None], *, bars: str = BARS) -> str:
+    """A character for each value, its height by the logarithm; a space where there is none.
+
+    Latencies spread over orders of magnitude; all alike are drawn low.
+    """
+    known = [math.log(value) for value in values if value and value > 0]
+    if not known:
+        return " " * len(values)
+    low, span = min(known), max(known) - min(known)
+    steps = len(bars) - 1
+    return "".join(
+        " "
+        if value is None or value <= 0
+        else bars[round((math.log(value) - low) / span * steps) if span else 0]
+        for value in values
+    )
+
+
+def left_text(seconds: float) -> str:
+    """``40 s left``, ``1 min 40 s left``, ``2 h 5 min left``."""
+    whole = max(0, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min left"
+    return f"{minutes} min {rest} s left" if minutes else f"{rest} s left"
+
 
 _MOST_CLASSES = 6
 _MOST_POINTS = 200
@@ -35,7 +67,7 @@ _WIDEST_BAR = 60
 
 
 class LiveView:
-    """What is told becomes the display; :meth:`close` takes it off the terminal.
+    """A display of what it is told; :meth:`close` takes it off the terminal.
 
     What is told after that draws it again, with all that it had: so a line can go past it.
     """
@@ -98,7 +130,7 @@ class LiveView:
         self._drawn = 0.0
 
     def _clear_folded(self) -> None:
-        """Where the window became narrower the terminal has folded our lines: take them all away.
+        """Take away the lines that the terminal folded when its window became narrower.
 
         The cursor is left as far below the first of them as the next drawing goes up.
         """

@@ -18,17 +18,15 @@ from typing import Any, TextIO, TypeVar, cast
 import click
 
 from nginx_tune.errors import UsageError, name_meant
-from nginx_tune.host.own_files import check_writable
-from nginx_tune.nginx.overwriting import is_same, refuse_in_tree, refuse_overwriting
-from nginx_tune.report.terminal.progress import clear_progress
-from nginx_tune.report.terminal.saying import discard
+from nginx_tune.host.paths import check_writable
+from nginx_tune.report.terminal.saying import clear_progress, discard
 from nginx_tune.report.text import commandless
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 """Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
 
 _ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-"""What JSON need not escape and some take for the end of a line, in UTF-8."""
+"""Characters in UTF-8 that JSON need not escape and some take for the end of a line."""
 _COMMAND = re.compile(rb"##([a-z]*)\[")
 
 _ALSO = {"markdown": "md", "md": "markdown"}
@@ -36,11 +34,11 @@ _ALSO = {"markdown": "md", "md": "markdown"}
 _TEXTS = frozenset({"console", "csv", "histogram-markdown", "markdown", "md"})
 _JSONS = frozenset({"crossplane", "gitlab", "histogram-json", "json", "sarif"})
 READER_SECONDS = 10.0
-"""How long a pipe may stay without anybody who reads from it."""
+"""The longest that a pipe may stay without a reader."""
 _RESULTS = "nginx_tune.results"
-"""Where a call keeps the names of its results."""
+"""The key under which a call keeps the names of its results."""
 SETTINGS_FILE = "nginx_tune.settings_file"
-"""Where a call keeps the name of the settings file that it read."""
+"""The key under which a call keeps the name of the settings file that it read."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -79,7 +77,10 @@ def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> 
             for file in named:
                 _check_directory(Path(file))
             read = {name: value for name, value in options.items() if name not in own}
-            refuse_overwriting(named, [*_read_files(read), *call.meta.get(SETTINGS_FILE, ())])
+            if named:
+                from nginx_tune.nginx.overwriting import refuse_overwriting  # noqa: PLC0415
+
+                refuse_overwriting(named, [*_read_files(read), *call.meta.get(SETTINGS_FILE, ())])
             call.meta[_RESULTS] = named
             return function(*args, **options)
 
@@ -114,6 +115,8 @@ def output_files(
     places = _places(wanted or known[:1], output, known)
     named = [*(file for _, file in places), *further]
     files = [_in_directory(file) for file in named if file is not None and file not in {"", "-"}]
+    if len(files) > 1:
+        from nginx_tune.nginx.overwriting import is_same  # noqa: PLC0415  # seldom several
     for number, file in enumerate(files):
         is_special = Path(file).exists() and not Path(file).is_file()
         if not is_special and any(is_same(file, other) for other in files[:number]):
@@ -122,7 +125,7 @@ def output_files(
 
 
 def _in_directory(file: str) -> str:
-    """What a directory that is named for a result stands for, as ``generate -o`` takes one."""
+    """The file that a directory named for a result stands for, as ``generate -o`` takes one."""
     return os.path.join(file, "nginx.conf") if os.path.isdir(file) else file  # noqa: PTH112, PTH118
 
 
@@ -133,7 +136,10 @@ def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
     call.
     Errors: UsageError naming the file.
     """
-    refuse_in_tree(named_results(), read, asked)
+    if results := named_results():
+        from nginx_tune.nginx.overwriting import refuse_in_tree  # noqa: PLC0415
+
+        refuse_in_tree(results, read, asked)
 
 
 def named_results() -> list[str]:
@@ -241,12 +247,12 @@ def _formats_hint(name: str, known: Collection[str]) -> str:
 
 
 def is_screen(output: str | None) -> bool:
-    """Whether what goes to ``output`` is for a terminal."""
+    """True where ``output`` is a terminal."""
     return output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 def shown_data(data: bytes, form: str) -> bytes:
-    """What a file or a pipe gets byte by byte, for a terminal: what is in it made visible.
+    """The data as a terminal may have it: what steers it is made visible, long lines are folded.
 
     A diff has the bytes of a configuration, and those may be another's: escapes that move the
     cursor or name the window. Comments and sentences are folded to what room there is. (The
@@ -254,7 +260,7 @@ def shown_data(data: bytes, form: str) -> bytes:
     """
     if not is_screen(None):
         return data
-    from nginx_tune.report.file_folding import fold_file  # noqa: PLC0415  # for a terminal only
+    from nginx_tune.report.folding import fold_file  # noqa: PLC0415  # for a terminal only
 
     seen = _STEERING.sub(lambda found: f"\\x{found[0][-1]:02x}".encode(), data)
     text = seen.decode("utf-8", "surrogateescape")

@@ -1,8 +1,9 @@
-"""Lines for people on standard error: one way out, past which no secret goes.
+"""Lines and progress for people on standard error: one way out, past which no secret goes.
 
 Every word that a command says beside its result passes :func:`shown_line`: what looks like a
 secret is left out, what nginx said of a configuration is judged by the place of what it quotes,
-and control characters are made visible.
+and control characters are made visible. Progress is a display that replaces itself on a terminal,
+else plain lines.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import click
 
-from nginx_tune.host.secret_texts import redact_text
+from nginx_tune.conf.secret_values import redact_text
+from nginx_tune.documents.progress import Step
 from nginx_tune.report.text import ascii_text, commandless, plain
 
 if TYPE_CHECKING:
     from nginx_tune.conf.tree import ConfTree
+
 
 _BY_NGINX = re.compile(
     r"nginx did not start: | -t rejects it: |nginx does not accept connections on |the stub ended: "
@@ -27,9 +30,9 @@ _BY_NGINX = re.compile(
 )
 _PLACE = re.compile(r" in (/\S+?):[0-9]{1,9}$")
 displays: list[Callable[[], None]] = []
-"""What takes a display off the terminal, so that a line does not hang on to it."""
+"""Functions that take a display off the terminal, so that a line does not hang on to it."""
 _MOST_BYTES = 4 << 20
-"""Of a file that is read again to tell what a message quotes."""
+"""The most of a file that is read again to tell what a message quotes."""
 
 
 def say(text: str, hint: str = "") -> None:
@@ -82,7 +85,7 @@ def shown_line(text: str) -> str:
     line = " ".join(text.split())
     said = _BY_NGINX.search(line)
     if said is not None:
-        from nginx_tune.conf.quoted import redact_message  # noqa: PLC0415  # only for such a line
+        from nginx_tune.conf.secrets import redact_message  # noqa: PLC0415  # only for such a line
 
         line = line[: said.end()] + redact_message(line[said.end() :], _tree_of(line))
     return plain(redact_text(line))
@@ -103,3 +106,58 @@ def _tree_of(line: str) -> ConfTree | None:
     if len(data) > _MOST_BYTES:
         return None
     return parse_text(data.decode("utf-8", "surrogateescape"), file=place[1])
+
+
+class _Display(Protocol):
+    """Progress on a terminal."""
+
+    def tell(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+_open: list[_Display] = []
+"""The display that stands on the terminal now, if there is one."""
+
+
+def progress_printer(ctx: click.Context) -> Callable[[str], None]:
+    """A function that shows what is going on; silent when not on a terminal or with ``-q``.
+
+    With ``-v`` each step is a line of its own, wherever standard error goes; so it is on a
+    terminal that cannot move its cursor (``TERM=dumb``), or is read aloud as such.
+    """
+    settings = ctx.obj or {}
+    if settings.get("quiet"):
+        return lambda _: None
+    on_terminal = sys.stderr.isatty()
+    if settings.get("verbose") or (on_terminal and os.environ.get("TERM", "dumb") == "dumb"):
+        return _say_line
+    if not on_terminal:
+        return lambda _: None
+    ctx.call_on_close(clear_progress)
+    plain = ctx.color is False
+
+    def show(text: str) -> None:
+        if not _open:
+            from nginx_tune.report.terminal.live_view import open_view  # noqa: PLC0415  # rich, for a terminal
+
+            try:
+                _open.append(open_view(plain=plain))
+                displays.append(_open[0].close)
+            except OSError:  # the terminal is gone
+                discard(sys.stderr)
+                return
+        _open[0].tell(text)
+
+    return show
+
+
+def clear_progress() -> None:
+    """Take the display off the terminal, so that what is written next does not hang on to it."""
+    displays.clear()
+    while _open:
+        _open.pop().close()
+
+
+def _say_line(text: str) -> None:
+    if not (isinstance(text, Step) and text.live):
+        echo_line(shown_line(text))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
-"""Where the name of a metric may end a line: before its last part."""
+"""The point at which the name of a metric may be broken: before its last part."""
 _MARK = ".\1 "
 _GAP = 2
 _FEWEST_FOLDED = 3

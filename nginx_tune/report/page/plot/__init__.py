@@ -1,1 +1,1 @@
-"""Where the parts of a plot lie, in percent."""
+"""Plots of a page: the places of their parts, in percent."""

@@ -1,11 +1,86 @@
-"""Curves over two axes, each with its name at its end."""
+"""Curves over two axes, each with its name at its end: latency by quantile, disks by depth.
+
+Places are in percent of the plot's width or height, because a page is read at any width: a text in
+it keeps its size, a curve stretches. Of a latency the tail is stretched by its number of nines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nginx_tune.report.page.plot.axis import Tick
+from nginx_tune.documents.facts import Storage
+from nginx_tune.documents.facts_storage import CurvePoint, Sweep
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof.blocks import counts_for
+from nginx_tune.measure.proof.histogram import Histogram, decode_histogram, merge_histograms
+from nginx_tune.report.facts import named_curves
+from nginx_tune.report.text import bytes_text, number_text, one_line, seconds_text
+
+_MOST_DECADES_OF_STEPS = 2.0
+"""A logarithmic axis this long or shorter has 2 and 5 as ticks too."""
+_LINEAR_DECADES = 0.6
+"""A logarithmic axis this long or shorter has its ticks at equal distances of the value."""
+_FEWEST_LINEAR = 3
+_MOST_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark of an axis."""
+
+    percent: float
+    text: str
+
+
+@dataclass(frozen=True)
+class LogAxis:
+    """A logarithmic axis from ``low`` to ``high``, both above 0."""
+
+    low: float
+    high: float
+
+    def percent(self, value: float) -> float:
+        """The place of a value, from 0 (``low``) to 100; what lies outside is at the end."""
+        if value <= self.low:
+            return 0.0
+        whole = math.log(self.high) - math.log(self.low)
+        return round(min(100.0, 100 * (math.log(value) - math.log(self.low)) / whole), 3)
+
+    def ticks(self, text: Callable[[float], str]) -> list[Tick]:
+        """At powers of ten, at 2 and 5 too where the axis is short, evenly where it is shorter."""
+        if math.log10(self.high / self.low) <= _LINEAR_DECADES:
+            return [Tick(self.percent(value), text(value)) for value in self._even()]
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        decades = math.log10(self.high) - math.log10(self.low)
+        steps = (1, 2, 5) if decades <= _MOST_DECADES_OF_STEPS else (1,)
+        stride = max(1, math.ceil(decades / _MOST_TICKS))
+        powers = [power for power in range(first, last + 1) if power % stride == 0]
+        values = [step * 10.0**power for power in powers for step in steps]
+        inside = [value for value in values if self.low <= value <= self.high]
+        return [Tick(self.percent(value), text(value)) for value in inside]
+
+    def _even(self) -> list[float]:
+        """Multiples of 1, 2 or 5 times a power of ten, three or more."""
+        step = 10.0 ** math.ceil(math.log10(self.high - self.low))
+        while True:
+            for part in (1.0, 0.5, 0.2):
+                width = step * part
+                first, last = math.ceil(self.low / width), math.floor(self.high / width)
+                if last - first + 1 >= _FEWEST_LINEAR:
+                    return [float(f"{count * width:.6g}") for count in range(first, last + 1)]
+            step /= 10
+
+
+def log_axis(values: Iterable[float], *, margin: float = 1.15) -> LogAxis | None:
+    """An axis that holds these values with a margin (a factor); None where none is above 0."""
+    shown = [value for value in values if 1e-300 < value < 1e300]  # noqa: PLR2004  # no overflow
+    if not shown:
+        return None
+    return LogAxis(min(shown) / margin, max(shown) * margin)
+
 
 _LEAST_HEIGHT_REM = 16.0
 _LABEL_HEIGHT_REM = 1.4
@@ -21,9 +96,9 @@ class CurveLine:
     end: tuple[float, float]
     """In percent from the left and from the top."""
     label_top: float
-    """Where its label stands, in percent from the top, clear of the others."""
+    """The place of its label, in percent from the top, clear of the others."""
     number: int
-    """Which colour."""
+    """The number of its colour."""
     is_faint: bool = False
 
 
@@ -74,3 +149,194 @@ def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
     return [
         replace(curve, label_top=round(top, 2)) for curve, top in zip(ordered, tops, strict=True)
     ]
+
+
+_NANOSECONDS = 1e9
+_STEPS_PER_NINE = 24
+_FEWEST_BEYOND = 10
+"""A curve ends where fewer samples than this lie beyond: past it chance draws it."""
+_NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
+_FIRST_NINES = -math.log10(0.9)
+"""Below the tenth percentile single lucky requests would stretch the axis."""
+_MEDIAN_NINES = -math.log10(0.5)
+
+
+def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
+    """One for each request class that has samples; blocks that do not count are left out.
+
+    A histogram that cannot be read leaves its class without a plot.
+    """
+    classes = dict.fromkeys(name for one in measurements for name in one.classes)
+    plots = [_of_class(name, measurements) for name in classes]
+    return [plot for plot in plots if plot is not None]
+
+
+def histogram_plot(title: str, name: str, histogram: str) -> CurvePlot | None:
+    """One for a histogram by itself; None when it is empty or cannot be read."""
+    try:
+        decoded = decode_histogram(histogram) if histogram else None
+    except UsageError:
+        return None
+    return _quantile_plot(title, {name: decoded}, "counted") if decoded and decoded.total else None
+
+
+def _of_class(name: str, measurements: Sequence[Measurement]) -> CurvePlot | None:
+    arms = sorted({one.arm for one in measurements}, key=place_of_arm)
+    try:
+        found = {arm: _merged(name, arm, measurements) for arm in arms}
+    except UsageError:
+        return None
+    histograms = {arm: one for arm, one in found.items() if one is not None and one.total}
+    if not histograms:
+        return None
+    return _quantile_plot(f"Latency of {one_line(name)}", histograms, "requests")
+
+
+def _merged(name: str, arm: str, measurements: Sequence[Measurement]) -> Histogram | None:
+    texts = [
+        one.classes[name].response_seconds.histogram
+        for one in measurements
+        if one.arm == arm and name in one.classes and counts_for(one, name)
+    ]
+    return merge_histograms([decode_histogram(text) for text in texts if text])
+
+
+def _quantile_plot(
+    title: str, histograms: Mapping[str, Histogram], counted: str
+) -> CurvePlot | None:
+    lines = {arm: _line(histogram) for arm, histogram in histograms.items()}
+    axis = log_axis([seconds for line in lines.values() for _, seconds in line])
+    if axis is None:
+        return None
+    most = max(max(nines for nines, _ in line) for line in lines.values())
+    curves = [
+        _curve(one_line(arm), line, axis, most, number + (len(lines) == 1))
+        for number, (arm, line) in enumerate(lines.items())
+    ]
+    height_rem = height_for(curves)
+    counts = ", ".join(
+        f"{one_line(arm)} {number_text(histogram.total)}".strip()
+        for arm, histogram in histograms.items()
+    )
+    return CurvePlot(
+        title,
+        f"By quantile, each nine as wide as the one before; {counted}: {counts}. "
+        f"A curve ends where fewer than {_FEWEST_BEYOND} lie beyond.",
+        spread(curves, height_rem),
+        [
+            Tick(_across(nines, most), text)
+            for nines, text in {_MEDIAN_NINES: "median", **_NAMES}.items()
+            if nines <= most
+        ],
+        [Tick(round(100 - tick.percent, 3), tick.text) for tick in axis.ticks(seconds_text)],
+        height_rem,
+    )
+
+
+def _across(nines: float, most: float) -> float:
+    """In percent of the plot's width."""
+    return round(100 * (nines - _FIRST_NINES) / (most - _FIRST_NINES), 2)
+
+
+def _line(histogram: Histogram) -> list[tuple[float, float]]:
+    """Points (nines, seconds), from the tenth percentile to where ten samples lie beyond."""
+    beyond = max(histogram.total / _FEWEST_BEYOND, 2.0)
+    most = math.log10(beyond)
+    steps = max(2, math.ceil(most * _STEPS_PER_NINE))
+    points = []
+    for step in range(steps + 1):
+        nines = _FIRST_NINES + (most - _FIRST_NINES) * step / steps
+        value = histogram.value_at(1 - 10.0**-nines)
+        if value is not None:
+            points.append((nines, max(value, 1) / _NANOSECONDS))
+    return points
+
+
+def _curve(
+    name: str, line: Sequence[tuple[float, float]], axis: LogAxis, most: float, number: int
+) -> CurveLine:
+    places = [
+        (_across(nines, most), round(100 - axis.percent(seconds), 2)) for nines, seconds in line
+    ]
+    points = " ".join(f"{x:g},{y:g}" for x, y in places)
+    return CurveLine(
+        f"{name} {seconds_text(line[-1][1])}".strip(), [points], places[-1], places[-1][1], number
+    )
+
+
+_LEAST_SPAN = 8.0
+"""The axis is this long at least, so that a rate which wavers by a tenth looks level."""
+
+_Values = dict[str, Sequence[tuple[int, float]]]
+"""Points (depth, value) by the name of their curve."""
+
+
+def disk_plots(storage: Storage) -> list[CurvePlot]:
+    """Two for each size of reads of each measured disk: throughput and latency by depth."""
+    plots = []
+    for name, curve in named_curves(storage):
+        for sweep in (curve, curve.small_reads):
+            plots += _of_sweep(name, sweep) if sweep is not None else []
+    return plots
+
+
+def _of_sweep(name: str, sweep: Sweep) -> list[CurvePlot]:
+    what = f"random reads of {bytes_text(sweep.read_bytes)}"
+    knee = f" The knee is at depth {sweep.knee_depth}." if sweep.knee_depth is not None else ""
+    rates: _Values = {"": _depth_points(sweep, lambda point: point.reads_per_second)}
+    times: _Values = {
+        "p50": _depth_points(sweep, lambda point: point.p50_seconds),
+        "p99": _depth_points(sweep, lambda point: point.p99_seconds),
+    }
+    plots = [
+        _depth_plot(
+            f"{name}: reads a second",
+            f"{what}, by how many are under way at once; both axes are logarithmic.{knee}",
+            rates,
+            lambda value: f"{number_text(value)}/s",
+        ),
+        _depth_plot(
+            f"{name}: how long a read takes",
+            f"{what}, by how many are under way at once; a curve has no point where fewer than "
+            "ten reads lie beyond.",
+            times,
+            seconds_text,
+        ),
+    ]
+    return [plot for plot in plots if plot is not None]
+
+
+def _depth_points(
+    sweep: Sweep, value: Callable[[CurvePoint], float | None]
+) -> Sequence[tuple[int, float]]:
+    found = [(point.depth, value(point)) for point in sweep.points if point.depth > 0]
+    return [(depth, one) for depth, one in found if one is not None and one > 0]
+
+
+def _depth_plot(
+    title: str, caption: str, values: _Values, text: Callable[[float], str]
+) -> CurvePlot | None:
+    shown = {name: points for name, points in values.items() if points}
+    depths = sorted({depth for points in shown.values() for depth, _ in points})
+    across = log_axis(depths, margin=1.0)
+    values_shown = [value for points in shown.values() for _, value in points]
+    up = log_axis([*values_shown, max(values_shown, default=0.0) / _LEAST_SPAN])
+    if across is None or up is None or len(depths) == 1:
+        return None
+    curves = []
+    for number, (name, points) in enumerate(shown.items()):
+        places = [
+            (across.percent(depth), round(100 - up.percent(value), 2)) for depth, value in points
+        ]
+        label = f"{name} {text(points[-1][1])}".strip()
+        colour = 1 if len(shown) == 1 else number
+        curves.append(CurveLine(label, [points_text(places)], places[-1], places[-1][1], colour))
+    height_rem = height_for(curves)
+    return CurvePlot(
+        title,
+        caption,
+        spread(curves, height_rem),
+        [Tick(across.percent(depth), str(depth)) for depth in depths],
+        [Tick(round(100 - tick.percent, 3), tick.text) for tick in up.ticks(text)],
+        height_rem,
+    )

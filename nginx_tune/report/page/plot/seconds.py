@@ -14,17 +14,18 @@ from itertools import accumulate, pairwise
 from nginx_tune.documents.measured_server import ServerSecond
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import plural
-from nginx_tune.report.page.plot.axis import LogAxis, Tick, log_axis
 from nginx_tune.report.page.plot.curves import (
     CurveLine,
     CurvePlot,
+    LogAxis,
+    Tick,
     height_for,
+    log_axis,
     place_of_arm,
     points_text,
     spread,
 )
-from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import number_text, seconds_text
+from nginx_tune.report.text import number_text, one_line, seconds_text
 
 _MOST_POINTS = 300
 """Across a plot; of a longer run several seconds are one point."""
@@ -127,7 +128,7 @@ def _of_class(
 
 
 def _drawn(number: int, arms: int) -> int:
-    """How many curves an arm has: of many arms the two that are compared have their median too."""
+    """The number of curves of an arm: of many arms only the two compared have their median too."""
     return 2 if arms <= _MOST_ARMS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
 
 
@@ -192,7 +193,7 @@ def _plot(
 
 
 def _across(start: int, end: int, whole: int) -> tuple[float, float]:
-    """Where a span begins and how wide it is, in percent."""
+    """The start and the width of a span, in percent."""
     return round(100 * start / whole, 2), round(100 * (end - start) / whole, 2)
 
 

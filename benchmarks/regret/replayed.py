@@ -1,0 +1,254 @@
+"""Kept cells decided anew: with all knowledge, and with what a host in the field tells.
+
+    python benchmarks/regret/replayed.py            # tables of all kept cells, nothing is written
+    python benchmarks/regret/replayed.py --write    # and the part of benchmarks/README.md
+
+Nothing is run. A cell is drawn again by its name, decided on by the program of today, and what is
+decided is looked up among the arms that were measured:
+
+- pools as the recommendation of then had them: that recommendation, or its neighbour with another
+  chunk or an open file cache where today's has these;
+- pools where it had none: stock with ``aio threads``; none where it had some: stock.
+
+Informed: disks' curves, rates, popularity and clients are declared exactly, as before the runs.
+In the field a log was learnt and no disk was probed: disks are typical for their class (which may
+be wrong by ten times here), clients' paces and pauses are not known, nor what was asked for before,
+nor how often requests for no file come. Users who wait for answers are requests at once, as a log
+with ``$request_time`` tells them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import kept
+import scoring
+from msgspec.structs import replace
+from scenarios import put
+from scenarios import table as markdown
+
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Nginx
+from nginx_tune.documents.facts_storage import SizeBucket, Sizes
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.scenario import Scenario
+from nginx_tune.documents.workload import Workload
+from nginx_tune.experiment.scenario.workload import (
+    asked_site,
+    declare_workers,
+    plan_workload,
+)
+from nginx_tune.experiment.session import place_site
+from nginx_tune.experiment.view import emulate
+from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
+
+PAGE = Path(__file__).resolve().parents[1] / "README.md"
+TWICE = 1.0
+"""Regret of an arm that is two times as far as the best."""
+_FLAGS = [
+    "--with-threads", "--with-file-aio", "--with-http_ssl_module", "--with-http_v2_module",
+    "--with-http_stub_status_module",
+]  # fmt: skip
+"""Of Debian's nginx, which all kept cells ran, as far as decisions ask."""
+_CHUNK = "128k"
+"""The neighbour's ``sendfile_max_chunk`` (candidates.toml)."""
+
+
+def facts_of(cell: kept.KeptCell, scenario: Scenario) -> Facts:
+    """The facts of the emulated host, as they were before the run."""
+    nginx = Nginx(version=cell.nginx, nginx_version=cell.nginx, flags=_FLAGS)
+    machine = Facts(kernel=Kernel(system="Linux", release=cell.kernel), cpu=Cpu(online=2))
+    facts = emulate(replace(machine, nginx=nginx), scenario.lab, cpus=1)
+    found = [] if scenario.lab.topology == "proxy" else list(_datasets(scenario.lab))
+    return declare_workers(replace(facts, datasets=found), scenario.lab.worker_processes)
+
+
+def _datasets(lab: Lab) -> Iterable[Dataset]:
+    """The scan of each disk's files."""
+    for disk in lab.disks:
+        sizes = sorted(
+            size
+            for data in lab.data
+            if data.disk == disk.name
+            for size in (data.sizes.values() or [data.file_bytes] * data.files)
+        )
+        if not sizes:
+            continue
+        upper = [1 << max(0, math.ceil(math.log2(size))) for size in sizes]
+        count, total = Counter(upper), Counter[int]()
+        for bound, size in zip(upper, sizes, strict=True):
+            total[bound] += size
+        yield Dataset(
+            path=disk.mount,
+            files=len(sizes),
+            bytes=sum(sizes),
+            sizes=Sizes(
+                mean_bytes=sum(sizes) / len(sizes),
+                p50_bytes=sizes[len(sizes) // 2],
+                p90_bytes=sizes[len(sizes) * 9 // 10],
+                p99_bytes=sizes[len(sizes) * 99 // 100],
+                max_bytes=sizes[-1],
+                buckets=[
+                    SizeBucket(le_bytes=bound, files=count[bound], bytes=total[bound])
+                    for bound in sorted(count)
+                ],
+            ),
+        )
+
+
+def informed(facts: Facts, scenario: Scenario) -> tuple[Facts, Workload]:
+    """All that the cell is made of."""
+    return facts, plan_workload(scenario, facts)
+
+
+def in_the_field(facts: Facts, scenario: Scenario) -> tuple[Facts, Workload]:
+    """The same with what no scan and no log tells taken away."""
+    known = plan_workload(scenario, facts)
+    disks = [replace(disk, curve=None) for disk in facts.storage.disks]
+    storage = replace(facts.storage, disks=disks, shared_curves=[])
+    workload = replace(
+        known,
+        popularity=replace(
+            known.popularity,
+            requests_seen=None,
+            began_full=False,
+            began_empty=False,
+            once=False,
+            provenance="learnt",
+        ),
+        sizes=replace(known.sizes, provenance="learnt"),
+        rate=replace(known.rate, without_file_per_second=None, provenance="learnt"),
+        concurrency=replace(
+            known.concurrency,
+            cold_peak=None,
+            cold_by_popularity=False,
+            client_bytes_per_second=None,
+            clients_keep_pace=False,
+            since_seconds=None,
+            think_seconds=None,
+            provenance="learnt" if known.concurrency.peak else "assumed",
+        ),
+        connection_reuse=replace(known.connection_reuse, provenance="learnt"),
+        tls=replace(known.tls, provenance="learnt"),
+        http_version=replace(known.http_version, provenance="learnt"),
+    )
+    return replace(facts, storage=storage), workload
+
+
+Knowledge = Callable[[Facts, Scenario], tuple[Facts, Workload]]
+KNOWLEDGE: dict[str, Knowledge] = {"informed": informed, "in the field": in_the_field}
+
+
+def decided(cell: kept.KeptCell, scenario: Scenario, knowledge: Knowledge) -> list[Decision]:
+    """The decisions of today on a cell."""
+    lab = scenario.lab
+    there = Placement(
+        address=LOOPBACK,
+        origin=f"{LOOPBACK}:1" if lab.topology == "proxy" else None,
+        certificate="/certificate" if lab.tls else None,
+        certificate_key="/key" if lab.tls else None,
+    )
+    facts, workload = knowledge(facts_of(cell, scenario), scenario)
+    site = place_site(asked_site(scenario), lab, there)
+    return decide(facts, workload, site=site).decisions
+
+
+def arm_of(cell: kept.KeptCell, decisions: Sequence[Decision]) -> str:
+    """The measured arm that does what is decided, or what comes nearest to it."""
+    lines = {(s.directive, s.args[0]) for one in decisions for s in one.settings if s.args}
+    pools = any(name == "aio" and value.startswith("threads") for name, value in lines)
+    had = any(cell.decided.get(name) == "enable" for name in ("thread-pools", "per-disk-pools"))
+    if pools != had:
+        return "threads" if pools else "stock"
+    if ("sendfile_max_chunk", _CHUNK) in lines and cell.decided.get("sendfile-max-chunk") == "keep":
+        return "near-chunk"
+    names = {name for name, _ in lines}
+    if "open_file_cache" in names and cell.decided.get("open-file-cache") != "enable":
+        return "near-open-files"
+    return "recommended"
+
+
+class Replayed(NamedTuple):
+    """One cell by one state of knowledge."""
+
+    cell: kept.KeptCell
+    arm: str
+    score: scoring.CellScore
+
+
+def replay(cells: Sequence[kept.KeptCell], knowledge: Knowledge) -> list[Replayed]:
+    """Each cell that has rounds enough and draws the same as when it was run."""
+    found = []
+    for cell in cells:
+        scenario = kept.scenario_named(cell.name)
+        if kept.digest_of(kept.drawn(cell.name)) != cell.digest or kept.score(cell) is None:
+            continue
+        arm = arm_of(cell, decided(cell, scenario, knowledge))
+        if (score := kept.score(cell, arm)) is not None:
+            found.append(Replayed(cell, arm, score))
+    return found
+
+
+def summary(by_knowledge: dict[str, list[Replayed]]) -> str:
+    """A row for each state of knowledge, of all cells and of those that read files of their own."""
+    head = [
+        "knowledge", "cells", f"within {scoring.TOLERATED:.0%} or {1e3 * scoring.FLOOR_SECONDS:g} ms",
+        f"within {scoring.TOLERATED:.0%}", "two times as far or more", "worse than stock beyond noise",
+        "mean regret", "median",
+    ]  # fmt: skip
+    rows = [_row(name, found) for name, found in by_knowledge.items()]
+    return markdown([head, *rows])
+
+
+def _row(name: str, found: Sequence[Replayed]) -> list[str]:
+    scores = [one.score for one in found]
+    near = sum(scoring.is_within(one) for one in scores)
+    share = f"{near / len(scores):.0%}" if scores else "–"
+    mean = math.expm1(math.fsum(math.log1p(one.regret) for one in scores) / max(1, len(scores)))
+    return [
+        name,
+        str(len(scores)),
+        f"{near} ({share})",
+        str(sum(one.regret <= scoring.TOLERATED for one in scores)),
+        str(sum(one.regret >= TWICE for one in scores)),
+        str(sum(one.stock_high < 1 and not scoring.is_within(one) for one in scores)),
+        f"{mean:+.1%}",
+        f"{statistics.median(one.regret for one in scores):+.1%}" if scores else "–",
+    ]
+
+
+def main() -> None:
+    """Print the figures of both, and the cells that the lack of knowledge costs most."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="renew the part of the README")
+    asked = parser.parse_args()
+    cells = kept.read(kept.KEPT)
+    found = {name: replay(cells, knowledge) for name, knowledge in KNOWLEDGE.items()}
+    text = summary(found)
+    day = datetime.now(timezone.utc).date().isoformat()
+    command = "python benchmarks/regret/replayed.py --write"
+    text = f"{text}\n`{command}`, {day}: replays alone, nothing was measured anew.\n"
+    print(text)
+    far = sorted((one for one in found["in the field"]), key=lambda one: -one.score.regret)
+    for one in far[:40]:
+        if not scoring.is_within(one.score):
+            print(f"- {one.cell.name}: {one.arm}, {one.score.regret:+.0%}, "
+                  f"{1e3 * one.score.missed_seconds:+.2f} ms, best {one.score.opponents}")  # fmt: skip
+    if asked.write:
+        put(PAGE, "replayed cells", text)
+
+
+if __name__ == "__main__":
+    main()

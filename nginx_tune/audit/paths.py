@@ -1,0 +1,152 @@
+"""Directories that a configuration reads and writes: by pool, by split_clients table, by module.
+
+Source of the tables: ngx_http_split_clients_module.c; parts are percentages with two decimals.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import Scope, http_directives
+from nginx_tune.conf.served import MODULES, Served
+from nginx_tune.conf.variables import variables_of
+from nginx_tune.conf.workers import asked_pool
+
+
+def paths_by_pool(context: Context) -> dict[str, tuple[Directive, set[str]]]:
+    """Directories by the pool that reads them; a name of several values is a pool per disk."""
+    found: dict[str, tuple[Directive, set[str]]] = {}
+    for served in context.served:
+        aio = served.scope.effective("aio")
+        name = asked_pool(aio)
+        if aio is None or name is None:
+            continue
+        values = context.variables.possible(name, served.scope)
+        if values.complete and len(values.known) == 1:
+            for value in values.known:
+                found.setdefault(value, (aio, set()))[1].add(served.path)
+    return found
+
+
+_PART = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,2}))?%")
+_ALL = 10_000
+
+CACHE_DIRECTIVES = ("proxy_cache", "fastcgi_cache", "uwsgi_cache", "scgi_cache")
+
+
+class Split(NamedTuple):
+    """One table."""
+
+    place: Directive
+    key: str
+    variable: str
+
+
+class SplitTarget(NamedTuple):
+    """A directory that a part of a table leads to."""
+
+    split: Split
+    entry: Directive
+    served: Served
+
+
+def splits(context: Context) -> list[Split]:
+    """Every table of http."""
+    if "split_clients" not in context.names:
+        return []
+    return [
+        Split(one, one.args[0], one.args[1].lstrip("$").lower())
+        for one in http_directives(context.tree)
+        if one.name == "split_clients" and len(one.args) > 1 and one.block is not None
+    ]
+
+
+def uncovered_percent(split: Split) -> float:
+    """The share of keys that no part takes: their value is empty."""
+    covered = 0
+    for part in split.place.block or ():
+        if part.name == "*":
+            return 0.0
+        match = _PART.fullmatch(part.name)
+        if match is None:
+            return 0.0  # nginx does not take it
+        covered += int(match[1]) * 100 + int((match[2] or "0").ljust(2, "0"))
+    return max(0, _ALL - covered) / 100
+
+
+def chosen_by(served: Served) -> Directive:
+    """The line whose value leads a scope to its directory: a root, an alias or a cache."""
+    if served.via == "cache":
+        return cache_line(served.scope) or served.place
+    return served.place
+
+
+def cache_line(scope: Scope) -> Directive | None:
+    """The line that names the cache of a scope."""
+    lines = (scope.effective(name) for name in CACHE_DIRECTIVES)
+    return next((line for line in lines if line is not None), None)
+
+
+def targets(context: Context, split: Split) -> Iterator[SplitTarget]:
+    """The directories that the parts of a table choose between, as far as they are known."""
+    entries = set(split.place.block or ())
+    for served in context.served:
+        line = chosen_by(served)
+        if split.variable not in variables_of(line.value):
+            continue
+        for value, entry in context.variables.possible(line.value, served.scope).known.items():
+            if entry in entries and _leads_to(served, value):
+                yield SplitTarget(split, entry, served)
+
+
+def _leads_to(served: Served, value: str) -> bool:
+    if served.via != "cache":
+        return served.scope.tree.full_path(value) == served.root
+    zones = (arg[10:].partition(":")[0] for arg in served.place.args if arg.startswith("keys_zone"))
+    return value in zones
+
+
+CLIENT_BODY = "client_body"
+"""Bodies of requests; the others are named like the module that passes requests on."""
+
+
+def written_paths(context: Context) -> list[str]:
+    """Every directory whose storage some rule asks for, in order."""
+    paths = [log_directory(context, line) for line in context.client_lines("access_log")]
+    paths += [context.tree.full_path(cache.directory) for cache in context.caches]
+    for one in context.passes:
+        if one.module in MODULES:
+            paths.append(temp_path(context, one.scope, one.module))
+        paths.append(temp_path(context, one.scope, CLIENT_BODY))
+    return [path for path in dict.fromkeys(paths) if path is not None]
+
+
+def log_directory(context: Context, line: Directive) -> str | None:
+    """The directory of an access log with a constant name; null for what is no such file."""
+    if line.value == "off" or "$" in line.value or line.value.startswith("syslog:"):
+        return None
+    path = context.tree.full_path(line.value)
+    return None if path is None else posixpath.dirname(path)
+
+
+def temp_path(context: Context, scope: Scope, name: str) -> str | None:
+    """The directory of ``NAME_temp_path`` that holds here; null when the build is not known.
+
+    Source: ngx_conf_merge_path_value; auto/options, ``--http-NAME-temp-path``.
+    """
+    line = scope.effective(f"{name}_temp_path")
+    if line is not None and line.args:
+        return scope.tree.full_path(line.value)
+    nginx = context.facts.nginx
+    option = f"--http-{name.replace('_', '-')}-temp-path="
+    for flag in nginx.flags:
+        if flag.startswith(option):
+            return posixpath.join(nginx.prefix or "/", flag.removeprefix(option))
+    if context.flags is None or nginx.prefix is None:
+        return None
+    return posixpath.join(nginx.prefix, f"{name}_temp")

@@ -1,0 +1,458 @@
+"""The files of a plan: the hunks of those that change, and drop-ins for the host; pure.
+
+Hunks are exact: one text in the place of the other makes the new file of the old one, and the old
+one of the new. So a plan alone tells whether it writes anything but what its hunks show.
+
+A change of nginx's files can be taken back by a reload; drop-ins for the host cannot, so they are
+never part of it, and each comes with its way back. Source: sysctl.d(5), systemd.unit(5) (drop-in
+directories), systemd.exec(5) (LimitNOFILE=).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, takewhile
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.directive import Block
+from nginx_tune.conf.tree import ParsedFile
+from nginx_tune.documents.decisions import Decision, HostSetting
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.plan import HostPart, Hunk, PlannedFile
+from nginx_tune.errors import UsageError
+
+ByteSpan = tuple[int, int, bytes]
+"""Start and end in the bytes of a file, and what takes their place."""
+_Exact = tuple[int, bytes, bytes]
+"""Place of a change, with the text before and after."""
+
+
+class _Piece(NamedTuple):
+    """A part of a file; without a text it is as it was."""
+
+    start: int
+    """In the old file, as is the end."""
+    end: int
+    text: bytes | None = None
+    reasons: tuple[Hunk, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the new file."""
+        return self.end - self.start if self.text is None else len(self.text)
+
+
+class TracedFile:
+    """A file that is changed step by step, and knows of each byte where it comes from."""
+
+    def __init__(self, old: bytes, hunks: Sequence[Hunk] = ()) -> None:
+        self._old = old
+        self._pieces = [_Piece(0, len(old))]
+        for (start, before, after), own in reversed(_by_span(hunks)):
+            self._put((start, start + len(before), after), own)
+
+    @property
+    def content(self) -> bytes:
+        """All of the file as it is now."""
+        return b"".join(
+            self._old[one.start : one.end] if one.text is None else one.text for one in self._pieces
+        )
+
+    def change(self, spans: Mapping[ByteSpan, Sequence[Hunk]]) -> None:
+        """Replace spans of the file as it is now, which do not touch; each with its reasons.
+
+        Of a reason its place and its texts are left open: ``hunks`` fills them in.
+        """
+        for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # equal ones too
+            self._put(span, spans[span])
+
+    def _put(self, span: ByteSpan, reasons: Sequence[Hunk]) -> None:
+        start, end, text = span
+        self._cut(start)
+        self._cut(end)
+        before, covered, after, at = list[_Piece](), list[_Piece](), list[_Piece](), 0
+        for piece in self._pieces:
+            behind = at + piece.size
+            if behind <= start:
+                before.append(piece)
+            elif at >= end:
+                after.append(piece)
+            else:
+                if not covered and piece.text is not None:
+                    text = piece.text[: start - at] + text
+                if piece.text is not None:
+                    text += piece.text[max(end - at, 0) :]
+                covered.append(piece)
+            at = behind
+        here = before[-1].end if before else 0
+        whole = _Piece(
+            covered[0].start if covered else here,
+            covered[-1].end if covered else here,
+            text,
+            tuple(_once([*(hunk for one in covered for hunk in one.reasons), *reasons])),
+        )
+        self._pieces = [*before, whole, *after]
+
+    def _cut(self, offset: int) -> None:
+        """Have a piece that is as it was begin there."""
+        at = 0
+        for number, piece in enumerate(self._pieces):
+            if piece.text is None and at < offset < at + piece.size:
+                middle = piece.start + offset - at
+                self._pieces[number : number + 1] = [
+                    _Piece(piece.start, middle),
+                    _Piece(middle, piece.end),
+                ]
+                return
+            at += piece.size
+
+    def origin(self, line: int) -> int:
+        """The line (from 1) of the old file from which one comes; of a new one, that it follows."""
+        at, left = 0, _line_start(self.content, line)
+        for piece in self._pieces:
+            if left < at + piece.size:
+                inside = 0 if piece.text is not None else left - at
+                return _line_of(self._old, piece.start + inside)
+            at += piece.size
+        return _line_of(self._old, len(self._old))
+
+    def hunks(self, parsed: ParsedFile) -> list[Hunk]:
+        """The changed spans, in the order of the old file; a word that changes with its directive.
+
+        ``parsed`` is the old file.
+        """
+        changed = [one for one in self._pieces if one.text is not None]
+        whole = _whole_directives(self._old, changed, parsed)
+        return [
+            replace(
+                reason,
+                line=_line_of(self._old, one.start),
+                start_byte=one.start,
+                before=_text(self._old[one.start : one.end]),
+                after=_text(one.text or b""),
+            )
+            for one in _apart(whole)
+            if one.text != self._old[one.start : one.end]
+            for reason in one.reasons
+        ]
+
+
+def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
+    """A file as it is and as it will be."""
+    content, old = traced.content, parsed.source.data
+    return PlannedFile(
+        path=parsed.source.file,
+        sha256_before=hashlib.sha256(old).hexdigest(),
+        sha256_after=hashlib.sha256(content).hexdigest(),
+        content=content,
+        hunks=traced.hunks(parsed),
+    )
+
+
+def _whole_directives(
+    old: bytes, changed: Sequence[_Piece], parsed: ParsedFile
+) -> Iterator[_Piece]:
+    """The pieces, those inside of one directive as that directive."""
+    spans = sorted(
+        (parsed.source.byte_offset(start), parsed.source.byte_offset(end))
+        for start, end in _statements(parsed.block)
+    )
+
+    def around(piece: _Piece) -> tuple[int, int]:
+        number = bisect_right(spans, (piece.start, len(old) + 1)) - 1
+        start, end = spans[number] if number >= 0 else (0, 0)
+        is_inside = start <= piece.start and piece.end <= end
+        is_edge = piece.start == piece.end and piece.start in (start, end)
+        return (start, end) if is_inside and not is_edge else (piece.start, piece.end)
+
+    groups = [(span, list(found)) for span, found in groupby(changed, around)]
+    behind = 0
+    for number, ((start, end), pieces) in enumerate(groups):
+        following_start = groups[number + 1][1][0].start if groups[number + 1 :] else end
+        is_whole = len(pieces) == 1 and (pieces[0].start, pieces[0].end) == (start, end)
+        is_met = start < behind or following_start < end  # by one that reaches beyond it
+        behind = max(behind, pieces[-1].end)
+        if start == end or is_whole or is_met:
+            yield from pieces
+            continue
+        at, text = start, b""
+        for one in pieces:
+            text += old[at : one.start] + (one.text or b"")
+            at = one.end
+        behind = end
+        reasons = _once([hunk for one in pieces for hunk in one.reasons])
+        yield _Piece(start, end, text + old[at:end], tuple(reasons))
+
+
+def _statements(block: Block) -> Iterator[tuple[int, int]]:
+    for one in block.directives:
+        yield one.start, one.end
+        if one.block is not None:
+            yield from _statements(one.block)
+
+
+def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    """The pieces, of which no two that follow each other are taken for one change."""
+    for (start, end, text), found in groupby(pieces, lambda one: (one.start, one.end, one.text)):
+        alike = list(found)
+        reasons = _once([hunk for one in alike for hunk in one.reasons])
+        yield _Piece(start, end, (text or b"") * len(alike), tuple(reasons))
+
+
+def _once(reasons: Iterable[Hunk]) -> list[Hunk]:
+    """Each reason once, wherever its hunk stood before."""
+    found: dict[tuple[str, str], Hunk] = {}
+    for one in reasons:
+        found.setdefault((one.decision, one.reason), one)
+    return list(found.values())
+
+
+class HunkError(ValueError):
+    """A hunk that is not so; ``line`` is where it says it stands."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+        self.why = why
+
+
+def old_content(file: PlannedFile) -> bytes:
+    """The file before the change, by its content and its hunks alone.
+
+    Whether that is what was planned for, ``sha256_before`` says. Errors: HunkError.
+    """
+    content, parts = file.content, list[bytes]()
+    at = behind = 0
+    line, counted = 1, 0
+    for (start, before, after), own in _by_span(file.hunks):
+        said = own[0].line
+        if start < 0:
+            raise HunkError(said, "a hunk does not say where it begins")
+        if start < behind:
+            raise HunkError(said, "a hunk stands in another, or they are in disorder")
+        if before == after:
+            raise HunkError(said, "a hunk changes nothing")
+        same = content[at : at + start - behind]
+        if len(same) < start - behind:
+            raise HunkError(said, "a hunk stands behind the end of the file")
+        at += len(same)
+        if content[at : at + len(after)] != after:
+            raise HunkError(said, "the new file has something else there than its hunk says")
+        parts += same, before
+        line, counted = line + counted + same.count(b"\n"), before.count(b"\n")
+        if any(one.line != line for one in own):
+            raise HunkError(said, f"a hunk says that it stands here, and stands in line {line}")
+        at += len(after)
+        behind = start + len(before)
+    return b"".join([*parts, content[at:]])
+
+
+def first_difference(one: bytes, other: bytes) -> int:
+    """The first line (from 1) in which two files differ."""
+    pairs = zip(_lines(one), _lines(other), strict=False)
+    alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return sum(1 for _ in alike) + 1
+
+
+def _lines(data: bytes) -> list[bytes]:
+    *whole, last = data.split(b"\n")
+    return [*(line + b"\n" for line in whole), last]
+
+
+def _by_span(hunks: Sequence[Hunk]) -> list[tuple[_Exact, list[Hunk]]]:
+    """The changes in their order, each with the hunks that give a reason for it."""
+    return [
+        (span, list(own))
+        for span, own in groupby(
+            hunks, lambda one: (one.start_byte, _bytes(one.before), _bytes(one.after))
+        )
+    ]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _line_of(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1
+
+
+def _line_start(data: bytes, line: int) -> int:
+    at = 0
+    for _ in range(line - 1):
+        at = data.find(b"\n", at) + 1
+    return at
+
+
+SYSCTL_PATH = "/etc/sysctl.d/60-nginx-tune.conf"
+UNIT_PATH = "/etc/systemd/system/nginx.service.d/60-nginx-tune.conf"
+UDEV_PATH = "/etc/udev/rules.d/60-nginx-tune.rules"
+_BOUNDS = {
+    ("sysctl", "net.core.somaxconn"): (1, (1 << 31) - 1),
+    ("sysctl", "net.ipv4.tcp_migrate_req"): (0, 1),
+    ("sysctl", "fs.nr_open"): (1, (1 << 31) - 1),
+    ("unit", "LimitNOFILE"): (1, (1 << 31) - 1),
+    ("unit", "TasksMax"): (1, 1 << 22),
+}
+"""All that decisions ask for, beside ``_READ_AHEAD`` of devices. Source:
+Documentation/admin-guide/sysctl of Linux; an int each."""
+_READ_AHEAD = (0, 1 << 20)
+_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_NUMBER = re.compile(r"[0-9]{1,20}")
+
+
+def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
+    """The files that the host needs: kernel settings first, since the unit's limit may need one.
+
+    None of a host whose nginx runs in a container: its files say nothing about it; and none of
+    one that is no Linux.
+    """
+    running = facts.nginx.running
+    if running and (running.other_mount_namespace or running.other_network_namespace):
+        return []
+    if facts.kernel.system not in {None, "Linux"}:
+        return []
+    asked = _highest(one for decision in decisions for one in decision.host_settings)
+    return _parts(asked)
+
+
+def host_lines(part: HostPart) -> list[str]:
+    """A part in a few words; devices that change alike on one line, with the command for now."""
+    if part.kind != "udev":
+        return [
+            f"{one.name} {one.before or 'not known'} -> {one.value} ({one.decision}: {one.reason})"
+            for one in part.settings
+        ]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for one in part.settings:
+        alike.setdefault((one.before, one.value), []).append(one.name)
+    return [
+        f"read-ahead of {', '.join(names)}: {before or '?'} -> {value} KiB; until a boot: "
+        f"blockdev --setra {2 * int(value)} {' '.join(f'/dev/{name}' for name in names)}"
+        for (before, value), names in alike.items()
+    ]
+
+
+def told_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
+    """The parts of a plan that anybody may have written, made anew of their names and numbers.
+
+    What is to be typed is then of this program and not of the plan.
+    Errors: UsageError for what no decision asks for.
+    """
+    settings = [one for part in parts for one in part.settings]
+    for number, one in enumerate(settings, start=1):
+        low, high = _BOUNDS.get((one.kind, one.name), (1, 0))
+        if one.kind == "udev" and _DEVICE.fullmatch(one.name):
+            low, high = _READ_AHEAD
+        is_number = _NUMBER.fullmatch(one.value) and _NUMBER.fullmatch(one.before or "0")
+        if not (is_number and low <= int(one.value) <= high):
+            raise UsageError(
+                f"the plan's setting {number} of the host is none that a decision asks for",
+                hint="make it again: nginx-tune plan",
+            )
+    return _parts(settings)
+
+
+def _parts(settings: Sequence[HostSetting]) -> list[HostPart]:
+    kernel, unit, devices = (
+        [one for one in settings if one.kind == kind] for kind in ("sysctl", "unit", "udev")
+    )
+    parts = [*_kernel_part(kernel), *_unit_part(unit), *_udev_part(devices)]
+    return [replace(part, content=_head(part) + part.content) for part in parts]
+
+
+def _head(part: HostPart) -> str:
+    lines = [
+        "Made by nginx-tune. Remove this file to take it back; what was before stands beside.",
+        f"It goes to {part.path}, then: {'; '.join(part.commands)}",
+        f"Back: {'; '.join(part.undo)}",
+    ]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _highest(asked: Iterable[HostSetting]) -> list[HostSetting]:
+    """One of each name: the highest value serves all who ask."""
+    kept: dict[tuple[str, str], HostSetting] = {}
+    for one in asked:
+        key = (one.kind, one.name)
+        if key not in kept or int(one.value) > int(kept[key].value):
+            kept[key] = one
+    return sorted(kept.values(), key=lambda one: one.name)
+
+
+def _kernel_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
+    if not settings:
+        return
+    before = [
+        f"sudo sysctl -w {one.name}={one.before}"
+        if one.before
+        else f"a restart of the host ({one.name}: what it is now is not known)"
+        for one in settings
+    ]
+    yield HostPart(
+        kind="sysctl",
+        path=SYSCTL_PATH,
+        content="".join(_commented(one) + f"{one.name} = {one.value}\n" for one in settings),
+        settings=list(settings),
+        commands=[f"sudo sysctl -p {SYSCTL_PATH}"],
+        undo=[f"sudo rm {SYSCTL_PATH}", *before],
+    )
+
+
+def _unit_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
+    if not settings:
+        return
+    restart = ["sudo systemctl daemon-reload", "sudo systemctl restart nginx"]
+    yield HostPart(
+        kind="unit",
+        path=UNIT_PATH,
+        content="[Service]\n"
+        + "".join(_commented(one) + f"{one.name}={one.value}\n" for one in settings),
+        settings=list(settings),
+        commands=restart,
+        undo=[f"sudo rm {UNIT_PATH}", *restart],
+    )
+
+
+def _udev_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
+    """The read-ahead of block devices. Source: udev(7); Documentation/ABI/stable/sysfs-block."""
+    if not settings:
+        return
+    reload = "sudo udevadm control --reload"
+    devices = " ".join(f"--sysname-match={one.name}" for one in settings)
+    earlier: dict[str, list[str]] = {}
+    for one in settings:
+        earlier.setdefault(one.before, []).append(f"/dev/{one.name}")
+    before = [
+        f"sudo blockdev --setra {2 * int(kibibytes)} {' '.join(names)}"
+        if kibibytes
+        else f"a restart of the host ({', '.join(names)}: what it is now is not known)"
+        for kibibytes, names in earlier.items()
+    ]
+    yield HostPart(
+        kind="udev",
+        path=UDEV_PATH,
+        content="# The kernel may name disks otherwise after a boot: match ENV{ID_SERIAL} then.\n"
+        + "".join(
+            _commented(one) + f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{one.name}", '
+            f'ATTR{{queue/read_ahead_kb}}="{one.value}"\n'
+            for one in settings
+        ),
+        settings=list(settings),
+        commands=[reload, f"sudo udevadm trigger --action=change {devices}"],
+        undo=[f"sudo rm {UDEV_PATH}", reload, *before],
+    )
+
+
+def _commented(one: HostSetting) -> str:
+    now = f" (was {one.before})" if one.before else ""
+    return f"# {one.decision}: {one.reason}{now}\n"

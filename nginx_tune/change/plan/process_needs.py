@@ -1,0 +1,261 @@
+"""Descriptors, thread pools and workers that a configuration needs once decisions are written.
+
+Each worker starts the threads of every ``thread_pool`` that is declared, whether or not a file is
+ever read by them. Each has its own count of limits, its own sessions of datagrams and its own Lua:
+more workers than there are have companions, and some things only one worker can do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from nginx_tune.change.plan.kept import max_conns
+from nginx_tune.change.plan.naming import line_of
+from nginx_tune.change.plan.standing import Standing, asks_threads, holds
+from nginx_tune.conf.answer_bodies import body_filter
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.workers import (
+    DEFAULT,
+    asked_pool,
+    open_file_caches,
+    single_process,
+    streams_of_one_worker,
+    why_one_worker,
+)
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.descriptors import PER_CONNECTION, limit_for, suffices
+from nginx_tune.decide.workers import DESCRIPTORS_NEEDED
+from nginx_tune.documents.decisions import Decision, Decisions, Setting
+
+_DIRECTIVE = "worker_rlimit_nofile"
+_CEILINGS = ("limits.nofile_hard", "limits.nr_open")
+_OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
+
+
+def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
+    """Holds ``file-limits`` against what stands, so that no worker gets fewer than it has.
+
+    More ``worker_connections`` than were decided stay, as an ``open_file_cache`` does of which
+    nothing was decided, and need room: ``worker_rlimit_nofile`` sets the limit, whatever it was. A
+    line that stands says what workers have, and stays where that is enough; without one nothing is
+    written where nobody knows what nginx is started with. Source: ngx_worker_process_init().
+    """
+    every = [one for decision in decisions.decisions for one in decision.settings]
+    decided = [int(one.args[0]) for one in every if one.directive == "worker_connections"]
+    blocks = [line.block for line in tree.main.all("events") if line.block is not None]
+    lines = [line for block in blocks for line in block.all("worker_connections")]
+    own = int(lines[-1].value) if lines and lines[-1].value.isdigit() else 0
+    more = max(0, own - decided[0]) if decided else 0
+    held = 0 if any(map(_decides_open_files, decisions.decisions)) else open_files_in(tree)
+    limit = tree.main.first(_DIRECTIVE)
+
+    def fitted(decision: Decision) -> Decision:
+        if decision.id != "file-limits" or not decided:
+            return decision
+        if not decision.settings and limit is not None:
+            decision = _for_a_low_line(decision, limit, int(more * PER_CONNECTION) + held)
+        settings, risks = [], list(decision.risks)
+        for one in decision.settings:
+            if one.directive != _DIRECTIVE:
+                settings.append(one)
+                continue
+            if limit is None and not any(map(_known(decision).get, _OF_NGINX)):
+                risks.append(f"{_DIRECTIVE} is left out: what nginx is started with is not known")
+                continue
+            what = _what(decided[0] + more, held)
+            needed = _needed(one, decision) + int(more * PER_CONNECTION) + held
+            if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
+                settings.append(replace(one, same=[*one.same, limit.value]))
+                continue
+            wanted = _fitted(one, needed, what) if more or held else one
+            ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
+            is_over = ceiling is not None and int(wanted.args[0]) > ceiling
+            if is_over and limit is not None and _is_below(limit, ceiling):
+                settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
+            elif wanted is not one and is_over:
+                risks.append(
+                    f"{_DIRECTIVE} is left out: {what} could need {wanted.args[0]} "
+                    f"descriptors, and there can be {ceiling:.0f}"
+                )
+            else:
+                settings.append(wanted)
+        return replace(decision, settings=settings, risks=risks)
+
+    return fitted
+
+
+def _known(decision: Decision) -> dict[str, float]:
+    """The numbers that a decision was made of."""
+    return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
+
+
+def _is_below(limit: Directive, ceiling: float | None) -> bool:
+    """Tell whether a line gives workers fewer descriptors than the limit allows."""
+    return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
+
+
+def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
+    """The decision where a line takes descriptors away that nginx is started with."""
+    needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
+    if not limit.value.isdigit() or suffices(int(limit.value), needed):
+        return decision
+    reason = f"{needed} descriptors are needed, and the line allows fewer than nginx starts with"
+    wanted = setting("file-limits", "main", _DIRECTIVE, str(limit_for(needed)), reason=reason)
+    return replace(decision, verdict="raise", settings=[wanted])
+
+
+def _needed(one: Setting, decision: Decision) -> int:
+    """The descriptors that a worker needs for the decided connections."""
+    return int(_known(decision).get(DESCRIPTORS_NEEDED, int(one.args[0])))
+
+
+def _fitted(one: Setting, needed: int, what: str) -> Setting:
+    """The limit with room for what stands."""
+    value = max(int(one.args[0]), limit_for(needed))
+    reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
+    return replace(one, args=[str(value)], reason=reason)
+
+
+def _what(connections: int, held: int) -> str:
+    files = f" and {held} open files" if held else ""
+    return f"{connections} connections{files}"
+
+
+def _decides_open_files(decision: Decision) -> bool:
+    return decision.id == "open-file-cache" and (
+        decision.verdict == "disable" or bool(decision.settings)
+    )
+
+
+def open_files_in(tree: ConfTree) -> int:
+    """The entries of all caches of open files of a worker: each holds a descriptor."""
+    return sum(open_file_caches(tree).values())
+
+
+_NO_PLACE = "the configuration has no location that it is for"
+_VARIABLE = re.compile(r"\\\$(?:\w+|\\\{\w+\\\})")
+"""The form of a name in which all that is special in a pattern is escaped."""
+
+
+def asks_pools(decision: Decision) -> bool:
+    """True if a decision has files read by threads."""
+    return any(map(asks_threads, decision.settings))
+
+
+def asked_pools(standing: Standing, decisions: Iterable[Decision]) -> set[str]:
+    """The names that are asked for where files are sent, as it stands and by what is written."""
+    found = {asked_pool(scope.effective("aio")) for scope in standing.answering}
+    found |= {
+        one.args[0].partition("=")[2] or DEFAULT
+        for decision in decisions
+        for one in decision.settings
+        if asks_threads(one)
+    }
+    return {name for name in found if name is not None}
+
+
+def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
+    """The decision without pools that nothing asks for."""
+    idle = [
+        one
+        for one in decision.settings
+        if one.directive == "thread_pool" and not _is_asked(one.args[0], asked)
+    ]
+    if not idle:
+        return decision
+    names = ", ".join(f"thread_pool {one.args[0]}" for one in idle)
+    left = [one for one in decision.settings if one not in idle]
+    why = f"{names}: nothing would ask for it"
+    return replace(
+        decision,
+        settings=left,
+        verdict=decision.verdict if left else "keep",
+        summary=decision.summary if left else f"Not written: {why}. {decision.summary}",
+        risks=decision.risks if left else [],
+        withheld=decision.withheld or why,
+    )
+
+
+def told_why_unread(decision: Decision, wanted: Decision, standing: Standing) -> Decision:
+    """The decision; where no file would come to be read by threads as it wanted, it says why."""
+    if decision.withheld or asks_pools(decision) or not asks_pools(wanted):
+        return decision
+    if any(asked_pool(scope.effective("aio")) is not None for scope in standing.answering):
+        return decision
+    named = [one.block for one in wanted.settings if asks_threads(one)]
+    lines = (
+        line
+        for scope in standing.answering
+        if "" in named or {*named} & {*scope.own.args}
+        if (line := body_filter(scope)) is not None
+    )
+    line = next(lines, None)
+    why = f"{line.file}:{line.line} {line} cuts every body into pieces" if line else _NO_PLACE
+    said = f"Not written: {why}. {wanted.summary}"
+    return replace(decision, verdict="keep", settings=[], risks=[], summary=said, withheld=why)
+
+
+def _is_asked(name: str, asked: Collection[str]) -> bool:
+    patterns = (_VARIABLE.sub(".*", re.escape(one)) for one in asked)
+    return any(re.fullmatch(one, name) for one in patterns)
+
+
+_ONE = ("0", "1")
+
+
+def with_more_workers(decisions: Sequence[Decision], standing: Standing) -> list[Decision]:
+    """The decisions; that of ``workers`` with what changes where there are to be more of them."""
+    zoned = {
+        one.block.lower()
+        for decision in decisions
+        for one in decision.settings
+        if one.directive == "zone"
+    }
+    return [
+        replace(one, risks=[*one.risks, *_bounds(standing, zoned)])
+        if one.id == "workers" and _is_changed(one, standing)
+        else one
+        for one in decisions
+    ]
+
+
+def _is_changed(decision: Decision, standing: Standing) -> bool:
+    return any(
+        wanted.args[0] not in _ONE and not all(holds(line, wanted) for line in lines)
+        for wanted in decision.settings
+        if wanted.directive == "worker_processes" and (lines := standing.lines(wanted))
+    )
+
+
+def _bounds(standing: Standing, zoned: set[str]) -> Iterator[str]:
+    """The bounds of connections of which each worker has its own, as no zone is there or comes."""
+    for group in standing.kept.groups:
+        bound = max_conns(group)
+        if bound is None or group.name in zoned or group.block.first("zone") is not None:
+            continue
+        yield (
+            f"{line_of(bound)} counts in each worker unless the upstream has a zone: with more "
+            "workers it lets more connections through"
+        )
+
+
+def workers_withheld(decision: Decision, standing: Standing) -> str:
+    """The reason against more workers; empty where there is none.
+
+    More than one, or ``auto``, is its operator's own, and whatever that breaks is broken, but for
+    live streams.
+    """
+    tree = standing.tree
+    found = why_one_worker(tree)
+    if found is not None and streams_of_one_worker(tree) is not None:
+        return found.why
+    if (alone := single_process(tree)) is not None and _is_changed(decision, standing):
+        return f"with {line_of(alone)} one process serves, whatever worker_processes says"
+    processes = tree.main.first("worker_processes")
+    if (processes is not None and processes.value != "1") or not _is_changed(decision, standing):
+        return ""
+    return "" if found is None else found.why

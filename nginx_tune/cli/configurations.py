@@ -1,0 +1,295 @@
+"""Configurations that a command line names: as they stand, with files replaced, and as planned.
+
+Anybody may have written a plan: it is believed as far as it was worked out again from itself and
+from the files on this host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import click
+
+from nginx_tune.change.generate.plan_files import (
+    HunkError,
+    first_difference,
+    old_content,
+    told_host_parts,
+)
+from nginx_tune.cli.inputs import read_document
+from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, read_tree
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.paths import absolute_path
+from nginx_tune.nginx.subject import (
+    ConfigurationFiles,
+    files_of,
+    includes_away,
+    is_of_host,
+    place_of,
+    with_own_directory,
+)
+from nginx_tune.report.terminal.output import refuse_results
+from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.text import plain, shown_path
+
+_SHOWN = 3
+"""Includes of a tree; the rest is counted."""
+
+
+def read_configuration(
+    host: Host,
+    path: str,
+    prefix: str | None,
+    *,
+    default_prefix: str | None = None,
+    given: str = "",
+    nginx: Nginx | None = None,
+    is_recorded: bool = False,
+    asked_maps: Maps = (),
+) -> ConfTree:
+    """The tree below a file that must be there; its names are absolute.
+
+    ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it, ``given`` what
+    ``-g`` does. ``nginx`` is the host's: it is said which absolute includes of another tree are
+    read on this machine. None are where ``nginx`` is recorded, of another machine, but for those
+    that ``asked_maps`` says where to find.
+    Errors: UsageError also where a result of this call would stand in the tree.
+    """
+    full = full_path(path, prefix)
+    if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
+        raise UsageError(
+            f"{path}: no regular file", hint="save the configuration in a file: it is read again"
+        )
+    try:
+        os.stat(full)  # noqa: PTH116
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    base = absolute_path(prefix) if prefix else default_prefix
+    is_away = nginx is not None and not is_of_host(host, full, nginx)
+    maps: Maps | None = None
+    if asked_maps:
+        maps = with_own_directory(full, [(name, absolute_path(at)) for name, at in asked_maps])
+    elif is_away and is_recorded:
+        maps = with_own_directory(full, _of_host(nginx, full))
+    tree = read_tree(full, files_of(host, maps), prefix=base, maps=maps, given=given)
+    refuse_results((tree.path, *tree.files), tree.asked)
+    context = click.get_current_context(silent=True)
+    if is_away and context is not None and not context.obj["quiet"]:
+        _tell_includes(tree, path)
+    return tree
+
+
+def _of_host(nginx: Nginx | None, full: str) -> Maps:
+    """The directory of the main file, for the one of the configuration of the recorded host."""
+    own = posixpath.dirname(host_configuration(nginx)) if nginx and nginx.conf_path else ""
+    return ((own, posixpath.dirname(full)),) if own.startswith("/") and own != "/" else ()
+
+
+def _tell_includes(tree: ConfTree, path: str) -> None:
+    """Say which includes of a tree that is not this host's were not read, or were read here."""
+    if tree.maps is not None:
+        lost = (one for one in tree.missing if posixpath.basename(one.path) not in STOCK_FILES)
+        text, names = "not here, and so not considered", [one.path for one in lost]
+        hint = "decide where it lies as its host has it"
+    else:
+        text, names = "read on this machine, and none where nothing matches", includes_away(tree)
+        hint = "it is not the configuration of this host's nginx"
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        shown = plain(", ".join(names[:_SHOWN]))
+        say(f"{plain(as_utf8(path))}: includes {text}: {shown}{more}", hint)
+
+
+def link_targets(paths: Iterable[str]) -> dict[str, str]:
+    """The files behind those of the names that are links: ``patch`` and ``git apply`` follow none.
+
+    As sites-enabled has them on Debian.
+    """
+    return {path: os.path.realpath(path) for path in paths if os.path.islink(path)}  # noqa: PTH114
+
+
+def full_path(path: str, prefix: str | None) -> str:
+    """The path of a named configuration, in full."""
+    return absolute_path(place_of(path, prefix))
+
+
+def host_configuration(nginx: Nginx) -> str:
+    """The configuration of the running master, else of the installed nginx."""
+    running = nginx.running
+    path = (running.conf_path if running else None) or nginx.conf_path
+    if path is None:
+        raise UsageError("the host's nginx has no configuration", hint="name one with --against")
+    return path
+
+
+class Overlaid:
+    """A reader that gives other bytes for some files; symbolic links to them are followed."""
+
+    def __init__(self, reader: Reader, files: Mapping[str, bytes]) -> None:
+        self.reader = reader
+        self.climb = getattr(reader, "climb", posixpath.normpath)
+        self._files = {_real(path): data for path, data in files.items()}
+        self._unread = {_real(path): path for path in files}  # one file may have several names
+        self._new_names: dict[str, set[str]] = {}
+        for path in files:
+            directory, name = posixpath.split(absolute_path(path))
+            self._new_names.setdefault(directory, set()).add(name)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        real = _real(path)
+        if real in self._files:
+            self._unread.pop(real, None)
+            return self._files[real]
+        return self.reader.read_bytes(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, with those of files that are only here."""
+        new = self._new_names.get(absolute_path(path), set())
+        if not new:
+            return self.reader.list_dir(path)
+        old = self.reader.list_dir(path) if os.path.isdir(path) else []  # noqa: PTH112
+        return sorted({*old, *new})
+
+    def check_all_read(self) -> None:
+        """Raise UsageError for a replaced file that the tree does not include."""
+        for path in self._unread.values():
+            raise UsageError(f"--overlay {path}: the configuration does not include this file")
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+_AGAIN = "make it again: nginx-tune plan"
+
+
+class Planned(NamedTuple):
+    """A configuration without and with a plan."""
+
+    before: ConfTree
+    after: ConfTree
+    files: dict[str, bytes]
+    """The new bytes of each file, by its path."""
+
+
+def check_plan(
+    plan: Plan, name: str, reader: Reader, *, may_lack_content: bool = False
+) -> dict[str, str]:
+    """The SHA-256 of each file of a plan that is here, by its path.
+
+    ``may_lack_content``: a plan as a page of ``report`` holds it is taken too.
+    Errors: UsageError where its contents are not those that were planned, or a hunk is not what
+            they change: all that is written must be shown.
+    """
+    names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
+    if not plan.conf_path:
+        raise UsageError(f"{name}: it names no configuration", hint=_AGAIN)
+    if any("\0" in one for one in names):
+        raise UsageError(f"{name}: it names a file by a zero byte")
+    for path in (one for one in names if one and not posixpath.isabs(one)):
+        raise UsageError(f"{name}: {shown_path(path)}: no absolute path", hint=_AGAIN)
+    try:
+        told_host_parts(plan.host)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
+    found: dict[str, str] = {}
+    real: dict[str, str] = {}
+    for file in plan.files:
+        first = real.setdefault(os.path.realpath(file.path), file.path)
+        if first is not file.path:
+            raise UsageError(
+                f"{name}: {shown_path(first)} and {shown_path(file.path)} are one file", hint=_AGAIN
+            )
+        now = None
+        with suppress(HostReadError):
+            now = reader.read_bytes(file.path)
+        if file.content or not may_lack_content:
+            _check_file(file, name, now)
+        if now is not None:
+            found[file.path] = hashlib.sha256(now).hexdigest()
+    return found
+
+
+def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
+    """Errors: UsageError where it has not the content that was planned, or its hunks are others.
+
+    ``now`` is the file of this host.
+    """
+    place = f"{name}: {shown_path(file.path)}"
+    if hashlib.sha256(file.content).hexdigest() != file.sha256_after:
+        if not file.content:
+            raise UsageError(
+                f"{place}: its content is left out, as in a page of 'report'",
+                hint="take the JSON of 'nginx-tune plan' itself",
+            )
+        raise UsageError(f"{place}: its content is not what was planned")
+    try:
+        old = old_content(file)
+    except HunkError as error:
+        raise UsageError(f"{place}:{error.line}: {error.why}", hint=_AGAIN) from None
+    if hashlib.sha256(old).hexdigest() == file.sha256_before:
+        return
+    if now is not None and hashlib.sha256(now).hexdigest() == file.sha256_before:
+        place = f"{place}:{first_difference(now, old)}"
+    raise UsageError(f"{place}: the new file changes more than the plan's hunks show", hint=_AGAIN)
+
+
+def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -> Planned:
+    """The configuration that a plan is about, with and without it.
+
+    ``prefix`` is what the nginx that is meant has where the plan names none.
+    Errors: UsageError where the plan is not whole, or a file has changed since it was made.
+    """
+    check_plan(plan, name, reader)
+    files = {file.path: file.content for file in plan.files}
+    before = {file.path: file.sha256_before for file in plan.files}
+    for path, sha256 in (before | plan.reads).items():
+        try:
+            data = reader.read_bytes(path)
+        except HostReadError as error:
+            raise UsageError(f"{name}: {shown_path(path)}: {error.reason}") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise UsageError(
+                f"{name}: {shown_path(path)} has changed since the plan was made", hint=_AGAIN
+            )
+    base = plan.prefix or prefix
+    return Planned(
+        read_tree(plan.conf_path, reader, prefix=base),
+        read_tree(plan.conf_path, Overlaid(reader, files), prefix=base),
+        files,
+    )
+
+
+def believed_plan(path: str) -> Plan:
+    """The plan of a file, of which nothing is told before it was worked out again.
+
+    Errors: UsageError.
+    """
+    plan = read_document(Plan, path)
+    check_plan(plan, path, ConfigurationFiles(LiveHost()))
+    return plan
+
+
+def read_plan(path: str) -> Plan:
+    """The same, for a command that goes on where nothing is changed.
+
+    What is said of a plan without changes would be taken for its proof: it is of the configuration
+    as it stands.
+    Errors: UsageError. Side effects: a line on standard error.
+    """
+    plan = believed_plan(path)
+    if not plan.files and not click.get_current_context().obj["quiet"]:
+        conf = shown_path(plan.conf_path)
+        say(f"{path}: it changes no file: what follows is of {conf} as it stands")
+    return plan

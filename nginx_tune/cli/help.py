@@ -1,0 +1,170 @@
+"""The help of a command beyond click's: its examples, whole lines, and what a shell completes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from nginx_tune.report.folding import fold_command
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "check": ("nginx-tune check", "nginx-tune check nginx.conf --facts facts.json"),
+    "inspect": (
+        "nginx-tune inspect --dataset /srv/media -f json -o facts.json",
+        "nginx-tune inspect --host web1.capture.json",
+    ),
+    "collector": ("nginx-tune collector | ssh HOST python3 - > host.capture.json",),
+    "observe": (
+        "sudo nginx-tune observe --duration 30s",
+        "sudo nginx-tune observe --duration 60s -f console -f json=seen.json",
+    ),
+    "compare": ("nginx-tune compare before.json after.json", "nginx-tune compare 5f0a last"),
+    "learn": (
+        "nginx-tune learn /var/log/nginx/access.log* -f json -o workload.json",
+        "nginx-tune learn access.log.gz -c /etc/nginx/nginx.conf --manifest requests.jsonl.gz",
+    ),
+    "recommend": (
+        "nginx-tune recommend --kind media -c /etc/nginx/nginx.conf",
+        "nginx-tune recommend --facts facts.json --workload workload.json",
+    ),
+    "generate": (
+        "nginx-tune generate --facts facts.json --kind media --root /srv/media -o nginx.conf",
+        "nginx-tune generate --facts facts.json --kind media --root /srv/media --check nginx.conf",
+    ),
+    "rehearse": (
+        "nginx-tune rehearse /etc/nginx/nginx.conf nginx.conf.new",
+        "nginx-tune rehearse --plan plan.json --require 'reload.failed == 0'",
+        "nginx-tune rehearse /etc/nginx/nginx.conf --new-nginx /opt/nginx/sbin/nginx --restart",
+    ),
+    "plan": (
+        "nginx-tune plan /etc/nginx/nginx.conf --workload workload.json",
+        "nginx-tune plan /etc/nginx/nginx.conf -f json -o plan.json",
+    ),
+    "audit": (
+        "nginx-tune audit",
+        "nginx-tune audit /etc/nginx/nginx.conf --facts facts.json --fail-on warning",
+        "nginx-tune audit nginx.conf -f sarif=audit.sarif",
+        "nginx-tune audit etc/nginx/nginx.conf --map /etc/nginx=etc/nginx",
+    ),
+    "explain": ("nginx-tune explain thread-pools", "nginx-tune explain hot.p99"),
+    "probe": (
+        "nginx-tune probe http://127.0.0.1/ --rate 2000 --duration 30s --allow-live",
+        "nginx-tune probe http://127.0.0.1/ --objective 'p99 <= 20ms' --allow-live",
+    ),
+    "merge": ("nginx-tune merge host1.json host2.json -f json -o both.json",),
+    "validate": (
+        "sudo nginx-tune validate new.conf --against /etc/nginx/nginx.conf",
+        "sudo nginx-tune validate new.conf --lab hdd --require 'hot.p99 <= 50ms'",
+    ),
+    "apply": (
+        "sudo nginx-tune apply plan.json --dry-run --diff",
+        "sudo nginx-tune apply plan.json",
+    ),
+    "confirm": ("sudo nginx-tune confirm",),
+    "rollback": ("sudo nginx-tune rollback",),
+    "history": ("nginx-tune history",),
+    "scenario": ("nginx-tune scenario list", "sudo nginx-tune scenario run pool-overflow"),
+    "scenario list": ("nginx-tune scenario list --rows",),
+    "scenario show": ("nginx-tune scenario show pool-overflow > mine.toml",),
+    "scenario run": (
+        "sudo nginx-tune scenario run pool-overflow",
+        "sudo nginx-tune scenario run mine.toml --pairs 8 --duration 10s",
+    ),
+    "runs": ("nginx-tune runs list", "nginx-tune runs show last"),
+    "runs list": ("nginx-tune runs list",),
+    "report": (
+        "nginx-tune report last -o report.html",
+        "nginx-tune report findings.json plan.json verdict.json -o ticket.md",
+    ),
+    "runs show": ("nginx-tune runs show last", "nginx-tune runs show last -f json"),
+    "lab": ("nginx-tune lab list", "sudo nginx-tune lab clean"),
+    "lab list": ("nginx-tune lab list",),
+    "lab clean": ("sudo nginx-tune lab clean",),
+    "doctor": ("nginx-tune doctor", "sudo nginx-tune doctor -f json"),
+    "schema": ("nginx-tune schema verdict", "nginx-tune schema settings"),
+}
+"""Command lines by the words of their command."""
+
+
+def add_examples(command: click.Command, words: str) -> None:
+    """Show the command's examples below its help, and those of the commands below it."""
+    lines = EXAMPLES.get(words)
+    if lines and command.epilog is None:
+        shown = "\n".join(f"  {line}" for line in lines)
+        command.epilog = f"\b\nExamples:\n{shown}"
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            add_examples(below, f"{words} {name}")
+
+
+class _Formatter(click.HelpFormatter):
+    """Help whose examples go on, where they are too long, as a shell takes them."""
+
+    def write_text(self, text: str) -> None:
+        """As click does; what it would leave as it is has its long lines folded."""
+        if text.lstrip().startswith("\b"):
+            room = self.width - self.current_indent
+            text = "\n".join(one for line in text.split("\n") for one in _folded(line, room))
+        super().write_text(text)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+def _folded(line: str, room: int) -> list[str]:
+    if len(line) <= room:
+        return [line]
+    text = line.lstrip(" ")
+    indent = " " * (len(line) - len(text))
+    return [indent + one for one in fold_command(text, room - len(indent))]
+
+
+def show_wholly(command: click.Command) -> None:
+    """Cut no line of the help: neither an example nor what the commands below it do."""
+    command.context_class = _Context
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            below.short_help = " ".join((below.help or "").partition("\n\n")[0].split())
+            show_wholly(below)
+
+
+COMPLETION_VARIABLE = "_NGINX_TUNE_COMPLETE"
+"""Set by click when a shell asks for completions."""
+
+_FILES = {"FILE", "CONF", "LOADPLAN", "BIN", "BEFORE", "AFTER", "MEASUREMENT", "ACCESS_LOG", "SPEC"}
+_FOLDERS = {"DIR", "PREFIX"}
+
+
+class _PathText(click.types.StringParamType):
+    """Text that the shell completes to a path; what stands there is judged where it is read."""
+
+    def __init__(self, completes_to: str) -> None:
+        self.completes_to = completes_to
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  # only for a shell
+
+        return [CompletionItem(incomplete, type=self.completes_to)]
+
+
+def complete_paths(command: click.Command) -> None:
+    """Complete every parameter whose placeholder names a file or a directory to one."""
+    for parameter in command.params:
+        if not isinstance(parameter.type, click.types.StringParamType):
+            continue
+        words = set(re.split(r"[^A-Z_]+", parameter.metavar or ""))
+        if words & _FILES:
+            parameter.type = _PathText("file")
+        elif words & _FOLDERS:
+            parameter.type = _PathText("dir")
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            complete_paths(below)

@@ -1,0 +1,280 @@
+"""Bodies of answers as filters, caches and scripts meet them: as data, compressed, as a stream.
+
+Over HTTP/1.1 a server may compress where it does not for 1.0: nginx compresses from
+``gzip_http_version 1.1`` on (ngx_http_gzip_ok). A place with a filter that reads bodies, with a
+cache, or that a script asks by a subrequest gets plain answers only as long as it asks by HTTP/1.0,
+or for none compressed.
+
+All else that HTTP/1.1 changes is undone before a filter sees it: chunks and trailers by
+ngx_http_proxy_chunked_filter, 1xx answers by ngx_http_proxy_process_header, ``Connection`` is never
+passed on. So a row of ``ROWS`` says what a directive does with an answer that has a
+Content-Encoding. None of the rows decodes it first: ``gunzip`` does so for clients only that take
+no gzip, behind all of these.
+
+Not in the table, since compressed answers pass them unharmed: gzip, brotli, zstd, gunzip (they
+leave what is encoded alone), range, not_modified, headers, userid, chunked, slice (a part, 206, is
+never compressed by nginx), headers_more, auth_request, mirror and post_action (they read no body),
+perl (which makes no subrequests), mp4 and flv (handlers of files).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.upstreams import Pass, sent_header
+
+Effect = Literal["skipped", "spoilt"]
+"""``skipped``: what is compressed goes on without the change; ``spoilt``: it is read as if it were
+plain, so that the client gets something broken or an error."""
+
+
+class BodyReader(NamedTuple):
+    """A directive that turns on what needs plain bodies."""
+
+    directive: str
+    module: str
+    effect: Effect
+    what: str
+
+
+ROWS: Final = (
+    BodyReader("ssi", "ngx_http_ssi_module", "skipped", "commands of the page"),
+    BodyReader("image_filter", "ngx_http_image_filter_module", "spoilt", "415: it is no picture"),
+    BodyReader("xslt_stylesheet", "ngx_http_xslt_module", "spoilt", "500: it is no XML"),
+    BodyReader("sub_filter", "ngx_http_sub_module", "skipped", "texts are not found"),
+    BodyReader("subs_filter", "ngx_http_subs_filter_module", "skipped", "texts are not found"),
+    BodyReader("add_before_body", "ngx_http_addition_module", "spoilt", "plain before gzip"),
+    BodyReader("add_after_body", "ngx_http_addition_module", "spoilt", "plain behind gzip"),
+    BodyReader("override_charset", "ngx_http_charset_module", "skipped", "the answer's charset"),
+    BodyReader("replace_filter", "replace-filter-nginx-module", "skipped", "texts are not found"),
+    BodyReader("body_filter_by_lua", "lua-nginx-module", "spoilt", "ngx.arg[1] is gzip"),
+    BodyReader("body_filter_by_lua_block", "lua-nginx-module", "spoilt", "ngx.arg[1] is gzip"),
+    BodyReader("body_filter_by_lua_file", "lua-nginx-module", "spoilt", "ngx.arg[1] is gzip"),
+    BodyReader("js_body_filter", "ngx_http_js_module", "spoilt", "data is gzip"),
+    BodyReader("footer", "nginx-http-footer-filter", "spoilt", "plain behind gzip"),
+    BodyReader("trim", "ngx_http_trim_filter_module", "skipped", "nothing is trimmed"),
+    BodyReader("strip", "nginx-strip-filter", "spoilt", "bytes are taken out of gzip"),
+    BodyReader("modsecurity", "ModSecurity-nginx", "skipped", "rules of the body find nothing"),
+    BodyReader("pagespeed", "ngx_pagespeed", "skipped", "what is compressed it may not rewrite"),
+    BodyReader("echo_before_body", "echo-nginx-module", "spoilt", "plain before gzip"),
+    BodyReader("echo_after_body", "echo-nginx-module", "spoilt", "plain behind gzip"),
+    BodyReader("srcache_store", "srcache-nginx-module", "skipped", "encoded answers are not kept"),
+    BodyReader("xss_get", "xss-nginx-module", "spoilt", "a call around gzip"),
+    BodyReader("iconv_filter", "iconv-nginx-module", "spoilt", "gzip as if it were text"),
+    BodyReader("length_hiding", "length-hiding-filter", "spoilt", "plain behind gzip"),
+    BodyReader("small_light", "ngx_small_light", "spoilt", "it is no picture"),
+    BodyReader("mruby_output_body_filter", "ngx_mruby", "spoilt", "the body is gzip"),
+    BodyReader("mruby_output_body_filter_code", "ngx_mruby", "spoilt", "the body is gzip"),
+)
+"""Conversions by ``charset`` and ``source_charset`` are apart: they need both (``conversion``)."""
+
+PARTS: Final = (
+    "ssi", "add_before_body", "add_after_body",
+    "echo_location", "echo_location_async", "echo_subrequest", "echo_subrequest_async",
+    "eval", "nchan_publisher_upstream_request", "srcache_fetch",
+)  # fmt: skip
+"""Directives that take answers of other places of a server by subrequests, which carry the
+Accept-Encoding of the client's request: into a page, as they come, or into a variable."""
+
+_PHASES: Final = ("server_rewrite", "rewrite", "access", "content")
+SCRIPTS: Final = (
+    *(f"{phase}_by_lua{form}" for phase in _PHASES for form in ("", "_block", "_file")),
+    "js_content",
+    "js_access",
+)
+"""Phases in which a script can ask other places and read what they answer.
+
+Source: lua-nginx-module, ngx.location.capture ("subrequests by default inherit all the request
+headers of the current request", so that ``proxy_set_header Accept-Encoding ""`` is asked for);
+njs, r.subrequest()."""
+
+
+SWITCHES = ("ssi", "image_filter", "xslt_stylesheet")
+TEXTS = ("sub_filter", "subs_filter")
+_APART = frozenset({*SWITCHES, *TEXTS})
+_WORDS = tuple(row.directive for row in ROWS if row.directive not in _APART)
+"""Others that read the text of a body, of nginx and of modules of others: what is compressed they
+pass on unread, or spoil (see ``ROWS``)."""
+_OFF = frozenset({"", "off"})
+
+
+def body_filter(scope: Scope) -> Directive | None:
+    """The line of such a filter that holds in a scope; null for none."""
+    for name in TEXTS:
+        if line := scope.effective(name):
+            return line
+    for name in SWITCHES:
+        line = scope.effective(name)
+        if line is not None and line.value.lower() != "off":
+            return line
+    return None
+
+
+def text_filter(scope: Scope) -> Directive | None:
+    """The line of a filter that a compressed body would be wrong for; null for none."""
+    if line := body_filter(scope) or conversion(scope):
+        return line
+    lines = (scope.effective(name) for name in _WORDS)
+    return next((line for line in lines if line is not None and is_on(line)), None)
+
+
+def conversion(scope: Scope) -> Directive | None:
+    """The ``source_charset`` from which text may be converted to another; null for none.
+
+    What has a Content-Encoding goes on in the source's charset, and without a name of it. Without
+    ``charset`` the server may ask for a conversion by ``X-Accel-Charset``.
+
+    Source: ngx_http_charset_header_filter(), ngx_http_destination_charset().
+    """
+    source, wanted = scope.effective("source_charset"), scope.effective("charset")
+    if source is None or not is_on(source):
+        return None
+    if wanted is None:
+        return source
+    if not is_on(wanted):
+        return None
+    is_same = wanted.value.lower() == source.value.lower() and "$" not in wanted.value
+    return None if is_same else source
+
+
+def is_on(line: Directive) -> bool:
+    """Tell whether a filter's line turns it on: an empty argument, and ``off``, do not."""
+    return line.block is not None or line.value.lower() not in _OFF
+
+
+UNBUFFERED = "proxy_request_buffering"
+KEEPS = ("proxy_cache", "proxy_store")
+_ASKING = frozenset({*PARTS, *SCRIPTS})
+_ASKS_OR_LOADS = re.compile(r"capture|\brequire\b|\bdofile\b|\bload\w*")
+"""Words of a script by which it asks other places, or runs code that is not in sight."""
+
+
+def spoilt_by_gzip(scope: Scope) -> Directive | None:
+    """The line that holds in a place for which an answer must not come compressed; null for none.
+
+    A filter of bodies, a page that the answer becomes a part of, a script that may ask for it, and
+    what is kept for all: nginx keeps one answer for who takes gzip and who does not, unless the
+    server sends ``Vary``.
+    """
+    if _asks_for_none(scope):
+        return None
+    if line := text_filter(scope) or _asked_by(scope):
+        return line
+    for name in KEEPS:
+        line = scope.effective(name)
+        if line is not None and is_on(line) and not (name == "proxy_cache" and _is_apart(scope)):
+            return line
+    return None
+
+
+def stays_at_1_0(scope: Scope) -> Directive | None:
+    """The line for which requests of a place are not made HTTP/1.1; null for none.
+
+    A body that is passed on as it comes has its length before 1.1, and is chunked with it. Source:
+    ngx_http_proxy_create_request().
+    """
+    if scope.effective("proxy_http_version") is not None:
+        return None
+    if scope.value(UNBUFFERED) == "off":
+        return scope.effective(UNBUFFERED)
+    return spoilt_by_gzip(scope)
+
+
+def unrepeated(scope: Scope, module: str) -> Directive | None:
+    """The line by which an error of a connection is not tried again; null where it is.
+
+    Source: ngx_http_upstream_next(): a connection that was kept has a try more (``peer.cached``),
+    unless ``proxy_next_upstream`` lacks ``error``.
+    """
+    line = scope.effective(f"{module}_next_upstream")
+    return line if line is not None and "error" not in line.args else None
+
+
+def is_better_left(one: Pass) -> bool:
+    """Tell whether kept connections would change what clients of a place are answered."""
+    is_plain = one.module == "proxy" and stays_at_1_0(one.scope) is not None
+    return is_plain or unrepeated(one.scope, one.module) is not None
+
+
+def _asks_for_none(scope: Scope) -> bool:
+    """Tell whether a server is never told that a client takes compressed answers.
+
+    A constant that names a coding is no help: before 1.1 nginx does not answer to it either.
+    """
+    own = sent_header(scope, "proxy", "accept-encoding")
+    if own is not None:
+        return own.args[1].strip().lower() in ("", "identity")
+    return scope.value("proxy_pass_request_headers") == "off"
+
+
+def _is_apart(scope: Scope) -> bool:
+    """Tell whether a cache gives nobody what is compressed who did not ask for it."""
+    key = scope.effective("proxy_cache_key")
+    is_of_key = key is not None and "accept_encoding" in str(key).lower()
+    return is_of_key or scope.value("gunzip") == "on"
+
+
+def _asked_by(scope: Scope) -> Directive | None:
+    """The line of a server by which an answer of this place may become a part of another one."""
+    if scope.tree.names.isdisjoint(_ASKING):
+        return None
+    own = (scope.server.block or Block([])).walk()
+    around = (line for line in scope.chain[0].block or Block([]) if line.name in _ASKING)
+    return next((line for line in (*own, *around) if line.name in _ASKING and _asks(line)), None)
+
+
+def _asks(line: Directive) -> bool:
+    """Tell if a line takes answers of other places: a script unless its whole text shows none."""
+    if line.name not in SCRIPTS:
+        return is_on(line)
+    if line.name.endswith("_file") or line.name.startswith("js_"):
+        return True
+    text = line.source.text[line.end : line.close] if line.block is not None else line.words
+    return _ASKS_OR_LOADS.search(text) is not None
+
+
+COMPRESSED = frozenset(
+    {
+        "image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp", "image/avif",
+        "application/zip", "application/gzip", "application/x-gzip", "application/x-rar-compressed",
+        "application/x-7z-compressed", "font/woff", "font/woff2", "application/font-woff",
+        "application/font-woff2", "application/x-font-woff", "video/mp4", "video/webm",
+        "audio/mpeg", "audio/ogg", "audio/mp4",
+    }
+)  # fmt: skip
+"""Types that gzip cannot make smaller."""
+OLDER_FONTS = frozenset(
+    {"application/font-woff", "application/font-woff2", "application/x-font-woff"}
+)
+"""Types of WOFF files before ``conf/mime.types`` of nginx 1.15.1 said font/woff."""
+FONTS_RENAMED = (1, 15, 1)
+EVENT_STREAM = "text/event-stream"
+"""Gzip holds it back: a buffered answer is flushed by nobody."""
+
+
+ASKED_OFF = "x-accel-buffering"
+_STREAM_PATH = re.compile(
+    r"(^|/)(sse|event[-_]?stream|eventsource)(/|$)|(^|/)chat/completions(/|$)", re.IGNORECASE
+)
+"""Paths that nobody uses for anything else."""
+
+
+def is_stream_path(path: str) -> bool:
+    """Tell whether the path of a location says that events are streamed there."""
+    return _STREAM_PATH.search(path) is not None
+
+
+def stream_sign(scope: Scope) -> Directive | None:
+    """The line that says that ``proxy_pass`` passes a stream of events on here; null for none."""
+    accept = sent_header(scope, "proxy", "accept")
+    if accept is not None and accept.args[1].lower() == EVENT_STREAM:
+        return accept
+    sent = sent_header(scope, "proxy", ASKED_OFF)
+    for line in [*([sent] if sent else []), *scope.effective_all("add_header")]:
+        if [word.lower() for word in line.args[:2]] == [ASKED_OFF, "no"]:
+            return line
+    places = [level for level in scope.chain if level.name == "location" and level.args]
+    return next((place for place in places if is_stream_path(place.args[-1])), None)

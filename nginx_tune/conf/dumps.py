@@ -1,0 +1,411 @@
+"""A whole configuration in one file: the output of ``nginx -T``, and crossplane's payload.
+
+Both come apart into the files that they hold, so that places are those of the original files.
+
+``nginx -T`` prints for each file read, in the order met and each once, ``# configuration file
+PATH:``, a line end, its bytes, a line end (nginx.c, main). Other words of nginx (``syntax is ok``)
+may stand before the first.
+
+A payload is what agents send, and what ``crossplane parse`` prints. Words are as written, without
+their quotes; only an escaped quote inside quotes has lost its backslash; ``if`` has lost its
+parentheses; a Lua block's source is its last argument. Every statement has the line of its name, so
+a text can be made again whose places are the original's, though not its spaces and comments.
+Source: crossplane 0.5, README "crossplane parse" and parser.py.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.conf.directive import Block, Directive, as_utf8
+from nginx_tune.conf.parser import DEEPEST, read_tokens
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.errors import NginxTuneError, UsageError
+
+_HEAD = re.compile(rb"^# configuration file ([^\r\n]+):\r?\n", re.MULTILINE)
+
+
+_SAID = re.compile(rb"nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] ")
+"""Source: ngx_log_stderr and ngx_log_error_core."""
+
+
+_MOST_PASTED = 16
+"""Lines that look like heads and that a dump is read anew for."""
+
+
+class AbsentError(NginxTuneError):
+    """A file that the dump has not."""
+
+    reason = "not in the dump"
+
+
+class Dump(NamedTuple):
+    """A dump as something that a tree can be read through."""
+
+    main: str
+    files: dict[str, bytes]
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file; AbsentError for one that the dump has not."""
+        return _content(self.files, path)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory: what its patterns matched was dumped, all else does not matter."""
+        bases = {f"{one.rstrip('/')}/" for one in (path, _normal(path))}
+        below = {
+            file[len(base) :].partition("/")[0]
+            for base in bases
+            for file in self.files
+            if file.startswith(base)
+        }
+        return sorted(below)
+
+
+def _content(files: Mapping[str, bytes], path: str) -> bytes:
+    found = files.get(path, files.get(_normal(path)))
+    if found is None:
+        raise AbsentError(f"{path}: not in the dump")
+    return found
+
+
+def parse_dump(data: bytes) -> Dump:
+    """The files of a dump; the first is the main one.
+
+    A file may hold a line that looks like a head, such as one that was pasted from a dump: what no
+    include reaches, and what is named again with other bytes, belongs to the file in which it
+    stands. Old versions print a file as often as it is included.
+    Errors: UsageError when there is no file in it.
+    """
+    heads = list(_HEAD.finditer(data))
+    if not heads:
+        raise UsageError(
+            "standard input: no output of nginx -T", hint="nginx -T | nginx-tune audit -"
+        )
+    heads = _without_pasted(data, heads)
+    dump = _split(data, heads)
+    reached, faults = _follow(dump)
+    for _ in range(_MOST_PASTED):
+        idle = next((head for head in heads if _name(head) not in reached), None)
+        if idle is None:
+            break
+        fewer = [head for head in heads if head is not idle]
+        joined = _split(data, fewer)
+        reached, after = _follow(joined)
+        if after > faults:
+            break  # a file by itself, whose include is not seen here
+        heads, dump, faults = fewer, joined, after
+    return dump
+
+
+def _follow(dump: Dump) -> tuple[set[str], int]:
+    """The files that the includes of a dump reach, and how many faults are met."""
+    reached = set()
+
+    class Reached(Dump):
+        """A dump that notes the files that are asked for, whether they can be parsed or not."""
+
+        def read_bytes(self, path: str) -> bytes:
+            """Contents of a file."""
+            reached.add(_normal(path))
+            return _content(self.files, path)
+
+    return reached, len(read_tree(dump.main, Reached(*dump)).unparsed)
+
+
+def _without_pasted(data: bytes, heads: list[re.Match[bytes]]) -> list[re.Match[bytes]]:
+    """The heads but for those that name a file again and are followed by other bytes."""
+    first: dict[str, bytes] = {}
+    kept = []
+    for head, after in zip(heads, [*heads[1:], None], strict=True):
+        content = _behind(data, head, after)
+        if first.setdefault(_name(head), content) == content:
+            kept.append(head)
+    return kept
+
+
+def _split(data: bytes, heads: list[re.Match[bytes]]) -> Dump:
+    files: dict[str, bytes] = {}
+    for head, after in zip(heads, [*heads[1:], None], strict=True):
+        files.setdefault(_name(head), _behind(data, head, after))
+    return Dump(next(iter(files)), files)
+
+
+def _behind(data: bytes, head: re.Match[bytes], after: re.Match[bytes] | None) -> bytes:
+    return _without_line_end(data[head.end() : len(data) if after is None else after.start()])
+
+
+def printed(data: bytes, files: Mapping[str, bytes]) -> list[str]:
+    """Files among some that stand in a dump, whole and under their own heads.
+
+    A head by itself says nothing, since a file may hold such a line: so the bytes must follow that
+    the file is known to have, and the line end that nginx puts behind them. Bytes that differ are
+    of a file that was written to meanwhile.
+    Source: nginx.c, main (``ngx_dump_config``).
+    """
+    ends: dict[str, list[int]] = {}
+    for head in _HEAD.finditer(data):
+        ends.setdefault(_name(head), []).append(head.end())
+    return [
+        path
+        for path, content in files.items()
+        if any(_is_whole(data, end, content) for end in ends.get(_normal(path), []))
+    ]
+
+
+def _is_whole(data: bytes, start: int, content: bytes) -> bool:
+    """Tell whether a file stands there, and after it the next head or nothing."""
+    end = start + len(content) + 1
+    if not data.startswith(content + b"\n", start):
+        return False
+    return end == len(data) or _HEAD.match(data, end) is not None
+
+
+def _name(head: re.Match[bytes]) -> str:
+    return _normal(head[1].decode("utf-8", "surrogateescape"))
+
+
+def _normal(path: str) -> str:
+    """One spelling: glob(3) and an include may double slashes or go by ``..``."""
+    return posixpath.normpath(path)
+
+
+def is_dump(data: bytes) -> bool:
+    """Tell whether a saved file is the output of ``nginx -T``, not a configuration by itself.
+
+    Before the first head stand at most nginx's own words. One file alone is its own dump but for
+    that line, so that its includes are followed here: it is no dump unless a second head follows.
+    """
+    heads = _HEAD.finditer(data)
+    first, second = next(heads, None), next(heads, None)
+    if first is None or second is None:
+        return False
+    before = data[: first.start()].splitlines()
+    return all(not line.strip() or _SAID.match(line) for line in before)
+
+
+def _without_line_end(text: bytes) -> bytes:
+    """A file without the line end that nginx put behind it."""
+    return (
+        text.removesuffix(b"\n").removesuffix(b"\r")
+        if text.endswith(b"\r\n")
+        else (text.removesuffix(b"\n"))
+    )
+
+
+_PLAIN = re.compile(
+    r"(?:\\.|\$\{[^\s;{}]*\}|[^\s;{}\"'\\#])(?:\\.|\$\{[^\s;{}]*\}|[^\s;{\\])*", re.DOTALL
+)
+"""A word that means the same without quotes."""
+_ESCAPED_OR_QUOTE = re.compile(r'(\\.)|"', re.DOTALL)
+_LUA_NAME = "_by_lua_block"
+_COMMENT = "#"
+_JSON_OBJECT = re.compile(rb"\s*\{\s*\"")
+
+
+class Statement(msgspec.Struct, omit_defaults=True):
+    """A directive, or a comment."""
+
+    directive: str
+    line: int
+    args: list[str]
+    includes: list[int] | None = None
+    """The numbers of the payload's files that an include gave."""
+    block: list[Statement] | None = None
+    comment: str | None = None
+    file: str | None = None
+    """Only where the files were combined to one."""
+
+
+class FileError(msgspec.Struct):
+    """The reason that a file is not whole."""
+
+    error: str
+    line: int | None = None
+
+
+class PayloadError(FileError, kw_only=True):
+    """The same, with the file's name."""
+
+    file: str
+
+
+class PayloadFile(msgspec.Struct):
+    """One file."""
+
+    file: str
+    parsed: list[Statement]
+    status: str = "ok"
+    errors: list[FileError] = []
+
+
+class Payload(msgspec.Struct):
+    """All files, the main one first."""
+
+    config: list[PayloadFile]
+    status: str = "ok"
+    errors: list[PayloadError] = []
+
+
+def is_payload(data: bytes) -> bool:
+    """Tell whether data begins as a JSON object, as no configuration and no template's tag does."""
+    return _JSON_OBJECT.match(data) is not None
+
+
+def read_payload(data: bytes, name: str) -> Dump:
+    """The files of a payload, as text whose lines are the original's.
+
+    A file that crossplane could not read whole is not there. ``name`` stands in messages.
+    Errors: UsageError for what is no payload, or one whose files were combined to one.
+    """
+    try:
+        payload = msgspec.json.decode(data, type=Payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{name}: no payload of crossplane: {error}", hint="crossplane parse nginx.conf"
+        ) from None
+    if not payload.config:
+        raise UsageError(f"{name}: a payload without files", hint="crossplane parse nginx.conf")
+    main = payload.config[0]
+    if any(one.file is not None for one in main.parsed):
+        raise UsageError(
+            f"{name}: its files were combined to one, so no line has its place",
+            hint="crossplane parse nginx.conf, without --combine",
+        )
+    if main.status != "ok":
+        why = main.errors[0].error if main.errors else "it says not why"
+        raise UsageError(f"{name}: crossplane could not parse {main.file}: {as_utf8(why)}")
+    files: dict[str, bytes] = {}
+    for one in payload.config:
+        if one.status == "ok":
+            path = posixpath.normpath(one.file)
+            files.setdefault(path, _text(one).encode("utf-8", "surrogateescape"))
+    return Dump(posixpath.normpath(main.file), files)
+
+
+def _text(file: PayloadFile) -> str:
+    parts: list[str] = []
+    line = 1
+    for wanted, text in _pieces(file.parsed, 0):
+        gap = "\n" * (wanted - line) if wanted > line else " "
+        parts += (gap, text)
+        line += gap.count("\n") + text.count("\n")
+    return "".join(parts).removeprefix(" ") + "\n"
+
+
+def _pieces(statements: list[Statement], depth: int) -> Iterator[tuple[int, str]]:
+    """Texts with their lines; 0 for a brace, which stands behind what it ends."""
+    if depth > DEEPEST:
+        raise UsageError(f"a payload with more than {DEEPEST} nested blocks")
+    for one in statements:
+        if one.directive == _COMMENT and one.comment is not None:
+            yield one.line, f"#{one.comment.splitlines()[0] if one.comment else ''}\n"
+        elif one.block is not None:
+            yield one.line, f"{_words(one)} {{"
+            yield from _pieces(one.block, depth + 1)
+            yield 0, "}"
+        elif one.directive.endswith(_LUA_NAME) and one.args:
+            head = Statement(one.directive, one.line, one.args[:-1])
+            yield one.line, f"{_words(head)} {{{one.args[-1]}}}"
+        else:
+            yield one.line, f"{_words(one)};"
+
+
+def _words(one: Statement) -> str:
+    args = [_word(arg) for arg in one.args]
+    if one.directive == "if" and args:
+        args[0] = f"( {args[0]}" if args[0].startswith('"') else f"({args[0]}"
+        args[-1] += ")"
+    return " ".join([_word(one.directive), *args])
+
+
+def _word(text: str) -> str:
+    """A word as it can stand in a file."""
+    if _PLAIN.fullmatch(text):
+        return text
+    inner = _ESCAPED_OR_QUOTE.sub(lambda found: found[1] or '\\"', text)
+    if (len(inner) - len(inner.rstrip("\\"))) % 2:  # it would keep the quote that ends the word
+        inner += "\\"
+    return f'"{inner}"'
+
+
+def payload_of(tree: ConfTree) -> Payload:
+    """A tree as ``crossplane parse`` prints it.
+
+    Its words end where nginx ends them, and its globs are read as nginx reads them; crossplane's
+    own differ in the places that the differential test names.
+    """
+    order = _Order(tree)
+    files = [  # the list grows: the files that a file includes follow in the order met
+        PayloadFile(as_utf8(one.source.file), _statements(one.block, order)) for one in order.files
+    ]
+    errors = [PayloadError(error=u.reason, line=u.line, file=u.file) for u in tree.unparsed]
+    for error in errors:
+        reason = FileError(error.error, error.line)
+        own = [one for one in files if one.file == error.file]
+        for one in own:
+            one.status, one.errors = "failed", [*one.errors, reason]
+        if not own:
+            files.append(PayloadFile(error.file, [], "failed", [reason]))
+    return Payload(files, "failed" if errors else "ok", errors)
+
+
+def encode_payload(tree: ConfTree) -> bytes:
+    """The payload of a tree as JSON."""
+    return msgspec.json.encode(payload_of(tree)) + b"\n"
+
+
+class _Order:
+    """The files in the order of the payload."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._by_block = {id(one.block): one for one in tree.parsed}
+        self.files = [one for one in tree.parsed if one.block is tree.main]
+        self._index = {id(one.block): 0 for one in self.files}
+
+    def index(self, block: Block) -> int:
+        """The number of a file, a new one where it has none."""
+        if id(block) not in self._index:
+            self._index[id(block)] = len(self.files)
+            self.files.append(self._by_block[id(block)])
+        return self._index[id(block)]
+
+
+def _statements(block: Block, order: _Order) -> list[Statement]:
+    return [_statement(one, order) for one in block.directives]
+
+
+def _statement(one: Directive, order: _Order) -> Statement:
+    name, *args = map(as_utf8, _written(one))
+    statement = Statement(name, one.line, _without_parentheses(args) if name == "if" else args)
+    if name == "include":
+        statement.includes = [order.index(block) for block in one.included or ()]
+    if one.block is not None and not name.endswith(_LUA_NAME):
+        statement.block = _statements(one.block, order)
+    return statement
+
+
+def _written(one: Directive) -> Iterator[str]:
+    """The words as they are written."""
+    past = one.close + 1 if one.name.endswith(_LUA_NAME) and one.block else one.end
+    text = one.source.text[one.start : past]
+    for mark, _, quote, start, end in read_tokens(text):
+        if mark:
+            continue
+        if quote in {'"', "'"}:
+            yield text[start + 1 : end - 1].replace(f"\\{quote}", quote)
+        else:
+            yield text[start:end]
+
+
+def _without_parentheses(args: list[str]) -> list[str]:
+    """Source: crossplane's parser.py, _prepare_if_args."""
+    if not (args and args[0].startswith("(") and args[-1].endswith(")")):
+        return args
+    args[0] = args[0][1:].lstrip()
+    args[-1] = args[-1][:-1].rstrip()
+    return args[not args[0] : len(args) - (not args[-1])]

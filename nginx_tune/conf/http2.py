@@ -1,0 +1,422 @@
+"""HTTP/2 in a configuration for HTTP/1.1: limits, windows, sizes, ciphers and variables differ.
+
+Limits of connections: over HTTP/2 and HTTP/3 each request in flight counts for ``limit_conn``.
+
+Uploads that are passed on as they come: a body that nginx buffers has a window without end. Of one
+that it passes on at once no more is under way than the upstream has taken: 64 KiB in a round trip,
+so 0.8 MB/s at 80 ms, where over HTTP/1.1 the whole window of TCP is. ``grpc_pass`` never buffers,
+but its clients speak HTTP/2 or are not served at all. Source: ngx_http_v2_read_request_body
+(``no_flow_control`` is of buffered bodies alone), ngx_http_v2_read_unbuffered_request_body.
+
+Headers: over HTTP/1.1 a header comes into ``client_header_buffer_size``. What does not fit goes on
+in ``large_client_header_buffers``, whose buffers each hold a line whole. Over HTTP/2 a field may
+have ``http2_max_field_size`` as it is sent, and all of a request ``http2_max_header_size``
+unpacked: 4 KiB and 16 KiB, where HTTP/1.1 takes 8 KiB and 33 KiB. Beyond that nginx ends the
+connection, with all requests on it. Since 1.19.7 ``large_client_header_buffers`` stands for both.
+Source: ngx_http_alloc_large_header_buffer(), ngx_http_v2_state_field_len(),
+ngx_http_v2_state_process_header(), ngx_http_v2_merge_srv_conf(); nginx change log, 1.19.7.
+
+Ciphers: HTTP/2 wants an ephemeral key exchange and an AEAD; a client may end the connection where
+the handshake of TLS 1.2 chose another one, and browsers do (``INADEQUATE_SECURITY``). Source: RFC
+9113, section 9.2.2 and appendix A; openssl-ciphers(1) for the words of a list.
+
+Variables: a request is worked out twice, for a client that speaks HTTP/1.1 and for the same one
+over HTTP/2. ``map`` and ``set`` are followed; what is not known is the same word in both, so that
+texts differ only where the protocol makes them differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import Scope, http_blocks, http_directives
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.values import parse_bytes, parse_count
+from nginx_tune.conf.variables import MOST_STEPS, VARIABLE, read_map, variables_of
+
+PAGE_STREAMS = 32
+"""Requests that a browser has in flight at once for one ordinary page over HTTP/2."""
+
+
+class CountedLimit(NamedTuple):
+    """A limit where it holds."""
+
+    scope: Scope
+    line: Directive
+    most: int
+    """Connections at once of one value of the key, whatever the key is."""
+
+
+def counted_limits(found: Iterable[Scope]) -> Iterator[CountedLimit]:
+    """The limits of connections that are in effect; what only says what it would do is none.
+
+    Source: ngx_http_limit_conn_handler().
+    """
+    for scope in found:
+        if scope.value("limit_conn_dry_run") == "on":
+            continue
+        for line in scope.effective_all("limit_conn"):
+            most = parse_count(line.args[1]) if len(line.args) > 1 else None
+            if most is not None:
+                yield CountedLimit(scope, line, most)
+
+
+def zone_keys(tree: ConfTree, name: str) -> dict[str, str]:
+    """The key of each zone that ``limit_conn_zone`` or ``limit_req_zone`` makes."""
+    return {
+        arg.removeprefix("zone=").partition(":")[0]: line.value
+        for line in http_directives(tree)
+        if line.name == name
+        for arg in line.args[1:]
+        if arg.startswith("zone=")
+    }
+
+
+ENOUGH_BYTES = 512 << 10
+"""6 MB/s at 80 ms: more than most clients have to send by."""
+_PREREAD_BYTES = 64 << 10
+"""``http2_body_preread_size``. Source: ngx_http_v2_module.c."""
+_BUFFER_BYTES = 16 << 10
+"""``client_body_buffer_size`` of 64-bit machines."""
+_MOST_BYTES = 1 << 20
+"""``client_max_body_size``."""
+_MODULES = ("proxy", "fastcgi", "uwsgi", "scgi")
+
+
+class HeldUpload(NamedTuple):
+    """The line that has bodies passed on as they come, and how much of one is under way."""
+
+    line: Directive
+    window_bytes: int
+
+
+def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
+    """The places whose uploads would wait for one window after another."""
+    for scope in found:
+        line = _unbuffered(scope)
+        if line is None:
+            continue
+        window = max(
+            _size(scope, "http2_body_preread_size", _PREREAD_BYTES),
+            _size(scope, "client_body_buffer_size", _BUFFER_BYTES),
+        )
+        most = _size(scope, "client_max_body_size", _MOST_BYTES)
+        if window < ENOUGH_BYTES and (most > window or most == 0):
+            yield HeldUpload(line, window)
+
+
+def _unbuffered(scope: Scope) -> Directive | None:
+    """The line by which a place takes bodies so; none where it makes up its own, or sends none.
+
+    Source: ngx_http_proxy_handler and its kin (``request_body_no_buffering``).
+    """
+    for module in _MODULES:
+        line = scope.effective(f"{module}_request_buffering")
+        if line is None or line.value.lower() != "off" or scope.sets(f"{module}_pass") is None:
+            continue
+        is_passed = scope.value(f"{module}_pass_request_body", "on") == "on"
+        if is_passed and not (module == "proxy" and scope.effective("proxy_set_body")):
+            return line
+    return None
+
+
+def _size(scope: Scope, name: str, default: int) -> int:
+    line = scope.effective(name)
+    size = None if line is None else parse_bytes(line.value)
+    return default if size is None else size
+
+
+ONE_LIMIT_SINCE = (1, 19, 7)
+"""The first version whose HTTP/2 goes by ``large_client_header_buffers``."""
+FIELD_SIZE = "http2_max_field_size"
+HEADER_SIZE = "http2_max_header_size"
+FIRST_BUFFER = "client_header_buffer_size"
+LARGE_BUFFERS = "large_client_header_buffers"
+_FIRST_BYTES = 1 << 10
+_LARGE = (4, 8 << 10)
+"""nginx's defaults. Source: ngx_http_core_merge_srv_conf()."""
+_PSEUDO_FIELDS_BYTES = 34
+"""``:method``, ``:path``, ``:scheme``, ``https`` and ``:authority``: HTTP/1.1 is without them."""
+_STEP_BYTES = 1 << 10
+
+
+class HeaderBuffers(NamedTuple):
+    """The buffers that HTTP/1.1 reads the headers of a request into."""
+
+    first_bytes: int = _FIRST_BYTES
+    large_count: int = _LARGE[0]
+    large_bytes: int = _LARGE[1]
+
+    @property
+    def as_http2_sizes(self) -> dict[str, int]:
+        """The least of HTTP/2's limits under which it takes all that HTTP/1.1 takes; whole KiB."""
+        most = self.first_bytes + self.large_count * self.large_bytes + _PSEUDO_FIELDS_BYTES
+        return {
+            FIELD_SIZE: max(self.first_bytes, self.large_bytes),
+            HEADER_SIZE: -(-most // _STEP_BYTES) * _STEP_BYTES,
+        }
+
+
+def header_buffers(scope: Scope) -> HeaderBuffers:
+    """The buffers that hold in a server; nginx's own for what is not said or cannot be read."""
+    first = scope.effective(FIRST_BUFFER)
+    first_bytes = None if first is None else parse_bytes(first.value)
+    large = scope.effective(LARGE_BUFFERS)
+    words = ("", "") if large is None else (*large.args, "", "")[:2]
+    count, each = parse_count(words[0]), parse_bytes(words[1])
+    return HeaderBuffers(
+        _FIRST_BYTES if first_bytes is None else first_bytes,
+        *(_LARGE if count is None or each is None else (count, each)),
+    )
+
+
+Http2Fault = Literal["only", "first"]
+"""All that it allows is forbidden; what the server chooses first is."""
+_SEPARATORS = re.compile(r"[:, ]+")
+_EPHEMERAL = frozenset({"ECDHE", "EECDH", "KEECDH", "KECDHE", "ECDH", "DHE", "EDH", "KDHE", "KEDH"})
+_AEAD = frozenset({"AESGCM", "AESCCM", "AESCCM8", "CHACHA20", "ARIAGCM", "GCM", "CCM", "CCM8"})
+_NO_EPHEMERAL = frozenset({"RSA", "KRSA", "PSK", "KPSK", "SRP"})
+_NO_AEAD = frozenset({"SHA", "SHA1", "SHA256", "SHA384", "MD5", "LOW", "MEDIUM", "EXP", "EXPORT"})
+_NOT_OFFERED = (
+    "3DES", "DES", "RC4", "CAMELLIA", "SEED", "IDEA", "ARIA", "NULL", "PSK", "SRP", "ADH", "AECDH",
+    "EXP", "LOW", "MEDIUM", "DHE-", "EDH", "KRB5", "GOST",
+)  # fmt: skip
+"""Words for ciphers that no browser offers: their place in the list decides nothing."""
+
+
+class _Word(NamedTuple):
+    """One word of a list: what it has first, and for which certificates."""
+
+    is_permitted: bool
+    is_offered: bool
+    keys: frozenset[str]
+
+
+def http2_fault(ciphers: str, *, server_chooses: bool) -> Http2Fault | None:
+    """The fault of a list of ciphers for HTTP/2 over TLS 1.2; null for none."""
+    written = [word for word in _SEPARATORS.split(ciphers) if word]
+    out = {word[1:].upper() for word in written if word[0] in "!-"}
+    kept = [word for word in written if word[0] not in "!-+@" and not word.startswith("TLS_")]
+    if any("=" in word for word in kept):  # a profile of the host
+        return None
+    words = [_word(word.upper(), out) for word in kept]
+    if not words:
+        return None
+    if not any(word.is_permitted for word in words):
+        return "only"
+    if not server_chooses:
+        return None
+    for key in ("RSA", "ECDSA"):
+        usable = [word for word in words if key in word.keys and word.is_offered]
+        if usable and not usable[0].is_permitted:
+            return "first"
+    return None
+
+
+def _word(word: str, out: set[str]) -> _Word:
+    is_offered = not word.startswith(_NOT_OFFERED)
+    if "-" in word:
+        parts = set(word.split("-"))
+        permitted = bool(parts & _EPHEMERAL and parts & (_AEAD | {"POLY1305"}))
+        keys = frozenset({"ECDSA"} if "ECDSA" in parts else {"RSA"})
+        return _Word(permitted and not out & parts, is_offered, keys)
+    parts = set(word.split("+"))
+    # A word for many begins with an ephemeral AEAD, in OpenSSL's own order.
+    permitted = not parts & (_NO_EPHEMERAL | _NO_AEAD) and is_offered
+    keys = frozenset({"RSA"} if parts & _NO_EPHEMERAL or "ARSA" in parts else {"RSA", "ECDSA"})
+    return _Word(permitted and not _takes_away(out), is_offered, keys)
+
+
+def _takes_away(out: set[str]) -> bool:
+    """Tell whether what is taken out of the list leaves no ephemeral AEAD."""
+    return bool(out & {"ECDHE", "EECDH", "KEECDH", "KECDHE", "ECDH", "AESGCM", "AEAD"})
+
+
+SpokenVersion = Literal["HTTP/1.1", "HTTP/2.0"]
+
+_OLD: SpokenVersion = "HTTP/1.1"
+_NEW: SpokenVersion = "HTTP/2.0"
+SPOKEN: dict[str, dict[SpokenVersion, str]] = {
+    "server_protocol": {_OLD: "HTTP/1.1", _NEW: "HTTP/2.0"},
+    "request": {_OLD: "GET / HTTP/1.1", _NEW: "GET / HTTP/2.0"},
+    "http_connection": {_OLD: "keep-alive", _NEW: ""},
+    "http2": {_OLD: "", _NEW: "h2"},
+    "ssl_alpn_protocol": {_OLD: "http/1.1", _NEW: "h2"},
+}
+"""Values in an ordinary request of a browser. HTTP/2 has no ``Connection`` (RFC 9113, 8.2.2); what
+asks for an ``Upgrade`` goes on to come over HTTP/1.1: browsers open such a connection apart, as
+nginx knows no extended CONNECT (RFC 8441)."""
+_UNKNOWN = "\0"
+"""In front of a word for what is not known; no text of a configuration has it."""
+_MOST_DEEP = 40
+_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
+_UNARY = 2
+_BINARY = 3
+Settled = bool | tuple[str, ...]
+
+
+class ProtocolVariables:
+    """The texts of a tree over either protocol."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._steps = 0
+        self._tables: dict[str, Directive] = {}
+        self._found: dict[tuple[str, SpokenVersion, Directive, Directive | None], str] = {}
+        for http in http_blocks(tree):
+            for table in http.block or Block([]):
+                name = table.args[1] if len(table.args) > 1 else ""
+                if table.name in ("map", "split_clients") and table.block is not None:
+                    self._tables[name.lstrip("$").lower()] = table
+        self._made = _made_of_spoken(tree, self._tables)
+
+    def made_differs(self, text: str, scope: Scope) -> bool:
+        """The same of what ``map`` and ``set`` make: one that is only told decides nothing."""
+        made = variables_of(text) & self._made
+        old, new = ([self._whole(f"${n}", one, scope) for n in made] for one in (_OLD, _NEW))
+        return old != new
+
+    def answers_differ(self, condition: Sequence[str], scope: Scope) -> bool:
+        """Tell whether the words of an ``if`` hold over one of both alone."""
+        words = _inside(condition)
+        if not variables_of(" ".join(words)) & (self._made | SPOKEN.keys()):
+            return False
+        old, new = (self._outcome(words, one, scope) for one in (_OLD, _NEW))
+        return old != new
+
+    def _whole(self, text: str, protocol: SpokenVersion, scope: Scope) -> str:
+        self._steps = 0
+        return self._text(text, protocol, scope, ())
+
+    def _outcome(self, words: Sequence[str], protocol: SpokenVersion, scope: Scope) -> Settled:
+        """Source: ngx_http_rewrite_if_condition()."""
+        texts = [self._whole(one, protocol, scope) for one in words]
+        if len(words) == 1:
+            return (*texts,) if _UNKNOWN in texts[0] else texts[0] not in ("", "0")
+        if len(words) == _UNARY:
+            return (*texts,)
+        if len(words) != _BINARY:
+            return False
+        left, operator, right = texts[0], words[1], texts[2]
+        if "~" in operator:
+            right = words[2]  # of an expression "$" is the end
+        if _UNKNOWN in left or _UNKNOWN in right:
+            return (left, operator, right)
+        holds = _matches(left, right, ignores="*" in operator) if "~" in operator else left == right
+        return holds is not operator.startswith("!")
+
+    def _text(self, text: str, protocol: SpokenVersion, scope: Scope, seen: tuple[str, ...]) -> str:
+        return VARIABLE.sub(
+            lambda match: self._variable((match[1] or match[2]).lower(), protocol, scope, seen),
+            text,
+        )
+
+    def _variable(
+        self, name: str, protocol: SpokenVersion, scope: Scope, seen: tuple[str, ...]
+    ) -> str:
+        self._steps += 1
+        if name in SPOKEN:
+            return SPOKEN[name][protocol]
+        if (
+            name not in self._made
+            or name in seen
+            or len(seen) > _MOST_DEEP
+            or self._steps > MOST_STEPS
+        ):
+            return _unknown(name)
+        location = next((one for one in reversed(scope.chain) if one.name == "location"), None)
+        key = (name, protocol, scope.server, location)
+        if key not in self._found:
+            self._found[key] = self._worked_out(name, protocol, scope, (*seen, name))
+        return self._found[key]
+
+    def _worked_out(
+        self, name: str, protocol: SpokenVersion, scope: Scope, seen: tuple[str, ...]
+    ) -> str:
+        sets, may_run = _sets(name, scope)
+        values = [self._text(one.args[1], protocol, scope, seen) for one in sets]
+        if values and not may_run:
+            return values[-1]
+        if name in self._tables:
+            values.append(self._looked_up(self._tables[name], protocol, scope, seen))
+        return values[0] if len(set(values)) == 1 else _unknown(name, values)
+
+    def _looked_up(
+        self, table: Directive, protocol: SpokenVersion, scope: Scope, seen: tuple[str, ...]
+    ) -> str:
+        """Source: ngx_http_map_find(); without a default it is empty."""
+        key = self._text(table.args[0], protocol, scope, seen)
+        entries, patterns, default = read_map(table)
+        every = [*entries.values(), *patterns, *([default] if default else [])]
+        if table.name != "map" or _UNKNOWN in key:
+            values = (self._text(one.value, protocol, scope, seen) for one in every)
+            return _unknown(key, values)
+        entry = entries.get(key.lower()) or next(
+            (one for one in patterns if one.args and _is_meant(one.name, key)), default
+        )
+        return "" if entry is None else self._text(entry.value, protocol, scope, seen)
+
+
+def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]:
+    """The variables that may be other ones over HTTP/2; the others need no look."""
+    sources: dict[str, set[str]] = {}
+    for name, table in tables.items():
+        texts = [table.args[0], *(one.value for one in table.block or ())]
+        sources.setdefault(name, set()).update(*map(variables_of, texts))
+    for line in http_directives(tree) if "set" in tree.names else ():
+        if line.name == "set" and len(line.args) > 1:
+            name = line.args[0].lstrip("$").lower()
+            sources.setdefault(name, set()).update(variables_of(line.args[1]))
+    found: set[str] = set()
+    while more := {n for n, of in sources.items() if of & (found | SPOKEN.keys())} - found:
+        found |= more
+    return found
+
+
+def _sets(name: str, scope: Scope) -> tuple[list[Directive], bool]:
+    """The ``set`` lines of a variable that a request passes, and whether some only may run."""
+    location = next((one for one in reversed(scope.chain) if one.name == "location"), None)
+    found: list[Directive] = []
+    may_run = False
+    for level in filter(None, (scope.server, location)):
+        for line in level.block or ():
+            inner = line.block.all("set") if line.name == "if" and line.block else []
+            for one in [line] if line.name == "set" else inner:
+                if len(one.args) > 1 and one.args[0].lstrip("$").lower() == name:
+                    found.append(one)
+                    may_run |= line is not one
+    return found, may_run
+
+
+def _unknown(name: str, values: Iterable[str] = ()) -> str:
+    """One word for all that it may be, of a length that does not grow."""
+    parts = _UNKNOWN.join((name, *values))
+    return _UNKNOWN + hashlib.sha256(parts.encode(errors="surrogatepass")).hexdigest()
+
+
+def _is_meant(pattern: str, key: str) -> bool:
+    if pattern.startswith("~"):
+        return _matches(key, pattern.lstrip("~*"), ignores=pattern.startswith("~*"))
+    return False  # names of hosts with an asterisk
+
+
+def _matches(text: str, pattern: str, *, ignores: bool) -> bool:
+    """Tell whether an expression is found; not where it is one that Python has no words for."""
+    try:
+        flags = re.IGNORECASE if ignores else 0
+        return re.search(_NAMED_GROUP.sub("(?P<", pattern), text, flags) is not None
+    except re.error:
+        return False
+
+
+def _inside(condition: Sequence[str]) -> list[str]:
+    """The words between the brackets; an empty one in quotes is a word too."""
+    words = list(condition)
+    if words and words[0].startswith("("):
+        words[:1] = [words[0][1:]] if words[0] != "(" else []
+    if words and words[-1].endswith(")"):
+        words[-1:] = [words[-1][:-1]] if words[-1] != ")" else []
+    return words

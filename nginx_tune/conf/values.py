@@ -1,0 +1,394 @@
+"""Words of a configuration as values: numbers as nginx writes them, and what directives take.
+
+Source: ngx_parse_size, ngx_parse_offset and ngx_parse_time in ngx_parse.c; ngx_atoi in
+        ngx_string.c; ngx_conf_set_flag_slot and its kin in ngx_conf_file.c.
+
+A template is read before it is filled in: marks of Jinja, ERB, Mustache, Go, Ansible, envsubst,
+autoconf, and names in capitals for sed. What stands there is not known: no value is judged, and
+where a whole line is one, any line may stand.
+
+``directive-values.tsv`` is read out of the command tables of real nginx executables
+(``tools/read-directives --values``): which of nginx's setters a directive has, with its words and
+its bounds. A directive with a setter of its own has no row, and nothing is said of its values.
+
+``directive-parameters.tsv`` is read out of the source of every release (``tools/read-releases``):
+what ngx_http_core_listen, ngx_http_upstream_server, ngx_http_file_cache_set_slot and their like
+compare arguments with, and the words of enumerations and bit masks. A test tries them on the
+versions that are at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from nginx_tune.conf.known_directives import (
+    FIRST_RELEASE,
+    Version,
+    VersionSpan,
+    is_within,
+    parse_span,
+    read_table,
+    rows_of,
+    seen_versions,
+)
+
+_QUANTITY = re.compile(r"([0-9]{1,15})([kKmMgG]?)")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_PART_OF_TIME = re.compile(r"([0-9]{1,12})(ms|[yMwdhms]?) *")
+_SECONDS = {
+    "y": 31_536_000.0,
+    "M": 2_592_000.0,
+    "w": 604_800.0,
+    "d": 86_400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "": 1.0,
+    "ms": 0.001,
+}
+_FEW = 0.05
+"""A change of a number by less has no effect that anybody could see."""
+_COUNT = re.compile(r"[0-9]{1,12}")
+
+
+def parse_bytes(text: str) -> int | None:
+    """``10m`` as bytes; null for what is no size. nginx takes ``g`` only where files are meant."""
+    match = _QUANTITY.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNITS[match[2].lower()]
+
+
+def parse_seconds(text: str) -> float | None:
+    """``1m 30s`` as seconds; null for what is no time."""
+    seconds, at = 0.0, 0
+    while at < len(text):  # one expression for the whole would try every way to split digits
+        part = _PART_OF_TIME.match(text, at)
+        if part is None:
+            return None
+        seconds += float(part[1]) * _SECONDS[part[2]]
+        at = part.end()
+    return seconds if text else None
+
+
+def parse_count(text: str) -> int | None:
+    """A plain number; null for anything else."""
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+def is_alike(have: str, want: str) -> bool:
+    """Tell whether two words say the same, or numbers a few per cent apart."""
+    name, _, value = want.rpartition("=")
+    own, _, number = have.rpartition("=")
+    zone, _, size = value.rpartition(":")
+    own_zone, _, own_size = number.rpartition(":")
+    one, other = parse_bytes(own_size), parse_bytes(size)
+    if one is None or other is None or (own, own_zone) != (name, zone):
+        return have == want
+    return abs(one - other) <= _FEW * other
+
+
+def parameter(args: Sequence[str], name: str) -> str | None:
+    """The value of the last ``NAME=VALUE`` among arguments."""
+    found = [arg[len(name) + 1 :] for arg in args if arg.startswith(f"{name}=")]
+    return found[-1] if found else None
+
+
+_SPLIT = ("<%", "%>", "{%", "%}", "{{", "}}")
+"""Marks with spaces between them, which cut one value into several words."""
+_MARK = re.compile(
+    r"<%|%>|\{%|%\}|\{\{|\}\}|\[\[|\]\]|@@|%%|#\{|@[A-Za-z][\w.-]*@|%[A-Za-z]\w*%|__[A-Za-z]\w*?__"
+    r"|<[A-Za-z][\w -]*>|\$\{?[A-Z][A-Z0-9_]*\b(?!\w)"
+)
+_IN_CAPITALS = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_LINE = re.compile(
+    r"(?:<%|\{%|\{\{|\[\[|#\{|@@|%%).*|@[A-Za-z][\w.-]*@|%[A-Za-z]\w*%|__[A-Za-z]\w*__"
+    r"|\$\{?[A-Z][A-Z0-9_]*\}?",
+    re.DOTALL,
+)
+
+
+def is_placeholder(text: str) -> bool:
+    """Tell whether a template has still to fill something in."""
+    return _MARK.search(text) is not None or any(
+        _IN_CAPITALS.fullmatch(part) for part in re.split(r"[=:/.]", text)
+    )
+
+
+def is_open(text: str) -> bool:
+    """Tell whether a text that nginx takes as it stands is not known yet."""
+    return "$" in text or is_placeholder(text)
+
+
+def is_cut(words: Iterable[str]) -> bool:
+    """Tell whether the number of a line's words says nothing, for marks stand between them."""
+    return any(mark in word for word in words for mark in _SPLIT)
+
+
+def is_template_line(name: str) -> bool:
+    """Tell if a line's first word is a mark, so that any line, or none, may come to stand there."""
+    return _LINE.fullmatch(name) is not None
+
+
+_SIZE = re.compile(r"[0-9]{1,18}[kKmM]?")
+_OFFSET = re.compile(r"[0-9]{1,18}[kKmMgG]?")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_TIME_PART = re.compile(r"([0-9]*)(ms|[yMwdhms ]?) *")
+_STEPS = {"y": 1, "M": 2, "w": 3, "d": 4, "h": 5, "m": 6, "s": 7, "ms": 8, " ": 9, "": 9}
+_LONGEST = 18
+"""Digits that are sure to fit; of longer ones it is only said when they surely do not."""
+_LARGEST = 2**63 - 1
+"""NGX_MAX_INT_T_VALUE of 64 bits; builds of 32 bits take less. Source: ngx_atoi, ngx_atoof."""
+_COUNTED = frozenset({"size", "complex-size", "off", "msec", "sec", "num", "bufs"})
+_LEADING = re.compile(r"0*([0-9]*)([kKmMgG]?)")
+_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_MAY_REPEAT = frozenset({"bits"})
+_WORDS = {
+    "flag": "on or off",
+    "size": "a size such as 16k or 1m",
+    "off": "a size such as 16k, 1m or 1g",
+    "complex-size": "a size such as 16k or 1m",
+    "msec": "a time such as 500ms, 30s or 5m",
+    "sec": "a time such as 30s, 5m or 1d",
+    "num": "a number",
+    "bufs": "a number and a size, such as 8 16k",
+}
+
+
+class Grammar(NamedTuple):
+    """The arguments that one module's directive takes in some versions."""
+
+    module: str
+    kind: str
+    words: tuple[str, ...]
+    """Those of an enumeration."""
+    low: int
+    high: int | None
+    versions: frozenset[Version]
+    """Those that it was read from."""
+
+    @property
+    def once(self) -> bool:
+        """True when a second line of the name at the same level is refused."""
+        return self.kind not in _MAY_REPEAT
+
+    @property
+    def said(self) -> str:
+        """Words for what is taken."""
+        if self.words:
+            return ("any of " if self.kind == "bits" else "one of ") + ", ".join(self.words)
+        if self.kind == "num" and (self.low or self.high is not None):
+            bounds = f"from {self.low}" + ("" if self.high is None else f" to {self.high}")
+            return f"a number {bounds}"
+        return _WORDS.get(self.kind, "")
+
+    def takes(self, args: Sequence[str]) -> bool:
+        """Tell whether the arguments may be right; true where it cannot be told."""
+        if self.kind == "once" or any(map(is_open, args)):
+            return True
+        return all(self._takes_word(arg, at) for at, arg in enumerate(args))
+
+    def _takes_word(self, text: str, at: int) -> bool:
+        if sum(map(str.isdigit, text)) > _LONGEST:
+            return self.kind not in _COUNTED or not self._overflows(text)
+        match self.kind:
+            case "flag":
+                return text.lower() in {"on", "off"}
+            case "size" | "complex-size":
+                return _SIZE.fullmatch(text) is not None
+            case "off":
+                return _OFFSET.fullmatch(text) is not None
+            case "msec" | "sec":
+                return is_time(text, in_seconds=self.kind == "sec")
+            case "num":
+                return self._is_number(text)
+            case "bufs":
+                pattern = _NUMBER if at == 0 else _SIZE
+                return pattern.fullmatch(text) is not None and text.strip("0kKmM") != ""
+            case "enum" | "bits":
+                return text.lower() in map(str.lower, self.words)
+        return True
+
+    def _overflows(self, text: str) -> bool:
+        """Tell whether the number at its beginning is more than nginx can hold."""
+        found = _LEADING.match(text)
+        if found is None:
+            return False
+        digits, unit = found.groups()
+        if len(digits) > len(str(_LARGEST)):
+            return True
+        is_time = self.kind in {"msec", "sec"}  # there m and M are minutes and months
+        scale = 1 if is_time else _BYTES.get(unit.lower(), 1)
+        return int(digits or 0) * scale > _LARGEST
+
+    def _is_number(self, text: str) -> bool:
+        if _NUMBER.fullmatch(text) is None:
+            return False
+        return int(text) >= self.low and (self.high is None or int(text) <= self.high)
+
+
+def grammars_of(name: str) -> tuple[Grammar, ...]:
+    """The tables' rows about a directive's arguments."""
+    return _read(name)
+
+
+def versions_read() -> frozenset[Version]:
+    """The nginx versions that the table was read from."""
+    return _table()[1]
+
+
+def is_time(text: str, *, in_seconds: bool) -> bool:
+    """Tell whether nginx takes a text for a time.
+
+    Units come from the largest down; a time in milliseconds has no months and years, one in
+    seconds no milliseconds.
+    """
+    step = 0 if in_seconds else 2
+    at, has_digits = 0, False
+    while at < len(text):
+        part = _TIME_PART.match(text, at)
+        if part is None or part.end() == at:
+            return False
+        has_digits = has_digits or bool(part[1])
+        if part[2]:
+            now = _STEPS[part[2]]
+            limit = 7 if part[2] == " " else now
+            if step >= limit or (in_seconds and part[2] == "ms"):
+                return False
+            step = now
+        elif part.end() < len(text):
+            return False
+        at = part.end()
+    return has_digits
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[dict[str, list[str]], frozenset[Version]]:
+    text = read_table("directive-values.tsv")
+    lines: dict[str, list[str]] = {}
+    versions: set[Version] = set()
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, _, rest = line.partition("\t")
+            lines.setdefault(name, []).append(rest)
+            versions.update(map(_version, rest.rpartition("\t")[2].split(",")))
+    return lines, frozenset(versions)
+
+
+@lru_cache(maxsize=4096)
+def _read(name: str) -> tuple[Grammar, ...]:
+    return tuple(_grammar(line) for line in _table()[0].get(name, ()))
+
+
+def _grammar(line: str) -> Grammar:
+    module, grammar, versions = line.split("\t")
+    kind, _, rest = grammar.partition(":")
+    low, _, high = rest.partition("-") if kind == "num" else ("", "", "")
+    return Grammar(
+        module=module,
+        kind=kind,
+        words=tuple(rest.split("|")) if kind in {"enum", "bits"} else (),
+        low=int(low or 0),
+        high=int(high) if high else None,
+        versions=frozenset(map(_version, versions.split(","))),
+    )
+
+
+def _version(text: str) -> Version:
+    return tuple(map(int, text.split(".")))
+
+
+_CACHE_PATHS = tuple(f"{one}_cache_path" for one in ("proxy", "fastcgi", "uwsgi", "scgi"))
+COMMERCIAL: Mapping[str, frozenset[str]] = {
+    "listen": frozenset({"http3"}),
+    "server": frozenset({"route=", "drain", "slow_start=", "id=", "sid="}),
+    "limit_req_zone": frozenset({"sync"}),
+    "limit_conn_zone": frozenset({"sync"}),
+    **dict.fromkeys(
+        _CACHE_PATHS,
+        frozenset({"purger=", "purger_files=", "purger_sleep=", "purger_threshold="}),
+    ),
+}
+"""Words that only the commercial nginx and forks have, or had before it came to all."""
+_WITH_OR_WITHOUT_VALUE = frozenset({"gzip", "threads"})
+
+
+class Words(NamedTuple):
+    """The words that one module's directive knows."""
+
+    module: str
+    start: int
+    """The first argument that is one of the words."""
+    is_closed: bool
+    """Whether nginx refuses any other word there."""
+    spans: Mapping[str, tuple[VersionSpan, ...]]
+    """By word (``backlog=`` where a value follows): the releases with it."""
+
+    def of(self, argument: str) -> tuple[VersionSpan, ...] | None:
+        """The releases that know an argument; null where none does."""
+        name, equals, _ = argument.partition("=")
+        if equals and name in _WITH_OR_WITHOUT_VALUE:
+            return self.spans.get(name)
+        # Source: ngx_conf_set_enum_slot and its like compare without regard to case.
+        return self.spans.get(name + equals if self.is_closed else (name + equals).lower())
+
+
+class ArgumentFault(NamedTuple):
+    """The fault of an argument."""
+
+    since: Version = ()
+    """The release it came with; empty where it is not a matter of that."""
+    gone: Version | None = None
+    """The first release without it."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """True when no release knows it."""
+        return not self.since and self.gone is None
+
+
+@lru_cache(maxsize=4096)
+def words_of(directive: str, context: str) -> tuple[Words, ...]:
+    """The words of a directive, by each module that has it in a context."""
+    modules = {row.module for row in rows_of(directive) if row.may_stand(context)}
+    return tuple(one for one in _words_by_directive().get(directive, ()) if one.module in modules)
+
+
+def judge(directive: str, words: Words, argument: str, version: Version) -> ArgumentFault | None:
+    """The reason that a version refuses an argument; null where it takes it, or may."""
+    spans = words.of(argument)
+    name, equals, _ = argument.partition("=")
+    if name + equals in COMMERCIAL.get(directive, ()):
+        return None
+    if spans is None:
+        return ArgumentFault() if words.is_closed else None
+    if version < FIRST_RELEASE or any(is_within(version, span) for span in spans):
+        return None
+    if version < spans[0].since:
+        return ArgumentFault(since=spans[0].since)
+    return ArgumentFault(gone=next(one.gone for one in reversed(spans) if one.since <= version))
+
+
+def possible_versions() -> list[Version]:
+    """The versions that an unknown one is taken to be among."""
+    return [tuple(map(int, one.split("."))) for one in seen_versions()]
+
+
+@lru_cache(maxsize=1)
+def _words_by_directive() -> Mapping[str, tuple[Words, ...]]:
+    found: dict[tuple[str, str, int, bool], dict[str, list[VersionSpan]]] = {}
+    for line in read_table("directive-parameters.tsv").splitlines():
+        if not line.startswith("#"):
+            name, module, start, kind, word, since, gone = line.split("\t")
+            is_closed = kind == "closed"
+            key = name, module, int(start), is_closed
+            known = found.setdefault(key, {})
+            known.setdefault(word if is_closed else word.lower(), []).append(
+                parse_span(since, gone)
+            )
+    table: dict[str, tuple[Words, ...]] = {}
+    for (name, module, at, is_closed), words in found.items():
+        spans = {word: tuple(sorted(ranges)) for word, ranges in words.items()}
+        table[name] = (*table.get(name, ()), Words(module, at, is_closed, spans))
+    return table

@@ -1,0 +1,338 @@
+"""Workers by a configuration's own lines: how many serve, what they have, what one alone can do.
+
+Each has pools of threads: ``default`` exists when it is declared or when some line asks for it by
+its constant name; a name with variables declares nothing. Each has log files and listening sockets
+open before it serves anybody: the master opens them, and a worker is forked with all of them, those
+of other servers too. Live streams, sessions of datagrams, timers and modules of Lua may be right
+with one worker alone.
+
+Source: ngx_thread_pool.c, ngx_http_core_set_aio; ngx_init_cycle (``open_files``, ``listening``),
+        ngx_conf_open_file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import SocketName, Wildcards, gives_options, listeners, socket_name
+from nginx_tune.conf.scopes import http_directives, scopes
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.values import parameter, parse_count
+
+MOST_PROCESSES = 1024
+"""Source: NGX_MAX_PROCESSES."""
+
+
+def single_process(tree: ConfTree) -> Directive | None:
+    """The line that has one process serve, whatever ``worker_processes`` says; null for none.
+
+    Source: main() and ngx_single_process_cycle(), which also leaves ``worker_rlimit_nofile`` and
+    ``worker_cpu_affinity`` alone.
+    """
+    line = tree.main.first("master_process")
+    return line if line is not None and line.value.lower() == "off" else None
+
+
+def workers_in(tree: ConfTree, automatic: int | None, *, by_default: int | None = 1) -> int | None:
+    """The processes that serve; null where nobody knows.
+
+    ``automatic`` is what ``auto`` becomes on the host, ``by_default`` what holds without a line.
+    """
+    if tree.is_part:
+        return None
+    if single_process(tree) is not None:
+        return 1
+    line = tree.main.first("worker_processes")
+    if line is None:
+        return by_default
+    number = automatic if line.value == "auto" else parse_count(line.value)
+    return None if number is None else max(1, min(MOST_PROCESSES, number))
+
+
+def connections_in(tree: ConfTree, by_default: int) -> int | None:
+    """The ``worker_connections`` that hold; null where nobody knows.
+
+    Source: ngx_event_connections(), which refuses a second line.
+    """
+    if tree.is_part:
+        return None
+    blocks = [line.block for line in tree.main.all("events") if line.block is not None]
+    lines = [one for block in blocks for one in block.all("worker_connections")]
+    return parse_count(lines[-1].value) if lines else by_default
+
+
+def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
+    """The entries of each cache of open files that a worker has: each holds a descriptor."""
+    lines = dict.fromkeys(scope.effective("open_file_cache") for scope in scopes(tree))
+    return {
+        line: parse_count(parameter(line.args, "max") or "") or 0
+        for line in lines
+        if line is not None and line.value.lower() != "off"
+    }
+
+
+def descriptors_in(tree: ConfTree) -> int | None:
+    """The descriptors that ``worker_rlimit_nofile`` gives; null where no line does so."""
+    line = tree.main.first("worker_rlimit_nofile")
+    if line is None or single_process(tree) is not None:
+        return None
+    return parse_count(line.value)
+
+
+_LOGS = frozenset({"access_log", "error_log"})
+_NO_FILES = ("off", "stderr", "memory:")
+
+
+class KeptOpen(NamedTuple):
+    """Descriptors by what they are of."""
+
+    logs: int
+    sockets: int
+    """One for each address and port; with ``reuseport`` a worker has as many as there are
+    workers (ngx_clone_listening; none is closed)."""
+
+
+def kept_open(tree: ConfTree) -> KeptOpen:
+    """The distinct log files, at all levels and of all modules, and the listening sockets."""
+    if not tree.names & {"access_log", "error_log", "open_log_file_cache", "listen"}:
+        return KeptOpen(0, 0)
+    files: set[str] = set()
+    for_names = 0
+    for line in tree.main.walk():
+        if line.name in _LOGS and line.args:
+            files |= {one for one in [_file(line, tree)] if one}
+        elif line.name == "open_log_file_cache":
+            # Logs with variables in their names are opened while it serves, and kept by this.
+            for_names += parse_count(parameter(line.args, "max") or "") or 0
+    sockets = sum(_count_of(one.socket) for one in listeners(tree) if one.has_socket)
+    return KeptOpen(len(files) + for_names, sockets + _other_sockets(tree))
+
+
+def _file(line: Directive, tree: ConfTree) -> str:
+    """A name for a log's descriptor, apart from others; empty for a log that keeps none open."""
+    path = line.value
+    if path.startswith("syslog:"):  # a socket for each line (ngx_syslog_process_conf)
+        return f"{line.file}:{line.start} {path}"
+    if path.startswith(_NO_FILES) or "$" in path:
+        return ""
+    return tree.opened_name(path)
+
+
+def _other_sockets(tree: ConfTree) -> int:
+    """Those of ``stream`` and ``mail``."""
+    found = {
+        (socket_name(line.value), "udp" in line.args[1:])
+        for module in ("stream", "mail")
+        for part in tree.main.all(module)
+        for line in (part.block or Block([])).walk()
+        if line.name == "listen" and line.args
+    }
+    return sum(_count_of(name) for name, _ in found)
+
+
+def _count_of(name: SocketName) -> int:
+    """The number of sockets of a name: a range of ports is a socket each."""
+    return len(name.ports) or 1
+
+
+DEFAULT = "default"
+DEFAULT_THREADS = 32
+DEFAULT_QUEUE = 65536
+
+
+class Pool(NamedTuple):
+    """A declared pool; numbers are null when the line does not give a number."""
+
+    name: str
+    threads: int | None
+    max_queue: int | None
+    directive: Directive
+
+
+def declared_pools(tree: ConfTree) -> dict[str, Pool]:
+    """The ``thread_pool`` lines of the main context by name."""
+    pools = {}
+    for directive in tree.main.all("thread_pool"):
+        values = dict(arg.split("=", 1) for arg in directive.args[1:] if "=" in arg)
+        pools[directive.value] = Pool(
+            directive.value,
+            _number(values.get("threads")),
+            _number(values.get("max_queue", str(DEFAULT_QUEUE))),
+            directive,
+        )
+    return pools
+
+
+def asked_pool(aio: Directive | None) -> str | None:
+    """The pool name (variables unexpanded) an ``aio`` line asks for; null without ``threads``."""
+    if aio is None or not aio.args:
+        return None
+    kind, equals, name = aio.args[0].partition("=")
+    if kind != "threads":
+        return None
+    return name if equals else DEFAULT
+
+
+def aio_lines(tree: ConfTree) -> list[tuple[Directive, str]]:
+    """Every ``aio threads`` line inside http with the pool name it asks for."""
+    return [
+        (directive, name)
+        for directive in http_directives(tree)
+        if directive.name == "aio" and (name := asked_pool(directive)) is not None
+    ]
+
+
+def pool_names(tree: ConfTree) -> set[str]:
+    """The pools that exist when nginx runs."""
+    names = set(declared_pools(tree))
+    if any(name == DEFAULT for _, name in aio_lines(tree)):
+        names.add(DEFAULT)
+    return names
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+_LUA = re.compile(r"[a-z_]+_by_lua(?:_block|_file)?")
+_AT_START = re.compile(r"init_worker_by_lua(?:_block|_file)?")
+
+
+class OneWorker(NamedTuple):
+    """A line that more workers than one would be wrong for."""
+
+    why: str
+    is_broken: bool
+    """Clients would be answered wrongly; else its author has to know whether it matters."""
+
+
+def why_one_worker(tree: ConfTree) -> OneWorker | None:
+    """The first thing in a configuration of one worker that more would break; null for none.
+
+    Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads modules of its
+            own and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
+    """
+    if (line := streams_of_one_worker(tree)) is not None:
+        return OneWorker(
+            f"{_place(line)} is without rtmp_auto_push on, so that a player on another worker than "
+            "the stream's sees none",
+            is_broken=True,
+        )
+    if (line := sessions_of_one_worker(tree)) is not None:
+        return OneWorker(
+            f"{_place(line)} is without reuseport, so that of one client's datagrams each worker "
+            "would read some, as sessions of its own",
+            is_broken=True,
+        )
+    if (line := _first(tree, _AT_START)) is not None:
+        return OneWorker(
+            f"{line.file}:{line.line} {line.name} runs in each worker: its timers would run as "
+            "often as there are workers",
+            is_broken=False,
+        )
+    if (line := _first(tree, _LUA)) is not None:
+        return OneWorker(
+            f"{line.file}:{line.line} {line.name}: what Lua keeps in variables of a module, each "
+            "worker would have for itself; only a lua_shared_dict is of all",
+            is_broken=False,
+        )
+    return None
+
+
+def _first(tree: ConfTree, name: re.Pattern[str]) -> Directive | None:
+    return next((one for one in tree.main.walk() if name.fullmatch(one.name)), None)
+
+
+def _place(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line}"
+
+
+def streams_of_one_worker(tree: ConfTree) -> Directive | None:
+    """The ``rtmp`` block whose players must be on the publisher's worker; null for none.
+
+    Source: nginx-rtmp-module, ngx_rtmp_auto_push_module.c: ``rtmp_auto_push on`` in main passes
+            each stream on to the other workers; it is off by default.
+    """
+    push = tree.main.first("rtmp_auto_push")
+    if push is not None and push.value.lower() == "on":
+        return None
+    return tree.main.first("rtmp")
+
+
+@dataclass
+class _Address:
+    """One address for datagrams, which several servers may share."""
+
+    lines: list[Directive] = field(default_factory=list)
+    kept: Directive | None = None
+    """The line of a server there that has sessions of more than one exchange."""
+
+    @property
+    def has_options(self) -> bool:
+        return any(map(gives_options, self.lines))
+
+    @property
+    def has_reuseport(self) -> bool:
+        return any("reuseport" in line.args[1:] for line in self.lines)
+
+
+def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
+    """The ``listen`` of datagrams whose sessions more workers would take apart; null for none.
+
+    Workers that share a socket each read whatever datagram comes next, and each looks for its
+    session among its own: in several workers a client has several sessions, and upstream as many
+    ports, of which the server behind knows only the first (OpenVPN, DTLS, SIP, TFTP). With
+    ``reuseport`` each worker has a socket, and the kernel keeps a client's address at one. Nothing
+    is taken apart where a server passes nothing on (``return``), or each exchange is a session.
+
+    Source: ngx_event_recvmsg(), ngx_lookup_udp_connection() (the tree of a listener's sessions is
+            each worker's own), ngx_clone_listening(); socket(7), SO_REUSEPORT.
+    """
+    found: dict[SocketName, _Address] = {}
+    for stream in tree.main.all("stream"):
+        for server in _body(stream).all("server"):
+            for line in _body(server).all("listen"):
+                if "udp" in line.args[1:]:
+                    address = found.setdefault(socket_name(line.value), _Address())
+                    address.lines.append(line)
+                    if address.kept is None and _keeps_sessions(server, stream):
+                        address.kept = line
+    for name, one in found.items():
+        if one.kept and not any(socket.has_reuseport for socket in _sockets(name, found)):
+            return one.kept
+    return None
+
+
+def _sockets(name: SocketName, found: dict[SocketName, _Address]) -> list[_Address]:
+    """The sockets bound for an address: its own, or a wildcard that it has no options apart from.
+
+    Source: ngx_stream_optimize_servers() (``bind_wildcard``).
+    """
+    own = found[name]
+    if own.has_options:
+        return [own]
+    return [one for other, one in found.items() if Wildcards([other]).cover(name)] or [own]
+
+
+def _keeps_sessions(server: Directive, stream: Directive) -> bool:
+    """Tell whether a client's next datagram belongs with those before it.
+
+    Source: ngx_stream_proxy_test_finalize(): with ``proxy_requests 1`` the next datagram is of
+            another session, with at most one answer for each the session ends with the answer.
+    """
+    if _body(server).first("proxy_pass") is None:
+        return False
+    requests, responses = (
+        _body(server).first(name) or _body(stream).first(name)
+        for name in ("proxy_requests", "proxy_responses")
+    )
+    if requests is not None and requests.value == "1":
+        return False
+    return responses is None or responses.value not in ("0", "1")
+
+
+def _body(directive: Directive) -> Block:
+    return directive.block if directive.block is not None else Block([])

@@ -1,0 +1,337 @@
+"""Documents as decisions take them: impossible numbers out, the gaps of a site filled.
+
+Facts and workloads may come from other hosts, other tools and by hand. An impossible number counts
+as not known, so that the model never meets a negative size, a host without CPUs or an infinity.
+
+A site may leave cache directories, log paths, ports, compression and an upstream open.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from nginx_tune.conf.answer_bodies import COMPRESSED, EVENT_STREAM
+from nginx_tune.decide.answer import Build, build_of
+from nginx_tune.decide.storage import independent_mounts
+from nginx_tune.documents.base import MOST_BYTES, MOST_COUNT, STEEPEST
+from nginx_tune.documents.facts import Dataset, Disk, Facts, Nginx
+from nginx_tune.documents.facts_storage import Curve, Sweep
+from nginx_tune.documents.site import COMPRESSED_ORIGIN, Site, Upstream
+from nginx_tune.documents.workload import Kind, Workload
+
+MOST_CPUS = 1 << 14
+
+S = TypeVar("S", bound=msgspec.Struct)
+SweepType = TypeVar("SweepType", bound=Sweep)
+
+
+def plausible_facts(facts: Facts) -> Facts:
+    """The facts with impossible sizes, counts and speeds set to null."""
+    replace = msgspec.structs.replace
+    storage = replace(
+        facts.storage,
+        paths=[_nulled(p, _within(1, MOST_BYTES), "read_ahead_bytes") for p in facts.storage.paths],
+        disks=[_disk(d) for d in facts.storage.disks],
+        shared_curves=[
+            replace(shared, curve=curve)
+            for shared in facts.storage.shared_curves
+            if (curve := _curve(shared.curve)) is not None
+        ],
+    )
+    links = [
+        _nulled(link, _within(1, MOST_COUNT), "speed_bits_per_second")
+        for link in facts.network.links
+    ]
+    return replace(
+        facts,
+        cpu=_nulled(
+            facts.cpu, _within(1 / 100, MOST_CPUS), "online", "cpuset", "quota_cpus", "effective"
+        ),
+        memory=_nulled(
+            facts.memory,
+            _within(1, MOST_BYTES),
+            "total_bytes",
+            "available_bytes",
+            "cgroup_limit_bytes",
+            "page_cache_limit_bytes",
+        ),
+        storage=storage,
+        network=replace(facts.network, links=links),
+        limits=_nulled(
+            facts.limits, _within(1, MOST_COUNT), "nofile_soft", "nofile_hard", "nr_open"
+        ),
+        datasets=[_dataset(d) for d in facts.datasets],
+    )
+
+
+def plausible_workload(workload: Workload) -> Workload:
+    """The workload with impossible sizes, counts and rates set to null."""
+    number = _within(1e-9, MOST_COUNT)
+    popularity = _nulled(workload.popularity, _within(0, STEEPEST), "exponent")
+    popularity = _nulled(popularity, _within(0, MOST_COUNT), "requests_seen")
+    curve = [
+        point
+        for point in popularity.curve
+        if 0 < point.requests_ratio <= 1 and 0 < point.bytes <= MOST_BYTES
+    ]
+    return msgspec.structs.replace(
+        workload,
+        dataset=msgspec.structs.replace(
+            _nulled(workload.dataset, _within(1, MOST_BYTES), "files", "bytes"),
+            requests_by_path={
+                path: share
+                for path, share in workload.dataset.requests_by_path.items()
+                if number(share)
+            },
+        ),
+        popularity=msgspec.structs.replace(popularity, curve=curve),
+        sizes=_nulled(workload.sizes, _within(1, MOST_BYTES), "mean_bytes"),
+        rate=_nulled(
+            workload.rate, number, "mean_per_second", "peak_per_second", "without_file_per_second"
+        ),
+        concurrency=_nulled(
+            workload.concurrency,
+            number,
+            "mean",
+            "peak",
+            "cold_peak",
+            "client_bytes_per_second",
+            "since_seconds",
+        ),
+        connection_reuse=_nulled(
+            workload.connection_reuse, _within(1, MOST_COUNT), "requests_per_connection"
+        ),
+        round_trip=_nulled(
+            workload.round_trip, _within(1e-6, 60), "p50_seconds", "p90_seconds", "p99_seconds"
+        ),
+        cpu_per_request=_nulled(
+            workload.cpu_per_request, _within(1e-9, 3600), "mean_seconds", "stdev_seconds"
+        ),
+    )
+
+
+def _dataset(dataset: Dataset) -> Dataset:
+    return _nulled(dataset, _within(0, MOST_BYTES), "files", "bytes")
+
+
+def _disk(disk: Disk) -> Disk:
+    disk = _nulled(disk, _within(1, MOST_BYTES), "size_bytes", "read_ahead_bytes")
+    return msgspec.structs.replace(disk, curve=None if disk.curve is None else _curve(disk.curve))
+
+
+def _curve(curve: Curve) -> Curve | None:
+    """The curve with its possible points; null when none is left."""
+    swept = _sweep(curve)
+    if swept is None:
+        return None
+    fast = _nulled(swept, _within(1e3, MOST_BYTES), "sequential_bytes_per_second")
+    small = None if fast.small_reads is None else _sweep(fast.small_reads)
+    return msgspec.structs.replace(fast, small_reads=small)
+
+
+def _sweep(sweep: SweepType) -> SweepType | None:
+    rate, number = _within(1e-3, MOST_COUNT), _within(1, MOST_COUNT)
+    points = [p for p in sweep.points if rate(p.reads_per_second) and number(p.depth)]
+    if not points or not number(sweep.read_bytes):
+        return None
+    fit = _nulled(sweep, rate, "plateau_reads_per_second")
+    return msgspec.structs.replace(fit, points=points)
+
+
+def _within(low: float, high: float) -> Callable[[float], bool]:
+    return lambda value: math.isfinite(value) and low <= value <= high
+
+
+def _nulled(part: S, fits: Callable[[float], bool], *fields: str) -> S:
+    changes: dict[str, Any] = {
+        field: None
+        for field in fields
+        if getattr(part, field) is not None and not fits(getattr(part, field))
+    }
+    return msgspec.structs.replace(part, **changes) if changes else part
+
+
+DEFAULT_CACHE_DIR = "/var/cache/nginx-proxy"
+OWN_DIRECTORY = "nginx-cache"
+"""Below a directory that nobody named as a cache: nginx's cache loader deletes every file in its
+directory that is no cache entry. Source: ngx_http_file_cache_manage_file()."""
+
+_OWN_LOG = "logs/access.log"
+HTTP_PORT = "80"
+HTTPS_PORT = "443"
+GZIP = ("gzip on", "gzip_vary on")
+"""Compression of pages alone (text/html), which nginx compresses without being told."""
+GZIP_PASSED = (
+    "gzip_proxied any",
+    "gzip_min_length 1024",
+    (
+        "gzip_types text/css text/javascript text/plain text/xml application/javascript "
+        "application/json application/xml image/svg+xml"
+    ),
+)
+"""Compression of text that an upstream gives; images, fonts and archives are compressed already.
+
+JavaScript and XML under both names: text/javascript is the registered one (RFC 9239), and
+application/xml what many frameworks answer.
+"""
+DEAR_LEVELS = ("7", "8", "9")
+"""Levels of ``gzip_comp_level`` with several times the CPU of the lower ones for 1 or 2 percent."""
+
+DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
+"""Something for a first run to fetch from; the operator names the real one."""
+
+
+GZIP_SHARE = 0.1
+"""Share of the CPUs that compression may take at the peak."""
+_GZIP_BYTES_PER_SECOND = {1: 60e6, 2: 55e6, 3: 44e6, 4: 33e6, 5: 24e6, 6: 18e6}
+"""Text that one CPU compresses, by ``gzip_comp_level`` (1 by default). Source: lzbench 1.8, zlib
+1.2.11 on a Core i7-8700K at up to 4.7 GHz: 119 MB/s at level 1, 35 at level 6; half of it, since
+servers run at 2.5 to 3 GHz and short answers pay for the tables as well."""
+_PAGES_SHARE = 0.05
+"""Share of HTML in the bytes of sites of files, at most. Source: HTTP Archive, Web Almanac 2024,
+Page Weight: 18 of 2,652 KB of a median page."""
+
+
+def gzip_cpus(
+    facts: Facts, workload: Workload, kind: Kind, lines: Sequence[str] | None = None
+) -> float | None:
+    """CPUs' worth of time that compression takes at the peak; null where the rate is not known."""
+    rate, size = workload.rate, workload.sizes
+    per_second = rate.peak_per_second or rate.mean_per_second
+    if not per_second or not size.mean_bytes or "assumed" in (rate.provenance, size.provenance):
+        return None
+    lines = _gzip_lines(facts, kind) if lines is None else lines
+    words = dict(line.partition(" ")[::2] for line in lines)
+    if words.get("gzip") != "on":
+        return 0.0
+    level = words.get("gzip_comp_level", "1")
+    speed = _GZIP_BYTES_PER_SECOND.get(int(level) if level.isdecimal() else 1, 18e6)
+    share = 1.0 if "gzip_types" in words else _PAGES_SHARE
+    return per_second * size.mean_bytes * share / speed
+
+
+def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | None = None) -> Site:
+    """The site with its gaps filled; the same again for a site that is complete.
+
+    With a workload nothing is compressed that would take more than a tenth of the CPUs.
+
+    Shape: for the kind cache ``cache_dirs`` has at least one entry: a fresh directory on each of
+           the facts' data directories with disks of their own, else one directory. Kinds that
+           fetch have an upstream.
+    """
+    cache_dirs = site.cache_dirs
+    if kind == "cache" and not cache_dirs:
+        mounts = independent_mounts(facts.storage)
+        cache_dirs = [f"{path.rstrip('/')}/{OWN_DIRECTORY}" for path in mounts]
+        cache_dirs = cache_dirs or [DEFAULT_CACHE_DIR]
+    build = build_of(facts.nginx)
+    error_log = site.error_log or _absolute(facts.nginx.error_log_path)
+    access_log = site.access_log or _absolute(build.value_of("--http-log-path"))
+    if error_log is None and access_log is not None and access_log.endswith("/access.log"):
+        error_log = access_log.removesuffix("access.log") + "error.log"
+    if access_log is None and error_log is not None and error_log.endswith("/error.log"):
+        access_log = error_log.removesuffix("error.log") + "access.log"
+    upstreams = site.upstreams
+    if kind in ("cache", "proxy") and not upstreams:
+        upstreams = [DEFAULT_UPSTREAM]
+    tls = site.tls
+    if tls is not None and not tls.protocols:
+        tls = msgspec.structs.replace(tls, protocols=_protocols(build, facts.nginx.openssl))
+    return msgspec.structs.replace(
+        site,
+        listen=_listens(site, facts, build),
+        tls=tls,
+        user=site.user or facts.nginx.user,
+        mime_types=site.mime_types or facts.nginx.mime_types_path,
+        gzip=_gzip(site, facts, kind, workload),
+        tcp_nopush=facts.nginx.tcp_nopush if site.tcp_nopush is None else site.tcp_nopush,
+        cache_dirs=cache_dirs,
+        upstreams=upstreams,
+        error_log=error_log,
+        access_log=access_log,
+    )
+
+
+def log_of_build(nginx: Nginx) -> str | None:
+    """The file that nginx logs to where a configuration names none; null where it is not known.
+
+    Not a file beside the error log, which a build may have elsewhere. Source: auto/options.
+    """
+    build = build_of(nginx)
+    if build.flags is None:
+        return None
+    prefix = build.value_of("--prefix") or "/usr/local/nginx"
+    return _absolute(posixpath.join(prefix, build.value_of("--http-log-path") or _OWN_LOG))
+
+
+def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
+    """The port of HTTP or HTTPS where the site names none, for IPv6 too where the host has it.
+
+    Source: nginx 1.3.4 (``ipv6only`` is on, so that both can be bound), 1.11.5 (always built).
+    """
+    if site.listen != Site().listen:
+        return site.listen
+    port = HTTPS_PORT if site.tls is not None else HTTP_PORT
+    is_built = build.at_least(1, 11, 5) or (
+        build.at_least(1, 3, 4) and "--with-ipv6" in (build.flags or ())
+    )
+    has_ipv6 = facts.kernel.sysctls.get("net.ipv6.conf.all.disable_ipv6") == "0"
+    return [port, f"[::]:{port}"] if is_built and has_ipv6 else [port]
+
+
+def _gzip(site: Site, facts: Facts, kind: Kind, workload: Workload | None) -> list[str]:
+    """The compression of the site, else of the installed configuration, else what is usual.
+
+    None where the CPUs do not allow it, or the servers compress by themselves. Of the installed
+    lines those on files that are compressed already stay.
+    """
+    if site.gzip is not None:
+        return site.gzip
+    lines = _gzip_lines(facts, kind)
+    cpus = facts.cpu.effective or facts.cpu.online
+    asked = None if workload is None else gzip_cpus(facts, workload, kind, lines)
+    is_dear = asked is not None and cpus is not None and asked > GZIP_SHARE * cpus
+    if is_dear or COMPRESSED_ORIGIN in site.features:
+        return [line for line in lines if line.startswith("gzip_static ")]
+    return lines
+
+
+def _gzip_lines(facts: Facts, kind: Kind) -> list[str]:
+    """The installed configuration's compression, else what is usual for the kind.
+
+    Of the installed one's only what pays: it was written for another site. Files are compressed
+    anew for each request, so of those only pages are; videos and archives never gain.
+    """
+    if facts.nginx.gzip is not None:
+        return [line for line in facts.nginx.gzip if _pays(line)]
+    if kind == "media" or "--without-http_gzip_module" in facts.nginx.flags:
+        return []
+    return [*GZIP, *(GZIP_PASSED if kind in ("cache", "proxy") else ())]
+
+
+def _pays(line: str) -> bool:
+    """True if a ``gzip`` line may be taken over: what was written for another site is no order."""
+    name, *args = line.lower().split()
+    if name == "gzip_types":
+        return not {"*", EVENT_STREAM, *COMPRESSED} & set(args)
+    return name != "gzip_comp_level" or args[0] not in DEAR_LEVELS
+
+
+def _protocols(build: Build, library: str | None) -> list[str]:
+    """TLS 1.2, and 1.3 where nginx knows the word; one whose library lacks it ignores it.
+
+    Source: nginx 1.13.0 (TLSv1.3), and its default until 1.23.4, which has no TLS 1.3 but TLS 1.0;
+    OpenSSL before 1.0.1 has no TLS 1.2.
+    """
+    if not build.at_least(1, 1, 13) or (library or "").startswith("OpenSSL 0."):
+        return []
+    return ["TLSv1.2", "TLSv1.3"] if build.at_least(1, 13, 0) else ["TLSv1.2"]
+
+
+def _absolute(path: str | None) -> str | None:
+    return path if path is not None and path.startswith("/") else None

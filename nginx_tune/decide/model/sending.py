@@ -1,0 +1,264 @@
+"""Waits behind answers on their way to the clients: large ones from memory, and slow ways.
+
+Read through buffers, a file is read and sent until the socket takes no more (``SOCKET_BYTES``).
+Who takes it as fast as it comes, on the server's own network, takes all of it in one turn of the
+loop: no ``sendfile_max_chunk`` ends it, since each pass carries the two buffers alone. A task of a
+pool does: the loop turns to others after every buffer. With ``sendfile`` the chunk ends a pass.
+
+Where the way to the clients is slow (a link that all share, or clients that take little), a loop
+reads as fast as clients take, however many there are. And, whether the way is full or not, it
+hardly waits for what it reads: the kernel has asked for a file's next window when the loop comes to
+it, and the disk has all the time that the clients take for the window before. Only the first read
+of a file, which nobody asked for beforehand, holds the loop, in a queue with those that run ahead.
+
+Source: ngx_output_chain(), ngx_http_write_filter(); a cell drawn at random, files of 20 MB among
+        small ones over TLS, all in memory: small answers took 1.1 to 1.8 ms, 0.4 ms with pools.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nginx_tune.decide.model.inputs import BlockingInputs
+from nginx_tune.decide.model.reads import SizeGroup
+from nginx_tune.decide.model.waiting import one_in_a_hundred
+
+MEMORY_BYTES_PER_SECOND = 3e9
+"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s measured, less a
+margin, since there the pool threads used a second core."""
+ENCRYPTED_BYTES_PER_SECOND = 1.2e9
+"""The same over TLS, AES-256-GCM with AES-NI: 2 ms of CPU for 2.6 MB, nginx 1.22.1."""
+_CACHED_PASS_BYTES = 512 << 10
+_CACHED_PASS_BYTES_PER_SECOND = 5e9
+_LONG_PASS_BYTES_PER_SECOND = 2.5e9
+"""A pass of up to so many bytes is still in a core's cache when the client's side copies it.
+Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m and 2m."""
+_PASSES = 2.0
+"""Passes of threads that an event waits for between waking up and having a CPU. Source:
+drawn-6151-020, all four chunks."""
+_CROWD = 8.0
+"""Transfers for each worker, and so for each CPU that workers are for, that leave none free."""
+_BEARABLE = 0.7
+"""Share of its time that a loop may send, the price of pools included: beyond it CPU is what is
+short, and pools take more of it."""
+
+_FULL = 0.99
+"""Share of a link that is all of it, whichever way its bytes were reckoned."""
+
+
+def send_seconds(i: BlockingInputs, size_bytes: float) -> float:
+    """CPU time for sending so many bytes."""
+    return size_bytes / (ENCRYPTED_BYTES_PER_SECOND if i.encrypts else MEMORY_BYTES_PER_SECOND)
+
+
+class TurnWait(NamedTuple):
+    """The wait of others behind answers that are sent in one turn."""
+
+    mean_seconds: float
+    p99_seconds: float
+
+
+NO_TURNS = TurnWait(0.0, 0.0)
+
+
+def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
+    """Waits of one event behind answers that are sent in one turn; 0 where nobody knows.
+
+    The mean is that of sending alone and of what it adds to reads of the same turn, whose own is
+    counted elsewhere; the tail is of whole turns. ``offload_seconds``: what a pool would take of
+    the loop for one answer.
+    Source: Pollaczek-Khinchine, W = lambda * E[S^2] / (2 * (1 - rho)), where S = send + read: the
+            square of the first and the product; who comes by finds a turn of S with lambda * S,
+            and waits for its rest. drawn-7717-014, -031, drawn-5309-005: the 99th percentile of
+            small answers was 5.6, 5.5 and 4.6 ms, with pools 2.2, 0.5 and 0.6.
+    """
+    if not i.clients_keep_pace or not i.goes_on_bytes or not i.rate_per_second:
+        return NO_TURNS
+    if _sockets_fill(i, i.rate_per_second):
+        return NO_TURNS
+    each = i.rate_per_second / i.workers
+    used = each * send_seconds(i, i.object_bytes)
+    if used + each * offload_seconds > _BEARABLE:
+        return NO_TURNS
+    miss = i.miss_ratio
+    squares, turns = 0.0, []
+    for group in i.sizes or (SizeGroup(1.0, 1.0),):
+        sends, reads = _send_and_read_seconds(i, group.over_mean * i.object_bytes)
+        per_second = each * group.share
+        squares += per_second * (sends**2 + 2 * miss * sends * reads)
+        turns += [(per_second * (1 - miss), sends), (per_second * miss, sends + reads)]
+
+    def longer(seconds: float) -> float:
+        return sum(rate * max(0.0, turn - seconds) for rate, turn in turns)
+
+    longest = max(turn for _, turn in turns)
+    return TurnWait(squares / (2 * (1 - used)), one_in_a_hundred(longer, longest))
+
+
+def _sockets_fill(i: BlockingInputs, requests_per_second: float) -> bool:
+    """True if the way to the clients is full, or slower than one loop sends.
+
+    A turn then ends as on any other way, when the socket takes no more.
+    """
+    way = i.way_bytes_per_second
+    if way is None:
+        return False
+    sends = i.object_bytes / send_seconds(i, i.object_bytes)
+    return way < sends or requests_per_second * i.object_bytes >= _FULL * way
+
+
+def _send_and_read_seconds(i: BlockingInputs, size_bytes: float) -> tuple[float, float]:
+    pieces = max(1.0, size_bytes / i.longest_hold_bytes)
+    reads = pieces * i.disk.latency_seconds + size_bytes / i.disk.bytes_per_second
+    return send_seconds(i, size_bytes), reads
+
+
+def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
+    """Mean wait of one event behind files in memory that leave by ``sendfile()``.
+
+    A transfer gives way after ``chunk_bytes`` and comes round again: an event waits for a pass of
+    each transfer that is under way. 0 where clients are slower than the loop, whose sockets are
+    full, or where nobody knows.
+    Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
+            18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; 4 transfers 1.3 ms, 0.8,
+            0.5 and 0.2. With a rate Pollaczek-Khinchine, of passes.
+    """
+    if not i.clients_keep_pace or not i.sendfile_bytes:
+        return 0.0
+    passes = seconds = squares = 0.0
+    for group in i.sizes or (SizeGroup(1.0, 1.0),):
+        size = group.over_mean * i.object_bytes
+        counted = max(1.0, size / chunk_bytes)
+        each = _pass_seconds(size / counted)
+        passes += group.share * counted
+        seconds += group.share * counted * each
+        squares += group.share * counted * each**2
+    come_round = (i.concurrency or 0.0) / i.workers * seconds / passes
+    per_second = (i.rate_per_second or 0.0) / i.workers
+    used = per_second * seconds
+    if not per_second:
+        return come_round
+    if used >= 1:  # one transfer at least is always under way
+        return come_round or seconds / passes
+    waits = per_second * squares / (2 * (1 - used))
+    return min(waits, come_round) if come_round else waits
+
+
+def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
+    """Mean wait of one event for a CPU that threads use, which send files out of memory.
+
+    A loop hands a chunk to a thread and is free; but the thread sends it without a pause, and who
+    wakes up waits for two such passes or so. 0 where clients or the way to them are slower, or too
+    few to leave no CPU free, or where nobody knows.
+    Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
+            ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
+            for as many bytes a second.
+    """
+    if not i.clients_keep_pace or not i.sendfile_bytes or i.rate_per_second is not None:
+        return 0.0
+    if (i.concurrency or 0.0) < _CROWD * i.workers:
+        return 0.0
+    way = i.way_bytes_per_second
+    if way is not None and way < i.workers * _LONG_PASS_BYTES_PER_SECOND:
+        return 0.0
+    sizes = [group.over_mean * i.object_bytes for group in i.sizes] or [i.object_bytes]
+    # Threads that take turns push each other's bytes out of a core's cache, however short a pass.
+    return _PASSES * min(chunk_bytes, max(sizes)) / _LONG_PASS_BYTES_PER_SECOND
+
+
+def _pass_seconds(size_bytes: float) -> float:
+    fits = size_bytes <= _CACHED_PASS_BYTES
+    return size_bytes / (_CACHED_PASS_BYTES_PER_SECOND if fits else _LONG_PASS_BYTES_PER_SECOND)
+
+
+class FirstReads(NamedTuple):
+    """Loops that wait for the first read of a file alone."""
+
+    hold_seconds: float
+    utilisation: float
+    """Share of time that each loop stands in them."""
+
+
+def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
+    """Requests a second where the way to the clients bounds them; None where something else does.
+
+    ``loop_seconds`` is what a request takes on a loop without pools whose clients wait for
+    answers.
+    """
+    way = i.way_bytes_per_second
+    if way is None:
+        return None
+    most = way / i.object_bytes
+    if i.rate_per_second is not None:
+        return most if i.rate_per_second > most else None
+    if not i.concurrency:
+        return None
+    return most if i.concurrency > most * (loop_seconds + i.think_seconds) else None
+
+
+def asked_of_way(i: BlockingInputs) -> float | None:
+    """The demand of requests that come by themselves over what the way carries; above 1 too much.
+
+    More and more of them are then under way, until clients give up or connections run out: there
+    is no state that a loop or the page cache comes to. None where requests wait for answers, or
+    nothing is known of the way.
+    Source: drawn-8842-034, a link of 200 Mbit/s asked for a third more than it carries: memory
+            answered 0.43 of the requests for 0.53 to 0.68, and loops stood 0.25 of the time for
+            0.03 to 0.07.
+    """
+    way = i.way_bytes_per_second
+    if way is None or i.rate_per_second is None:
+        return None
+    return i.rate_per_second * i.object_bytes / way
+
+
+def first_reads(
+    i: BlockingInputs, requests_per_second: float, missing: float, *, is_bound: bool
+) -> FirstReads | None:
+    """The reads that hold loops where clients take so little that the read-ahead keeps before them.
+
+    ``is_bound``: whether the way is what bounds the requests. It needs not be: a link that is used
+    now and then still takes each file more slowly than the disk gives it.
+
+    None where the read-ahead does not keep before: the disk then takes longer for a window than
+    the clients. It goes on where it stands, unless it has read something else in between.
+    Source: Linux mm/readahead.c, page_cache_async_ra(): the window after this one is asked for
+            when this one's first pages are touched; the queue as in M/M/1. Measured: 20-MB files
+            over 200 Mbit/s from a hard disk, loops stood 4.7 % of the time; 45-MB files over such
+            a link, 1.0 % where files read on end would be 2.7 (drawn-4201-000).
+    """
+    taken = _taken_bytes_per_second(i, requests_per_second, is_bound=is_bound)
+    if taken is None or not i.turn_bytes or taken >= i.disk.bytes_per_second:
+        return None
+    misses = requests_per_second * missing
+    busy = misses * i.turns_per_miss * i.disk.read_seconds(i.object_bytes / i.turns_per_miss)
+    busy /= i.disk.heads_for(i.object_bytes / i.turns_per_miss)
+    if busy >= 1:
+        return None
+    hold = i.disk.read_seconds(i.disk_read_bytes) / (1 - busy)
+    ahead_bytes = i.turn_bytes / 2
+    next_seconds = ahead_bytes / i.disk.bytes_per_second + busy * i.disk.latency_seconds
+    if next_seconds / (1 - busy) > ahead_bytes / taken:
+        return None
+    return FirstReads(hold, min(1.0, misses * hold / i.workers))
+
+
+def _taken_bytes_per_second(
+    i: BlockingInputs, requests_per_second: float, *, is_bound: bool
+) -> float | None:
+    """Bytes a second that the way takes of one file; None where nothing is known of it.
+
+    A way that bounds is shared by all clients. One that does not by those that are under way:
+    by processor sharing rho / (1 - rho), and one of them at least.
+    """
+    way = i.way_bytes_per_second
+    if is_bound and way is not None:
+        return way / (i.concurrency or 1.0)
+    if i.rate_per_second is None or i.disk_reads_per_miss <= 1:  # the first read is all there is
+        return None
+    taken = [] if i.client_bytes_per_second is None else [i.client_bytes_per_second]
+    if i.link_bytes_per_second is not None:
+        used = requests_per_second * i.object_bytes / i.link_bytes_per_second
+        others = used / (1 - used) if used < 1 else 1.0
+        taken.append(i.link_bytes_per_second / max(1.0, others))
+    return min(taken, default=None)

@@ -1,0 +1,385 @@
+"""The models of emulated disks: each read, what follows at every depth, and the kind; pure.
+
+A ``DiskModel`` is one line in front of ``channels`` c. With reads of s bytes, a bus of B bytes a
+second, a mean time t = read_seconds + tail_ratio × tail_seconds and the share a of the time that
+the disk is not stalled, a = every / (every + stall):
+
+- one read by itself takes S = (t + s/B) / a: the depth-1 latency;
+- d readers that each have one read under way get X(d) = min(d / S, X): no read waits for a
+  channel before all are busy, whatever the spread of the times;
+- X = a × min(c / (t + s/B), B / s): the plateau;
+- K = X × S: the knee, the depth where the two lines meet; c unless the bus binds;
+- each of d readers waits d / X(d) for a read (Little's law).
+
+Reads that arrive by themselves, λ a second (open loop), wait on average about
+C(c, λS) × S / (c - λS) × (1 + v²) / 2 for a channel: Erlang's C and the correction by the
+squared coefficient of variation v² of the time on a channel (Allen and Cunneen); exact for M/M/c
+and M/G/1, too high by up to half for many channels at half load behind a long tail. Stalls come on
+top.
+
+A disk of a class has a model, or limits that give it a plateau and no knee; ``settle_kinds`` says
+which of the two a host allows.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
+from nginx_tune.documents.lab import DiskModel, Lab, LabDisk
+from nginx_tune.errors import UndecidedError
+
+_DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+SMALL_READ_BYTES = 4096
+_REGION_BYTES = 128 << 10
+"""The part of a disk that is bad or good as a whole: the kernel's usual read-ahead."""
+_SEQUENTIAL_READ_BYTES = 1 << 20
+_PROBED_READS = 10_000
+"""The reads of a probe at each depth: the longest of so many is the longest that it tells."""
+
+
+class ReadAnswer(NamedTuple):
+    """The time of a read's answer, and its kind."""
+
+    at_seconds: float
+    failed: bool
+
+
+class ServiceProcess:
+    """The disk itself: told of each read as it arrives, it says when the answer is due.
+
+    ``draw`` gives the next number from [0, 1), ``salt`` says which regions are bad; the same of
+    both give the same answers.
+    """
+
+    def __init__(self, model: DiskModel, draw: Callable[[], float], *, salt: int = 0) -> None:
+        self._model = model
+        self._salt = salt
+        self._draw = draw
+        self._free_at = [0.0] * model.channels
+        self._bus_free_at = 0.0
+        self._last_end: int | None = None
+        self._stall_from = math.inf
+        self._stall_until = 0.0
+        self._started = False
+
+    def serve(self, now: float, offset: int, length: int) -> ReadAnswer:
+        """The answer to a read that arrives now; times must not run backwards."""
+        model = self._model
+        if not self._started:
+            self._started = True
+            self._next_stall(now)
+        start = max(now, heapq.heappop(self._free_at))
+        end = start
+        if model.bytes_per_second is not None:
+            self._bus_free_at = max(start, self._bus_free_at) + length / model.bytes_per_second
+            end = self._bus_free_at
+        end = self._past_stalls(start, end + self._own_seconds(offset))
+        self._last_end = offset + length
+        heapq.heappush(self._free_at, end)
+        return ReadAnswer(end, failed=self._is_bad(offset // _REGION_BYTES))
+
+    def _is_bad(self, region: int) -> bool:
+        ratio = self._model.error_ratio
+        return ratio > 0 and zlib.crc32(struct.pack("<QQ", self._salt, region)) < ratio * 2**32
+
+    def _own_seconds(self, offset: int) -> float:
+        model = self._model
+        if model.sequential_seconds is not None and offset == self._last_end:
+            return model.sequential_seconds
+        seconds = model.read_seconds
+        if model.spread_ratio > 0:
+            seconds *= 1 + model.spread_ratio * (2 * self._draw() - 1)
+        if model.tail_ratio > 0 and self._draw() < model.tail_ratio:
+            seconds += self._exponential(model.tail_seconds)
+        return seconds
+
+    def _past_stalls(self, start: float, end: float) -> float:
+        """The end when nothing moves during stalls; starts never run backwards."""
+        while start >= self._stall_until and self._stall_until > self._stall_from:
+            self._next_stall(self._stall_until)
+        if end > self._stall_from:
+            end += self._stall_until - max(start, self._stall_from)
+        return end
+
+    def _next_stall(self, after: float) -> None:
+        model = self._model
+        if model.stall_every_seconds is None or model.stall_seconds <= 0:
+            return
+        self._stall_from = after + self._exponential(model.stall_every_seconds)
+        self._stall_until = self._stall_from + model.stall_seconds
+
+    def _exponential(self, mean: float) -> float:
+        return -mean * math.log(1 - self._draw())
+
+
+def predict_service_seconds(model: DiskModel, read_bytes: int) -> float:
+    """The mean time of a read that waits for nobody: the latency at depth 1."""
+    return _channel_seconds(model, read_bytes) / _moving_ratio(model)
+
+
+def predict_plateau(model: DiskModel, read_bytes: int) -> float:
+    """The reads a second that no depth passes."""
+    by_channels = model.channels / _channel_seconds(model, read_bytes)
+    bus = model.bytes_per_second
+    by_bus = math.inf if bus is None else bus / read_bytes
+    return _moving_ratio(model) * min(by_channels, by_bus)
+
+
+def predict_knee(model: DiskModel, read_bytes: int) -> float:
+    """The depth at which the plateau is reached."""
+    return predict_plateau(model, read_bytes) * predict_service_seconds(model, read_bytes)
+
+
+def predict_reads_per_second(model: DiskModel, read_bytes: int, depth: int) -> float:
+    """The rate of so many readers with one read each under way all the time."""
+    return min(
+        depth / predict_service_seconds(model, read_bytes), predict_plateau(model, read_bytes)
+    )
+
+
+def predict_latency_seconds(model: DiskModel, read_bytes: int, depth: int) -> float:
+    """The mean latency of each of those readers' reads."""
+    return depth / predict_reads_per_second(model, read_bytes, depth)
+
+
+def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float) -> float:
+    """A quantile of the latency at depth 1, stalls left out.
+
+    The even spread below, the exponential tail above: exact with one of the two, and close with
+    both while few reads are in the tail.
+    """
+    transfer = _transfer_seconds(model, read_bytes)
+    if quantile > 1 - model.tail_ratio and model.tail_seconds > 0:
+        beyond = (1 - quantile) / model.tail_ratio
+        return transfer + model.read_seconds - model.tail_seconds * math.log(beyond)
+    among = quantile / (1 - model.tail_ratio) if model.tail_ratio < 1 else quantile
+    return transfer + model.read_seconds * (1 + model.spread_ratio * (2 * among - 1))
+
+
+def predict_wait_seconds(model: DiskModel, read_bytes: int, reads_per_second: float) -> float:
+    """The mean wait for a channel of reads that arrive at random; infinite past the plateau."""
+    if reads_per_second >= predict_plateau(model, read_bytes):
+        return math.inf
+    service = predict_service_seconds(model, read_bytes)
+    load = reads_per_second * service
+    variance = (model.read_seconds * model.spread_ratio) ** 2 / 3
+    variance += model.tail_ratio * (2 - model.tail_ratio) * model.tail_seconds**2
+    squared_variation = variance / service**2
+    waiting = _erlang_c(model.channels, load) * service / (model.channels - load)
+    return waiting * (1 + squared_variation) / 2
+
+
+def predict_curve(model: DiskModel, read_bytes: int) -> Curve:
+    """The curve that a probe of such a disk would find."""
+    small = _sweep(model, SMALL_READ_BYTES)
+    own = _sweep(model, read_bytes)
+    return Curve(
+        read_bytes=read_bytes,
+        points=own.points,
+        knee_depth=own.knee_depth,
+        knee_reason=own.knee_reason,
+        plateau_reads_per_second=own.plateau_reads_per_second,
+        small_reads=None if read_bytes == SMALL_READ_BYTES else small,
+        sequential_bytes_per_second=_sequential_bytes_per_second(model),
+        target="a disk model",
+        provenance="declared",
+    )
+
+
+def _sweep(model: DiskModel, read_bytes: int) -> Sweep:
+    plateau = predict_plateau(model, read_bytes)
+    knee = predict_knee(model, read_bytes)
+    return Sweep(
+        read_bytes=read_bytes,
+        points=[_point(model, read_bytes, depth) for depth in _DEPTHS],
+        knee_depth=round(knee) if round(knee) > 1 else None,
+        knee_reason=f"the model reaches its plateau at depth {knee:.3g}",
+        plateau_reads_per_second=plateau,
+    )
+
+
+def _point(model: DiskModel, read_bytes: int, depth: int) -> CurvePoint:
+    queued = predict_latency_seconds(model, read_bytes, depth) - predict_service_seconds(
+        model, read_bytes
+    )
+    p50, p99, p999 = (
+        queued + predict_quantile_seconds(model, read_bytes, quantile)
+        for quantile in (0.5, 0.99, 0.999)
+    )
+    longest = predict_quantile_seconds(model, read_bytes, 1 - 1 / _PROBED_READS)
+    if model.stall_every_seconds is not None:
+        longest += model.stall_seconds
+    return CurvePoint(
+        depth=depth,
+        reads_per_second=predict_reads_per_second(model, read_bytes, depth),
+        p50_seconds=p50,
+        p99_seconds=p99,
+        p999_seconds=p999,
+        max_seconds=queued + longest,
+    )
+
+
+def _sequential_bytes_per_second(model: DiskModel) -> float | None:
+    own = model.read_seconds if model.sequential_seconds is None else model.sequential_seconds
+    seconds = own + _transfer_seconds(model, _SEQUENTIAL_READ_BYTES)
+    return _SEQUENTIAL_READ_BYTES / seconds if seconds > 0 else None
+
+
+def _transfer_seconds(model: DiskModel, read_bytes: int) -> float:
+    return 0.0 if model.bytes_per_second is None else read_bytes / model.bytes_per_second
+
+
+def _channel_seconds(model: DiskModel, read_bytes: int) -> float:
+    own = model.read_seconds + model.tail_ratio * model.tail_seconds
+    return own + _transfer_seconds(model, read_bytes)
+
+
+def _moving_ratio(model: DiskModel) -> float:
+    if model.stall_every_seconds is None:
+        return 1.0
+    return model.stall_every_seconds / (model.stall_every_seconds + model.stall_seconds)
+
+
+def _erlang_c(channels: int, load: float) -> float:
+    """The chance that a read finds every channel busy (M/M/c), by Erlang B's recursion."""
+    blocked = 1.0
+    for busy in range(1, channels + 1):
+        blocked = load * blocked / (busy + load * blocked)
+    return channels * blocked / (channels - load * (1 - blocked))
+
+
+MIB = 1 << 20
+
+LIMITS: dict[str, tuple[int | None, int | None]] = {
+    "hdd": (80 * MIB, 400),
+    "ssd": (400 * MIB, 20_000),
+    "nvme": (1_500 * MIB, 80_000),
+    "memory": (None, None),
+}
+"""Bytes and reads a second. The hdd row is the sources' four-disk array (A2) seen by one worker
+on the development machine; the others are plateaus typical of their class."""
+
+MODELS: dict[str, DiskModel] = {
+    # 7200 revolutions a minute: half a turn is 4.2 ms, a mean seek as much again.
+    "hdd": DiskModel(
+        read_seconds=0.008, spread_ratio=0.5, bytes_per_second=160e6, sequential_seconds=0.0
+    ),
+    # SATA with its bus and few enough channels for a process to serve; a housekeeping pause of
+    # some milliseconds in one read of a thousand.
+    "ssd": DiskModel(
+        read_seconds=0.0002,
+        channels=4,
+        bytes_per_second=500e6,
+        tail_ratio=0.001,
+        tail_seconds=0.004,
+    ),
+}
+"""There is none of an NVMe drive: it answers faster than the way to a model's server is."""
+
+CLASSES = tuple(LIMITS)
+
+
+MOST_READS_PER_SECOND = 25_000
+"""The most of a modelled disk: past that its server, one process, is the bottleneck."""
+
+
+class Settled(NamedTuple):
+    """A lab that can be had, and a word about each disk that is another than asked."""
+
+    lab: Lab
+    notes: list[str]
+
+
+def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> Settled:
+    """The lab with disks that can be had here, and a word about each that is another than asked.
+
+    ``no_models`` and ``no_limits`` say why a kind cannot be had; empty when it can.
+    Errors: UndecidedError for a disk of which neither kind can be had.
+    """
+    notes: list[str] = []
+    disks = [_settle(disk, no_models, no_limits, notes) for disk in lab.disks]
+    return Settled(msgspec.structs.replace(lab, disks=disks), notes)
+
+
+def model_of(disk: LabDisk) -> DiskModel | None:
+    """The model of a disk: its own, or its class's."""
+    return disk.model or MODELS.get(disk.class_name)
+
+
+def is_limited(disk: LabDisk) -> bool:
+    """True for a disk that needs the block cgroup."""
+    return disk.kind == "limited" and (disk.bytes_per_second, disk.reads_per_second) != (None, None)
+
+
+def describe_disk(disk: LabDisk) -> str:
+    """The disk's answers in some words."""
+    model = model_of(disk) if disk.kind == "modelled" else None
+    if model is not None:
+        plateau = predict_plateau(model, SMALL_READ_BYTES)
+        channels = "one head" if model.channels == 1 else f"{model.channels} channels"
+        return f"modelled: {1e3 * model.read_seconds:.3g} ms, {channels}, {plateau:,.0f} reads/s"
+    limits = (disk.bytes_per_second or "no", disk.reads_per_second or "no")
+    return f"limited: {limits[0]} bytes/s, {limits[1]} reads/s"
+
+
+def _settle(disk: LabDisk, no_models: str, no_limits: str, notes: list[str]) -> LabDisk:
+    if disk.kind == "modelled":
+        why_not = no_models or _why_no_model(disk)
+        if not why_not:
+            return disk
+        if no_limits:
+            raise _neither(disk, why_not, no_limits)
+        limited = _as_limited(disk)
+        notes.append(
+            f"{disk.name} is limited instead of modelled ({why_not}): it has a plateau and no knee"
+        )
+        return limited
+    if not is_limited(disk) or not no_limits:
+        return disk
+    if no_models or model_of(disk) is None:
+        raise _neither(
+            disk, no_models or f"there is no model of class {disk.class_name}", no_limits
+        )
+    notes.append(f"{disk.name} is modelled as its class instead of limited ({no_limits})")
+    return msgspec.structs.replace(disk, kind="modelled")
+
+
+def _why_no_model(disk: LabDisk) -> str:
+    model = model_of(disk)
+    if model is None:
+        return f"there is no model of class {disk.class_name}"
+    plateau = predict_plateau(model, SMALL_READ_BYTES)
+    if plateau > MOST_READS_PER_SECOND:
+        return f"{plateau:,.0f} reads/s are more than the {MOST_READS_PER_SECOND:,} of a model"
+    return ""
+
+
+def _as_limited(disk: LabDisk) -> LabDisk:
+    model = model_of(disk)
+    if model is None:
+        bytes_per_second, reads_per_second = LIMITS[disk.class_name]
+    else:
+        bandwidth = model.bytes_per_second
+        bytes_per_second = None if bandwidth is None else round(bandwidth)
+        reads_per_second = max(1, round(predict_plateau(model, SMALL_READ_BYTES)))
+    return msgspec.structs.replace(
+        disk,
+        kind="limited",
+        bytes_per_second=bytes_per_second,
+        reads_per_second=reads_per_second,
+    )
+
+
+def _neither(disk: LabDisk, no_models: str, no_limits: str) -> UndecidedError:
+    return UndecidedError(
+        f"disk {disk.name} can be neither modelled ({no_models}) nor limited ({no_limits})",
+        hint="modprobe fuse for modelled disks, or enable the blkio (io) cgroup controller",
+    )

@@ -1,0 +1,429 @@
+"""The disk probe: which disks it measures, what it does in its time, and the curve of it; pure.
+
+Disks that serve somebody, cost money or are not whole are left alone. Where what the probe saw is
+no curve, the reason stands in its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.facts import Array, Disk, DiskClass, Facts, Layer, PathStorage, Storage
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, DiskProbe, Sweep
+from nginx_tune.documents.inspection import DiskCaps, DiskPlan, DiskRun, DiskStep, DiskStepRun
+from nginx_tune.documents.units import percent_text, seconds_text
+from nginx_tune.measure.proof.statistics import find_knee, plateau_reads_per_second
+
+ReadSize = Literal["readahead", "chunk", "tls"]
+
+SMALL_READ_BYTES = 4096
+"""The size at which disks are compared by reads per second."""
+_SEQUENTIAL_READ_BYTES = 1 << 20
+_USUAL_READ_AHEAD_BYTES = 128 << 10
+"""Linux's default: VM_READAHEAD_PAGES, include/linux/mm.h."""
+_LEAST_READ_BYTES = 16 << 10
+_CHUNK_BYTES = 512 << 10
+_TLS_BYTES = 32 << 10
+"""One buffer of nginx's ``output_buffers 2 32k``."""
+
+_DEEPEST = 64
+_DEEPEST_PARALLEL = 128
+"""For disks with many queues, and for arrays of several disks."""
+_MANY_LEAVES = 4
+
+_OPENING_SHARE = 0.1
+_MOST_OPENING_SECONDS = 2.0
+_WAITING_SHARE = 0.1
+"""The share for the last reads of each step, which are waited for."""
+_WARMUP_SHARE = 0.15
+_TURN_SECONDS = 0.2
+"""A throttled disk works in turns of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
+measured time is a whole number of turns, so that no part of one counts as a gain."""
+_LEAST_MEASURED_SECONDS = 0.1
+_DEPTH_1_WEIGHT = 2.0
+"""Depth 1 gives the model its latency, and has the fewest reads in a second."""
+
+
+def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
+    """Bytes that one cold read of nginx asks the disk for.
+
+    ``readahead``: what sendfile() from a cold page cache makes the kernel read, the read-ahead
+    of the file system's device (at most a chunk: some devices announce megabytes). ``chunk``: a
+    read-ahead as large as ``sendfile_max_chunk 512k``. ``tls``: a buffer of output_buffers.
+    """
+    if size == "tls":
+        return _TLS_BYTES
+    if size == "chunk":
+        return _CHUNK_BYTES
+    wanted = read_ahead_bytes or _USUAL_READ_AHEAD_BYTES
+    bounded = min(max(wanted, _LEAST_READ_BYTES), _CHUNK_BYTES)
+    return bounded - bounded % SMALL_READ_BYTES
+
+
+def deepest(disk_class: DiskClass, leaves: int) -> int:
+    """The depth at which a sweep ends."""
+    parallel = disk_class == "nvme" or leaves >= _MANY_LEAVES
+    return _DEEPEST_PARALLEL if parallel else _DEEPEST
+
+
+def plan_disk(
+    paths: Sequence[str], *, read_bytes: int, depth: int, seconds: float, seed: int = 1
+) -> DiskPlan:
+    """A plan that fits into so many seconds, opening included.
+
+    Sequential reads first, then random reads of nginx's size at depths 1, 2, 4 … up to ``depth``,
+    then reads of 4 KiB at the same depths.
+    """
+    depths = [1 << power for power in range(depth.bit_length())]
+    opening = min(_OPENING_SHARE * seconds, _MOST_OPENING_SECONDS)
+    wanted: list[tuple[DiskStep, float]] = [
+        (_step("sequential", _SEQUENTIAL_READ_BYTES, 1), 1.0),
+        *((_step("random", read_bytes, d), _DEPTH_1_WEIGHT if d == 1 else 1.0) for d in depths),
+    ]
+    if read_bytes != SMALL_READ_BYTES:
+        wanted += [(_step("random", SMALL_READ_BYTES, d), 1.0) for d in depths]
+    unit = (seconds - opening - _WAITING_SHARE * seconds) / sum(weight for _, weight in wanted)
+    return DiskPlan(
+        paths=list(paths),
+        steps=[_timed(step, weight * unit) for step, weight in wanted],
+        seed=seed,
+        open_seconds=opening,
+        caps=DiskCaps(seconds=seconds - opening),
+    )
+
+
+def _step(kind: Literal["random", "sequential"], read_bytes: int, depth: int) -> DiskStep:
+    return DiskStep(kind=kind, read_bytes=read_bytes, depth=depth, seconds=0.0)
+
+
+def _timed(step: DiskStep, seconds: float) -> DiskStep:
+    most = (1 - _WARMUP_SHARE) * seconds
+    turns = math.floor(most / _TURN_SECONDS + 1e-9)
+    measured = turns * _TURN_SECONDS or min(seconds, max(most, _LEAST_MEASURED_SECONDS))
+    return DiskStep(
+        kind=step.kind,
+        read_bytes=step.read_bytes,
+        depth=step.depth,
+        warmup_seconds=seconds - measured,
+        seconds=measured,
+    )
+
+
+MOST_BUSY_RATIO = 0.2
+"""A disk that is busier serves somebody: the probe would slow them and measure them."""
+_QUIET = (None, "idle", "frozen")
+"""Sync actions of an md array during which no member is read for the array's own sake."""
+
+
+class DiskTarget(NamedTuple):
+    """Leaf disks that are measured together, and where their files are."""
+
+    disks: tuple[str, ...]
+    directories: tuple[str, ...]
+    """The names that the reader has for them."""
+    device: str | None
+    """The block device that holds all of it, for want of files."""
+    filesystem: str
+    read_bytes: int
+    depth: int
+    through: str
+    """The layers between files and disks; empty for a disk or a partition."""
+
+
+class DiskTargets(NamedTuple):
+    """The targets to be measured, and the disks that cannot be."""
+
+    targets: list[DiskTarget]
+    unfit: list[DiskProbe]
+
+
+def disk_targets(facts: Facts, asked: Sequence[str], *, read_size: ReadSize | int) -> DiskTargets:
+    """The leaf disks under the paths that were asked for, under all recorded ones for none.
+
+    Paths over the same leaves are one target. Several leaves under one path are an array or a
+    volume: they serve the same files together and are measured as one.
+    """
+    disks = {disk.name: disk for disk in facts.storage.disks}
+    groups: dict[tuple[str, ...], list[PathStorage]] = {}
+    unfit = []
+    for place in facts.storage.paths:
+        if asked and place.path not in asked:
+            continue
+        leaves = tuple(place.leaf_disks)
+        if not leaves:
+            reason = place.reason or "its disks are not known"
+            unfit.append(DiskProbe(disks=[], reason=f"{place.path}: {reason}"))
+        elif all(name in disks and disks[name].class_ == "memory" for name in leaves):
+            reason = f"{place.path}: {disks[leaves[0]].class_reason}"
+            unfit.append(DiskProbe(disks=list(leaves), reason=reason))
+        else:
+            groups.setdefault(leaves, []).append(place)
+    targets = [
+        _target(facts, leaves, places, disks, asked=bool(asked), read_size=read_size)
+        for leaves, places in groups.items()
+    ]
+    return DiskTargets(targets, unfit)
+
+
+def refusals(targets: Sequence[DiskTarget], storage: Storage) -> list[str]:
+    """The reasons against loading disks now, one for each; empty when nothing speaks against.
+
+    Network volumes may cost credits or money, busy disks serve somebody, and an array that is
+    degraded or rebuilding is not the array that will serve.
+    """
+    wanted = {name for target in targets for name in target.disks}
+    reasons = [
+        reason
+        for disk in storage.disks
+        if disk.name in wanted and (reason := _unfit_disk(disk)) is not None
+    ]
+    layers = {
+        name
+        for place in storage.paths
+        if wanted.intersection(place.leaf_disks)
+        for name in place.stack
+    }
+    reasons += [
+        reason
+        for array in storage.arrays
+        if array.name in layers and (reason := _unfit_array(array)) is not None
+    ]
+    return reasons
+
+
+def _unfit_disk(disk: Disk) -> str | None:
+    if disk.class_ == "network":
+        return f"{disk.name} is a network volume ({disk.class_reason})"
+    if disk.utilisation_ratio is not None and disk.utilisation_ratio > MOST_BUSY_RATIO:
+        return f"{disk.name} is {percent_text(disk.utilisation_ratio, 2)} busy"
+    return None
+
+
+def _unfit_array(array: Array) -> str | None:
+    if array.sync_action not in _QUIET:
+        return f"{array.name} is busy with {array.sync_action}"
+    if array.degraded:
+        return f"{array.name} is degraded ({array.degraded} of {array.members or '?'} members)"
+    return None
+
+
+def _target(
+    facts: Facts,
+    leaves: tuple[str, ...],
+    places: Sequence[PathStorage],
+    disks: dict[str, Disk],
+    *,
+    asked: bool,
+    read_size: ReadSize | int,
+) -> DiskTarget:
+    first = places[0]
+    # The whole root file system is walked only when somebody asks for it.
+    directories = [_outside(facts, place) for place in places if asked or place.path != "/"]
+    read_ahead = max((place.read_ahead_bytes or 0 for place in places), default=0)
+    size = read_size if isinstance(read_size, int) else read_bytes_for(read_size, read_ahead)
+    disk = disks.get(leaves[0], Disk(name=leaves[0]))
+    return DiskTarget(
+        disks=leaves,
+        directories=tuple(dict.fromkeys(directories)),
+        device=_device(first, facts.storage),
+        filesystem=first.filesystem or "",
+        read_bytes=size,
+        depth=deepest(disk.class_, len(leaves)),
+        through=_through(first, facts.storage),
+    )
+
+
+def _outside(facts: Facts, place: PathStorage) -> str:
+    """A path as the reader reaches it, where it was followed through nginx's mounts."""
+    running = facts.nginx.running
+    if not place.seen_by_nginx or running is None:
+        return place.path
+    return f"/proc/{running.pid}/root{place.path}"
+
+
+def _device(place: PathStorage, storage: Storage) -> str | None:
+    """The one block device over all leaves: the leaf itself, or the top of the stack."""
+    if len(place.leaf_disks) == 1:
+        name = place.leaf_disks[0]
+        return _node(name) if name in place.stack else None
+    layers = {layer.name: layer for layer in storage.layers}
+    top = place.stack[0] if place.stack else ""
+    covered = _leaves_under(top, layers) if top in layers else set()
+    return _node(top) if covered == set(place.leaf_disks) else None
+
+
+def _leaves_under(
+    name: str, layers: dict[str, Layer], seen: frozenset[str] = frozenset()
+) -> set[str]:
+    if name not in layers or name in seen:
+        return {name}
+    below = [_leaves_under(lower, layers, seen | {name}) for lower in layers[name].lower]
+    return set().union(*below)
+
+
+def _node(name: str) -> str:
+    return "/dev/" + name.replace("!", "/")
+
+
+def _through(place: PathStorage, storage: Storage) -> str:
+    layers = {layer.name: layer for layer in storage.layers}
+    shown = [
+        f"{name} ({layers[name].detail or layers[name].kind})"
+        for name in place.stack
+        if name in layers and layers[name].kind != "partition"
+    ]
+    return ", ".join(shown)
+
+
+_LEAST_BEYOND = 10
+"""A quantile with fewer reads beyond it is not measured."""
+_LEAST_DEVICE_RATIO = 0.9
+"""Share of the bytes that must have come from a block device."""
+_MOST_CPU_RATIO = 0.8
+_UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
+"""File systems whose reads the kernel does not count as a device's."""
+_SLOW_SECONDS = 0.01
+_MOST_STALLS_RATIO = 0.01
+"""The most for stalls: what comes more often is a throttled disk, which waits so in each turn."""
+
+
+def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> Curve | str:
+    """The curve of a run, or why its numbers cannot be taken for the disk's."""
+    done = [step for step in run.steps if not step.skipped]
+    main = _sweep(done, read_bytes)
+    if not main.points:
+        return "interrupted" if "interrupted" in run.flags else "no read came back in time"
+    share = None if run.device_bytes is None else run.device_bytes / max(run.bytes, 1)
+    accounted = not filesystem.startswith(_UNACCOUNTED)
+    if accounted and share is not None and share < _LEAST_DEVICE_RATIO:
+        return (
+            f"only {percent_text(share, 2)} of the bytes came from a disk: the files have holes, "
+            "or a cache answers"
+        )
+    small = _sweep(done, SMALL_READ_BYTES)
+    sequential = [step.bytes_per_second for step in done if step.kind == "sequential"]
+    return Curve(
+        read_bytes=read_bytes,
+        points=main.points,
+        knee_depth=main.knee_depth,
+        knee_reason=main.knee_reason,
+        plateau_reads_per_second=main.plateau_reads_per_second,
+        small_reads=small if small.points and read_bytes != SMALL_READ_BYTES else None,
+        sequential_bytes_per_second=next(filter(None, sequential), None),
+        target=target,
+        notes=[*run.flags, *_notes(run.steps, accounted=accounted)],
+    )
+
+
+def _sweep(done: Sequence[DiskStepRun], read_bytes: int) -> Sweep:
+    steps = [step for step in done if step.kind == "random" and step.read_bytes == read_bytes]
+    points = [_point(step) for step in steps if step.reads]
+    knee = find_knee(points)
+    return Sweep(
+        read_bytes=read_bytes,
+        points=points,
+        knee_depth=knee.depth,
+        knee_reason=knee.reason,
+        plateau_reads_per_second=plateau_reads_per_second(points),
+    )
+
+
+def _point(step: DiskStepRun) -> CurvePoint:
+    latency = step.latency_seconds
+    rates = step.interval_reads_per_second
+    deviation = _deviation_ratio(rates)
+    return CurvePoint(
+        depth=step.depth,
+        reads_per_second=step.reads_per_second,
+        p50_seconds=_quantile(latency.p50, latency.count, 0.5),
+        p99_seconds=_quantile(latency.p99, latency.count, 0.99),
+        p999_seconds=_quantile(latency.p999, latency.count, 0.999),
+        max_seconds=latency.max,
+        reads=step.reads,
+        deviation_ratio=deviation,
+        error_ratio=None if deviation is None else deviation / len(rates) ** 0.5,
+        outliers=step.outliers,
+    )
+
+
+def _deviation_ratio(rates: Sequence[float]) -> float | None:
+    mean = sum(rates) / max(len(rates), 1)
+    if len(rates) < 2 or not mean:  # noqa: PLR2004  # one part has no spread
+        return None
+    return math.sqrt(sum((rate - mean) ** 2 for rate in rates) / (len(rates) - 1)) / mean
+
+
+def _quantile(value: float | None, count: int, share: float) -> float | None:
+    return value if round(count * (1 - share), 6) >= _LEAST_BEYOND else None
+
+
+def _notes(steps: Sequence[DiskStepRun], *, accounted: bool) -> list[str]:
+    notes = []
+    if not accounted:
+        notes.append("unaccounted: nothing tells whether the disk or a cache answered")
+    for step in steps:
+        size = f"{step.read_bytes >> 10} KiB"
+        where = f"{size} at depth {step.depth}"
+        if step.skipped:
+            notes.append(f"skipped: {where}: {step.skipped}")
+        if step.errors:
+            notes.append(f"errors: {step.errors} reads of {where} failed")
+        if step.cpu_ratio > _MOST_CPU_RATIO:
+            used = percent_text(step.cpu_ratio, 2)
+            notes.append(f"cpu: the probe used {used} of the CPUs for {where}: it was the limit")
+    return [*notes, *_stalls(steps)]
+
+
+def _stalls(steps: Sequence[DiskStepRun]) -> list[str]:
+    """The stalls of an SSD now and then: only at depth 1, where nothing queues, are its own."""
+    return [
+        f"stalls: {step.outliers} of {step.latency_seconds.count} reads of "
+        f"{step.read_bytes >> 10} KiB at depth 1 took over ten times the median, "
+        f"up to {seconds_text(step.latency_seconds.max)}"
+        for step in steps
+        if step.kind == "random"
+        and step.depth == 1
+        and 0 < step.outliers <= _MOST_STALLS_RATIO * step.latency_seconds.count
+        and (step.latency_seconds.max or 0.0) >= _SLOW_SECONDS
+    ]
+
+
+def curve_gaps(curve: Curve) -> dict[str, str]:
+    """The reasons why values of a curve are null, by JSON pointer relative to it."""
+    gaps = _sweep_gaps(curve)
+    if curve.small_reads is not None:
+        gaps |= {f"/small_reads{path}": why for path, why in _sweep_gaps(curve.small_reads).items()}
+    gaps["/small_reads"] = "no read of 4 KiB was measured by itself"
+    gaps["/sequential_bytes_per_second"] = "no sequential read came back in time"
+    return _of_nulls(curve, gaps)
+
+
+def _sweep_gaps(sweep: Sweep) -> dict[str, str]:
+    gaps = {
+        "/knee_depth": sweep.knee_reason,
+        "/plateau_reads_per_second": "reads per second still grow at the last depth",
+    }
+    for index, point in enumerate(sweep.points):
+        few = f"{point.reads} reads are too few: fewer than {_LEAST_BEYOND} lie beyond it"
+        for name in ("p50_seconds", "p99_seconds", "p999_seconds"):
+            gaps[f"/points/{index}/{name}"] = few
+        for name in ("max_seconds", "deviation_ratio", "error_ratio"):
+            gaps[f"/points/{index}/{name}"] = "too few reads came back"
+    return gaps
+
+
+def _of_nulls(curve: Curve, gaps: dict[str, str]) -> dict[str, str]:
+    """Those that are about a null; what is known needs no reason."""
+    parts = msgspec.to_builtins(curve)
+
+    def value(pointer: str) -> object:
+        found = parts
+        for key in pointer.strip("/").split("/"):
+            found = found[int(key)] if isinstance(found, list) else found[key]
+        return found
+
+    return {pointer: reason for pointer, reason in gaps.items() if value(pointer) is None}

@@ -1,1 +1,0 @@
-"""Learning a workload from access logs."""

@@ -1,0 +1,368 @@
+"""Event-loop turns and calls of main threads: counted, and read from a tracefs pipe; pure.
+
+Turns are counted alike, whoever traces them (``TurnCounts``). The lines of a pipe of tracefs become
+turns (``TurnReader``), or calls of open() and rename() (``OpenReader``); /proc/PID/syscall says
+what call a thread is in at one moment (``parse_call``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+HALF_BITS = 7
+"""``2 ** HALF_BITS`` counters per doubling: a turn is known within 0.8 %."""
+Wait = Literal["blocked", "queued", "asleep", "stopped"]
+"""The wait that keeps a turn from computing: state D (a disk, mostly), no CPU though ready to run,
+an interruptible sleep in a call of its own, a signal or a debugger that stopped it."""
+WAITS: tuple[Wait, ...] = get_args(Wait)
+WAIT_BY_STATE: dict[str, Wait] = {"D": "blocked", "S": "asleep", "T": "stopped", "t": "stopped"}
+"""Waits by the letter of a state; a thread in ``R`` runs, or was taken off its CPU."""
+
+
+@dataclass
+class TurnCounts:
+    """Turns of some threads over some time; threads by the ids that the kernel itself uses."""
+
+    values: Counter[int] = field(default_factory=Counter)
+    """Number of turns by nanoseconds."""
+    turns: Counter[int] = field(default_factory=Counter)
+    """Number of turns by thread."""
+    busy: Counter[int] = field(default_factory=Counter)
+    """Nanoseconds inside turns by thread."""
+    blocked: Counter[int] = field(default_factory=Counter)
+    """Nanoseconds of these in state D."""
+    queued: Counter[int] = field(default_factory=Counter)
+    asleep: Counter[int] = field(default_factory=Counter)
+    stopped: Counter[int] = field(default_factory=Counter)
+    squares: Counter[str] = field(default_factory=Counter)
+    """Sums over turns of their length times a part of it, in square nanoseconds: ``all`` of the
+    whole turn, and of each wait. An arrival meets a turn in proportion to its length, and the
+    parts of a turn share the time that it then waits."""
+    bounds: Counter[int] = field(default_factory=Counter)
+    """Those of ``values`` that are lower bounds: turns whose begin or end was not seen."""
+    traced_seconds: float = 0.0
+
+    def add(self, other: TurnCounts) -> None:
+        """Count another stretch of time too."""
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(other, name))
+        self.traced_seconds += other.traced_seconds
+
+    def since(self, earlier: TurnCounts) -> TurnCounts:
+        """The counts after an earlier reading of the same counters."""
+        counters = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS}
+        return TurnCounts(**counters, traced_seconds=self.traced_seconds - earlier.traced_seconds)
+
+    def count(self, thread: int, turn: Turn, *, is_bound: bool = False) -> None:
+        """Count one turn; its waits are counted as they end, so only their squares are new."""
+        self.values[turn.nanoseconds] += 1
+        self.turns[thread] += 1
+        self.busy[thread] += turn.nanoseconds
+        self.squares["all"] += turn.nanoseconds**2
+        for wait, nanoseconds in turn.waits.items():
+            self.squares[wait] += turn.nanoseconds * nanoseconds
+        if is_bound:
+            self.bounds[turn.nanoseconds] += 1
+
+
+_COUNTERS = ("values", "turns", "busy", *WAITS, "squares", "bounds")
+
+
+@dataclass
+class Turn:
+    """One turn, over or under way."""
+
+    nanoseconds: int
+    waits: dict[Wait, int] = field(default_factory=dict)
+    """Nanoseconds of it."""
+
+
+_SYSCALL = re.compile(
+    r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +(\d+)\.(\d{6}): sys_epoll_(?:wait|pwait2?)(\(| -> )"
+)
+_SWITCH = re.compile(
+    r" (\d+)\.(\d{6}): sched_switch: .*prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+)"
+    r" ==> .*next_pid=(\d+) next_prio="
+)
+_WAKEUP = re.compile(r" (\d+)\.(\d{6}): sched_wakeup: .*pid=(\d+) prio=")
+_LOST_EVENTS = re.compile(r"\[LOST (\d+) EVENTS\]")
+
+
+@dataclass
+class _Turn:
+    """A turn under way."""
+
+    since: int
+    is_bound: bool = False
+    """It began before it could be seen."""
+    waits: Counter[Wait] = field(default_factory=Counter)
+    off: int = 0
+    """The time at which it was taken off its CPU; 0 while it runs."""
+    why: Wait = "queued"
+    woken: int = 0
+
+    def wait_until(self, now: int) -> Counter[Wait]:
+        """Its waits since it is off its CPU."""
+        found: Counter[Wait] = Counter()
+        if self.off:
+            woken = self.woken or now
+            found[self.why] += max(0, (now if self.why == "queued" else woken) - self.off)
+            if self.why != "queued":
+                found["queued"] += max(0, now - woken)
+        return found
+
+
+class TurnReader:
+    """Follows the threads through their events, in the order of the pipe."""
+
+    def __init__(self, *, began_nanoseconds: int = 0) -> None:
+        """``began_nanoseconds``: when events began to be recorded; 0 for before the first."""
+        self._began = began_nanoseconds
+        self._turns: dict[int, _Turn] = {}
+        self._seen: set[int] = set()
+        self._switched: set[int] = set()
+        self.counts = TurnCounts()
+        self.events = 0
+        """Since ``forget``: what the reader's cost goes by."""
+        self.lost = False
+
+    def read(self, lines: list[str]) -> None:
+        """Count what the lines say; those of another form are passed over."""
+        for line in lines:
+            self.events += 1
+            if call := _SYSCALL.search(line):
+                now, thread = _nanoseconds(call[2], call[3]), int(call[1])
+                self._runs(thread, now)
+                if call[4] == "(":
+                    self._enter(thread, now)
+                else:
+                    self._turns[thread] = _Turn(now)
+                self._seen.add(thread)
+            elif switch := _SWITCH.search(line):
+                now = _nanoseconds(switch[1], switch[2])
+                self._switch(now, int(switch[3]), switch[4], int(switch[5]))
+            elif wakeup := _WAKEUP.search(line):
+                turn = self._turns.get(int(wakeup[3]))
+                if turn is not None and turn.off and not turn.woken:
+                    turn.woken = _nanoseconds(wakeup[1], wakeup[2])
+            elif _LOST_EVENTS.search(line):
+                self.lost = True
+                self.forget()
+
+    def _enter(self, thread: int, now: int) -> None:
+        turn = self._turns.pop(thread, None)
+        if turn is None and thread not in self._seen and self._began:
+            turn = _Turn(self._began, is_bound=True)
+        if turn is not None and now > turn.since:
+            self.counts.count(
+                thread, Turn(now - turn.since, dict(turn.waits)), is_bound=turn.is_bound
+            )
+
+    def _switch(self, now: int, off: int, state: str, on: int) -> None:
+        self._switched |= {off, on}
+        leaving = self._turns.get(off)
+        if leaving is not None:
+            self._runs(off, now)
+            leaving.off, leaving.woken = now, 0
+            leaving.why = WAIT_BY_STATE.get(state[:1], "queued")
+        self._resume(on, now)
+
+    def _runs(self, thread: int, now: int) -> None:
+        """It is on its CPU, so it came back by now.
+
+        Linux 6.18 leaves the switch from an idle CPU out of an instance that is limited to
+        threads (set_event_pid). Nobody was before it there: it ran as soon as it was woken.
+        """
+        turn = self._turns.get(thread)
+        if turn is not None and turn.off:
+            self._resume(thread, turn.woken or now)
+
+    def _resume(self, thread: int, now: int) -> None:
+        turn = self._turns.get(thread)
+        if turn is None:
+            return
+        for wait, nanoseconds in turn.wait_until(now).items():
+            turn.waits[wait] += nanoseconds
+            getattr(self.counts, wait)[thread] += nanoseconds
+        turn.off = 0
+
+    def forget(self) -> None:
+        """Drop what is under way: events were missed."""
+        self._turns.clear()
+        self._began = 0
+        self.events = 0
+
+    def finish(
+        self, now_nanoseconds: int, in_turns: Mapping[int, Wait | None] | None = None
+    ) -> None:
+        """Count turns still under way, at their age.
+
+        ``in_turns`` are threads that are in a turn by the system call they are in, and what holds
+        them: one that never left or entered epoll_wait was in the same turn since events began to
+        be recorded, and one that never left or got a CPU either was held since then.
+        """
+        if self._began:
+            for thread, held in (in_turns or {}).items():
+                if thread in self._seen or thread in self._turns:
+                    continue
+                turn = self._turns[thread] = _Turn(self._began)
+                if held and thread not in self._switched:
+                    turn.off, turn.why = self._began, held
+        for thread, turn in self._turns.items():
+            if now_nanoseconds <= turn.since:
+                continue
+            for wait, nanoseconds in turn.wait_until(now_nanoseconds).items():
+                turn.waits[wait] += nanoseconds
+                getattr(self.counts, wait)[thread] += nanoseconds
+            whole = Turn(now_nanoseconds - turn.since, dict(turn.waits))
+            self.counts.count(thread, whole, is_bound=True)
+        self.forget()
+
+    def take(self) -> TurnCounts:
+        """The counts since the last time."""
+        taken, self.counts = self.counts, TurnCounts()
+        return taken
+
+
+def _nanoseconds(seconds: str, microseconds: str) -> int:
+    return int(seconds) * 1_000_000_000 + int(microseconds) * 1000
+
+
+_CALL = re.compile(
+    r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +(\d+)\.(\d{6}): sys_(open|rename)(?:at2?)?(\(| -> )"
+)
+_ASKED = re.compile(
+    r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +\d+\.\d{6}: block_bio_queue: \d+,\d+ R(?!A)"
+)
+"""No read-ahead: nobody waits for that."""
+
+
+class NameCalls(NamedTuple):
+    """Calls that look names up or change them; times in nanoseconds (whole microseconds)."""
+
+    opens: Counter[int]
+    """Calls of open() by their time."""
+    renames: Counter[int]
+    """Calls of rename() by their time."""
+    open_reads: Counter[int] | None
+    """Calls of open() by the reads that they asked of disks; None where that is not traced."""
+
+
+class OpenReader:
+    """Follows threads into open() and rename() and out of them, in the order of the pipe."""
+
+    def __init__(self) -> None:
+        self._inside: dict[int, tuple[str, int]] = {}
+        self._asked: Counter[int] = Counter()
+        self._values: dict[str, Counter[int]] = {"open": Counter(), "rename": Counter()}
+        self._reads: Counter[int] = Counter()
+        self.lost = 0
+        """Events that nobody read in time."""
+
+    def read(self, lines: list[str]) -> None:
+        """Count what the lines say; those of another form are passed over."""
+        for line in lines:
+            if call := _CALL.search(line):
+                now = _nanoseconds(call[2], call[3])
+                self._call(int(call[1]), call[4], now, entering=call[5] == "(")
+            elif asked := _ASKED.search(line):
+                self._asked[int(asked[1])] += 1
+            elif lost := _LOST_EVENTS.search(line):
+                self.lost += int(lost[1])
+
+    def _call(self, thread: int, name: str, now: int, *, entering: bool) -> None:
+        asked = self._asked.pop(thread, 0)
+        if entering:
+            self._inside[thread] = name, now
+            return
+        since = self._inside.pop(thread, None)
+        if since is not None:  # else it began before anybody looked
+            self._count(since, now, asked)
+
+    def _count(self, since: tuple[str, int], now: int, asked: int) -> None:
+        name, start = since
+        self._values[name][max(0, now - start)] += 1
+        if name == "open":
+            self._reads[asked] += 1
+
+    def finish(self, now_nanoseconds: int, *, has_reads: bool = True) -> NameCalls:
+        """All calls, those still under way at their age."""
+        for thread, since in self._inside.items():
+            self._count(since, now_nanoseconds, self._asked.pop(thread, 0))
+        self._inside.clear()
+        return NameCalls(
+            self._values["open"], self._values["rename"], self._reads if has_reads else None
+        )
+
+
+TurnKind = Literal["read", "write", "names", "page fault", "loop", "running", "other"]
+_X86_64 = {
+    0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 7: "poll",
+    17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 21: "access", 23: "select",
+    35: "nanosleep", 40: "sendfile", 42: "connect", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
+    47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync",
+    77: "ftruncate", 78: "getdents", 82: "rename", 83: "mkdir", 84: "rmdir", 87: "unlink",
+    202: "futex", 217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait", 257: "openat",
+    262: "newfstatat", 263: "unlinkat", 264: "renameat", 269: "faccessat", 270: "pselect6",
+    271: "ppoll",
+    275: "splice", 281: "epoll_pwait", 285: "fallocate", 295: "preadv", 296: "pwritev",
+    316: "renameat2", 327: "preadv2", 328: "pwritev2", 332: "statx", 437: "openat2",
+    439: "faccessat2", 441: "epoll_pwait2",
+}  # fmt: skip
+_GENERIC = {
+    22: "epoll_pwait", 25: "fcntl", 32: "flock", 34: "mkdirat", 35: "unlinkat", 38: "renameat",
+    46: "ftruncate", 47: "fallocate", 48: "faccessat", 56: "openat", 57: "close", 61: "getdents64",
+    63: "read", 64: "write", 65: "readv", 66: "writev", 67: "pread64", 68: "pwrite64",
+    69: "preadv", 70: "pwritev", 71: "sendfile", 72: "pselect6", 73: "ppoll", 76: "splice",
+    79: "newfstatat", 80: "fstat", 82: "fsync", 83: "fdatasync", 98: "futex", 101: "nanosleep",
+    115: "clock_nanosleep", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
+    212: "recvmsg", 260: "wait4", 276: "renameat2", 286: "preadv2", 287: "pwritev2", 291: "statx",
+    437: "openat2", 439: "faccessat2", 441: "epoll_pwait2",
+}  # fmt: skip
+"""Numbers of aarch64, riscv64 and loongarch64 (include/uapi/asm-generic/unistd.h)."""
+_TABLES = {"x86_64": _X86_64, "aarch64": _GENERIC, "riscv64": _GENERIC, "loongarch64": _GENERIC}
+_READS = {"read", "readv", "pread64", "preadv", "preadv2", "sendfile", "splice"}
+_WRITES = {"write", "writev", "pwrite64", "pwritev", "pwritev2", "fsync", "fdatasync", "ftruncate",
+           "fallocate"}  # fmt: skip
+_NAMES = {"open", "openat", "openat2", "stat", "fstat", "lstat", "newfstatat", "statx", "access",
+          "faccessat", "faccessat2", "getdents", "getdents64", "unlink", "unlinkat", "rename",
+          "renameat", "renameat2", "mkdir", "mkdirat", "rmdir", "close"}  # fmt: skip
+_SECOND_ARGUMENT = {"sendfile"}
+"""Calls that read from the descriptor in their second argument."""
+
+
+class Call(NamedTuple):
+    """A system call under way."""
+
+    name: str
+    kind: TurnKind
+    descriptor: int | None = None
+    """The descriptor of the file that it reads or writes."""
+
+
+def parse_call(text: str, machine: str) -> Call | None:
+    """The call that a thread is in; None where the file has another form."""
+    words = text.split()
+    if not words:
+        return None
+    if words[0] == "running":
+        return Call("", "running")
+    try:
+        number = int(words[0])
+        arguments = [int(word, 16) for word in words[1:7]]
+    except ValueError:
+        return None
+    if number == -1:
+        return Call("page fault", "page fault")
+    name = _TABLES.get(machine, {}).get(number, f"system call {number}")
+    if name in _READS or name in _WRITES:
+        place = 1 if name in _SECOND_ARGUMENT else 0
+        descriptor = arguments[place] if len(arguments) > place else None
+        return Call(name, "read" if name in _READS else "write", descriptor)
+    if name.startswith("epoll_"):
+        return Call(name, "loop")
+    return Call(name, "names" if name in _NAMES else "other")

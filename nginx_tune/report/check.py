@@ -1,0 +1,235 @@
+"""The first look at a host: facts, decisions and findings to one screen."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from nginx_tune.documents.check import CheckedHost, DiskGroup, FirstLook, Switch, SwitchVerdict
+from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.documents.units import plural
+from nginx_tune.documents.workload import ServedData
+from nginx_tune.report.facts import speed_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
+from nginx_tune.report.text import bytes_text, one_line
+
+MOST_FINDINGS = 3
+
+_SWITCHES: tuple[tuple[str, DecisionId], ...] = (
+    ("thread pools", "thread-pools"),
+    ("pool per disk", "per-disk-pools"),
+    ("sendfile_max_chunk", "sendfile-max-chunk"),
+    ("reuseport", "reuseport"),
+)
+_VERDICTS: dict[str, SwitchVerdict] = {
+    "enable": "on",
+    "disable": "off",
+    "not_applicable": "off",
+    "raise": "set",
+    "lower": "set",
+    "set": "set",
+    "keep": "default",
+    "not_enough_evidence": "measure",
+}
+_OF_READS = {"thread-pools", "per-disk-pools"}
+"""Decided by data against memory."""
+
+
+def bounded_data(facts: Facts, roots: Sequence[str]) -> ServedData | None:
+    """An upper bound on the served bytes: the used bytes of the file systems of ``roots``.
+
+    Null where facts have a count, or where the size of one of these file systems is not known.
+    """
+    if any(one.bytes for one in facts.datasets) or not roots:
+        return None
+    used: dict[str, int] = {}
+    paths = {one.path: one for one in facts.storage.paths}
+    for root in roots:
+        at = paths.get(root)
+        if at is None or at.size_bytes is None or at.available_bytes is None:
+            return None
+        used[at.device or at.mount_point or root] = at.size_bytes - at.available_bytes
+    return ServedData(bytes=sum(used.values()), provenance="assumed")
+
+
+def make_check(
+    facts: Facts,
+    *,
+    conf_path: str | None,
+    data: ServedData,
+    decided: Decisions,
+    held: Decisions | None,
+    findings: Findings | None,
+) -> FirstLook:
+    """The document.
+
+    ``data`` is what the decisions took for the served bytes; assumed ones are an upper bound.
+    ``held`` is the same decisions as changes of the configuration, null where there is none.
+    """
+    is_bound = data.provenance == "assumed" and data.bytes is not None
+    host = _host(facts, data, is_bound=is_bound)
+    changed = {one.id for one in held.decisions if one.settings} if held else set()
+    by_id = {one.id: one for one in decided.decisions}
+    switches = [
+        _switch(name, by_id[id_], differs=id_ in changed, is_bound=is_bound)
+        for name, id_ in _SWITCHES
+        if id_ in by_id
+    ]
+    found = findings.findings if findings else []
+    unread = len(findings.unread) + len(findings.files_unparsed) if findings else 0
+    command, reason = _next(conf_path, by_id, switches, changed, found=found, unread=unread)
+    return FirstLook(
+        conf_path=conf_path,
+        host=host,
+        switches=switches,
+        findings=found[:MOST_FINDINGS],
+        findings_by_severity=dict(Counter(one.severity for one in found)),
+        files_not_read=unread,
+        next_command=command,
+        next_reason=reason,
+    )
+
+
+def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
+    groups = Counter(
+        (disk.class_, disk.size_bytes, disk.curve is not None) for disk in facts.storage.disks
+    )
+    up = [one for one in facts.network.links if one.kind == "physical" and one.state == "up"]
+    speeds = [one.speed_bits_per_second for one in up]
+    nginx, kernel = facts.nginx, facts.kernel
+    return CheckedHost(
+        cpus=facts.cpu.effective,
+        page_cache_bytes=facts.memory.page_cache_limit_bytes,
+        data_bytes=data.bytes,
+        data_is_bound=is_bound,
+        disks=[
+            DiskGroup(count=count, class_name=name, size_bytes=size, measured=measured)
+            for (name, size, measured), count in groups.items()
+        ],
+        link_bits_per_second=sum(filter(None, speeds)) if speeds and all(speeds) else None,
+        kernel=" ".join(filter(None, (kernel.system, kernel.release))),
+        nginx=f"{nginx.product} {nginx.version or ''}".strip() if nginx.product else "",
+        nginx_has_threads="--with-threads" in nginx.flags if nginx.product else None,
+    )
+
+
+def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> Switch:
+    verdict = _VERDICTS[decision.verdict]
+    if is_bound and decision.id in _OF_READS and verdict == "on":
+        verdict = "measure"  # the data may be far smaller than what its file systems hold
+    if decision.id in _OF_READS and decision.confidence == "low" and _asks_for_disks(decision):
+        verdict = "measure"
+    value = next((" ".join(one.args) for one in decision.settings), "")
+    return Switch(
+        name=name,  # type: ignore[arg-type]  # of _SWITCHES
+        decision=decision.id,
+        verdict=verdict,
+        value=value if verdict == "set" else "",
+        differs=differs and verdict != "measure",
+        why=_clause(decision.summary),
+    )
+
+
+def _asks_for_disks(decision: Decision) -> bool:
+    return " --disks " in decision.next_command
+
+
+def _clause(summary: str) -> str:
+    """The first clause of a summary, without the verdict that it opens with."""
+    text = re.sub(r"^(Leave them off|Left off|Off|On|No pool per disk|\\d+[km]?): ", "", summary)
+    first = re.split(r"; | offloading would", text, maxsplit=1)[0].rstrip(".;: ")
+    return first[:1].upper() + first[1:]
+
+
+def _next(
+    conf_path: str | None,
+    by_id: dict[DecisionId, Decision],
+    switches: Sequence[Switch],
+    changed: set[DecisionId],
+    *,
+    found: Sequence[Finding],
+    unread: int,
+) -> tuple[str, str]:
+    """The command to type now, and what it is for."""
+    conf = "" if conf_path is None else f" {shlex.quote(conf_path)}"
+    if conf_path is None:
+        return "nginx-tune generate", "no configuration was found: write one"
+    if unread or any(one.severity == "error" for one in found):
+        return f"nginx-tune audit{conf}", "see every finding, and what was not read"
+    # Reads decide most: where they are open, nothing is planned before.
+    of_reads = [one for one in switches if one.verdict == "measure" and one.decision in _OF_READS]
+    if of_reads and (command := by_id[of_reads[0].decision].next_command):
+        return command, f"settle {of_reads[0].name}"
+    if changed:
+        return f"nginx-tune plan{conf}", f"see {plural(len(changed), 'change')} as a diff"
+    if found:
+        return f"nginx-tune audit{conf}", "see every finding with its fix"
+    return "nginx-tune observe", "watch the server under its own traffic"
+
+
+def check_screen(check: FirstLook) -> Screen:
+    """The screen: host, switches, findings, the next command."""
+    return [
+        [Table(_host_rows(check.host), has_head=False)],
+        [Table(_switch_rows(check.switches), has_head=False)],
+        _findings(check),
+        [Line(f"Next: {one_line(check.next_command)} ({check.next_reason})", "answer")],
+    ]
+
+
+def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
+    cpus = "?" if host.cpus is None else f"{host.cpus:g}"
+    data = "data not known"
+    if host.data_bytes is not None:
+        bound = "at most " if host.data_is_bound else ""
+        data = f"{bound}{bytes_text(host.data_bytes)} of data"
+        data += " (used on its file systems)" if host.data_is_bound else ""
+    threads = {True: ", with threads", False: ", without threads", None: ""}
+    nginx = host.nginx or "no nginx found"
+    return [
+        ("memory", f"page cache up to {bytes_text(host.page_cache_bytes)}, {data}"),
+        ("disks", ", ".join(map(_disks, host.disks)) or "not known"),
+        ("link", f"{speed_text(host.link_bits_per_second)}, {cpus} CPUs"),
+        ("nginx", one_line(f"{nginx}{threads[host.nginx_has_threads]}, {host.kernel or '?'}")),
+    ]
+
+
+def _disks(group: DiskGroup) -> str:
+    count = f"{group.count} × " if group.count > 1 else ""
+    size = f" of {bytes_text(group.size_bytes)}" if group.size_bytes else ""
+    return f"{count}{one_line(group.class_name)}{size}{'' if group.measured else ', not measured'}"
+
+
+def _switch_rows(switches: Sequence[Switch]) -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            one.name,
+            one.value if one.verdict == "set" else one.verdict,
+            "change" if one.differs else "",
+            one_line(one.why),
+        )
+        for one in switches
+    ]
+
+
+def _findings(check: FirstLook) -> ScreenBlock:
+    if check.conf_path is None:
+        return [Line("No configuration was found, so none was audited.", "warning")]
+    counts = check.findings_by_severity
+    said = ", ".join(
+        plural(counts[name], name) if name in {"error", "warning"} else f"{counts[name]} {name}"
+        for name in ("error", "warning", "advice", "info")
+        if counts.get(name)
+    )
+    lines: list[Line | Table] = [Line(f"{one_line(check.conf_path)}: {said or 'no findings'}")]
+    if check.files_not_read:
+        lines.append(Line(f"{plural(check.files_not_read, 'file')} not read", "warning", indent=2))
+    rows = [
+        (one.severity, f"{one_line(one.file)}:{one.line}", one_line(one.message))
+        for one in check.findings
+    ]
+    return [*lines, *([Table(rows, indent=2, has_head=False)] if rows else [])]

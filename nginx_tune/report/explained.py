@@ -1,0 +1,222 @@
+"""Pages that ``explain`` shows of metrics that gates name, and of causes that ``observe`` names.
+
+Each is one TOML file beside the package's code. The page of a metric is about the metrics of its
+patterns: ``CLASS`` stands for a class of requests, ``STATISTIC`` for p50, p90, … and ``KIND`` for a
+kind of failure. Units and directions are no part of it: ``measure.proof.metrics`` has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import msgspec
+
+from nginx_tune.documents.log_messages import LOG_MESSAGES
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.proof.comparison import NO_SIDE
+from nginx_tune.measure.proof.latency import STATISTICS
+from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric
+from nginx_tune.report.package_pages import item, read_pages, section
+from nginx_tune.report.text import align
+
+_STANDS_FOR = {
+    "CLASS": r"[^.]+",
+    "STATISTIC": "|".join(STATISTICS),
+    "KIND": "|".join(FAILURE_KINDS),
+}
+_WILDCARD = re.compile(r"\b(CLASS|STATISTIC|KIND)\b")
+_EXAMPLE = {"CLASS": "hot", "STATISTIC": "p99", "KIND": "reset"}
+
+
+class MetricPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The page of a metric, or of a family of them."""
+
+    metrics: list[str]
+    """Patterns."""
+    also: list[str] = []
+    """Other spellings of them."""
+    title: str
+    what: str
+    measured: str
+    """The way it is measured."""
+    traps: list[str]
+    gates: list[str]
+    """Expressions that use them, for people to copy."""
+    sources: list[str]
+
+
+@cache
+def metric_pages() -> dict[str, MetricPage]:
+    """Every page by the name of its file."""
+    return read_pages("metrics", MetricPage)
+
+
+def find_metric_page(name: str) -> MetricPage | None:
+    """The page about a metric, a pattern of metrics, or what a statistic is taken of."""
+    for pattern, page in _patterns():
+        if name in {pattern, pattern.removesuffix(".STATISTIC").removesuffix(".KIND")}:
+            return page
+    try:
+        find_metric(name)
+    except UsageError:
+        return None
+    return next(
+        (page for pattern, page in _patterns() if _expression(pattern).fullmatch(name)), None
+    )
+
+
+def example_of(pattern: str) -> str:
+    """A metric that a pattern stands for."""
+    return _WILDCARD.sub(lambda match: _EXAMPLE[match[1]], pattern)
+
+
+def _patterns() -> Iterator[tuple[str, MetricPage]]:
+    for page in metric_pages().values():
+        for pattern in (*page.metrics, *page.also):
+            yield pattern, page
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    parts = _WILDCARD.split(pattern)
+    text = [
+        f"(?P<{part}>{_STANDS_FOR[part]})" if index % 2 else re.escape(part)
+        for index, part in enumerate(parts)
+    ]
+    return re.compile("".join(text))
+
+
+_WORDS = {
+    "CLASS": "a class of requests of the load, such as hot, cold or memory; total is all of them",
+    "STATISTIC": ", ".join(STATISTICS),
+    "KIND": ", ".join(FAILURE_KINDS),
+}
+
+
+def render_metric_text(page: MetricPage) -> str:
+    """The page for a terminal."""
+    parts = [
+        f"{page.title}\n",
+        align(_table(page), indent=2),
+        section("What it is", page.what),
+        section("How it is measured", page.measured),
+        "Traps\n" + "".join(item(trap) for trap in page.traps),
+        "In gates\n" + "".join(f"  --require '{gate}'\n" for gate in page.gates),
+        "Sources\n" + "".join(f"  - {source}\n" for source in page.sources),
+    ]
+    return "\n".join(parts)
+
+
+def render_metric_markdown(page: MetricPage) -> str:
+    """The page as Markdown."""
+    rows = "\n".join(f"| `{name}` | {unit} |" for name, unit in _table(page))
+    parts = [
+        f"# {page.title}",
+        f"| metric | unit |\n|---|---|\n{rows}",
+        page.what,
+        "## How it is measured",
+        page.measured,
+        "## Traps",
+        "\n".join(f"- {trap}" for trap in page.traps),
+        "## In gates",
+        "\n".join(f"    --require '{gate}'" for gate in page.gates),
+        "## Sources",
+        "\n".join(f"- {source}" for source in page.sources),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_metric_list(pages: Iterable[MetricPage]) -> str:
+    """Every metric with the title of its page."""
+    return align(
+        [
+            (name, "the same page" if number else page.title)
+            for page in pages
+            for number, name in enumerate(page.metrics)
+        ]
+    )
+
+
+def _table(page: MetricPage) -> list[tuple[str, str]]:
+    rows = [(name, _unit(name)) for name in page.metrics]
+    rows += [(name, "the same") for name in page.also]
+    names = " ".join(page.metrics)
+    return rows + [(word, said) for word, said in _WORDS.items() if word in names]
+
+
+def _unit(pattern: str) -> str:
+    metric = find_metric(example_of(pattern))
+    side = NO_SIDE if metric.better_when == "neither" else f"{metric.better_when} is better"
+    return f"{metric.unit.replace('_', ' ')}; {side}"
+
+
+class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The page of a cause."""
+
+    title: str
+    what: str
+    shown_by: str
+    """The figures that it rests on."""
+    steps: list[str]
+    """Things to do, the first thing first."""
+    beside: list[str]
+    """Traps: causes that look alike, and what this one does not say."""
+    sources: list[str]
+
+
+@cache
+def cause_pages() -> dict[str, CausePage]:
+    """Every page by the cause's id."""
+    return read_pages("observe/causes", CausePage)
+
+
+def _messages(name: str) -> list[str]:
+    """Messages of the error log about a cause: level, source, what a line tells, what to change."""
+    return [
+        f"{row.id} ({row.level}{f', {row.older}' if row.older else ''}; {row.source}; nginx "
+        f"{row.since} and later): {row.tells}; to change: {row.change}"
+        for row in LOG_MESSAGES
+        if row.cause == name
+    ]
+
+
+def render_cause_text(name: str, page: CausePage) -> str:
+    """The page for a terminal."""
+    parts = [
+        f"{name}: {page.title}\n",
+        section("What it is", page.what),
+        section("What it is told by", page.shown_by),
+        "What to do\n" + "".join(map(item, page.steps)),
+        "Traps\n" + "".join(map(item, page.beside)),
+        *(["Messages\n" + "".join(map(item, messages))] if (messages := _messages(name)) else []),
+        "Sources\n" + "".join(f"  - {source}\n" for source in page.sources),
+    ]
+    return "\n".join(parts)
+
+
+def render_cause_markdown(name: str, page: CausePage) -> str:
+    """The page as Markdown."""
+    parts = [
+        f"# {name}: {page.title}",
+        page.what,
+        "## What it is told by",
+        page.shown_by,
+        "## What to do",
+        "\n".join(f"- {step}" for step in page.steps),
+        "## Traps",
+        "\n".join(f"- {one}" for one in page.beside),
+        *(
+            ["## Messages", "\n".join(f"- {one}" for one in _messages(name))]
+            * bool(_messages(name))
+        ),
+        "## Sources",
+        "\n".join(f"- {source}" for source in page.sources),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_cause_list() -> str:
+    """Every cause with the title of its page."""
+    return align([(name, page.title) for name, page in cause_pages().items()])

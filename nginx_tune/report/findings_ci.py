@@ -1,0 +1,274 @@
+"""``findings`` in the forms that CI systems read: annotations, code quality, test reports.
+
+GitHub: workflow commands, which become annotations of a change. Source: actions/toolkit,
+command.ts: ``%``, CR and LF are escaped in messages, ``:`` and ``,`` in properties too; a column
+counts only where the line is also the end line.
+
+GitLab: a code quality report. Source: GitLab documentation, "Code Quality report format": a JSON
+array without byte order mark; the fingerprint is unique, the path relative; ``check_name`` is not
+shown, so that the description begins with it.
+
+Checkstyle XML, which most CI systems and editors read. Source: checkstyle's XMLLogger:
+``checkstyle > file(name) > error(line, column, severity, message, source)``; severities are
+error, warning and info.
+
+JUnit XML: a suite per file, and one for what could not be checked. There is no standard; the shape
+is that of Jenkins' junit-10.xsd, which GitLab reads too. Errors and warnings fail; advice and
+information pass and are told in the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from nginx_tune.documents.findings import Finding, Findings, Severity
+from nginx_tune.report.findings import unread_hint
+from nginx_tune.report.text import evidence_text, one_line, xml_text
+
+_GITHUB_COMMANDS: dict[Severity, str] = {
+    "error": "error",
+    "warning": "warning",
+    "advice": "notice",
+    "info": "notice",
+}
+
+
+def render_github(findings: Findings) -> bytes:
+    """One command per line."""
+    lines = [
+        f"::error file={_property(one.file)},line={one.line or 1},title=not parsed::"
+        f"{_data(one.reason)}\n"
+        for one in findings.files_unparsed
+    ]
+    lines += [
+        f"::{'notice' if one.accepted else 'error'} file={_property(one.file)},line={one.line},"
+        f"title=not read::{_data(one.reason)} ({_data(one.accepted or unread_hint(findings))})\n"
+        for one in findings.files_missing
+    ]
+    lines += map(_github_finding, findings.findings)
+    return "".join(lines).encode()
+
+
+def _github_finding(finding: Finding) -> str:
+    place = f"file={_property(finding.file)},line={finding.line}"
+    if finding.line == finding.end_line:
+        place += f",col={finding.column},endLine={finding.end_line},endColumn={finding.end_column}"
+    else:
+        place += f",endLine={finding.end_line}"
+    message = f"{one_line(finding.message)}\nfix: {one_line(finding.fix)}"
+    command = _GITHUB_COMMANDS[finding.severity]
+    return f"::{command} {place},title={_property(finding.rule)}::{_escape(message)}\n"
+
+
+def _data(text: str) -> str:
+    return _escape(one_line(text))
+
+
+def _property(text: str) -> str:
+    return _escape(one_line(text)).replace(":", "%3A").replace(",", "%2C")
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+_GITLAB_SEVERITIES: dict[Severity, str] = {
+    "error": "critical",
+    "warning": "major",
+    "advice": "minor",
+    "info": "info",
+}
+
+
+def render_gitlab(findings: Findings) -> bytes:
+    """The findings as issues; a file that could not be parsed, and an include not read, blocks."""
+    issues = [
+        {
+            "description": f"unparsed: {one_line(one.reason)}",
+            "check_name": "unparsed",
+            "fingerprint": f"unparsed-{number}",
+            "severity": "blocker",
+            "location": {"path": _gitlab_path(one.file), "lines": {"begin": max(1, one.line or 1)}},
+        }
+        for number, one in enumerate(findings.files_unparsed, 1)
+    ]
+    issues += [
+        {
+            "description": f"not read: {one_line(one.reason)} "
+            f"({one_line(one.accepted or unread_hint(findings))})",
+            "check_name": "not-read",
+            "fingerprint": f"not-read-{number}",
+            "severity": "info" if one.accepted else "blocker",
+            "location": {"path": _gitlab_path(one.file), "lines": {"begin": max(1, one.line)}},
+        }
+        for number, one in enumerate(findings.files_missing, 1)
+    ]
+    issues += [
+        {
+            "description": f"{one.rule}: {one_line(one.message)}",
+            "check_name": one.rule,
+            "fingerprint": one.fingerprint,
+            "severity": _GITLAB_SEVERITIES[one.severity],
+            "location": {
+                "path": _gitlab_path(one.file),
+                "lines": {"begin": one.line, "end": max(one.line, one.end_line)},
+            },
+        }
+        for one in findings.findings
+    ]
+    return msgspec.json.format(msgspec.json.encode(issues), indent=2) + b"\n"
+
+
+def _gitlab_path(file: str) -> str:
+    return file.removeprefix("./")
+
+
+_CHECKSTYLE_SEVERITIES: dict[Severity, str] = {
+    "error": "error",
+    "warning": "warning",
+    "advice": "info",
+    "info": "info",
+}
+
+
+def render_checkstyle(findings: Findings) -> bytes:
+    """The findings by file; what could not be parsed, or was not read, is an error."""
+    by_file: dict[str, list[str]] = {file: [] for file in findings.files_parsed}
+    for one in findings.files_unparsed:
+        by_file.setdefault(one.file, []).append(
+            _checkstyle_error(one.line or 1, 1, "error", f"not parsed: {one.reason}", "unparsed")
+        )
+    for missing in findings.files_missing:
+        text = f"not read: {missing.reason} ({missing.accepted or unread_hint(findings)})"
+        severity = "info" if missing.accepted else "error"
+        by_file.setdefault(missing.file, []).append(
+            _checkstyle_error(missing.line, 1, severity, text, "not-read")
+        )
+    for finding in findings.findings:
+        by_file.setdefault(finding.file, []).append(_checkstyle_finding(finding))
+    files = "".join(
+        f'  <file name="{xml_text(file)}">\n{"".join(errors)}  </file>\n'
+        for file, errors in by_file.items()
+    )
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n<checkstyle version="4.3">\n'
+    return f"{head}{files}</checkstyle>\n".encode()
+
+
+def _checkstyle_finding(finding: Finding) -> str:
+    return _checkstyle_error(
+        finding.line,
+        finding.column,
+        _CHECKSTYLE_SEVERITIES[finding.severity],
+        f"{finding.message}. {finding.fix}",
+        finding.rule,
+    )
+
+
+def _checkstyle_error(line: int, column: int, severity: str, message: str, source: str) -> str:
+    return (
+        f'    <error line="{line}" column="{column}" severity="{severity}" '
+        f'message="{xml_text(one_line(message))}" source="nginx-tune.{source}"/>\n'
+    )
+
+
+_JUNIT_FAILS = frozenset({"error", "warning"})
+
+
+def render_junit(findings: Findings) -> bytes:
+    """The findings as test suites."""
+    suites = "".join(
+        [
+            *_junit_files(findings),
+            *_junit_unparsed(findings),
+            *_junit_unread(findings),
+            *_junit_needs(findings),
+        ]
+    )
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="nginx-tune">\n'
+    return f"{head}{suites}</testsuites>\n".encode()
+
+
+def _junit_files(findings: Findings) -> Iterator[str]:
+    by_file: dict[str, list[Finding]] = {file: [] for file in findings.files_parsed}
+    for finding in findings.findings:
+        by_file.setdefault(finding.file, []).append(finding)
+    for file, found in by_file.items():
+        cases = [_junit_case(finding) for finding in found] or [
+            f'    <testcase classname="{xml_text(file)}" name="audit"/>\n'
+        ]
+        failures = sum(one.severity in _JUNIT_FAILS for one in found)
+        yield _junit_suite(file, cases, failures=failures)
+
+
+def _junit_case(finding: Finding) -> str:
+    head = (
+        f'    <testcase classname="{xml_text(finding.file)}" '
+        f'name="{finding.rule} (line {finding.line}, column {finding.column})">\n'
+    )
+    evidence = "; ".join(map(evidence_text, finding.evidence))
+    text = "\n".join(
+        one_line(part)
+        for part in (
+            f"{finding.file}:{finding.line}: {finding.message}",
+            f"evidence: {evidence}",
+            f"why: {finding.why}",
+            f"fix: {finding.fix}",
+        )
+    )
+    if finding.severity in _JUNIT_FAILS:
+        message = xml_text(one_line(finding.message))
+        body = (
+            f'      <failure type="{finding.severity}" message="{message}">'
+            f"{_xml_lines(text)}</failure>\n"
+        )
+    else:
+        body = f"      <system-out>{_xml_lines(finding.severity + ': ' + text)}</system-out>\n"
+    return f"{head}{body}    </testcase>\n"
+
+
+def _junit_unparsed(findings: Findings) -> Iterator[str]:
+    for one in findings.files_unparsed:
+        case = (
+            f'    <testcase classname="{xml_text(one.file)}" name="parse">\n'
+            f'      <error type="unparsed" message="line {one.line or 1}: '
+            f'{xml_text(one_line(one.reason))}"/>\n    </testcase>\n'
+        )
+        yield _junit_suite(one.file, [case], errors=1)
+
+
+def _junit_unread(findings: Findings) -> Iterator[str]:
+    for one in findings.files_missing:
+        text = f"line {one.line}: {one_line(one.reason)} "
+        text = xml_text(text + f"({one_line(one.accepted or unread_hint(findings))})")
+        said = "skipped" if one.accepted else 'error type="not-read"'
+        case = (
+            f'    <testcase classname="{xml_text(one.file)}" name="read">\n'
+            f'      <{said} message="{text}"/>\n    </testcase>\n'
+        )
+        is_taken = bool(one.accepted)
+        yield _junit_suite(one.file, [case], errors=int(not is_taken), skipped=int(is_taken))
+
+
+def _junit_needs(findings: Findings) -> Iterator[str]:
+    cases = [
+        f'    <testcase classname="facts" name="{need.rule}">\n'
+        f'      <skipped message="{xml_text(one_line(need.how))}"/>\n    </testcase>\n'
+        for need in findings.needs_facts
+    ]
+    if cases:
+        yield _junit_suite("not checked for want of facts", cases, skipped=len(cases))
+
+
+def _junit_suite(
+    name: str, cases: list[str], *, failures: int = 0, errors: int = 0, skipped: int = 0
+) -> str:
+    return (
+        f'  <testsuite name="{xml_text(name)}" tests="{len(cases)}" failures="{failures}" '
+        f'errors="{errors}" skipped="{skipped}">\n{"".join(cases)}  </testsuite>\n'
+    )
+
+
+def _xml_lines(text: str) -> str:
+    return "\n".join(map(xml_text, text.split("\n")))

@@ -1,0 +1,162 @@
+"""The first look: one screen for a configuration and its host."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rows import each_row
+from situations import GIBIBYTE, host, load
+
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Facts, PathStorage
+from nginx_tune.report.check import bounded_data
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+CONF = """\
+worker_processes auto;
+worker_rlimit_nofile 65536;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    sendfile on;
+    {http}
+    server {{ listen 127.0.0.1:18961; root {root}; }}
+}}
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(CONF.format(http="", root=tmp_path / "root"))
+    return conf
+
+
+def _facts(tmp_path: Path, **named: object) -> Path:
+    file = tmp_path / "facts.json"
+    file.write_bytes(encode(host(**named)))  # type: ignore[arg-type]
+    return file
+
+
+def _checked(run_cli: RunCli, *words: object, status: int = 0) -> dict[str, object]:
+    run = run_cli("check", *words, "-f", "json")
+    assert run.returncode == status, run.stderr
+    found: dict[str, object] = json.loads(run.stdout)
+    return found
+
+
+def _switches(check: dict[str, object]) -> dict[str, tuple[str, bool]]:
+    every: list[dict[str, object]] = check["switches"]  # type: ignore[assignment]
+    return {str(one["name"]): (str(one["verdict"]), bool(one["differs"])) for one in every}
+
+
+def _workload(tmp_path: Path, gibibytes: int) -> Path:
+    file = tmp_path / "workload.json"
+    file.write_bytes(encode(load(data_bytes=gibibytes * GIBIBYTE)))
+    return file
+
+
+def test_data_within_memory_leaves_pools_off(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    facts, workload = _facts(tmp_path), _workload(tmp_path, 4)
+    found = _checked(run_cli, tree, "--facts", facts, "--workload", workload)
+    assert _switches(found)["thread pools"] == ("off", False)
+
+
+def test_data_beyond_memory_turns_them_on_and_plan_comes_next(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    facts, workload = _facts(tmp_path), _workload(tmp_path, 4000)
+    found = _checked(run_cli, tree, "--facts", facts, "--workload", workload)
+    assert _switches(found)["thread pools"] == ("on", True)
+    assert found["next_command"] == f"nginx-tune plan {tree}"
+
+
+def test_the_screen_names_four_parts_of_the_host_and_four_switches(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    facts, workload = _facts(tmp_path), _workload(tmp_path, 4)
+    run = run_cli("check", tree, "--facts", facts, "--workload", workload)
+    lines = run.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["memory", "disks", "link", "nginx"]
+    names = ("thread pools", "pool per disk", "sendfile_max_chunk", "reuseport")
+    assert all(line.startswith(name) for name, line in zip(names, lines[5:9], strict=True))
+    assert lines[-1].startswith("Next: nginx-tune ")
+    assert len(lines) <= 24  # a screen
+
+
+def test_an_error_is_shown_and_is_the_status(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    tree.write_text(CONF.format(http="sendfile_max_chunk 1q;", root=tmp_path))
+    found = _checked(run_cli, tree, "--facts", _facts(tmp_path), status=1)
+    assert found["findings"][0]["severity"] == "error"  # type: ignore[index]
+    assert found["next_command"] == f"nginx-tune audit {tree}"
+
+
+def test_what_was_not_read_is_no_pass(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    tree.write_text(CONF.format(http="include /srv/nowhere/*.conf;", root=tmp_path))
+    found = _checked(run_cli, tree, "--facts", _facts(tmp_path), status=4)
+    assert found["files_not_read"] == 1
+
+
+def test_a_file_that_nginx_cannot_parse_is_3(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    tree.write_text("http {")
+    found = _checked(run_cli, tree, "--facts", _facts(tmp_path), status=3)
+    assert found["files_not_read"] == 1
+
+
+def _stored(used: int, total: int = 100 * GIBIBYTE, device: str = "8:1") -> PathStorage:
+    return PathStorage(
+        path="/srv", device=device, size_bytes=total, available_bytes=total - used * GIBIBYTE
+    )
+
+
+@each_row(
+    "paths, bound",
+    [([_stored(30)], 30 * GIBIBYTE), ([PathStorage(path="/srv")], None), ([], None)],
+)
+def test_used_bytes_are_a_bound_on_what_nobody_counted(
+    paths: list[PathStorage], bound: int | None
+) -> None:
+    facts = Facts()
+    storage = type(facts.storage)(paths=paths)
+    found = bounded_data(_replaced(facts, storage), ["/srv"])
+    assert (found and found.bytes) == bound
+
+
+def _replaced(facts: Facts, storage: object) -> Facts:
+    return type(facts)(**{name: getattr(facts, name) for name in facts.__struct_fields__}
+                       | {"storage": storage})  # fmt: skip
+
+
+def test_a_bound_beyond_memory_asks_for_a_measurement(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    facts = host(page_cache_bytes=8 * GIBIBYTE)
+    used = PathStorage(
+        path=str(tmp_path / "root"), device="8:1", leaf_disks=["sda"],
+        size_bytes=4000 * GIBIBYTE, available_bytes=GIBIBYTE,
+    )  # fmt: skip
+    storage = type(facts.storage)(paths=[used], disks=facts.storage.disks)
+    file = tmp_path / "facts.json"
+    file.write_bytes(encode(_replaced(_replaced(facts, storage), storage)))
+    found = _checked(run_cli, tree, "--facts", file)
+    assert found["host"]["data_is_bound"] is True  # type: ignore[index]
+    assert _switches(found)["thread pools"] == ("measure", False)
+    screen = run_cli("check", tree, "--facts", file).stdout
+    assert "at most 3.9 TiB of data (used on its file systems)" in screen
+
+
+def test_without_a_command_it_is_the_first_look(run_cli: RunCli) -> None:
+    """By its rows' names: what a live host has used moves between two looks."""
+    shown = [_names(run_cli(*words).stdout) for words in ((), ("check",), ("-q",))]
+    assert shown[0][:4] == ["memory", "disks", "link", "nginx"]
+    assert shown[0] == shown[1] == shown[2]
+    assert run_cli("--help").stdout.startswith("Usage: ")
+
+
+def _names(screen: str) -> list[str]:
+    return [line.split("  ")[0] for line in screen.splitlines()[:9]]
