@@ -68,7 +68,7 @@ variable "command" {
 }
 
 variable "test" {
-  description = "Whether nginx -t must accept the candidate, inside walls: auto (where there is an nginx), true or false."
+  description = "Whether nginx -t must accept the candidate, in the sandbox: auto (where there is an nginx), true or false."
   type        = string
   default     = "auto"
 }
