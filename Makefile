@@ -1,11 +1,11 @@
 # make demo      see it work, end to end        make lint   format and static checks
 # make test      the gate: all that a merge needs
 # make check     lint, types and the tests that compute for less than a second: while you write
-# make test-all  every version, wall and ending, with a fresh seed: before a release
+# make test-all  every version, sandbox part and ending, with a fresh seed: before a release
 # make docs      the documentation as a site    make build     the wheel, in dist/
 # make advice    docs/copied-advice.md, measured anew as root
 # make sites     docs/sites.md: every command on every ordinary site, an hour at most, as root
-# make pictures  those of README.md, measured   make clean     remove what the others made
+# make pictures  those of the docs, measured    make clean     remove what the others made
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv

@@ -1,4 +1,4 @@
-"""All scenarios, one after the other, and the tables of README and benchmarks from them.
+"""All scenarios, one after the other, and the tables of benchmarks/README.md from them.
 
     sudo python benchmarks/scenarios.py -o DIR [--only NAME]... [--write]
     python benchmarks/scenarios.py -o DIR --no-runs --write
@@ -7,8 +7,8 @@ Those are the built-in ones and the files of benchmarks/scenarios. Each runs as 
 45 minutes in all on two CPUs), bounded by three times what its blocks take; its document goes to
 DIR/NAME.json, and one that is there already is not run again.
 A scenario whose claims do not hold, whose run ends in an error or takes too long stands in the
-table as that. ``--write`` puts the tables between their marks in README.md and
-benchmarks/README.md, with the date of the oldest run. Run it where nothing else runs.
+table as that. ``--write`` puts the tables between their marks in benchmarks/README.md, with the
+date of the oldest run. Run it where nothing else runs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from nginx_tune.report.scenario import expected_text, render_scenario_run
 from nginx_tune.report.text import number_text
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "benchmarks" / "README.md"
 SHOWN = "thread-pools"
-"""Whose report the README has."""
+"""Whose report the page shows: it is the last step of the demo."""
 _OVERHEAD_SECONDS = 4.0
 """Of a block: the server's start, a cold cache, the last answers."""
 _BOUND = 3.0
@@ -153,7 +154,7 @@ _SHOWN_CLAIMS = 7
 
 
 def example(one: ScenarioRun, where: str) -> str:
-    """What README.md shows: the report without the decisions, the notes and the circumstances."""
+    """What the page shows: the report without the decisions, the notes and the circumstances."""
     sentence = render_scenario_run(one).partition("\n\n")[0]
     first = msgspec.structs.replace(one, claims=one.claims[:_SHOWN_CLAIMS])
     parts = render_scenario_run(first).partition("\n\n")[2].split("\n\n")
@@ -237,11 +238,11 @@ def main() -> None:
     text = tables(runs, failed, where_of(runs, files))
     print(text)
     if asked.write:
-        put(ROOT / "benchmarks" / "README.md", "scenarios", text)
+        put(PAGE, "scenarios", text)
         for one, file in zip(runs, files, strict=True):
             if one.name == SHOWN:
                 shown = example(one, where_of([one], [file]).removeprefix("on "))
-                put(ROOT / "README.md", "thread-pools", shown)
+                put(PAGE, "thread-pools", shown)
 
 
 if __name__ == "__main__":

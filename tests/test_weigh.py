@@ -54,6 +54,44 @@ def test_a_circle_of_imports_is_one_of_modules_not_of_functions(tmp_path: Path) 
     assert weigh.import_circles(tmp_path, modules) == [["nginx_tune.room.a", "nginx_tune.room.b"]]
 
 
+def test_an_import_for_types_alone_closes_a_circle_too(tmp_path: Path) -> None:
+    for_types = "if TYPE_CHECKING:\n    from nginx_tune.room import a\n"
+    modules = _modules(tmp_path, a="from nginx_tune.room.b import x\n", b=for_types)
+    assert weigh.import_circles(tmp_path, modules) == [["nginx_tune.room.a", "nginx_tune.room.b"]]
+
+
+def test_a_circle_inside_a_directory_of_the_probe_is_seen(tmp_path: Path) -> None:
+    below = tmp_path / "probes" / "src" / "answer"
+    below.mkdir(parents=True)
+    (below / "head.rs").write_text("use super::body;\n")
+    (below / "body.rs").write_text("use crate::answer::{head, other};\n")
+    assert weigh.crate_circles(tmp_path) == [["crate::answer::body", "crate::answer::head"]]
+    (below / "body.rs").write_text("use crate::answer::other;\n")
+    assert weigh.crate_circles(tmp_path) == []
+
+
+def test_an_alias_is_a_meaning_and_a_constant_is_none(tmp_path: Path) -> None:
+    modules = _modules(
+        tmp_path,
+        a="class Kind: ...\nLEVELS = A | B\n",
+        b="Kind = Literal['x']\nDecide = Callable[[int], str]\nLIMIT = 1 | 2\n",
+        c="Kind: TypeAlias = 'str | None'\nDecide = Server | None\n_Kind = Literal['y']\n",
+    )
+    found = weigh.meanings(modules)
+    assert found["Kind"] == ["a", "b", "c"]
+    assert found["Decide"] == ["b", "c"]
+    assert set(found) == {"Kind", "Decide"}
+
+
+def test_small_files_single_importers_and_long_functions_are_counted(tmp_path: Path) -> None:
+    long = "def f():\n" + "    g()\n" * 99
+    modules = _modules(tmp_path, a="from nginx_tune.room import b\n", b="X = 1\n", c=long)
+    assert weigh.small_files(tmp_path, modules) == ["room/a.py", "room/b.py"]
+    assert weigh.single_use(tmp_path, modules) == ["room/b.py"]
+    assert weigh.long_functions(modules) == ["room/c.f 100"]
+    assert weigh.packages(tmp_path, modules) == ["room"]
+
+
 def test_a_copy_with_other_names_is_a_duplicate(tmp_path: Path) -> None:
     text = "def f(n):\n    t = n + 1\n    u = t * 2\n    g(u)\n    return t\n"
     copied = text.replace("def f(n)", "def h(k)").replace("n +", "k +").replace("t ", "w ")

@@ -164,11 +164,12 @@ def cold_and_blocking(
 ) -> list[Cold | MissingFacts]:
     """Directories whose reads are sure to block workers, and what is missing to tell of others.
 
-    Only on Linux: FreeBSD has asynchronous reads of its own.
+    On FreeBSD only where nginx is built for its asynchronous reads, which take no thread pool.
     """
     system = facts.kernel.system
     blocking = _blocking(served, facts)
-    if not blocking or system not in {None, "Linux"}:
+    own = system == "FreeBSD" and "--with-file-aio" in facts.nginx.flags
+    if not blocking or not (own or system in {None, "Linux"}):
         return []
     limit = page_cache_bytes(facts)
     if limit is None or system is None:

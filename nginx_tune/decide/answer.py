@@ -97,6 +97,7 @@ def build_of(nginx: Nginx) -> Build:
 
 MAX_REASON = 160
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
+BUILD_COMMAND = "nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
 """The commands that bring what a decision lacks."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nginx_tune.decide.answer import (
+    BUILD_COMMAND,
     FACTS_COMMAND,
     LEARN_COMMAND,
     Quantity,
@@ -297,24 +298,29 @@ def judge_pools(s: Situation) -> PoolJudgement:
         if predict_measured(s.blocking_inputs, blocked).pools_pay:
             return PoolJudgement("enable", share)
         return PoolJudgement("disable", f"{share}, which costs less than offloading every read")
-    cache, data = s.page_cache.text, s.dataset_bytes.text
     if miss_ratio(s.blocking_inputs) <= 0 and s.dataset_is_lower_bound:
         return PoolJudgement(
             "not_enough_evidence", "the scan of the data did not finish in its time"
         )
-    if s.prediction.turns_are_felt and s.prediction.can_offload:
-        waits = turns_text(s.prediction)
+    return _judge_reads(s, s.blocking_inputs, s.prediction)
+
+
+def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgement:
+    """The judgement by the model, of data whose size is known."""
+    cache, data = s.page_cache.text, s.dataset_bytes.text
+    if p.turns_are_felt and p.can_offload:
+        waits = turns_text(p)
         why = f"large answers are read and sent in one turn, and {waits} behind them"
         return _unless_assumed(s, PoolJudgement("enable", why))
-    if miss_ratio(s.blocking_inputs) <= 0:
+    if miss_ratio(i) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
-    if s.network_filesystem is not None and s.prediction.can_offload:
+    if s.network_filesystem is not None and p.can_offload:
         why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
         return _of_known_build(
             s,
             PoolJudgement("enable", f"{why}, and a server that stalls would stop whole workers"),
         )
-    if s.prediction.pools_pay:
+    if p.pools_pay:
         why = f"{data} of data, {cache} of page cache: misses hold the loop{_others_wait(s)}"
         return _unless_assumed(s, PoolJudgement("enable", why))
     unsure = ""
@@ -349,7 +355,7 @@ def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
             f"{paying.reason}, but whether this nginx is built --with-threads is not known, and "
             "one without refuses the line",
             held_back=True,
-            next_command="nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json",
+            next_command=BUILD_COMMAND,
         )
     return paying
 

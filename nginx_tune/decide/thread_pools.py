@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from nginx_tune.decide.answer import (
+    BUILD_COMMAND,
     FACTS_COMMAND,
     Quantity,
     known,
@@ -79,12 +80,13 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
     writes.
     """
     judgement = plan.judgement
+    if judgement.verdict == "not_applicable" and _takes_own_aio(s):
+        return _own_aio(s, judgement.reason)
     if judgement.verdict == "not_applicable":
         return Decision(
             id="thread-pools",
             verdict="not_applicable",
             summary=f"No thread pools: {judgement.reason}.",
-            settings=_freebsd_settings(s),
             evidence=_build_evidence(s),
             confidence="high",
             flips_when=[judgement.flips] if judgement.flips else [],
@@ -223,11 +225,30 @@ def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
     return []
 
 
-def _freebsd_settings(s: Situation) -> list[Setting]:
-    if not s.is_freebsd or s.kind == "proxy" or s.build.lacks("--with-file-aio"):
-        return []
-    reason = "FreeBSD's own asynchronous I/O; no thread pools needed"
-    return [setting("thread-pools", "location", "aio", "on", reason=reason)]
+def _takes_own_aio(s: Situation) -> bool:
+    """True where FreeBSD reads files for nginx: not of a build that is known to be without it."""
+    return s.is_freebsd and s.kind != "proxy" and not s.build.lacks("--with-file-aio")
+
+
+def _own_aio(s: Situation, reason: str) -> Decision:
+    """FreeBSD's own reads, where Linux would have thread pools (A10)."""
+    why = "FreeBSD's own asynchronous I/O; no thread pools needed"
+    line = setting("thread-pools", "location", "aio", "on", reason=why)
+    is_known = s.build.flags is not None
+    return Decision(
+        id="thread-pools",
+        verdict="set" if is_known else "not_enough_evidence",
+        summary=f"aio on, and no thread pools: {reason}."
+        if is_known
+        else f"Left off: {reason}, but whether this nginx is built --with-file-aio is not known, "
+        "and one without refuses the line.",
+        settings=[line] if is_known else [],
+        proposed=[] if is_known else [line],
+        evidence=_build_evidence(s),
+        confidence="high" if is_known else "low",
+        flips_when=["nginx is built without --with-file-aio"],
+        next_command="" if is_known else BUILD_COMMAND,
+    )
 
 
 def _build_evidence(s: Situation) -> list[Evidence]:

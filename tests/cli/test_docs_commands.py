@@ -18,6 +18,20 @@ PAGES = sorted(
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks" / "README.md")
     if path.name != "CHANGELOG.md" and path.parent.name != "rules"
 )
+PROSE = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in PAGES
+        if page.is_relative_to(ROOT / "docs")
+        # Written by programs, or tables of what they found.
+        and not re.match(r"audit-|behaviour|copied|facts|plan-|sites", page.name)
+    ),
+]
+OF_THE_CODE = re.compile(
+    r"\b(?:walls?|arms?|standing|turnovers?|came to (?:its|their) end|(?<!worker )generations?)\b"
+)
+"""Words of the code and of documents; a page has the reader's (docs/glossary.md, CONTRIBUTING)."""
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([^)\s]+))?\)")
 
 
@@ -56,3 +70,16 @@ def test_each_link_leads_somewhere(page: Path) -> None:
         assert target.exists(), name
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target.read_text()), f"{name}#{anchor}"
+
+
+@each_row("page", PROSE)
+def test_a_page_has_the_words_of_its_readers(page: Path) -> None:
+    text = re.sub(
+        r"```.*?```|^ {4}[^\n]*$|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    assert OF_THE_CODE.findall(text) == []
+
+
+def test_the_readme_stays_short() -> None:
+    """What it does not say stands in docs/, where its reader looks."""
+    assert len((ROOT / "README.md").read_text().split()) <= 1200

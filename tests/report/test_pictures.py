@@ -1,4 +1,4 @@
-"""``tools/draw-pictures``: a terminal as a picture, and the pictures that README.md shows."""
+"""``tools/draw-pictures``: a terminal as a picture, and the pictures that pages show."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ def test_a_command_that_fails_is_no_picture(pictures: ModuleType, tmp_path: Path
         pictures.run_in_terminal([sys.executable, "-c", "raise SystemExit(4)"], 72, tmp_path)
 
 
-def test_the_pictures_of_the_readme_are_of_the_command_that_makes_them(
+def test_the_pictures_of_the_pages_are_of_the_command_that_makes_them(
     pictures: ModuleType,
 ) -> None:
     svg = (PICTURES / "terminal.svg").read_text()
     assert "$ sudo " + " ".join(pictures.COMMAND) in rows(svg)
     assert (PICTURES / "report.png").stat().st_size <= pictures.MOST_BYTES
-    shown = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", (ROOT / "README.md").read_text())
-    assert [name for alt, name in shown if len(alt) > 20] == [
-        "docs/pictures/terminal.svg", "docs/pictures/report.png",
-    ]  # fmt: skip
+    for page, picture in (
+        ("README.md", "docs/pictures/terminal.svg"),
+        ("docs/report.md", "pictures/report.png"),
+    ):
+        shown = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", (ROOT / page).read_text())
+        assert [name for alt, name in shown if len(alt) > 20] == [picture]

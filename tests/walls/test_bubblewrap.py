@@ -1,6 +1,6 @@
 """bubblewrap beside the package's sandbox: the same attacks, the same view.
 
-``docs/sandbox.md`` rests on this: what of the attacks bubblewrap lets, with and without the
+``benchmarks/README.md`` rests on this: what of the attacks bubblewrap lets, with and without the
 package's filter of system calls.
 """
 
@@ -25,7 +25,7 @@ WITHOUT_FILTER = WITH_FILTER | {
     "hold_files", "watch_files", "old_calls", "netlink_socket", "odd_sockets", "path_sockets",
     "path_sockets_elsewhere",
 }  # fmt: skip
-DOC = Path(__file__).parents[2] / "docs" / "sandbox.md"
+DOC = Path(__file__).parents[2] / "benchmarks" / "README.md"
 
 
 BOTH = "bubblewrap and filter"

@@ -17,6 +17,7 @@ _NO_THREADS = (
     "Install an nginx built --with-threads, then put aio threads; here and compare: "
     "nginx-tune validate."
 )
+_OWN_AIO = "Put aio on; where these files are served: FreeBSD reads them without thread pools."
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -41,12 +42,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if classes:
             kinds = ", ".join(sorted(classes))
             evidence.append(Evidence(fact=f"disk class under {served.path}", value=kinds))
+        is_freebsd = context.facts.kernel.system == "FreeBSD"
         built = context.flags is None or "--with-threads" in context.flags
         yield Hit(
             served.place,
             message + (" (flash: rare stalls only, measure first)" if is_fast else ""),
             evidence,
-            fix="" if built else _NO_THREADS,
+            fix=_OWN_AIO if is_freebsd else "" if built else _NO_THREADS,
             severity="advice" if is_fast else None,
         )
 

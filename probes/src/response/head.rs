@@ -4,15 +4,9 @@ use std::mem::MaybeUninit;
 
 use super::chunked::Chunk;
 use super::fields::{Coding, Fields};
-use super::not_http::{self, NotHttp, Part};
+use super::not_http::{self, LONGEST_HEAD_BYTES, MOST_HEADERS, NotHttp, Part};
 use super::{Response, State};
 use crate::plan::Method;
-
-/// Bytes of the longest head (status line and headers) that is accepted.
-pub(super) const LONGEST_HEAD_BYTES: usize = 64 * 1024;
-
-/// Headers of a response that are understood.
-pub(super) const MOST_HEADERS: usize = 128;
 
 impl Response {
     /// Takes bytes of the head; all of them while it is not whole.

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use super::head::{LONGEST_HEAD_BYTES, MOST_HEADERS};
+/// Bytes of the longest head (status line and headers) that is accepted.
+pub(super) const LONGEST_HEAD_BYTES: usize = 64 * 1024;
+
+/// Headers of a response that are understood.
+pub(super) const MOST_HEADERS: usize = 128;
 
 /// The bytes are not HTTP, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-"""The first example of README: each line is run as it stands, on an nginx of the test's own."""
+"""The first example of docs/server.md: each line is run as it stands, on an nginx of the test's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICK = {
 
 
 def commands() -> list[list[str]]:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "server.md").read_text()
     block = re.search(r"## Change your nginx\n\n.+\n\n((?:    .+\n)+)", text)
     assert block
     lines = (line.partition("  #")[0] for line in block[1].splitlines())

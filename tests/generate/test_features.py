@@ -1,0 +1,323 @@
+"""What a site does beside its kind: written where it is asked for or seen, and for no other."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import command_line
+import msgspec
+import pytest
+from made_decisions import decide
+from nginx_versions import Nginx, every_version, find_nginx
+from real_nginx import check
+from rows import each_row
+from situations import GIBIBYTE, host, load, nginx, site
+
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.features import beside
+from nginx_tune.decide import complete_site
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.documents.workload import (
+    Concurrency,
+    ConnectionReuse,
+    Kind,
+    ObjectSizes,
+    Rate,
+    Traffic,
+    Workload,
+)
+from nginx_tune.errors import UsageError
+
+NAMED = [Upstream(name="app", servers=["app.example.com:8443", "app.example.com:8444"])]
+ADDRESSES = [Upstream(name="app", servers=["10.0.0.1:80", "10.0.0.2:80", "unix:/run/app.sock"])]
+
+
+def written(
+    given: Site, kind: Kind = "proxy", facts: Facts | None = None, workload: Workload | None = None
+) -> str:
+    facts, workload = facts or host(), workload or Workload(kind=kind)
+    complete = complete_site(given, facts, kind, workload)
+    return emit_decided(
+        decide(facts, workload, site=complete),
+        complete,
+        beside=beside(complete, kind, facts, workload),
+    )
+
+
+def lines(text: str) -> list[str]:
+    return [line.partition("  #")[0].strip() for line in text.splitlines()]
+
+
+def asked(*features: str, **parts: Any) -> Site:
+    return site(**{"upstreams": ADDRESSES, "features": list(features), **parts})
+
+
+@each_row(
+    ("features", "kind", "wanted"),
+    [
+        (["uploads=2G"], "proxy", ["client_max_body_size 2g;"]),
+        (["uploads=64m:/data/tmp"], "static", ["client_body_temp_path /data/tmp 1 2;"]),
+        (
+            ["websocket=/ws/"],
+            "proxy",
+            [
+                "map $http_upgrade $connection_upgrade {",
+                "location /ws/ {",
+                "proxy_set_header Upgrade $http_upgrade;",
+                "proxy_set_header Connection $connection_upgrade;",
+                "proxy_read_timeout 3600s;",
+                "worker_shutdown_timeout 10m;",
+            ],
+        ),
+        (
+            ["tls-origin=app.example.com", "origin-ca=/etc/ca.pem"],
+            "cache",
+            [
+                "proxy_pass https://app;",
+                "proxy_ssl_server_name on;",
+                "proxy_ssl_name app.example.com;",
+                "proxy_ssl_verify on;",
+                "proxy_ssl_trusted_certificate /etc/ca.pem;",
+            ],
+        ),
+        (
+            ["php=127.0.0.1:9000"],
+            "static",
+            [
+                "try_files $uri =404;",
+                "fastcgi_pass 127.0.0.1:9000;",
+                "try_files $uri $uri/ /index.php$is_args$args;",
+                "location ~* /(?:uploads?|files|storage)/.*\\.ph(?:p\\d?|t|tml|ar)(?:/|$) {",
+            ],
+        ),
+    ],
+)
+def test_a_feature_is_its_lines_and_only_where_it_is_asked_for(
+    features: list[str], kind: Kind, wanted: list[str]
+) -> None:
+    with_it, without = written(asked(*features), kind), written(asked(), kind)
+    assert not set(wanted) - set(lines(with_it)), with_it
+    assert not set(wanted) & set(lines(without)), without
+
+
+def test_each_line_of_a_feature_says_why() -> None:
+    every = ["uploads=1G:/data/tmp", "websocket=/ws/", "tls-origin=a.example.com"]
+    found = beside(asked(*every), "proxy", host(), load("proxy")).settings
+    assert all(one.reason for one in found)
+
+
+@each_row(
+    ("features", "kind", "said"),
+    [
+        (["upload=1G"], "proxy", "is none"),
+        (["uploads"], "proxy", "uploads=SIZE"),
+        (["uploads=1T"], "proxy", "no size"),
+        (["uploads=1G:../etc"], "proxy", "no size"),
+        (["websocket=/a;b"], "proxy", "no prefix"),
+        (["tls-origin=a b"], "proxy", "no name"),
+        (["tls-origin"], "proxy", "needs the name"),
+        (["php"], "proxy", "is for files"),
+        (["websocket"], "static", "for the kinds proxy and cache"),
+        (["gzip-static=1"], "static", "write it as gzip-static"),
+        (["php", "php"], "static", "given twice"),
+        (["resolver=$host"], "proxy", "no address"),
+    ],
+)
+def test_a_feature_that_cannot_be_is_refused(features: list[str], kind: Kind, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        beside(asked(*features), kind, host(), None)
+
+
+def long_held(**other: Any) -> Workload:
+    return msgspec.structs.replace(
+        Workload(kind="proxy", kind_provenance="declared"),
+        **{
+            "rate": Rate(peak_per_second=100, provenance="learnt"),
+            "sizes": ObjectSizes(mean_bytes=2048, provenance="learnt"),
+            "concurrency": Concurrency(peak=9000, provenance="learnt"),
+            "connection_reuse": ConnectionReuse(requests_per_connection=1, provenance="learnt"),
+            **other,
+        },
+    )
+
+
+@each_row(
+    ("workload", "given", "is_seen"),
+    [
+        (long_held(), asked(), True),
+        (Workload(kind="proxy", traffic=Traffic(statuses={"101": 0.4})), asked(), True),
+        (long_held(concurrency=Concurrency(peak=900, provenance="learnt")), asked(), False),
+        (long_held(concurrency=Concurrency(peak=9000)), asked(), False),
+        (long_held(sizes=ObjectSizes(mean_bytes=1 << 20, provenance="learnt")), asked(), False),
+        (long_held(), asked(streams=["/events/"]), False),
+    ],
+)
+def test_websockets_are_seen_by_how_long_requests_last(
+    workload: Workload, given: Site, *, is_seen: bool
+) -> None:
+    assert ("$connection_upgrade" in written(given, workload=workload)) is is_seen
+
+
+def test_prompts_of_a_language_model_have_room() -> None:
+    text = written(asked(streams=["/v1/chat/completions", "/events/"]), workload=long_held())
+    model, events = text.partition("location /v1/chat/completions {")[2].split("location /events/")
+    assert "client_max_body_size 32m;" in model
+    assert "client_max_body_size" not in events
+
+
+@each_row(
+    ("servers", "version", "features", "resolves"),
+    [
+        (["a.default.svc.cluster.local:80"], "1.27.5", [], True),
+        (["a.example.com:80"], "1.27.5", ["resolver=10.0.0.53"], True),
+        (["a.example.com:80"], "1.27.5", [], False),
+        (["a.example.com:80"], "1.27.2", ["resolver=10.0.0.53"], False),
+        (["10.0.0.1:80"], "1.27.5", ["resolver=10.0.0.53"], False),
+    ],
+)
+def test_names_are_looked_up_again_where_the_version_can(
+    servers: list[str], version: str, features: list[str], *, resolves: bool
+) -> None:
+    given = asked(*features, upstreams=[Upstream(name="app", servers=servers)])
+    text = written(given, facts=host(nginx=nginx(version), cpus=1))
+    assert (f"server {servers[0]} resolve;" in text) is resolves
+    assert ("\n    resolver " in text) is resolves
+    assert not resolves or "zone upstream_app" in text
+
+
+def test_retries_and_timeouts_are_bounded_for_every_proxy() -> None:
+    many = [Upstream(name=f"g{n}", servers=[f"10.0.{n}.{m}" for m in range(20)]) for n in range(3)]
+    text = written(asked(upstreams=many))
+    for line in ("proxy_next_upstream_tries 2;", "proxy_next_upstream_timeout 10s;"):
+        assert line in text
+    assert text.count("keepalive 16;") == len(many)
+    assert "proxy_connect_timeout 5s;" in written(asked(upstreams=[Upstream(name="a", servers=["10.0.0.1"])]))
+    assert "proxy_next_upstream" not in written(asked(), "static")
+
+
+def traffic(rate: float, size: int = 4096) -> Workload:
+    return Workload(
+        kind="proxy",
+        kind_provenance="declared",
+        rate=Rate(peak_per_second=rate, provenance="learnt"),
+        sizes=ObjectSizes(mean_bytes=size, provenance="learnt"),
+    )
+
+
+@each_row(("rate", "is_on"), [(10_000.0, True), (400_000.0, False)])
+def test_compression_keeps_to_a_tenth_of_the_cpus(rate: float, *, is_on: bool) -> None:
+    text = written(asked(), facts=host(cpus=128), workload=traffic(rate))
+    assert ("gzip on;" in text) is is_on
+    assert ("of the CPUs at the peak" in text) is is_on
+    assert ("gzip: at the peak it would take 27 of 128 CPUs" in text) is not is_on
+
+
+def test_what_an_origin_has_compressed_comes_through() -> None:
+    text = written(asked("compressed-origin"), "cache")
+    assert "gzip on;" not in text
+    assert "$http_accept_encoding;" not in text, "each spelling would be an entry of its own"
+    assert "proxy_set_header Accept-Encoding $encoding;" in text
+    assert 'proxy_set_header Accept-Encoding "";' in written(asked(), "cache")
+
+
+@each_row("log", ["syslog:server=10.0.0.5:514,facility=local7,tag=nginx", "/dev/stdout"])
+def test_a_log_that_is_no_file_is_kept_as_it_is(log: str) -> None:
+    text = written(asked(access_log=log))
+    assert f"access_log {log} nginx_tune;" in text
+
+
+def test_a_log_cannot_say_more_than_its_words() -> None:
+    with pytest.raises(UsageError):
+        written(asked(access_log="syslog:server=a;daemon off"))
+
+
+def test_the_command_line_and_the_site_say_the_same(
+    tmp_path: Path, run_cli: Callable[..., command_line.Run]
+) -> None:
+    (tmp_path / "facts.json").write_bytes(encode(host()))
+    common = ["generate", "--kind", "proxy", "--facts", str(tmp_path / "facts.json")]
+    (tmp_path / "with.toml").write_text('[site]\nfeatures = ["uploads=1G", "websocket"]\n')
+    named = run_cli(*common, "--with", "uploads=1G", "--with", "websocket")
+    listed = run_cli(*common, "--site", str(tmp_path / "with.toml"))
+    assert "--with uploads=1G --with websocket" in named.stdout
+    bodies = [one.stdout.partition("\nworker_")[2] for one in (named, listed)]
+    assert bodies[0] == bodies[1] != ""
+    assert "client_max_body_size 1g;" in bodies[0]
+
+
+EVERY = {
+    "proxy": ["uploads=1G:{}/tmp", "websocket=/ws/", "tls-origin=app.example.com", "resolver=127.0.0.1", "gzip-static"],
+    "cache": ["compressed-origin", "websocket", "tls-origin=app.example.com"],
+    "static": ["php", "uploads=64m", "gzip-static"],
+    "media": ["php=unix:/run/php.sock", "uploads=1g:{}/tmp"],
+}  # fmt: skip
+"""Features by kind; every combination of them is tried."""
+
+
+@pytest.fixture
+def program(request: pytest.FixtureRequest) -> Nginx:
+    return find_nginx(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("features")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", "/CN=www.example.com", "-days", "2",
+         "-keyout", path / "key.pem", "-out", path / "cert.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return path
+
+
+@pytest.mark.long
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize(
+    "program", every_version.mark.args[1], indirect=True
+)
+def test_every_combination_is_accepted_and_faultless(
+    program: Nginx, folder: Path, run_cli: Callable[..., command_line.Run]
+) -> None:
+    """By the ``nginx -t`` of each version, and by our own audit."""
+    flags = [one for one in program.build.split() if one.startswith("--")]
+    facts = host(nginx=nginx(program.version, flags), memory_bytes=4 * GIBIBYTE)
+    (folder / "facts.json").write_bytes(encode(facts))
+    tls = SiteTls(certificate=f"{folder}/cert.pem", certificate_key=f"{folder}/key.pem")
+    conf = folder / "nginx.conf"
+    for kind, features in EVERY.items():
+        picks = itertools.product((False, True), repeat=len(features))
+        for number, pick in enumerate(picks):
+            chosen = [one.format(folder) for one, is_in in zip(features, pick, strict=True) if is_in]
+            if any(one.startswith("tls-origin") for one in chosen):
+                chosen.append(f"origin-ca={folder}/cert.pem")
+            given = site(
+                listen=["127.0.0.1:18443"],
+                roots=[str(folder)],
+                cache_dirs=[f"{folder}/cache"],
+                upstreams=[Upstream(name="app", servers=["127.0.0.1:81", "127.0.0.1:82", "127.0.0.2"])],
+                tls=tls if number % 2 else None,
+                streams=["/v1/messages"] if kind == "proxy" else [],
+                error_log=f"{folder}/error.log",
+                access_log=f"{folder}/access.log",
+                features=chosen,
+            )  # fmt: skip
+            text = written(given, kind, facts, load(kind, peak=50))  # type: ignore[arg-type]
+            conf.write_text(f"pid {folder}/pid;\n{text}", encoding="utf-8")
+            said = check(str(conf), program.program)
+            assert said.returncode == 0, (kind, chosen, said.stderr)
+            assert "[warn]" not in said.stderr, (kind, chosen, said.stderr)
+            if number in (0, 2 ** len(features) - 1):
+                found = run_cli(
+                    "audit", str(conf), "--facts", str(folder / "facts.json"),
+                    "--fail-on", "advice", "--ignore", "vr-known-vulnerability,lim-nofile-not-raisable",
+                )  # fmt: skip
+                assert found.returncode == 0, (kind, chosen, found.stdout)
+
+
