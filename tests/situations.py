@@ -26,7 +26,7 @@ from nginx_tune.documents.facts import (
     Sizes,
     Storage,
 )
-from nginx_tune.documents.facts_storage import Curve, CurvePoint
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import (
     Concurrency,
@@ -93,6 +93,27 @@ def host(
         "nginx": nginx(),
     }
     return Facts(**{**parts, **other})
+
+
+def measured(facts: Facts, start_seconds: float, stream: float, *, heads: int = 1) -> Facts:
+    """The host with a curve of each disk: so many heads, each with its start and its stream."""
+
+    def sweep(read_bytes: int) -> list[CurvePoint]:
+        each = start_seconds + read_bytes / stream
+        depths = (1, 2, 4, 8, 16, 32)
+        return [CurvePoint(depth=n, reads_per_second=min(n, heads) / each) for n in depths]
+
+    points = sweep(128 * KIBIBYTE)
+    curve = Curve(
+        read_bytes=128 * KIBIBYTE,
+        points=points,
+        plateau_reads_per_second=points[-1].reads_per_second,
+        small_reads=Sweep(read_bytes=4 * KIBIBYTE, points=sweep(4 * KIBIBYTE)),
+        sequential_bytes_per_second=stream,
+    )
+    disks = [msgspec.structs.replace(disk, curve=curve) for disk in facts.storage.disks]
+    storage = msgspec.structs.replace(facts.storage, disks=disks)
+    return msgspec.structs.replace(facts, storage=storage)
 
 
 def dataset(total_bytes: int, file_bytes: int, path: str = "/srv/1", **other: Any) -> Dataset:

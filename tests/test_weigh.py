@@ -117,6 +117,18 @@ def test_lines_are_told_apart(tmp_path: Path) -> None:
     assert weigh.python_lines(path, module) == weigh.Lines(1, 8, 1, 3, 1)
 
 
+@pytest.mark.long
+def test_the_house_stays_within_its_measures() -> None:
+    """Few packages, one meaning for each type name, no circles, functions that fit a screen."""
+    modules = {p: ast.parse(p.read_text()) for p in weigh.sources(ROOT, weigh.PACKAGE, "*.py")}
+    assert len(weigh.packages(ROOT, modules)) <= 13
+    assert {name: at for name, at in weigh.meanings(modules).items() if len(at) > 1} == {}
+    assert weigh.import_circles(ROOT, modules) + weigh.crate_circles(ROOT) == []
+    assert weigh.long_functions(modules) == []
+    assert len(weigh.small_files(ROOT, modules)) <= 60
+    assert len(weigh.single_use(ROOT, modules)) <= 40
+
+
 @pytest.mark.thorough
 def test_it_weighs_this_house() -> None:
     lines = list(weigh.weigh(ROOT))

@@ -172,7 +172,7 @@ def score(cell: KeptCell, arm: str = "recommended") -> scoring.CellScore | None:
     """
     if min(len(cell.rounds.get(one, ())) for one in ("stock", arm)) < scoring.FEWEST_ROUNDS:
         return None
-    times = find_metric(cell.metric).unit == "seconds"
+    times = table.is_answer_time(cell.metric)
     return scoring.score_cell(
         cell.name, cell.rounds, cell.better, recommended=arm, of_answers=times
     )
@@ -205,8 +205,16 @@ def candidates_table(cells: Sequence[KeptCell]) -> str:
     arms = sorted({arm for cell in cells for arm in cell.rounds if arm != "stock-again"})
     arms.sort(key=lambda arm: (arm != "recommended", arm == "stock"))
     rows = [_candidate(arm, cells) for arm in arms]
-    near = f"within {scoring.TOLERATED:.0%} of the best"
-    head = ["in all cells", "scored", near, "worse than stock beyond noise", "mean regret"]
+    near = f"within {scoring.TOLERATED_TEXT} of the best"
+    near_alone = f"within {scoring.TOLERATED:.0%}"
+    head = [
+        "in all cells",
+        "scored",
+        near,
+        near_alone,
+        "worse than stock beyond noise",
+        "mean regret",
+    ]
     return markdown([head, *(row for row in rows if row)])
 
 
@@ -218,6 +226,7 @@ def _candidate(arm: str, cells: Sequence[KeptCell]) -> list[str]:
     return [
         arm,
         str(len(scores)),
+        str(sum(map(scoring.is_within, scores))),
         str(sum(one.regret <= scoring.TOLERATED for one in scores)),
         str(sum(one.stock_high < 1 for one in scores)),
         f"{mean:+.1%}",
@@ -227,7 +236,7 @@ def _candidate(arm: str, cells: Sequence[KeptCell]) -> list[str]:
 def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Judged]) -> str:
     scores = [one.score for one in judged]
     worse = sum(one.stock_high < 1 for one in scores)
-    near = sum(one.regret <= scoring.TOLERATED for one in scores)
+    near = sum(map(scoring.is_within, scores))
     names = {one.cell for one in scores}
     chances = (scoring.chance_beyond(one.rounds, one.better) for one in cells if one.name in names)
     beyond = sum(one.outcome == "worse" for one in judged)
@@ -237,8 +246,9 @@ def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Jud
     return (
         f"- Seed {seed}: {len(cells)} cells, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
         f"{len(scores)} with rounds enough to score: {worse} worse than stock beyond noise, {near} "
-        f"within {scoring.TOLERATED:.0%} of the best candidate (noise alone would put "
-        f"{math.fsum(chances):.0f} further), {beyond} clearly further from it; "
+        f"within {scoring.TOLERATED_TEXT} of the best candidate (noise alone would put "
+        f"{math.fsum(chances):.0f} further than {scoring.TOLERATED:.0%}), {beyond} clearly "
+        "further from it; "
         f"{inside} of {len(numbers)} predictions inside their range."
     )
 

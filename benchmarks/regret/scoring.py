@@ -33,6 +33,7 @@ TOLERATED = 0.10
 FLOOR_SECONDS = BUSY_HOST_SECONDS
 """Regret that does not count, of an answer's time: what the product takes for noise of a busy host
 (mean of any answer whose loop never blocks)."""
+TOLERATED_TEXT = f"{TOLERATED:.0%} or {1e3 * FLOOR_SECONDS:g} ms"
 _FLIPS = 400
 Better = Literal["higher", "lower"]
 Rounds = Mapping[str, Sequence[float]]
@@ -153,7 +154,7 @@ def judge_cells(scores: Sequence[CellScore]) -> list[Judged]:
     """Every cell's outcome, with Holm over all cells.
 
     ``worse``: the regret is beyond what is tolerated, significantly so; ``within``: its whole
-    interval is not; ``open``: the rounds do not tell.
+    interval is not, or its middle is below the floor; ``open``: the rounds do not tell.
     """
     adjusted = holm([score.p_beyond for score in scores])
     return [Judged(score, _outcome(score, p), p) for score, p in zip(scores, adjusted, strict=True)]
@@ -188,9 +189,9 @@ def _against_best(
 
 
 def _outcome(score: CellScore, p: float) -> Outcome:
-    if p <= ALPHA and score.regret > TOLERATED:
-        return "worse"
-    return "within" if score.high <= TOLERATED else "open"
+    if score.high <= TOLERATED or score.missed_seconds <= FLOOR_SECONDS:
+        return "within"
+    return "worse" if p <= ALPHA and score.regret > TOLERATED else "open"
 
 
 def _log_gains(rounds: Rounds, better: Better) -> dict[str, list[float]]:

@@ -19,6 +19,7 @@ OTHERS = ("stock", "always-on", "form")
 """What the recommended configuration is held against over all cells."""
 NEXT_TO_NOTHING = 0.005
 """Shares below it have no error in percent."""
+_ANSWER_TIMES = ("mean", "p50", "p90", "p99", "p999")
 FEWEST_FOR_TAIL = 100 * FEWEST_BEYOND
 """Samples that each block must have for its p99 to be scored."""
 
@@ -82,7 +83,7 @@ def verdict_lines(cells: Sequence[Cell]) -> str:
         one = outcomes[cell.name]
         s = one.score
         lost = s.stock_high < 1
-        worse, near = worse + lost, near + (s.regret <= scoring.TOLERATED)
+        worse, near = worse + lost, near + scoring.is_within(s)
         lines.append(
             f"- {cell.name}: {'WORSE' if lost else 'not worse'} than stock "
             f"({s.against_stock:.2f} times as good, {s.stock_low:.2f} to {s.stock_high:.2f}); "
@@ -90,7 +91,7 @@ def verdict_lines(cells: Sequence[Cell]) -> str:
         )
     lines.append(
         f"\n{len(scored)} cells: {worse} worse than stock beyond noise, {near} within "
-        f"{scoring.TOLERATED:.0%} of the best, {inside} of {answered} predictions inside."
+        f"{scoring.TOLERATED_TEXT} of the best, {inside} of {answered} predictions inside."
     )
     return "\n".join(lines)
 
@@ -132,9 +133,14 @@ def _score_all(cells: Sequence[Cell], metrics: Mapping[str, str], notes: list[st
         better: scoring.Better = (
             "higher" if find_metric(metric).better_when == "higher" else "lower"
         )
-        score = scoring.score_cell(cell.name, rounds, better)
+        score = scoring.score_cell(cell.name, rounds, better, of_answers=is_answer_time(metric))
         scored.append(Scored(cell, metric, rounds, better, score))
     return scored
+
+
+def is_answer_time(metric: str) -> bool:
+    """True for a metric in seconds of an answer, whose regret has a floor."""
+    return metric.rpartition(".")[2] in _ANSWER_TIMES and find_metric(metric).unit == "seconds"
 
 
 def _tail_of(cell: Cell) -> str | None:

@@ -108,7 +108,7 @@ class Inputs(NamedTuple):
     decisions: Decisions
     decide: Callable[[Staying], Decisions]
     """Makes them again for what of a configuration stays as it is."""
-    not_known: list[tuple[str, str]]
+    not_known: Sequence[tuple[str, str]] = ()
     """What the sizes of caches are a guess without, each with the command that brings it."""
 
     def tell(self) -> None:

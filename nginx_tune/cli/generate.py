@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.change.generate.features import FEATURES, beside
+from nginx_tune.change.generate.features import FEATURES, beside, feature_form
 from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.writing import FileProvenance
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
@@ -38,7 +38,7 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     multiple=True,
     metavar="FEATURE",
     help="What the site does beside its kind; may repeat: "
-    f"{', '.join(one + ('=' if says[:1].isalpha() else '[=') * bool(says) + says.strip('[') for one, says in FEATURES.items())}.",
+    f"{', '.join(map(feature_form, FEATURES))}.",
 )
 @click.option(
     "--check",
@@ -89,8 +89,8 @@ def command(
     host = host_parts(inputs.decisions.decisions, inputs.facts)
     if output is not None and Path(output).is_dir():
         if formats in ((), ("nginx",)):
-            _write_host(Path(output) / "host", host)
-        output = str(Path(output) / "nginx.conf")
+            _write_host(Path(output), host)
+        output = str(Path(output) / _NAMES.get("".join(formats), "nginx.conf"))
     write_result(
         {
             "nginx": text.encode,
@@ -103,15 +103,26 @@ def command(
     return ExitStatus.OK
 
 
-def _write_host(folder: Path, parts: Sequence[HostPart]) -> None:
-    """The files that the host needs, below ``folder`` as they will lie on it."""
+_NAMES = {"json": "decisions.json", "md": "nginx.md"}
+"""Of a file in a directory, by its format."""
+
+
+def _write_host(output: Path, parts: Sequence[HostPart]) -> None:
+    """The files that the host needs, below ``host`` in a directory as they will lie on it.
+
+    Errors: UsageError where a directory on the way is a link, which may lead anywhere.
+    """
     for part in parts:
-        path = folder / part.path.lstrip("/")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{path.parent}: cannot write: {error.strerror}") from None
-        write_file(path, part.content.encode())
+        folder = output / "host"
+        for name in ("", *PurePosixPath(part.path).parent.parts[1:]):
+            folder /= name
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"{folder}: cannot write: {error.strerror}") from None
+            if folder.is_symlink():
+                raise UsageError(f"{folder}: a link, where a directory of our own is to be")
+        write_file(output / "host" / part.path.lstrip("/"), part.content.encode())
 
 
 def _check_accepted(binary: str, text: str) -> None:

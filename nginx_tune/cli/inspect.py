@@ -9,7 +9,10 @@ import msgspec
 
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.options import FiniteNumber, Whole, data_directories, nginx_options
+from nginx_tune.conf.values import parse_bytes
+from nginx_tune.decide.model.volumes import VOLUME_NAMES
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts_storage import Volume
 from nginx_tune.documents.inspection import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
@@ -22,6 +25,7 @@ from nginx_tune.observe.inspect.inspection import (
     record_host,
     replay,
     with_disk_probes,
+    with_volumes,
 )
 from nginx_tune.report.facts import facts_blocks
 from nginx_tune.report.terminal.output import (
@@ -46,6 +50,27 @@ def _speeds(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
             raise UsageError(f"--link-speed {value}: not IF=SPEED", hint="for example eth0=10G")
         speeds[name] = parse_speed(speed)
     return speeds
+
+
+def _volumes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Volume]:
+    """Declared volumes by disk. Errors: UsageError for a type or a figure that is none."""
+    volumes = {}
+    for value in values:
+        disk, separator, said = value.partition("=")
+        kind, *figures = said.split(",")
+        if not disk or not separator or kind.lower() not in VOLUME_NAMES or len(figures) > 2:  # noqa: PLR2004
+            raise UsageError(
+                f"--volume {value}: not DISK=TYPE[,READS[,BYTES]]",
+                hint=f"such as nvme1n1=gp3,6000,250m; a type is one of {', '.join(VOLUME_NAMES)}",
+            )
+        found = [parse_bytes(one) for one in figures]
+        if None in found:
+            raise UsageError(
+                f"--volume {value}: {figures} are no figures", hint="such as 6000,250m"
+            )
+        reads, size = [*found, None, None][:2]
+        volumes[disk] = Volume(type=kind.lower(), reads_per_second=reads, bytes_per_second=size)
+    return volumes
 
 
 def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[str]:
@@ -95,6 +120,15 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     metavar="IF=SPEED",
     callback=_speeds,
     help="Declare the speed of a link, such as eth0=10G; may repeat.",
+)
+@click.option(
+    "--volume",
+    "volumes",
+    multiple=True,
+    metavar="DISK=TYPE[,READS[,BYTES]]",
+    callback=_volumes,
+    help="Declare the cloud's volume that a disk is, with the reads and bytes a second that were "
+    "bought, such as nvme1n1=gp3,6000,250m; may repeat.",
 )
 @click.option(
     "--dataset-seconds",
@@ -168,6 +202,7 @@ def command(
     nginx_binary: str | None,
     pid: int | None,
     link_speeds: dict[str, int],
+    volumes: dict[str, Volume],
     dataset_seconds: float,
     sample_ratio: float,
     utilisation: bool,
@@ -182,14 +217,7 @@ def command(
     output: str | None,
 ) -> ExitStatus:
     """Kernel, CPUs, memory, disks under paths, links, limits and nginx of this host."""
-    if capture_path and host_path:
-        raise UsageError("--capture and --host exclude each other")
-    if capture_path == "-":
-        raise UsageError("--capture needs a file: standard output is for the facts")
-    if with_config and not capture_path:
-        raise UsageError("--with-config says what goes into a capture", hint="add --capture FILE")
-    if disks and host_path:
-        raise UsageError("--disks measures this host: it does not go with --host")
+    _refuse_together(capture_path, host_path, with_config=with_config, disks=disks)
     request = Request(
         paths=[*paths, *cache_dirs],
         datasets=datasets,
@@ -218,6 +246,7 @@ def command(
             results=named_results(),
         )
         facts = with_access_logs(facts, host)
+    facts = with_volumes(facts, volumes)
     if disks:
         from nginx_tune.observe.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for
 
@@ -239,3 +268,17 @@ def command(
     if without_curves and status is ExitStatus.OK:
         raise UndecidedError(f"no disk was measured: {'; '.join(without_curves)}")
     return status
+
+
+def _refuse_together(
+    capture_path: str | None, host_path: str | None, *, with_config: bool, disks: bool
+) -> None:
+    """Refuse options that exclude each other."""
+    if capture_path and host_path:
+        raise UsageError("--capture and --host exclude each other")
+    if capture_path == "-":
+        raise UsageError("--capture needs a file: standard output is for the facts")
+    if with_config and not capture_path:
+        raise UsageError("--with-config says what goes into a capture", hint="add --capture FILE")
+    if disks and host_path:
+        raise UsageError("--disks measures this host: it does not go with --host")

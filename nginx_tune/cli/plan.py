@@ -111,8 +111,8 @@ def command(
     threads, and what --except names takes along what is no good without it. Made again on its own
     result the plan is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply',
     the payload of crossplane is the configuration as it would be. What decisions ask of the host
-    (kernel settings, limits of the unit, read-ahead of its disks) is a part of its own, shown with its
-    way back: the formats sysctl, unit and udev are the files to write.
+    (kernel settings, limits of the unit, read-ahead of its disks) is a part of its own, shown with
+    its way back: the formats sysctl, unit and udev are the files to write.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")

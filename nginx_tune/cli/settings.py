@@ -327,6 +327,14 @@ def network_address(value: Any, _directory: str) -> Any:
     return value
 
 
+def feature_alone(value: Any, _directory: str) -> Any:
+    """A feature of a site whose value is no file, directory or socket of this host."""
+    name, _, said = str(value).partition("=")
+    if "/" in said and name != "websocket":  # whose value is a prefix of URLs
+        raise _RefusedError("names a file or a socket by its path")
+    return value
+
+
 _FORMAT: Mapping[str, SettingRule] = {"format": format_alone}
 _DECIDING: Mapping[str, SettingRule] = {
     "facts": input_below,
@@ -346,7 +354,7 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     "compare": {"primary": preference, **_FORMAT},
     "learn": {"log_format": preference, "kind": preference, **_FORMAT},
     "recommend": {"observation": input_below, "map": map_below, **_DECIDING},
-    "generate": _DECIDING,
+    "generate": {"with": feature_alone, **_DECIDING},
     "plan": {
         "observation": input_below,
         "map": map_below,
@@ -411,6 +419,7 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
         "mime_types": input_below,
         "gzip": preference,
         "tcp_nopush": preference,
+        "features": feature_alone,
         "hot_locations": preference,
         "streams": preference,
         "live_files": preference,

@@ -108,7 +108,7 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
     zone = _zone_mebibytes(host, room, each)
     by_keys = keyed_bytes(zone, each)
     size = room
-    is_assumed = host.object_bytes.provenance == "assumed"
+    is_assumed = host.object_bytes.provenance == "assumed" and not _held_bytes(host, place)
     if by_keys < room and not is_assumed:
         # Rounded down: nginx would remove by keys what max_size still has room for.
         size = _whole(by_keys)

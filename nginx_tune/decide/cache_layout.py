@@ -207,7 +207,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         *([] if size.max_bytes is None else [f"max_size={size_text(size.max_bytes)}"]),
         f"inactive={INACTIVE}",
     ]
-    in_place = s.build.at_least(*_IN_PLACE_SINCE) and _has_room(s, place)
+    in_place = s.build.at_least(*_IN_PLACE_SINCE) and _has_room(place)
     if in_place:
         words.append("use_temp_path=off")
     bounds = s.site.cache_bounds.get(place.path)
@@ -227,7 +227,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     return setting("cache-layout", "http", "proxy_cache_path", *words, reason=reason)
 
 
-def _has_room(s: Situation, place: DataPath) -> bool:
+def _has_room(place: DataPath) -> bool:
     """True if an answer that is written there is not cut off by a full file system.
 
     With a temporary file elsewhere it is sent whole, and only not kept. What is not known counts as
@@ -311,8 +311,8 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
 
     A server that compresses its answers, as nginx does without ``gzip_vary``, does not always say
     that others would get another one: the cache would give them what they cannot read. So it is
-    asked for plain answers where nginx compresses by itself, or each kind of client has an entry of
-    its own.
+    asked for plain answers where nginx compresses by itself, which a tenth of the CPUs must be
+    enough for, or each kind of client has an entry of its own.
     """
     if s.kind != "cache":
         return not_applicable("cache-key", "Nothing is cached.")

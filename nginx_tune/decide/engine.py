@@ -27,7 +27,7 @@ from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
 from nginx_tune.decide.pool_plan import PoolPlan, beyond_disks, plan_pools, workers_for_disks
 from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
-from nginx_tune.decide.protocols import decide_http2, decide_http3, decide_ktls
+from nginx_tune.decide.protocols import decide_gzip, decide_http2, decide_http3, decide_ktls
 from nginx_tune.decide.sendfile import (
     decide_output_buffers,
     decide_sendfile,
@@ -51,6 +51,7 @@ from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
+from nginx_tune.documents.units import LEAST_SECONDS
 from nginx_tune.documents.workload import Workload
 
 ALL: tuple[Decide, ...] = (
@@ -81,6 +82,7 @@ ALL: tuple[Decide, ...] = (
     decide_http2,
     decide_http3,
     decide_streaming,
+    decide_gzip,
 )
 
 
@@ -174,7 +176,8 @@ def elsewhere(s: Situation) -> list[Elsewhere]:
 
 def keep_law(decide: Decide, decision: Decision, others: Sequence[Elsewhere]) -> Decision:
     """The decision as it may be written; ``others`` as ``elsewhere`` has them."""
-    decision = replace(decision, predicted=[p for p in decision.predicted if is_prediction(p)])
+    predicted = [_without_dust(p) for p in decision.predicted if is_prediction(p)]
+    decision = replace(decision, predicted=predicted)
     if not decision.settings or decision.verdict not in _CHANGES:
         return decision
     harm = next((p for p in decision.predicted if says_harm(p)), None)
@@ -199,6 +202,16 @@ def is_prediction(p: Predicted) -> bool:
     if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:
         return True
     return p.low > 0 and p.high <= WIDEST * p.low
+
+
+def _without_dust(p: Predicted) -> Predicted:
+    """The prediction; of times that no clock could tell nothing is left."""
+    if p.unit != "s" or p.low >= LEAST_SECONDS:
+        return p
+    low, expected, high = (
+        value if value >= LEAST_SECONDS else 0.0 for value in (p.low, p.expected, p.high)
+    )
+    return replace(p, low=low, expected=expected, high=high)
 
 
 def says_harm(p: Predicted) -> bool:

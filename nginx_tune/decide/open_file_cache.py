@@ -30,7 +30,7 @@ from nginx_tune.decide.model.names import (
 )
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
@@ -91,7 +91,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             next_command=FACTS_COMMAND,
         )
     plan = plan_open_files(s)
-    entries, saved = plan.entries, plan.saved_ratio
+    saved = plan.saved_ratio
     evidence = known(
         files, s.exponent, Quantity("descriptors a worker can spare", budget, "descriptors")
     )
@@ -137,6 +137,14 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             confidence="medium" if files.provenance != "assumed" else "low",
             flips_when=["directories are so many or so deep that their entries are read from disk"],
         )
+    return _kept_open(s, plan, evidence, predicted)
+
+
+def _kept_open(
+    s: Situation, plan: OpenFiles, evidence: list[Evidence], predicted: list[Predicted]
+) -> Decision:
+    """The cache as lines, or as a proposal where warm opens alone would be saved."""
+    entries, saved = plan.entries, plan.saved_ratio
     reason = f"saves {percent_text(saved, 2)} of open(), which no pool takes off the loop"
     lines = [
         setting(

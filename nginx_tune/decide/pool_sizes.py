@@ -393,12 +393,14 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
         settings=[*pools, *aio],
         evidence=evidence,
         predicted=_isolation(s, plan),
-        confidence="medium" if plan.independence.provenance == "measured" else "low",
+        confidence="medium"
+        if plan.independence.provenance == "measured" and not plan.judgement.next_command
+        else "low",
         flips_when=["two of the directories turn out to share a disk", plan.judgement.flips]
         if plan.judgement.flips
         else ["two of the directories turn out to share a disk"],
         risks=[f"{threads * s.workers * len(s.data_paths)} {ALL_THREADS}"],
-        next_command=validate_command(s.facts),
+        next_command=plan.judgement.next_command or validate_command(s.facts),
     )
 
 

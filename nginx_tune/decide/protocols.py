@@ -1,4 +1,7 @@
-"""Protocols that clients are offered, and who encrypts: ``http2``, ``http3``, ``ktls``."""
+"""Protocols that clients are offered, who encrypts and who compresses.
+
+``http2``, ``http3``, ``ktls``, ``gzip``.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from nginx_tune.decide.answer import (
     validate_command,
     version_evidence,
 )
+from nginx_tune.decide.defaults import GZIP_SHARE, gzip_cpus
 from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.situation import Situation, effective_cpus
 from nginx_tune.documents.decisions import (
     Decision,
     DirectiveContext,
@@ -29,8 +33,8 @@ from nginx_tune.documents.decisions import (
     HostSetting,
     Setting,
 )
-from nginx_tune.documents.site import tls_listens
-from nginx_tune.documents.units import nginx_size
+from nginx_tune.documents.site import COMPRESSED_ORIGIN, tls_listens
+from nginx_tune.documents.units import nginx_size, number_text, percent_text
 
 HTTP2_MODULE: Final = "--with-http_v2_module"
 _HTTP2_SINCE = (1, 9, 5)
@@ -501,3 +505,76 @@ def _lacking(s: Situation) -> Decision | None:
             flips="nginx runs with OpenSSL 3 or newer",
         )
     return None
+
+
+_WHY_GZIP = {
+    "gzip_vary": "caches on the way tell clients apart",
+    "gzip_proxied": "for clients behind a proxy too",
+    "gzip_min_length": "less fits into one packet either way",
+    "gzip_types": "text; images, fonts and archives are compressed already",
+    "gzip_static": "FILE.gz beside FILE is sent as it is",
+}
+
+
+def decide_gzip(s: Situation, _plan: PoolPlan) -> Decision:
+    """``gzip``: text compressed as it is sent, where a tenth of the CPUs is enough for it.
+
+    Text goes out at about a third of its size (lzbench: 36 % of Silesia's files at level 1), which
+    clients on slow links gain by, and each answer is compressed anew: one CPU does some 60 MB a
+    second at level 1 (half of what lzbench shows, whose CPU runs at 4.7 GHz), so that 400,000
+    answers of 4 KiB a second take 27 CPUs. Of a proxy or a cache all bytes count, since nobody
+    knows which are text; of files a twentieth, which is more than the HTML of most sites. Where
+    more than a tenth of the CPUs would go into it at the peak it is left off, and what servers
+    compress by themselves is passed on (``Accept-Encoding`` goes through). Files do not change
+    between requests: ``gzip -k`` beside them and ``gzip_static`` (``generate --with gzip-static``)
+    cost nothing.
+
+    A configuration that stands keeps what it says.
+    """
+    lines = s.site.gzip or []
+    is_on = "gzip on" in lines
+    asked = gzip_cpus(s.facts, s.workload, s.kind, lines if is_on else None)
+    cpus = effective_cpus(s.facts)
+    takes = Quantity("CPUs that gzip takes at the peak (model)", asked, "CPUs", s.rate.provenance)
+    share = None if asked is None or not cpus.value else asked / cpus.value
+    evidence = known(s.rate, s.object_bytes, takes, cpus)
+    budget = (
+        f"at the peak it would take {number_text(asked)} of {cpus.text}, and a tenth is its budget"
+    )
+    is_dear = share is not None and share > GZIP_SHARE
+    risks = [f"{takes.text} at the peak is more than a tenth of them"] * (is_on and is_dear)
+    if is_on or lines:
+        why = "text goes out smaller"
+        if is_on and share:
+            why += f", for {percent_text(share, 2)} of the CPUs at the peak"
+        reasons = {"gzip": why, **_WHY_GZIP}
+        return Decision(
+            id="gzip",
+            verdict="set",
+            summary=f"{why[0].upper()}{why[1:]}." if is_on else "Only files that are compressed.",
+            settings=[
+                setting("gzip", "http", name, *args, reason=reasons.get(name, ""))
+                for name, *args in map(str.split, lines)
+            ],
+            evidence=evidence,
+            confidence="medium" if share is not None else "low",
+            flips_when=["the peak rate times the size of an answer takes a tenth of the CPUs"],
+            risks=risks,
+            next_command="" if share is not None else LEARN_COMMAND,
+        )
+    if COMPRESSED_ORIGIN in s.site.features:
+        why = "Left off: the servers compress, and what they send is passed on."
+    elif is_dear:
+        why = f"Left off: {budget}."
+    elif s.kind == "media":
+        why = "Left off: videos and archives are compressed already."
+    else:
+        why = "Left off, as the site or the installed configuration has it."
+    return Decision(
+        id="gzip",
+        verdict="disable" if is_dear else "keep",
+        summary=why,
+        evidence=evidence,
+        confidence="medium",
+        flips_when=["the peak rate falls, or there are more CPUs"] if is_dear else [],
+    )

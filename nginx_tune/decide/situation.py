@@ -267,6 +267,11 @@ class Situation:
         mounted = max((p.read_ahead_bytes or 0 for p in self.data_paths), default=0)
         return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
 
+    @property
+    def disks(self) -> list[Disk]:
+        """The disks under the data."""
+        return self._disks
+
     @cached_property
     def network_filesystem(self) -> str | None:
         """The file system of the network that the data lies on, or part of it."""

@@ -24,6 +24,7 @@ from nginx_tune.decide.model.blocking import (
 )
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.sending import asked_of_way
+from nginx_tune.decide.model.volumes import volume_name
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
     forecast_cost,
@@ -52,6 +53,7 @@ from nginx_tune.documents.decisions import (
     Decision,
     DecisionVerdict,
     Evidence,
+    HostSetting,
     Predicted,
     Setting,
 )
@@ -78,6 +80,13 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
     the price of handing over. Where ``observe`` saw how long the loops stand in disk reads, that
     counts instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip, log
     writes.
+
+    Disks that nobody measured are moved to both ends of what their class may be, latency, bandwidth
+    and bounds together; where that turns the verdict, ten seconds of ``inspect --disks`` settle it.
+    Until then the smaller expected regret over those disks decides, where the data is near memory
+    or above it: off costs little on fast disks, and everything on slow ones.
+    Files of the network (NFS, CIFS, Ceph, Lustre) are read by threads however fast they are: a
+    server that stalls would stop every worker that reads. FreeBSD reads files by ``aio on`` alone.
     """
     judgement = plan.judgement
     if judgement.verdict == "not_applicable" and _takes_own_aio(s):
@@ -106,6 +115,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         verdict=judgement.verdict,
         summary=_summary(plan, predicted),
         settings=_settings(s, plan),
+        host_settings=_tasks(s, plan),
         evidence=_evidence(s, prediction),
         predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
@@ -225,6 +235,36 @@ def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
     return []
 
 
+USUAL_TASKS = 4915
+"""systemd's TasksMax of a unit: 15 % of the kernel's 32,768 threads (systemd-system.conf(5),
+DefaultTasksMax; kernel.pid_max of proc(5))."""
+_MORE_TASKS = 4 * 4096
+
+
+def _tasks(s: Situation, plan: PoolPlan) -> list[HostSetting]:
+    """The unit's bound on tasks, where the threads of two generations of workers come near it.
+
+    At it a worker ends: it cannot make its pool (ngx_thread_pool_init(), pthread_create()).
+    """
+    if not plan.on:
+        return []
+    pools = len(s.data_paths) if plan.mode == "per_disk" else 1
+    threads = s.workers * (plan.threads * pools + plan.hot_threads)
+    needed = 2 * (threads + s.workers)
+    if needed <= USUAL_TASKS // 2:
+        return []
+    return [
+        HostSetting(
+            kind="unit",
+            name="TasksMax",
+            value=str(_MORE_TASKS),
+            reason=f"{needed} workers and threads while a reload has both generations; systemd's "
+            f"own bound may be {USUAL_TASKS}",
+            decision="thread-pools",
+        )
+    ]
+
+
 def _takes_own_aio(s: Situation) -> bool:
     """True where FreeBSD reads files for nginx: not of a build that is known to be without it."""
     return s.is_freebsd and s.kind != "proxy" and not s.build.lacks("--with-file-aio")
@@ -265,6 +305,15 @@ def _build_evidence(s: Situation) -> list[Evidence]:
 def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
     hold = Quantity("time a cold read holds the loop (model)", p.hold_seconds, "s", _origin(s))
     disk = Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance)
+    told: Provenance = "declared" if s.disk.is_provisioned else s.disk.provenance
+    bounds = [
+        Quantity(f"most that the disks give{_sold_as(s)}", value, unit, told)
+        for value, unit in (
+            (s.disk.most_reads_per_second, "reads/s"),
+            (s.disk.most_bytes_per_second, "bytes/s"),
+        )
+        if math.isfinite(value) and s.disk.provenance == "assumed"
+    ]
     facts = known(
         s.page_cache,
         s.dataset_bytes,
@@ -274,6 +323,7 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         s.concurrency,
         s.cold_concurrency,
         disk,
+        *bounds,
         s.link_bytes_per_second,
         Quantity("workers", s.workers),
         s.seen.blocked,
@@ -297,6 +347,11 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         _origin(s),
     )
     return [*facts, path, *_residency(s), *known(hold, turns, tail), *_ceiling(s, p)]
+
+
+def _sold_as(s: Situation) -> str:
+    names = [name for name in map(volume_name, s.disks) if name]
+    return f" ({', '.join(dict.fromkeys(names))})" if names else ""
 
 
 def _ceiling(s: Situation, p: Prediction) -> list[Evidence]:
@@ -476,7 +531,8 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips="nginx is 1.11.13 or newer",
         )
-    if s.http_version == "2" and not s.build.at_least(*HTTP2_SINCE):
+    offers_http2 = s.http_version == "2" or s.site.tls is not None
+    if offers_http2 and not s.build.at_least(*HTTP2_SINCE):
         return not_applicable(
             "aio-write",
             f"nginx {s.build.text} can hang with HTTP/2 and aio_write.",

@@ -34,6 +34,7 @@ DecisionId = Literal[
     "http2",
     "http3",
     "streaming",
+    "gzip",
 ]
 
 DecisionVerdict = Literal[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from nginx_tune.documents.base import Bytes, Count, MeanBytes, Number, Part, Provenance, Ratio
 
@@ -162,8 +162,8 @@ class Disk(Part, frozen=True, kw_only=True):
     """Share of the time that it was busy, over the second that it was watched."""
     paths: list[str] = []
     """Devices that lead to the same disk (multipath)."""
-    volume: Volume | None = None
-    """Declared where it is a cloud's."""
+    volume: Volume | UnsetType = UNSET
+    """Declared where it is a cloud's; left out elsewhere."""
     curve: Curve | None = None
 
 

@@ -22,10 +22,16 @@ def bytes_text(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
+LEAST_SECONDS = 1e-9
+"""Less of a time is nothing: no clock tells it, and the model's digits of it mean nothing."""
+
+
 def seconds_text(seconds: float | None) -> str:
-    """``1.25 s``, ``3.4 ms``, ``120 µs``; ``?`` when not known."""
+    """``1.25 s``, ``3.4 ms``, ``120 µs``, ``< 1 ns``; ``?`` when not known."""
     if seconds is None:
         return "?"
+    if 0 < abs(seconds) < LEAST_SECONDS:
+        return "< 1 ns"
     # What would be rounded up to 1000 of a unit is said in the next one.
     if abs(seconds) >= 0.9995:  # noqa: PLR2004  # a second, at three digits
         return f"{seconds:.2f} s"
@@ -34,10 +40,15 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds * 1e6:.3g} µs"
 
 
+_LEAST_NUMBER = 1e-9
+
+
 def number_text(value: float | None) -> str:
     """Three significant digits with thousands separators; ``?`` when not known."""
     if value is None:
         return "?"
+    if abs(value) < _LEAST_NUMBER:
+        return "0"
     if abs(value) >= 999.5:  # noqa: PLR2004  # would be rounded up to 1e+03
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -35,6 +35,7 @@ _VERDICTS: dict[str, SwitchVerdict] = {
     "keep": "default",
     "not_enough_evidence": "measure",
 }
+_LONGEST_VERDICT = 40
 _OF_READS = {"thread-pools", "per-disk-pools"}
 """Decided by data against memory."""
 
@@ -119,6 +120,8 @@ def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
 
 def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> Switch:
     verdict = _VERDICTS[decision.verdict]
+    if verdict in {"off", "default"}:  # a number has a default, a switch is off
+        verdict = "default" if decision.id == "sendfile-max-chunk" else "off"
     if is_bound and decision.id in _OF_READS and verdict == "on":
         verdict = "measure"  # the data may be far smaller than what its file systems hold
     if decision.id in _OF_READS and decision.confidence == "low" and _asks_for_disks(decision):
@@ -140,8 +143,9 @@ def _asks_for_disks(decision: Decision) -> bool:
 
 def _clause(summary: str) -> str:
     """The first clause of a summary, without the verdict that it opens with."""
-    text = re.sub(r"^(Leave them off|Left off|Off|On|No pool per disk|\\d+[km]?): ", "", summary)
-    first = re.split(r"; | offloading would", text, maxsplit=1)[0].rstrip(".;: ")
+    verdict, colon, reason = summary.partition(": ")
+    text = reason if colon and len(verdict) <= _LONGEST_VERDICT else summary
+    first = re.split(r"; | offloading would|, and ", text, maxsplit=1)[0].rstrip(".;: ")
     return first[:1].upper() + first[1:]
 
 
@@ -193,7 +197,10 @@ def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
     return [
         ("memory", f"page cache up to {bytes_text(host.page_cache_bytes)}, {data}"),
         ("disks", ", ".join(map(_disks, host.disks)) or "not known"),
-        ("link", f"{speed_text(host.link_bits_per_second)}, {cpus} CPUs"),
+        (
+            "link",
+            f"{speed_text(host.link_bits_per_second)}, {cpus} CPU{'' if cpus == '1' else 's'}",
+        ),
         ("nginx", one_line(f"{nginx}{threads[host.nginx_has_threads]}, {host.kernel or '?'}")),
     ]
 

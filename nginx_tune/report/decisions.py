@@ -148,6 +148,8 @@ def _words(verdict: str) -> str:
 
 
 def _host_setting(one: HostSetting) -> str:
+    if one.kind == "udev":
+        return f"read-ahead of {one.name} {one.before or 'not known'} → {one.value} KiB"
     return f"{one.name} {one.before or 'not known'} → {one.value}: {one.reason}"
 
 

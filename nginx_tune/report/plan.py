@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
+from nginx_tune.change.generate.plan_files import host_lines
 from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.plan import HostPart, Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.units import plural
@@ -121,10 +122,7 @@ def render_generated_markdown(text: str, host: Sequence[HostPart]) -> bytes:
 
 def _host_lines(part: HostPart) -> list[str]:
     """Its settings, and how it is written and taken back by hand."""
-    wanted = "; ".join(
-        f"{one.name} {one.before or 'not known'} → {one.value} ({one.decision}: {one.reason})"
-        for one in part.settings
-    )
+    wanted = "; ".join(host_lines(part)).replace(" -> ", " → ")
     return [
         f"of the host: {plain(part.path)}: {plain(wanted)}",
         f"  {_written(part)}; {'; '.join(part.commands)}",

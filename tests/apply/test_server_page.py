@@ -1,4 +1,4 @@
-"""The first example of docs/server.md: each line is run as it stands, on an nginx of the test's own."""
+"""The first example of docs/server.md: each line runs as it stands, on an nginx of the test."""
 
 from __future__ import annotations
 

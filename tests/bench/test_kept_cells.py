@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nginx_tune.documents.decisions import Decision, Decisions, Predicted
+from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
 from nginx_tune.documents.facts import Dataset, Facts, Kernel, Nginx
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond, WorkerUse
 from nginx_tune.documents.measurement import Measurement
@@ -21,6 +21,8 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "regret"))
 
 import kept  # noqa: E402
 import remade  # noqa: E402
+import replayed  # noqa: E402
+import scoring  # noqa: E402
 from kept import KeptCell, KeptNumber, add, candidates_table, read, score, summary  # noqa: E402
 from predicted import BLOCKED_RATIO  # noqa: E402
 
@@ -73,10 +75,10 @@ def test_too_few_rounds_are_not_scored() -> None:
 def test_each_candidate_stands_in_the_place_of_the_recommendation() -> None:
     lines = candidates_table([cell("drawn-5-000", 1.0), cell("drawn-5-001", 0.5)]).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| recommended", "| threads", "| stock"]
-    assert lines[2].endswith("| 2 | 2 | 0 | +0.0% |")
+    assert lines[2].endswith("| 2 | 2 | 2 | 0 | +0.0% |")
     # Three tenths further than stock, and 2.6 times as far as the recommendation.
-    assert lines[3].endswith("| 2 | 0 | 2 | +83.8% |")
-    assert lines[4].endswith("| 2 | 1 | 0 | +41.4% |")
+    assert lines[3].endswith("| 2 | 0 | 0 | 2 | +83.8% |")
+    assert lines[4].endswith("| 2 | 1 | 1 | 0 | +41.4% |")
 
 
 def test_a_cell_that_ran_again_takes_its_own_place(tmp_path: Path) -> None:
@@ -163,3 +165,40 @@ def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
     assert before.measured == today.measured == 0.01
     assert today.high < 0.5
     assert found.verdicts["thread-pools"][0] == "enable"
+
+
+def test_the_field_knows_no_disk_and_no_client_and_the_same_files() -> None:
+    """Knowledge that no log and no scan tells is taken away; what they tell stays."""
+    scenario = kept.scenario_named("drawn-4201-000")
+    facts = replayed.facts_of(cell("drawn-4201-000", 1.0), scenario)
+    known, field = (each(facts, scenario) for each in (replayed.informed, replayed.in_the_field))
+    assert all(disk.curve is not None for disk in known[0].storage.disks)
+    assert all(disk.curve is None for disk in field[0].storage.disks)
+    assert field[1].popularity.curve == known[1].popularity.curve
+    assert field[1].popularity.requests_seen is None
+    assert not field[1].concurrency.clients_keep_pace
+    assert field[1].dataset.bytes == known[1].dataset.bytes == facts.datasets[0].bytes
+    assert field[1].rate.peak_per_second == known[1].rate.peak_per_second
+
+
+def test_what_is_decided_is_looked_up_among_the_arms_that_were_measured() -> None:
+    one = cell("drawn-4201-000", 1.0)
+    had = msgspec.structs.replace(one, decided={"thread-pools": "enable"})
+    aio = Setting(context="location", directive="aio", args=["threads"])
+    pools = [Decision(id="thread-pools", verdict="enable", summary="", settings=[aio])]
+    assert replayed.arm_of(one, []) == replayed.arm_of(had, pools) == "recommended"
+    assert replayed.arm_of(had, []) == "stock"
+    assert replayed.arm_of(one, pools) == "threads"
+
+
+@pytest.mark.long
+def test_knowledge_that_the_field_lacks_costs_few_of_the_cells() -> None:
+    """One kept cell in ten; all of them stand in benchmarks/README.md."""
+    cells = read(kept.KEPT)[::10]
+    shares = {}
+    for name, knowledge in replayed.KNOWLEDGE.items():
+        found = replayed.replay(cells, knowledge)
+        assert len(found) > len(cells) / 2
+        shares[name] = sum(scoring.is_within(one.score) for one in found) / len(found)
+    assert shares["informed"] >= 0.9
+    assert shares["in the field"] >= 0.75

@@ -164,3 +164,21 @@ def test_what_noise_alone_does_is_told_from_regret() -> None:
     assert beyond([value / 2 for value in even]) == 0, "best in both halves"
     assert beyond([value * 2 for value in even]) == 0, "surely worse, by no noise"
     assert 0.05 < beyond([value * 1.3 for value in apart]) < 0.5, "as good, for all that is seen"
+
+
+@each_row(
+    ("times", "seconds", "is_within"), [(1.05, 1.0, True), (2.0, 1e-4, True), (2.0, 1.0, False)]
+)
+def test_regret_has_a_floor_of_what_a_busy_host_adds(
+    times: float, seconds: float, *, is_within: bool
+) -> None:
+    """A tenth of a millisecond is no regret, however many times the best it is."""
+    values = {"stock": seconds, "threads": seconds, "recommended": times * seconds}
+    score = scoring.score_cell("x", rounds(values, noise=0.01), "lower", of_answers=True)
+    assert scoring.is_within(score) == is_within
+    assert scoring.judge_cells([score])[0].outcome == ("within" if is_within else "worse")
+
+
+def test_a_rate_has_no_floor() -> None:
+    score = scoring.score_cell("x", rounds({**EQUAL, "threads": 2.0}), "higher")
+    assert not scoring.is_within(score)

@@ -76,6 +76,16 @@ def test_data_beyond_memory_turns_them_on_and_plan_comes_next(
     assert found["next_command"] == f"nginx-tune plan {tree}"
 
 
+def test_disks_that_decide_are_measured_first(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    busy = load(data_bytes=900 * GIBIBYTE, file_bytes=4 << 20, rate=400.0, peak=900)
+    (asked := tmp_path / "workload.json").write_bytes(encode(busy))
+    facts = _facts(tmp_path, disk_class="network", page_cache_bytes=16 * GIBIBYTE)
+    check = _checked(run_cli, tree, "--facts", facts, "--workload", asked)
+    assert _switches(check)["thread pools"][0] == "measure"
+    assert str(check["next_command"]).startswith("nginx-tune inspect --dataset ")
+    assert " --disks --disk-seconds 10" in str(check["next_command"])
+
+
 def test_the_screen_names_four_parts_of_the_host_and_four_switches(
     run_cli: RunCli, tree: Path, tmp_path: Path
 ) -> None:

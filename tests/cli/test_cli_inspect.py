@@ -124,6 +124,20 @@ def test_a_declared_link_speed(run_cli: Run, tmp_path: Path) -> None:
     assert links["eth0"]["speed_reason"] == "declared"
 
 
+def test_a_declared_volume(run_cli: Run, tmp_path: Path) -> None:
+    """Nothing on the host tells what was bought."""
+    capture = capture_file("ebs-volume", tmp_path)
+    plain = json.loads(run_cli("inspect", "--host", capture, "-f", "json").stdout)
+    name = plain["storage"]["disks"][0]["name"]
+    said = ("--volume", f"{name}=gp3,6000,250m", "-f", "json")
+    (disk, *_) = json.loads(run_cli("inspect", "--host", capture, *said).stdout)["storage"]["disks"]
+    assert disk["volume"] == {
+        "type": "gp3",
+        "reads_per_second": 6000,
+        "bytes_per_second": 250 << 20,
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -136,6 +150,10 @@ def test_a_declared_link_speed(run_cli: Run, tmp_path: Path) -> None:
         (["--link-speed", "eth0"], "not IF=SPEED"),
         (["--link-speed", "eth0=fast"], "no link speed"),
         (["--link-speed", "nolink0=1G"], "no network link 'nolink0'"),
+        (["--volume", "sda"], "not DISK=TYPE"),
+        (["--volume", "sda=gp9"], "a type is one of gp3, gp2"),
+        (["--volume", "sda=gp3,fast"], "are no figures"),
+        (["--volume", "nodisk0=gp3"], "no disk 'nodisk0'"),
         (["--host", "/no/such/capture"], "cannot read"),
         (["--host", str(HOSTS / "freebsd.facts.json")], "expected a document of schema"),
         (["--host", "x", "--capture", "y"], "exclude"),

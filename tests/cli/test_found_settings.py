@@ -35,8 +35,8 @@ NAME = "nginx-tune.toml"
 _TRIED = "nginx trust weaker_walls"
 _ASKED = "site dataset cache_dir nginx trust output"
 REFUSED = {
-    "inspect": "dataset path cache_dir nginx trust pid link_speed dataset_seconds dataset_sample "
-    "utilisation disks disk_seconds disk_read force with_config capture host output",
+    "inspect": "dataset path cache_dir nginx trust pid link_speed volume dataset_seconds "
+    "dataset_sample utilisation disks disk_seconds disk_read force with_config capture host output",
     "check": "p nginx trust output",
     "collector": "output",
     "observe": "duration pid tracing queue_wait no_stub_status output",
@@ -189,6 +189,8 @@ def test_one_line_names_all_that_is_refused(here: Path, capsys: pytest.CaptureFi
         ('[site]\nroots = ["sub", "/etc"]', "is an absolute path"),
         ('[site]\nmime_types = "/etc/passwd"', "is an absolute path"),
         ('[site]\nlisten = ["unix:/run/x.sock"]', "names a socket"),
+        ('[site]\nfeatures = ["php=unix:/run/x.sock"]', "names a file or a socket"),
+        ('[site]\nfeatures = ["websocket=/ws/", "uploads=1G:/etc"]', "names a file"),
         ('[[site.upstreams]]\nname = "o"\nservers = ["a", "UNIX:/run/x.sock"]', "names a socket"),
     ],
 )

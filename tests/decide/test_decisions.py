@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -22,10 +22,12 @@ from situations import (
     source_host,
 )
 
-from nginx_tune.decide import decide
+from nginx_tune.change.generate import emit_decided
+from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
+from nginx_tune.decide.upstreams import as_proposed
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import (
@@ -40,9 +42,11 @@ from nginx_tune.documents.facts import (
     Storage,
     Throttled,
 )
-from nginx_tune.documents.site import CacheBounds
+from nginx_tune.documents.facts_machine import Link, Network
+from nginx_tune.documents.site import CacheBounds, Upstream
 from nginx_tune.documents.workload import (
     Concurrency,
+    ConnectionReuse,
     CpuPerRequest,
     HttpVersion,
     ObjectSizes,
@@ -156,7 +160,7 @@ def test_freebsd_reads_with_its_own_aio() -> None:
     facts = host(kernel=Kernel(system="FreeBSD"), nginx=nginx(flags=flags))
     decisions = decide(facts, load(), site=site())
     d = one(decisions, "thread-pools")
-    assert d.verdict == "not_applicable"
+    assert d.verdict == "set"
     assert settings(d) == ["aio on"]
     assert not any(s.directive == "thread_pool" for x in decisions.decisions for s in x.settings)
     without = host(kernel=Kernel(system="FreeBSD"), nginx=nginx())
@@ -650,7 +654,25 @@ def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     assert d.settings[1].directive == "keepalive"
 
 
-@each_row("version", ["1.22.1", "1.29.6", "1.29.7", "1.30.0"])
+@each_row("version", ["1.15.3", "1.22.1", "1.29.6"])
+def test_a_few_connections_are_kept_for_a_second_where_nothing_is_known(version: str) -> None:
+    """An idle connection holds a thread of servers that have one for each: not for longer."""
+    facts = host(nginx=nginx(version), cpus=4)
+    d = one(decide(facts, Workload(kind="proxy"), site=site()), "upstream-keepalive")
+    lines = {one.directive: one.args for one in d.settings}
+    assert (lines["keepalive"], lines["keepalive_timeout"]) == (["2"], ["1s"])
+    assert d.confidence == "low"
+    wide = host(nginx=nginx(version), cpus=128)
+    assert not one(decide(wide, Workload(kind="proxy"), site=site()), "upstream-keepalive").settings
+    left = as_proposed(d)
+    assert (left.verdict, left.settings, left.proposed) == (
+        "not_enough_evidence",
+        [],
+        d.settings,
+    )
+
+
+@each_row("version", ["1.29.7", "1.30.0"])
 def test_connections_are_kept_where_requests_at_once_are_known(version: str) -> None:
     """An idle connection holds a thread of servers that have one for each (of eight, say)."""
     facts = host(nginx=nginx(version))
@@ -751,3 +773,150 @@ def test_an_open_file_cache_has_room_for_a_site_that_grows() -> None:
     small = load(data_bytes=10**5, file_bytes=10**3)
     d = one(decide(host(), small, site=site()), "open-file-cache")
     assert d.proposed[0].args == ["max=1000", "inactive=60s"]
+
+
+@each_row(
+    ("peak", "servers", "said", "is_raised"),
+    [
+        (500_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "4 times as many addresses", True),
+        (100_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "are enough", True),
+        (20_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "", False),
+        (500_000, ["unix:/run/app.sock"], "", False),
+    ],
+)
+def test_local_ports_bound_connections_to_one_address(
+    peak: int, servers: list[str], said: str, *, is_raised: bool
+) -> None:
+    """A connection takes a port of its own towards each address and port."""
+    sysctls = {"net.ipv4.ip_local_port_range": "32768 60999"}
+    facts = host(kernel=Kernel(system="Linux", sysctls=sysctls))
+    given = site(upstreams=[Upstream(name="ws", servers=servers)])
+    d = one(decide(facts, load("proxy", peak=peak), site=given), "upstream-keepalive")
+    assert [one.value for one in d.host_settings] == ["1024 65535"] * is_raised
+    assert any("local ports" in risk for risk in d.risks) is bool(said)
+    assert any(said in risk for risk in d.risks)
+
+
+@each_row(
+    ("workload", "version", "lines"),
+    [
+        (load(data_bytes=GIBIBYTE // 4, file_bytes=10**6), "1.26.3", []),
+        (load(data_bytes=GIBIBYTE // 4, file_bytes=10**6), "1.18.0", ["2m"]),
+        (load(data_bytes=10**13, file_bytes=10**7), "1.26.3", ["512k"]),
+    ],
+)
+def test_no_chunk_is_made_for_a_disk_that_nobody_reads(
+    workload: Workload, version: str, lines: list[str]
+) -> None:
+    """Memory holds a quarter of a gibibyte: what an assumed disk would want is no reason."""
+    d = one(decide(host(nginx=nginx(version)), workload, site=site()), "sendfile-max-chunk")
+    assert [one.args[0] for one in d.settings] == lines
+
+
+def test_a_chunk_is_not_made_for_files_that_are_all_smaller() -> None:
+    sizes = ObjectSizes(mean_bytes=40_000, p99_bytes=240_000, provenance="learnt")
+    workload = msgspec.structs.replace(load(data_bytes=10**13, file_bytes=40_000), sizes=sizes)
+    d = one(decide(host(), workload, site=site()), "sendfile-max-chunk")
+    assert (d.verdict, d.settings) == ("keep", [])
+
+
+@each_row(
+    ("sizes", "live", "is_locked"),
+    [
+        (ObjectSizes(mean_bytes=6 << 20, p99_bytes=20 << 20, provenance="learnt"), [], True),
+        (ObjectSizes(mean_bytes=6 << 20, p99_bytes=900 << 20, provenance="learnt"), [], False),
+        (ObjectSizes(mean_bytes=6 << 20, p99_bytes=20 << 20, provenance="assumed"), [], False),
+        (ObjectSizes(mean_bytes=16 << 10, p99_bytes=90 << 10, provenance="learnt"), [], False),
+        (ObjectSizes(mean_bytes=16 << 10, provenance="learnt"), ["/live/"], True),
+    ],
+)
+def test_requests_for_a_missing_page_wait_where_it_helps(
+    sizes: ObjectSizes, live: list[str], *, is_locked: bool
+) -> None:
+    """One fetch takes as long as the others wait, or all ask for a new file at once."""
+    workload = msgspec.structs.replace(load("cache"), sizes=sizes)
+    d = one(decide(host(), workload, site=site(live_files=live)), "cache-misses")
+    assert any(one.directive == "proxy_cache_lock" for one in d.settings) is is_locked
+
+
+def many_disks(disks: int, cpus: int, **other: Any) -> Decisions:
+    facts = host(disks=disks, cpus=cpus, mount="/cache", memory_bytes=256 * GIBIBYTE, **other)
+    workload = load(
+        "cache", data_bytes=120_000 * GIBIBYTE, file_bytes=2 << 20, exponent=0.8, rate=9000,
+        peak=12_000,
+    )  # fmt: skip
+    workload = msgspec.structs.replace(
+        workload,
+        tls=TlsUse(value=True, provenance="learnt"),
+        connection_reuse=ConnectionReuse(requests_per_connection=15.0, provenance="learnt"),
+    )
+    own = site(cache_dirs=[f"/cache/{n}" for n in range(1, disks + 1)])
+    return decide(facts, workload, site=own)
+
+
+@each_row(
+    ("disks", "cpus", "fewer"), [(12, 64, True), (36, 16, True), (36, 128, True), (4, 16, False)]
+)
+def test_workers_are_weighed_against_many_disks(disks: int, cpus: int, *, fewer: bool) -> None:
+    """Twelve disks and 64 workers left two threads a disk, 36 and 48 one pool of 32 for all."""
+    decisions = many_disks(disks, cpus)
+    workers, pools = one(decisions, "workers"), one(decisions, "per-disk-pools")
+    assert pools.verdict == "enable"
+    threads = {s.args[1] for s in pools.settings if s.directive == "thread_pool"}
+    assert len([s for s in pools.settings if s.directive == "thread_pool"]) == disks
+    [each] = [int(word.removeprefix("threads=")) for word in threads]
+    [count] = [s.args[0] for s in workers.settings]
+    assert (count != "auto") == fewer
+    if fewer:
+        assert 1 <= int(count) < cpus
+        assert f"{disks} disks decide" in workers.summary
+    assert each >= 2
+    assert each * disks * (int(count) if fewer else cpus) <= 2048
+
+
+def test_workers_are_not_fewer_than_memory_needs_cpus() -> None:
+    """What the page cache answers takes CPU time that no disk bounds."""
+    facts = host(disks=12, cpus=64, mount="/cache", memory_bytes=1024 * GIBIBYTE)
+    workload = load(
+        "cache", data_bytes=1200 * GIBIBYTE, file_bytes=64 << 10, exponent=1.1, rate=150_000,
+        peak=12_000,
+    )  # fmt: skip
+    workload = msgspec.structs.replace(workload, tls=TlsUse(value=True, provenance="learnt"))
+    own = site(cache_dirs=[f"/cache/{n}" for n in range(1, 13)])
+    [line] = one(decide(facts, workload, site=own), "workers").settings
+    assert line.args == ["auto"] or int(line.args[0]) > 32
+
+
+def test_pools_that_stay_out_leave_a_worker_for_each_cpu() -> None:
+    facts = host(disks=12, cpus=64, mount="/cache", nginx=nginx("1.26.3", []))
+    own = site(cache_dirs=[f"/cache/{n}" for n in range(1, 13)])
+    workload = load("cache", data_bytes=120_000 * GIBIBYTE, file_bytes=2 << 20, rate=9000)
+    [line] = one(decide(facts, workload, site=own), "workers").settings
+    assert line.args == ["auto"]
+
+
+def test_disks_that_cannot_give_what_is_asked_are_the_headline() -> None:
+    link = Network(links=[Link(name="eth0", speed_bits_per_second=100 * 10**9)])
+    said = many_disks(12, 64, network=link).headline
+    assert said.startswith("This host cannot fill its link of 11.6 GiB/s nor give the 9,000")
+    assert "12 disks" in said
+    text = emit_decided(many_disks(12, 64, network=link), complete_site(site(), host(), "cache"))
+    assert "# This host cannot fill its link" in text
+    quiet = load(data_bytes=10 * GIBIBYTE, rate=10, file_bytes=2 << 20)
+    assert not decide(host(network=link), quiet, site=site()).headline
+
+
+def test_unmeasured_disks_are_judged_by_the_smaller_regret() -> None:
+    """A log was learnt, no disk probed, the data is above memory: off lost 50 times and more."""
+    facts = host(disk_class="ssd", memory_bytes=GIBIBYTE, page_cache_bytes=GIBIBYTE // 2, cpus=2)
+    assert facts.storage.disks[0].curve is None
+    workload = load(
+        "static", data_bytes=2 * GIBIBYTE, file_bytes=20_000, exponent=0.7, rate=800, peak=40
+    )
+    found = one(decide(facts, workload, site=site()), "thread-pools")
+    assert found.verdict == "enable"
+    assert "nobody measured the disks" in found.summary
+    assert found.confidence == "low"
+    assert "--disks" in found.next_command
+    small = load("static", data_bytes=GIBIBYTE // 4, file_bytes=20_000, rate=800, peak=40)
+    assert one(decide(facts, small, site=site()), "thread-pools").verdict == "disable"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from situations import GIBIBYTE, decide_without_break_evens, host, load, site
+from situations import GIBIBYTE, decide_without_break_evens, host, load, measured, site
 
 from nginx_tune.documents.workload import Popularity
 
@@ -14,7 +14,8 @@ def foretold(popularity: Popularity) -> set[str]:
     workload = load("cache", data_bytes=64 * GIBIBYTE, rate=5.0, peak=20)
     workload = msgspec.structs.replace(workload, popularity=popularity)
     given = site(cache_dirs=["/srv/1"])
-    found = decide_without_break_evens(host(disk_class="hdd"), workload, site=given).decisions
+    facts = measured(host(), 8e-3, 120e6)
+    found = decide_without_break_evens(facts, workload, site=given).decisions
     return {p.metric for one in found if one.id == "thread-pools" for p in one.predicted}
 
 

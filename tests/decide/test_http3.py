@@ -250,3 +250,13 @@ def test_none_is_proposed_where_answers_would_be_ended(name: str) -> None:
     if name == "Connection":
         assert d.verdict == "keep"
         assert d.summary.startswith("Not written: /n.conf:6 add_header Connection close sends ")
+
+
+def test_udp_gets_room_in_its_sockets() -> None:
+    """A burst that is longer than a worker's turn is else lost."""
+    kernel = Kernel(system="Linux", sysctls={"net.core.wmem_max": "16777216"})
+    d = of(decided(machine(kernel=kernel), secure()))
+    assert {one.name: one.value for one in d.host_settings} == {
+        "net.core.rmem_max": "7500000",
+        "net.core.rmem_default": "7500000",
+    }

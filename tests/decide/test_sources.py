@@ -17,15 +17,17 @@ from situations import (
     lab_host,
     lab_load,
     load,
+    measured,
     nginx,
     site,
     source_host,
 )
 
+from nginx_tune.change.generate import emit_decided
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision, Decisions
-from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.facts import DiskClass, Facts, Kernel, Layer
 from nginx_tune.documents.workload import (
     ConnectionReuse,
     CpuPerRequest,
@@ -299,3 +301,94 @@ def test_kernel_tls_goes_round_pools(
     facts = host(nginx=there, kernel=Kernel(system="Linux", features={"tls": kernel}))
     d = one(decide(facts, secure(data_bytes=data), site=site()), "ktls")
     assert (d.verdict, lines(d)) == (verdict, [])
+
+
+@each_row("filesystem", ["zfs", "btrfs", "nfs4", "ceph"])
+def test_no_window_of_a_device_is_set_for_who_reads_ahead_by_itself(filesystem: str) -> None:
+    d = one(decide(on(filesystem, disk_with(128 << 10)), load(), site=site()), "read-ahead")
+    assert d.verdict == "not_applicable"
+    assert not d.host_settings
+    assert not d.next_command
+
+
+def on(filesystem: str, facts: Facts) -> Facts:
+    paths = [msgspec.structs.replace(p, filesystem=filesystem) for p in facts.storage.paths]
+    return msgspec.structs.replace(
+        facts, storage=msgspec.structs.replace(facts.storage, paths=paths)
+    )
+
+
+def test_every_disk_under_the_data_reads_on() -> None:
+    """The largest lever on hard disks: one of twelve would leave eleven as they are."""
+    facts = disk_with(128 << 10, disks=12)
+    own = site(roots=[f"/srv/{n}" for n in range(1, 13)])
+    d = one(decide(facts, load(file_bytes=16 * MEBIBYTE), site=own), "read-ahead")
+    names = [disk.name for disk in facts.storage.disks]
+    assert [(h.kind, h.name, h.before, h.value) for h in d.host_settings] == [
+        ("udev", name, "128", "1024") for name in names
+    ]
+    assert d.next_command == f"blockdev --setra 2048 {' '.join(f'/dev/{name}' for name in names)}"
+
+
+def test_the_window_of_a_partition_is_that_of_its_disk() -> None:
+    facts = disk_with(128 << 10)
+    (place,) = facts.storage.paths
+    storage = msgspec.structs.replace(
+        facts.storage,
+        paths=[msgspec.structs.replace(place, stack=["sda1", "sda"])],
+        layers=[Layer(name="sda1", kind="partition", lower=["sda"])],
+    )
+    facts = msgspec.structs.replace(facts, storage=storage)
+    d = one(decide(facts, load(file_bytes=16 * MEBIBYTE), site=site()), "read-ahead")
+    assert [h.name for h in d.host_settings] == ["sda"]
+
+
+@each_row("known", [True, False])
+def test_a_server_of_files_that_stalls_stops_no_worker(known: bool) -> None:
+    """However fast it is: with fast reads pools would not pay by the model alone."""
+    facts = on("nfs4", host(disk_class="network"))
+    if not known:  # as a mount without a block device is read
+        paths = [msgspec.structs.replace(p, leaf_disks=[]) for p in facts.storage.paths]
+        storage = msgspec.structs.replace(facts.storage, paths=paths, disks=[])
+        facts = msgspec.structs.replace(facts, storage=storage)
+    seldom = load(file_bytes=16 << 10, rate=2.0, peak=2)
+    d = one(decide(facts, seldom, site=site()), "thread-pools")
+    assert d.verdict == "enable"
+    assert d.confidence == "medium"
+    assert "nfs4" in d.summary
+    local = host(disk_class="ssd")
+    assert one(decide(local, seldom, site=site()), "thread-pools").verdict == "disable"
+
+
+@each_row(("disk_class", "forced"), [("nvme", ""), ("network", " --force")])
+def test_disks_that_decide_and_were_not_measured_are_the_first_next_step(
+    disk_class: DiskClass, forced: str
+) -> None:
+    """Nothing rests on a class: a volume of it may be ten times slower than another."""
+    facts = host(disk_class=disk_class, page_cache_bytes=16 * GIBIBYTE)
+    busy = load(data_bytes=900 * GIBIBYTE, file_bytes=4 * MEBIBYTE, rate=400.0, peak=900)
+    decisions = decide(facts, busy, site=site())
+    d = one(decisions, "thread-pools")
+    assert d.confidence == "low"
+    measure = f"nginx-tune inspect --dataset /srv/1 --disks --disk-seconds 10{forced}"
+    assert d.next_command == f"{measure} -f json -o facts.json"
+    assert next(x.next_command for x in decisions.decisions if x.next_command) == d.next_command
+    assert f"settle it: {d.next_command}" in emit_decided(decisions, site())
+    slow, fast = (
+        one(decide(measured(facts, start, 262_144 / start, heads=16), busy, site=site()), d.id)
+        for start in (2e-3, 5e-6)
+    )
+    assert (slow.verdict, slow.confidence) == ("enable", "high")
+    assert (fast.verdict, "--disks" in fast.next_command) == ("disable", False)
+
+
+def test_threads_near_the_bound_on_tasks_raise_it() -> None:
+    """A worker that cannot make its pool ends: 48 workers of 4 disks with 8 threads each."""
+    facts = host(cpus=64)
+    heavy = load("media", data_bytes=900 * GIBIBYTE, peak=4000, cold_peak=3000)
+    d = one(decide(facts, heavy, site=site(roots=["/srv/1"])), "thread-pools")
+    assert d.verdict == "enable"
+    assert [h.name for h in d.host_settings] == ["TasksMax"]
+    few = one(decide(host(cpus=4), heavy, site=site(roots=["/srv/1"])), "thread-pools")
+    assert few.verdict == "enable"
+    assert not few.host_settings

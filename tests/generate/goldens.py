@@ -27,6 +27,7 @@ from situations import (  # noqa: E402
 )
 
 from nginx_tune.change.generate import emit_decided, emit_plain  # noqa: E402
+from nginx_tune.change.generate.features import beside  # noqa: E402
 from nginx_tune.change.generate.writing import FileProvenance  # noqa: E402
 from nginx_tune.decide import complete_site  # noqa: E402
 from nginx_tune.documents.facts import Facts, Kernel  # noqa: E402
@@ -52,12 +53,13 @@ def _site(**parts: object) -> Site:
 
 
 def _decided(facts: Facts, workload: Workload, given: Site) -> str:
-    complete = complete_site(given, facts, workload.kind)
+    complete = complete_site(given, facts, workload.kind, workload)
     return emit_decided(
         decide(facts, workload, site=complete),
         complete,
         provenance=FileProvenance(workload.kind, facts, workload, given),
         status_page=True,
+        beside=beside(complete, workload.kind, facts, workload),
     )
 
 

@@ -29,6 +29,8 @@ NO_SWITCH = {
     "access_log", "error_log", "log_format", "pid",
     # Capacity: nothing that a single request could tell. The time is of idle connections.
     "worker_connections", "zone", "keepalive", "keepalive_timeout",
+    # How long nginx waits for a server, and for how many: the suite's tests set their own.
+    "proxy_connect_timeout", "proxy_next_upstream_tries", "proxy_next_upstream_timeout",
     # A cache's identity: the suite's caches have keys of their own.
     "proxy_cache_key",
     # Whom an answer is for: no request of the suite that is cached has a name and password.

@@ -16,7 +16,7 @@ from situations import FLAGS, GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, si
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Kernel
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -46,7 +46,7 @@ def test_recommend_says_everything_in_both_forms(run_cli: Run, facts_file: Path)
     run = run_cli("recommend", "--facts", facts_file, "--kind", "media")
     assert run.returncode == 0
     assert run.stdout.startswith("Kind of site: media (declared)\n\nthread-pools: disable")
-    assert "flips when  workload.dataset.bytes: not enough evidence above" in run.stdout
+    assert "flips when  workload.dataset.bytes: pools pay above" in run.stdout
     as_json = run_cli("recommend", "--facts", "-", "-f", "json", stdin=facts_file.read_text())
     decisions = msgspec.json.decode(as_json.stdout, type=Decisions)
     assert decisions.kind == "static"
@@ -302,3 +302,79 @@ def test_a_build_without_threads_gets_a_configuration_without_pools(
     assert run.returncode == 0
     assert "aio threads: No thread pools: this nginx is built without --with-threads." in run.stdout
     assert "aio threads;" not in run.stdout
+
+
+def reading_on(tmp_path: Path) -> list[str | Path]:
+    """The arguments for a host whose hard disk reads on for too short."""
+    facts = host(datasets=[dataset(900 * GIBIBYTE, 16 * MEBIBYTE)])
+    disks = [msgspec.structs.replace(d, read_ahead_bytes=128 << 10) for d in facts.storage.disks]
+    facts = msgspec.structs.replace(
+        facts, storage=msgspec.structs.replace(facts.storage, disks=disks)
+    )
+    asked = load(data_bytes=900 * GIBIBYTE, file_bytes=16 * MEBIBYTE, rate=20.0, peak=40)
+    return [
+        "generate",
+        *("--facts", write(tmp_path / "facts.json", encode(facts))),
+        *("--workload", write(tmp_path / "workload.json", encode(asked))),
+        *("--root", "/srv/1"),
+    ]
+
+
+def test_what_is_of_the_host_lies_beside_the_file(run_cli: Run, tmp_path: Path) -> None:
+    """Read-ahead is the largest lever on hard disks, and no line of nginx reaches it."""
+    (folder := tmp_path / "out").mkdir()
+    arguments = reading_on(tmp_path)
+    assert run_cli(*arguments, "-o", folder).returncode == 0
+    text = (folder / "nginx.conf").read_text()
+    assert (
+        "#   read-ahead of sda: 128 -> 1024 KiB; until a boot: blockdev --setra 2048 /dev/sda"
+        in text
+    )
+    rule = (folder / "host/etc/udev/rules.d/60-nginx-tune.rules").read_text()
+    assert 'KERNEL=="sda", ATTR{queue/read_ahead_kb}="1024"' in rule
+    assert "# Back: sudo rm /etc/udev/rules.d/60-nginx-tune.rules" in rule
+    page = run_cli(*arguments, "-f", "md").stdout
+    assert text.rstrip() in page
+    assert rule.rstrip() in page
+    run_cli(*arguments, "-o", folder, "-f", "md")
+    assert (folder / "nginx.md").read_text() == page
+    assert (folder / "nginx.conf").read_text() == text
+
+
+def test_a_link_in_the_way_is_not_followed(run_cli: Run, tmp_path: Path) -> None:
+    (folder := tmp_path / "out").mkdir()
+    (other := tmp_path / "other").mkdir()
+    (folder / "host").symlink_to(other)
+    assert "a link" in one_line(run_cli(*reading_on(tmp_path), "-o", folder), 2)
+    assert not list(other.iterdir())
+
+
+def test_a_file_alone_has_nothing_beside_it(run_cli: Run, tmp_path: Path) -> None:
+    (folder := tmp_path / "out").mkdir()
+    run_cli(*reading_on(tmp_path), "-o", folder / "my.conf")
+    assert [path.name for path in folder.rglob("*")] == ["my.conf"]
+
+
+def test_freebsd_reads_with_its_own_aio_in_every_command(run_cli: Run, tmp_path: Path) -> None:
+    """A10."""
+    facts = host(
+        kernel=Kernel(system="FreeBSD"),
+        nginx=nginx(flags=[*FLAGS, "--with-file-aio"]),
+        datasets=[dataset(900 * GIBIBYTE, 16 * MEBIBYTE)],
+    )
+    known = ["--facts", write(tmp_path / "facts.json", encode(facts))]
+    conf = write(
+        tmp_path / "nginx.conf",
+        "events { } http { server { listen 80; root /srv/1; location / { } } }",
+    )
+    assert "aio on;" in run_cli("generate", *known, "--root", "/srv/1").stdout
+    planned = run_cli("plan", conf, *known, "--only", "thread-pools")
+    assert "aio on; }" in planned.stdout, planned.stdout
+    assert "not written" not in planned.stdout
+    found = json.loads(run_cli("audit", conf, *known, "-f", "json").stdout)["findings"]
+    (fix,) = (one["fix"] for one in found if one["rule"] == "io-no-pool-cold-dataset")
+    assert "aio on" in fix
+    conf.write_text(conf.read_text().replace("location / {", "location / { aio on;"))
+    again = json.loads(run_cli("audit", conf, *known, "-f", "json").stdout)["findings"]
+    assert "io-no-pool-cold-dataset" not in {one["rule"] for one in again}
+    assert "aio" not in run_cli("plan", conf, *known, "--only", "thread-pools").stdout

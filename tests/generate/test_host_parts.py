@@ -5,14 +5,22 @@ from __future__ import annotations
 import configparser
 
 import msgspec
+import pytest
 from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
 
-from nginx_tune.change.generate.plan_files import SYSCTL_PATH, UNIT_PATH, host_parts
+from nginx_tune.change.generate.plan_files import (
+    SYSCTL_PATH,
+    UDEV_PATH,
+    UNIT_PATH,
+    host_parts,
+    told_host_parts,
+)
 from nginx_tune.documents.decisions import Decision, HostSetting
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
 from nginx_tune.documents.plan import Plan
+from nginx_tune.errors import UsageError
 from nginx_tune.report.plan import (
     render_host_part,
     render_plan_diff,
@@ -103,3 +111,36 @@ def test_every_face_of_a_plan_shows_them_apart_from_the_change(before: str) -> N
 )
 def test_files_of_the_host_say_nothing_about_a_container(facts: Facts) -> None:
     assert host_parts([decision(asked("net.core.somaxconn", 4096))], facts) == []
+
+
+def windows(*names: str) -> list[HostSetting]:
+    return [
+        HostSetting(
+            kind="udev", name=name, value="1024", before="128", reason="why", decision="read-ahead"
+        )
+        for name in names
+    ]
+
+
+def test_the_disks_read_on_after_a_boot_too_and_the_way_back_is_there() -> None:
+    """Source: udev(7), sysfs-block: queue/read_ahead_kb."""
+    (part,) = host_parts([decision(*windows("sda", "sdb"))], Facts())
+    assert (part.kind, part.path) == ("udev", UDEV_PATH)
+    lines = [line for line in part.content.splitlines() if not line.startswith("#")]
+    assert lines == [
+        f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{name}", '
+        'ATTR{queue/read_ahead_kb}="1024"'
+        for name in ("sda", "sdb")
+    ]
+    assert part.undo[-1] == "sudo blockdev --setra 256 /dev/sda /dev/sdb"
+    assert part.undo[0] == f"sudo rm {UDEV_PATH}"
+    assert all(line in part.content for line in (*part.commands, *part.undo))
+    assert told_host_parts([part]) == [part]
+
+
+@each_row("name", ["sda; reboot", "../sda", "sd\na", '"', ""])
+def test_a_plan_of_a_stranger_names_no_device_that_is_none(name: str) -> None:
+    (part,) = host_parts([decision(*windows("sda"))], Facts())
+    hostile = msgspec.structs.replace(part, settings=windows(name))
+    with pytest.raises(UsageError, match="none that a decision asks for"):
+        told_host_parts([hostile])

@@ -18,6 +18,7 @@ from situations import GIBIBYTE, host, load, site
 from situations import nginx as program
 
 from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.features import beside
 from nginx_tune.decide import complete_site
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls, Upstream
@@ -109,9 +110,12 @@ def test_what_is_generated_for_a_version_passes_its_own_test(nginx: Nginx, folde
     dice = tiers.dice("situations")
     for number in range(SITUATIONS):
         facts, workload, given = draw(dice, nginx, folder)
-        complete = complete_site(given, facts, workload.kind)
+        complete = complete_site(given, facts, workload.kind, workload)
         text = emit_decided(
-            decide(facts, workload, site=complete), complete, status_page=number % 2 == 0
+            decide(facts, workload, site=complete),
+            complete,
+            status_page=number % 2 == 0,
+            beside=beside(complete, workload.kind, facts, workload),
         )
         conf = folder / "nginx.conf"
         conf.write_text(f"pid {folder}/pid;\n{text}", encoding="utf-8")

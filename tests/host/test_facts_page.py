@@ -20,10 +20,16 @@ from nginx_tune.documents.facts import Facts
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PACKAGE = ROOT / "nginx_tune"
-WHOLE = ("storage.disks[].curve", "storage.shared_curves[].curve", "unknown")
+WHOLE = (
+    "storage.disks[].volume",
+    "storage.disks[].curve",
+    "storage.shared_curves[].curve",
+    "unknown",
+)
 """Parts with a document of their own."""
 UNSEEN = frozenset(
     {
+        "storage.disks[].volume",
         "storage.disks[].curve",
         "storage.shared_curves[].disks",
         "storage.shared_curves[].curve",

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from rows import each_row
+from tiers import dice, draws
 
 from nginx_tune.decide.model.blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.decide.model.cache import zipf_classes
@@ -351,3 +352,40 @@ def test_requests_that_read_no_file_share_the_cost_of_pools() -> None:
     all_files = cpu_ratio(1, 16384)
     assert cpu_ratio(1, 16384, of_files=0.03) == pytest.approx(1.03, abs=0.01)
     assert 1 < cpu_ratio(1, 16384, disk_reads=0.2) < all_files
+
+
+@pytest.mark.long
+def test_more_memory_or_faster_or_more_disks_never_make_anybody_wait_longer() -> None:
+    """The 99th percentile too, where the disks of a loop go from too slow to fast enough."""
+    rng, worse = dice("more of a host"), []
+    for _ in range(draws(1500, 20_000)):
+        one = TYPICAL[rng.choice(["hdd", "ssd", "nvme", "network", "virtual"])]  # type: ignore[index]
+        disks, size, data = rng.choice([1, 2, 3, 8]), rng.choice([4e3, 6e4, 1e6, 6e7]), 1e11
+        read = rng.choice([32768.0, 131072.0, 524288.0])
+        i = BlockingInputs(
+            workers=rng.choice([1, 4, 16, 64]),
+            page_cache_bytes=rng.choice([1e9, 8e9, 6e10]),
+            dataset_bytes=data,
+            object_bytes=size,
+            classes=zipf_classes(data / size, rng.choice([0.0, 0.8, 1.1])),
+            disk=disks_together([one] * disks),
+            read_bytes=read,
+            window_bytes=max(read, 131072.0),
+            turn_bytes=131072.0,
+            goes_on_bytes=rng.choice([0.0, 2e6]),
+            rate_per_second=rng.choice([1.0, 10.0, 100.0, 500.0, 2000.0]),
+            concurrency=rng.choice([None, 1.0, 10.0, 100.0, 1000.0]),
+        )
+        for better in (
+            replace(i, disk=disks_together([one] * (disks + 1))),
+            replace(i, disk=i.disk.scaled(0.8)),
+            replace(i, disk=replace(i.disk, bytes_per_second=i.disk.bytes_per_second * 1.5)),
+            replace(i, page_cache_bytes=i.page_cache_bytes * 1.3),
+        ):
+            before, after = predict(i), predict(better)
+            worse += [
+                (name, i, better)
+                for name in ("memory_p99_off_seconds", "wait_off_seconds")
+                if getattr(after, name) > 1.01 * getattr(before, name) + 1e-6
+            ]
+    assert worse == []

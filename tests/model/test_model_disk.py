@@ -13,7 +13,7 @@ from tiers import draws
 
 from nginx_tune.decide.model.disk import TYPICAL, disk_model, disk_models, disks_together
 from nginx_tune.documents.facts import Disk, DiskClass
-from nginx_tune.documents.facts_storage import Curve, CurvePoint, SharedCurve, Sweep
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, SharedCurve, Sweep, Volume
 
 KIB = 1 << 10
 DEPTHS = [1, 2, 4, 8, 16, 32, 64]
@@ -212,3 +212,92 @@ def test_one_disk_has_nothing_between() -> None:
     one = disks_together([TYPICAL["hdd"]])
     assert one.spread_between_disks(4096.0) == 0.0
     assert one.spread_of(4096.0) == TYPICAL["hdd"].spread
+
+
+@each_row(
+    ("kind", "most"),
+    [("ssd", 600e6), ("nvme", 3.94e9), ("network", 140e6), ("virtual", 200e6), ("hdd", 300e6)],
+)
+def test_no_class_of_disk_moves_more_than_its_bus(kind: DiskClass, most: float) -> None:
+    """SATA of 6 Gbit/s carries 600 MB/s, PCIe 3.0 x4 3.94 GB/s; eight channels change neither."""
+    for read_bytes in (4 * KIB, 128 * KIB, 512 * KIB):
+        disk = disk_model(Disk(name="d", class_=kind))
+        assert disk.reads_per_second(read_bytes) * read_bytes <= most
+        several = disks_together([disk] * 3)
+        assert several.reads_per_second(read_bytes) * read_bytes <= 3 * most
+        assert several.heads_for(read_bytes) <= 3 * disk.heads * (1 + 1e-9)
+
+
+EBS = "Amazon Elastic Block Store"
+GIB = 1 << 30
+VOLUMES = [
+    # Amazon EBS User Guide: gp3 3,000 and 125 MiB/s; gp2 three for each GiB, 100 to 16,000.
+    (Disk(name="d", class_="network", model=EBS), 3000, 125 * (1 << 20)),
+    (Disk(name="d", class_="network", volume=Volume(type="gp2"), size_bytes=GIB), 100, None),
+    (
+        Disk(name="d", class_="network", volume=Volume(type="gp2"), size_bytes=9000 * GIB),
+        16e3,
+        None,
+    ),
+    # What was bought goes before the type's baseline.
+    (
+        Disk(name="d", class_="network", model=EBS, volume=Volume(reads_per_second=9e3)),
+        9000,
+        125 * (1 << 20),
+    ),
+    (
+        Disk(
+            name="d",
+            class_="network",
+            volume=Volume(type="io2", reads_per_second=64e3, bytes_per_second=4e9),
+        ),
+        64e3,
+        4e9,
+    ),
+    # Google: 3,000 and 6 for each GiB, 30 and 6,000 of pd-ssd.
+    (
+        Disk(name="d", class_="network", model="Google PersistentDisk", size_bytes=500 * GIB),
+        6000,
+        280 * (1 << 20),
+    ),
+    (
+        Disk(name="d", class_="network", volume=Volume(type="pd-ssd"), size_bytes=100 * GIB),
+        9e3,
+        None,
+    ),
+    # Azure: P20 is 512 GiB of 2,300 and 150 MB/s.
+    (
+        Disk(name="d", class_="network", model="MSFT NVMe Accelerator v1.0", size_bytes=512 * GIB),
+        2300,
+        150e6,
+    ),
+    (Disk(name="d", class_="virtual", volume=Volume(type="premium"), size_bytes=GIB), 120, 25e6),
+]
+
+
+@each_row(("disk", "reads", "size"), VOLUMES)
+def test_a_volume_gives_what_its_cloud_documents(
+    disk: Disk, reads: float, size: float | None
+) -> None:
+    model = disk_model(disk)
+    assert model.reads_per_second(1.0) == pytest.approx(reads, rel=0.01)
+    if size is not None:
+        assert model.reads_per_second(64 << 20) * (64 << 20) <= size * 1.001
+    assert model.provenance == "assumed", "nobody measured it"
+
+
+def test_what_was_bought_is_no_matter_of_what_is_plausible() -> None:
+    bought = Volume(type="gp3", reads_per_second=6000, bytes_per_second=250e6)
+    known = disk_model(Disk(name="d", class_="network", volume=bought))
+    assert known.scaled(3).most_reads_per_second == known.most_reads_per_second
+    typical = disk_model(Disk(name="d", class_="network"))
+    assert typical.scaled(3).most_reads_per_second == typical.most_reads_per_second / 3
+    assert typical.scaled(3).bytes_per_second == typical.bytes_per_second / 3
+
+
+def test_the_disk_that_is_asked_for_most_meets_its_bound_first() -> None:
+    bounded = replace(TYPICAL["hdd"], most_bytes_per_second=100e6)
+    assert disks_together([bounded, bounded]).most_bytes_per_second == 200e6
+    assert disks_together([bounded, bounded], [3, 1]).most_bytes_per_second == pytest.approx(
+        133e6, rel=0.01
+    )

@@ -40,6 +40,12 @@ def test_no_unit_has_a_thousand_of_it() -> None:
     assert (number_text(999.4), number_text(999.6)) == ("999", "1,000")
 
 
+def test_a_time_that_no_clock_tells_has_no_digits() -> None:
+    texts = {1.5e-273: "< 1 ns", 1.78e-13: "< 1 ns", 0.0: "0 µs", 1.2e-9: "0.0012 µs"}
+    assert {seconds: seconds_text(seconds) for seconds in texts} == texts
+    assert number_text(1.5e-273) == "0"
+
+
 def test_the_head_of_a_report_says_what_was_asked() -> None:
     table: list[tuple[Arrivals, dict[str, Any], str]] = [
         (

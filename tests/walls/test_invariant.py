@@ -34,8 +34,8 @@ from nginx_tune.cli.main import main
 sys.exit(main())
 """
 PLACES = [
-    f"{PACKAGE}/_bin", str(PACKAGE), f"{PACKAGE}/nginx/lab", sysconfig.get_path("stdlib"), "/usr/bin",
-    "/usr/sbin", "/bin", "/sbin", "/etc", str(Path(sys.executable).parent),
+    f"{PACKAGE}/_bin", str(PACKAGE), f"{PACKAGE}/nginx/lab", sysconfig.get_path("stdlib"),
+    "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/etc", str(Path(sys.executable).parent),
 ]  # fmt: skip
 
 LAB = """

@@ -64,7 +64,8 @@ RULE = Rule(
     "of that worker: requests for files in memory wait for the disk as well. On flash such "
     "stalls are rare and small files gain nothing.",
     fix="Put aio threads; where these files are served (with sendfile on and sendfile_max_chunk "
-    "set), and prove it before deploying: nginx-tune validate NEW --against OLD.",
+    "set; on FreeBSD aio on;), and prove it before deploying: nginx-tune validate NEW --against "
+    "OLD.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",

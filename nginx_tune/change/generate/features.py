@@ -12,15 +12,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from msgspec.structs import replace
-
+from nginx_tune.change.generate.origins import bounds, line, resolver, tls_origin
+from nginx_tune.conf.answer_bodies import is_stream_path
 from nginx_tune.decide.answer import Build, build_of
-from nginx_tune.decide.defaults import GZIP_SHARE, gzip_cpus
-from nginx_tune.decide.situation import effective_cpus
-from nginx_tune.decide.upstreams import addresses_of, zone_size
-from nginx_tune.documents.decisions import DirectiveContext, Setting
+from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.site import Site, Upstream
+from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import bytes_text, number_text, percent_text
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
@@ -47,16 +44,14 @@ _RESOLVER: Final = re.compile(
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 PHP_SOCKET: Final = "unix:/run/php/php-fpm.sock"
 """Debian's link to the socket of the PHP-FPM that is installed (update-alternatives)."""
-_CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""Debian, Ubuntu, Alpine and Arch (package ca-certificates)."""
 
 
-class Pass(NamedTuple):
-    """The way to PHP-FPM."""
-
-    address: str
-    front: bool
-    """Whether ``/index.php`` answers for what is no file, as WordPress and its like want it."""
+def feature_form(name: str) -> str:
+    """How a feature is written: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
+    value = FEATURES[name]
+    if not value:
+        return name
+    return f"{name}[={value[1:]}" if value.startswith("[") else f"{name}={value}"
 
 
 class Beside(NamedTuple):
@@ -69,8 +64,8 @@ class Beside(NamedTuple):
     scheme: Literal["http", "https"] = "http"
     resolves: bool = False
     """Whether names of servers are looked up again while nginx runs."""
-    php: Pass | None = None
-    gzip_reason: str = "text goes out smaller"
+    php: str = ""
+    """The address of PHP-FPM, whose ``/index.php`` answers for what is no file."""
 
 
 NOTHING: Final = Beside()
@@ -90,8 +85,7 @@ def parse_features(site: Site) -> dict[str, list[str]]:
         if name in found and name not in _MANY:
             raise UsageError(f"features: {name} is given twice")
         if (not value and FEATURES[name][:1].isalpha()) or (value and not FEATURES[name]):
-            shown = f"{name}={FEATURES[name]}" if FEATURES[name] else name
-            raise UsageError(f"features: write it as {shown}")
+            raise UsageError(f"features: write it as {feature_form(name)}")
         _check_value(name, value)
         found.setdefault(name, []).append(value)
     return found
@@ -146,39 +140,35 @@ def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> B
     workload = workload or Workload()
     passes = kind in ("cache", "proxy")
     settings: list[Setting] = []
-    left: list[str] = [*_gzip_left(site, kind, facts, workload)]
+    left: list[str] = []
     places: list[str] = []
     if "uploads" in found:
         settings += _uploads(found["uploads"][0], site, facts, workload)
-    if "gzip-static" in found:
+    if "gzip-static" in found and "gzip_static on" not in (site.gzip or ()):
         settings += _gzip_static(build)
     if not passes:
         settings += _shutdown(build, site.http3, "clients of HTTP/3")
-        php = Pass(found["php"][0] or PHP_SOCKET, front=True) if "php" in found else None
-        if php is not None:
-            settings.append(_line("server", "index", "index.php", "index.html", why="PHP first"))
-        return Beside(
-            settings,
-            left_alone=left,
-            php=php,
-            gzip_reason=_gzip_reason(site, kind, facts, workload),
-        )
-    settings += _bounds(site, build)
-    prefixes, seen = _websockets(found, site, workload)
+        php = found["php"][0] or PHP_SOCKET if "php" in found else ""
+        if php:
+            settings.append(line("server", "index", "index.php", "index.html", why="PHP first"))
+        return Beside(settings, left_alone=left, php=php)
+    settings += bounds(site, build)
+    streams = _streams(site, workload)
+    prefixes, seen, is_most = _websockets(found, streams, workload)
     if prefixes:
-        settings += _upgrading(prefixes, seen, build)
+        settings += _upgrading(prefixes, seen, build, is_most=is_most)
         places += [one for one in prefixes if one != "/"]
-        left += _held_memory(facts, workload)
-    settings += _shutdown(build, bool(prefixes or site.streams), "WebSockets and streams")
-    settings += _prompts(site, facts, workload, settings)
+        left += _held_memory(facts, workload) if is_most else [_SHORT]
+    settings += _shutdown(build, bool(prefixes or streams), "WebSockets and streams")
+    settings += _prompts(streams, facts, workload, settings)
     if "uploads" not in found:
         left.append(
             "client_max_body_size: 1m, nginx's own; a larger body is answered 413 "
             f"(--with uploads=SIZE){_like_uploads(workload)}"
         )
     if "tls-origin" in found:
-        settings += _tls_origin(found, site)
-    resolved, why = _resolver(found, site, build)
+        settings += tls_origin(found, site)
+    resolved, why = resolver(found, site, build)
     settings += resolved
     left += why
     return Beside(
@@ -187,21 +177,6 @@ def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> B
         left_alone=left,
         scheme="https" if "tls-origin" in found else "http",
         resolves=bool(resolved),
-        gzip_reason=_gzip_reason(site, kind, facts, workload),
-    )
-
-
-def _line(
-    context: DirectiveContext,
-    directive: str,
-    *args: str,
-    why: str,
-    block: str = "",
-    lines: object = (),
-) -> Setting:
-    found = [list(one) for one in lines] if isinstance(lines, (list, tuple)) else []
-    return Setting(
-        context=context, directive=directive, args=[*args], reason=why, block=block, lines=found
     )
 
 
@@ -210,32 +185,16 @@ def _peak(workload: Workload) -> float | None:
     return None if c.provenance == "assumed" else c.peak or c.mean
 
 
-def _bounds(site: Site, build: Build) -> Iterator[Setting]:
-    """The wait for a connection and the retries of one request, for each proxy.
-
-    Source: ngx_http_proxy_module (proxy_next_upstream_tries since 1.7.5); RFC 6298, section 2.1: a
-    lost SYN is sent again after 1 s and after 3 s.
-    """
-    why = "the default is 60s; a lost first packet is sent again after 1 s and 3 s"
-    yield _line("http", "proxy_connect_timeout", "5s", why=why)
-    if build.at_least(1, 7, 5) and any(addresses_of(one.servers) > 1 for one in site.upstreams):
-        why = "a request that makes servers fail does not take out one after the other"
-        yield _line("http", "proxy_next_upstream_tries", "2", why=why)
-        why = "no second try of what took so long already"
-        yield _line("http", "proxy_next_upstream_timeout", "10s", why=why)
-
-
-def _shutdown(build: Build, holds: bool, what: str) -> Iterator[Setting]:  # noqa: FBT001  # a fact
+def _shutdown(build: Build, holds: bool, what: str) -> Iterator[Setting]:
     """The end of old workers after a reload. Source: nginx 1.11.11."""
     if holds and build.at_least(1, 11, 11):
         why = f"after a reload {what} would keep old workers for as long as one lasts"
-        yield _line("main", "worker_shutdown_timeout", "10m", why=why)
+        yield line("main", "worker_shutdown_timeout", "10m", why=why)
 
 
 _MEMORY_SHARE: Final = 16
 _BODY_BUFFERS: Final = (1 << 20, 512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 << 10)
-_LEAST_BODY_BUFFER: Final = 16 << 10
-"""``client_body_buffer_size`` of 64-bit builds. Source: ngx_http_core_merge_loc_conf()."""
+"""More than the 16k of 64-bit builds. Source: ngx_http_core_merge_loc_conf()."""
 
 
 def _body_buffer(facts: Facts, workload: Workload) -> int | None:
@@ -260,13 +219,13 @@ def _uploads(value: str, site: Site, facts: Facts, workload: Workload) -> Iterat
     number, unit = _SIZE.fullmatch(size).groups()  # type: ignore[union-attr]  # it was checked
     largest = int(number) * _FACTORS[unit.lower()]
     why = "a larger body is answered 413; the default is 1m"
-    yield _line("server", "client_max_body_size", f"{number}{unit.lower()}", why=why)
+    yield line("server", "client_max_body_size", f"{number}{unit.lower()}", why=why)
     buffer = _body_buffer(facts, workload)
     peak = _peak(workload)
     if buffer is not None and peak:
         why = f"smaller bodies stay off the disk; {number_text(peak)} at once take "
         why += bytes_text(buffer * peak)
-        yield _line("server", "client_body_buffer_size", f"{buffer >> 10}k", why=why)
+        yield line("server", "client_body_buffer_size", f"{buffer >> 10}k", why=why)
     own = folder or _temp_path(site, facts)
     if own is None:
         return
@@ -275,7 +234,7 @@ def _uploads(value: str, site: Site, facts: Facts, workload: Workload) -> Iterat
     if peak:
         why += f"; {number_text(peak)} of the largest take {bytes_text(largest * peak)}"
         why += "" if room is None else f", and {bytes_text(room)} are free"
-    yield _line("http", "client_body_temp_path", own, "1", "2", why=why)
+    yield line("http", "client_body_temp_path", own, "1", "2", why=why)
 
 
 _BODIES: Final = ("POST", "PUT", "PATCH")
@@ -342,19 +301,26 @@ _PROMPT: Final = "32m"
 """The largest request of Anthropic's Messages API (its documentation, errors: 32 MB)."""
 
 
+def _streams(site: Site, workload: Workload) -> list[str]:
+    """The locations of streams that the site names or a log shows, as ``streaming`` has them."""
+    learnt = workload.traffic.locations if workload.traffic else []
+    seen = [one.location for one in learnt if one.location.startswith("/")]
+    return list(dict.fromkeys([*site.streams, *filter(is_stream_path, seen)]))
+
+
 def _prompts(
-    site: Site, facts: Facts, workload: Workload, settings: Sequence[Setting]
+    streams: Sequence[str], facts: Facts, workload: Workload, settings: Sequence[Setting]
 ) -> Iterator[Setting]:
     """Room for prompts in the locations of models: with images they are larger than 1m."""
     if any(one.directive == "client_max_body_size" for one in settings):
         return
     buffer = _body_buffer(facts, workload)
-    for place in filter(_MODEL_PATH.search, site.streams):
+    for place in filter(_MODEL_PATH.search, streams):
         why = "a prompt with images; the default of 1m answers 413"
-        yield _line("location", "client_max_body_size", _PROMPT, why=why, block=place)
+        yield line("location", "client_max_body_size", _PROMPT, why=why, block=place)
         if buffer is not None:
             why = "most prompts stay off the disk"
-            yield _line(
+            yield line(
                 "location", "client_body_buffer_size", f"{buffer >> 10}k", why=why, block=place
             )
 
@@ -362,44 +328,52 @@ def _prompts(
 _LONG_SECONDS: Final = 60.0
 """``proxy_read_timeout``, after which nginx ends what says nothing."""
 _SMALL_BYTES: Final = 64 << 10
+_MOST: Final = 0.5
+_SHORT: Final = (
+    "proxy_read_timeout: 60s for WebSockets too, since pages are passed on beside them; "
+    "--with websocket=PREFIX gives those below it an hour"
+)
 _ONE: Final = 2.0
 """Requests of a connection up to which most carry one alone."""
 
 
 def _websockets(
-    found: Mapping[str, list[str]], site: Site, workload: Workload
-) -> tuple[list[str], str]:
-    """Locations of WebSockets, and what tells of them where nobody named them.
+    found: Mapping[str, list[str]], streams: Sequence[str], workload: Workload
+) -> tuple[list[str], str, bool]:
+    """Locations of WebSockets, what tells of them where nobody named them, and whether most are.
 
     A log has them as status 101. Without one they show as requests over HTTP/1.1 that last for
     minutes (Little's law), one a connection, with small answers: long polls do too, to which the
     lines do nothing.
     """
     if "websocket" in found:
-        return list(dict.fromkeys(one or "/" for one in found["websocket"])), ""
+        return list(dict.fromkeys(one or "/" for one in found["websocket"])), "", True
     traffic, rate = workload.traffic, workload.rate
-    if traffic is not None and traffic.statuses.get("101"):
-        return ["/"], f"{traffic.statuses['101']:.2g} of the answers are 101"
+    share = traffic.statuses.get("101", 0.0) if traffic is not None else 0.0
+    if share:
+        return ["/"], f"{percent_text(share, 2)} of the answers are 101", share >= _MOST
     per_second = rate.peak_per_second or rate.mean_per_second
     peak, size = _peak(workload), workload.sizes.mean_bytes
-    if not peak or not per_second or rate.provenance == "assumed" or site.streams:
-        return [], ""
+    if not peak or not per_second or rate.provenance == "assumed" or streams:
+        return [], "", False
     lasts = peak / per_second
     reuse = workload.connection_reuse.requests_per_connection or math.inf
     is_one = reuse <= _ONE and workload.http_version.value == "1.1"
     if lasts < _LONG_SECONDS or not is_one or (size or 0.0) > _SMALL_BYTES:
-        return [], ""
-    return ["/"], f"requests last {number_text(round(lasts))} s, one a connection"
+        return [], "", False
+    return ["/"], f"requests last {number_text(round(lasts))} s, one a connection", True
 
 
-def _upgrading(prefixes: Sequence[str], seen: str, build: Build) -> Iterator[Setting]:
+def _upgrading(
+    prefixes: Sequence[str], seen: str, build: Build, *, is_most: bool
+) -> Iterator[Setting]:
     """The lines of a WebSocket, as nginx's documentation has them (WebSocket proxying).
 
     Without an ``Upgrade`` the connection is kept for others, as ``upstream-keepalive`` wants it. An
     hour is what the documentation of ingress-nginx asks for (WebSockets: more than 3600 seconds).
     """
     why = f"a WebSocket is asked for; other requests keep the connection{seen and f' ({seen})'}"
-    yield _line(
+    yield line(
         "http",
         "map",
         "$http_upgrade",
@@ -410,15 +384,17 @@ def _upgrading(prefixes: Sequence[str], seen: str, build: Build) -> Iterator[Set
     for place in prefixes:
         if not build.at_least(1, 29, 7):
             why = "an upgrade is of HTTP/1.1"
-            yield _line("location", "proxy_http_version", "1.1", why=why, block=place)
+            yield line("location", "proxy_http_version", "1.1", why=why, block=place)
         for name, value, why in (
             ("Upgrade", "$http_upgrade", "nginx passes on no hop-by-hop header by itself"),
             ("Connection", "$connection_upgrade", "upgrade, or nothing"),
         ):
-            yield _line("location", "proxy_set_header", name, value, why=why, block=place)
+            yield line("location", "proxy_set_header", name, value, why=why, block=place)
+        if not is_most:
+            continue  # pages beside them keep their timeout
         why = "a WebSocket that says nothing is ended after 60 s by default"
-        yield _line("location", "proxy_read_timeout", "3600s", why=why, block=place)
-        yield _line("location", "proxy_send_timeout", "3600s", why="likewise", block=place)
+        yield line("location", "proxy_read_timeout", "3600s", why=why, block=place)
+        yield line("location", "proxy_send_timeout", "3600s", why="likewise", block=place)
 
 
 _HELD_BYTES: Final = (4 << 10) + (1 << 10) + (4 << 10) + 512
@@ -438,171 +414,8 @@ def _held_memory(facts: Facts, workload: Workload) -> Iterator[str]:
         )
 
 
-def _tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
-    """TLS to the servers, with their name and their certificate looked at.
-
-    nginx sends no name and looks at no certificate by default, and would take the name of the
-    upstream group for theirs. Source: ngx_http_proxy_module (proxy_ssl_server_name off,
-    proxy_ssl_verify off, proxy_ssl_name $proxy_host).
-    """
-    name = found["tls-origin"][0] or _name_of_servers(site)
-    if name is None:
-        raise UsageError("features: tls-origin needs the name in the servers' certificate: "
-                         "tls-origin=NAME")  # fmt: skip
-    authority = found.get("origin-ca", [_CA_FILE])[0]
-    for directive, value, why in (
-        ("proxy_ssl_server_name", "on", "a server with several names needs to be told one (SNI)"),
-        ("proxy_ssl_name", name, "the name in its certificate; the default is that of the group"),
-        ("proxy_ssl_verify", "on", "whoever else answers at this address is refused"),
-        ("proxy_ssl_verify_depth", "2", "chains with two intermediates, one by default"),
-        ("proxy_ssl_trusted_certificate", authority, "who may have signed it (--with origin-ca)"),
-    ):
-        yield _line("http", directive, value, why=why)
-
-
-def _name_of_servers(site: Site) -> str | None:
-    """The one name that all servers go by; null for addresses, or for several."""
-    names = {one for group in site.upstreams for one in map(_host_of, group.servers) if one}
-    servers = [one for group in site.upstreams for one in group.servers]
-    has_all = all(map(_host_of, servers))
-    return names.pop() if len(names) == 1 and has_all else None
-
-
-def _host_of(server: str) -> str | None:
-    """The name of a ``server`` line; null for an address or a socket."""
-    address = server.split()[0]
-    host = address.partition(":")[0]
-    is_address = address.startswith(("[", "unix:")) or not host.strip("0123456789.")
-    return None if is_address or host == "localhost" else host
-
-
-_SERVICE: Final = re.compile(r"\.svc\.([a-z0-9.-]*[a-z0-9])$")
-
-
-def _resolver(
-    found: Mapping[str, list[str]], site: Site, build: Build
-) -> tuple[list[Setting], list[str]]:
-    """The name server for names of servers, and what is left where they are looked up once.
-
-    Of a service of Kubernetes it is known: ``kube-dns`` in ``kube-system``, whatever serves it
-    (Kubernetes documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
-    """
-    names = [one for group in site.upstreams for one in map(_host_of, group.servers) if one]
-    if not names:
-        return [], []
-    if build.version is None or not build.at_least(1, 27, 3):
-        return [], [
-            f"resolve: {names[0]} is looked up when nginx starts or reloads; nginx 1.27.3 or newer "
-            "can do it again by itself"
-        ]
-    service = _SERVICE.search(names[0])
-    addresses = found.get("resolver") or (
-        [f"kube-dns.kube-system.svc.{service[1]}"] if service else []
-    )
-    if not addresses:
-        return [], [
-            f"resolve: {names[0]} is looked up when nginx starts or reloads; with "
-            "--with resolver=ADDRESS (a nameserver of /etc/resolv.conf) it is looked up again"
-        ]
-    why = "names of servers are looked up again when their answer has grown old"
-    return [_line("http", "resolver", *addresses, why=why)], []
-
-
-def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[Setting]]:
-    """The site with ``resolve`` at each named server, and a zone for each of its groups."""
-    groups, zones = [], []
-    for group in site.upstreams:
-        servers = [f"{one} resolve" if _host_of(one) else one for one in group.servers]
-        groups.append(Upstream(name=group.name, servers=servers))
-        has = any(
-            one.directive == "zone" and one.context == "upstream" and one.block == group.name
-            for one in settings
-        )
-        if servers != group.servers and not has:
-            why = "what is looked up again lies in shared memory"
-            size = zone_size(group.servers)
-            zones.append(
-                _line("upstream", "zone", f"upstream_{group.name}", size, why=why, block=group.name)
-            )
-    return replace(site, upstreams=groups), zones
-
-
-def with_tls_ports(site: Site) -> Site:
-    """The site with port 443 at servers that name none: nginx takes 80, for TLS too."""
-    groups = []
-    for group in site.upstreams:
-        servers = []
-        for one in group.servers:
-            address, *options = one.split()
-            has = address.startswith("unix:") or re.search(r":\d+$", address) is not None
-            servers.append(" ".join([address if has else f"{address}:443", *options]))
-        groups.append(Upstream(name=group.name, servers=servers))
-    return replace(site, upstreams=groups)
-
-
 def _gzip_static(build: Build) -> Iterator[Setting]:
     if build.lacks("--with-http_gzip_static_module"):
         raise UsageError("features: this nginx is built without gzip_static")
     why = "FILE.gz beside FILE is sent as it is: no CPU for it"
-    yield _line("http", "gzip_static", "on", why=why)
-
-
-def _gzip_reason(site: Site, kind: Kind, facts: Facts, workload: Workload) -> str:
-    """Why text is compressed, with what it takes of the CPUs where that is known."""
-    asked, cpus = gzip_cpus(facts, workload, kind, site.gzip), effective_cpus(facts).value
-    if not asked or not cpus:
-        return NOTHING.gzip_reason
-    return f"{NOTHING.gzip_reason}, for {percent_text(asked / cpus, 2)} of the CPUs at the peak"
-
-
-def _gzip_left(site: Site, kind: Kind, facts: Facts, workload: Workload) -> Iterator[str]:
-    """Why nothing is compressed, where the CPUs are the reason."""
-    asked = gzip_cpus(facts, workload, kind)
-    cpus = effective_cpus(facts).value
-    if site.gzip or asked is None or cpus is None or asked <= GZIP_SHARE * cpus:
-        return
-    origin = "; what the servers compress is passed on" if kind in ("cache", "proxy") else ""
-    yield (
-        f"gzip: at the peak it would take {asked:.2g} of {cpus:g} CPUs, and a tenth is its budget"
-        f"{origin}"
-    )
-
-
-_KEY: Final = "|$http_accept_encoding"
-
-
-def with_encodings(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings with three kinds of clients in a cache's key, not each spelling of a header.
-
-    The server is asked for what all clients of a kind can read: zstd, br or gzip of its own making
-    comes through, and the cache has at most four entries of a page. A weight behind a word
-    (``br;q=0``) counts as a no.
-    """
-    if not any(_KEY in word for one in settings for word in one.args):
-        return [*settings]
-    found = [
-        replace(one, args=[word.replace(_KEY, "|$encoding") for word in one.args])
-        if one.directive == "proxy_cache_key"
-        else one
-        for one in settings
-    ]
-    gzip, brotli, zstd = (rf"(?=.*\b{one}\b(?!\s*;))" for one in ("gzip", "br", "zstd"))
-    why = "an entry for each kind of client, not for each spelling of the header"
-    found.append(
-        _line(
-            "http",
-            "map",
-            "$http_accept_encoding",
-            "$encoding",
-            why=why,
-            lines=[
-                [f"~*^{gzip}{brotli}{zstd}", "zstd, br, gzip"],
-                [f"~*^{gzip}{brotli}", "br, gzip"],
-                [f"~*^{gzip}", "gzip"],
-                ["default", ""],
-            ],
-        )
-    )
-    why = "the server compresses, for all clients of a kind alike"
-    found.append(_line("location", "proxy_set_header", "Accept-Encoding", "$encoding", why=why))
-    return found
+    yield line("http", "gzip_static", "on", why=why)

@@ -11,13 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from nginx_tune.change.generate.features import (
-    NOTHING,
-    Beside,
-    with_encodings,
-    with_resolving,
-    with_tls_ports,
-)
+from nginx_tune.change.generate.features import NOTHING, Beside
+from nginx_tune.change.generate.origins import with_encodings, with_resolving, with_tls_ports
 from nginx_tune.change.generate.plan_files import host_lines, host_parts
 from nginx_tune.change.generate.templates import environment
 from nginx_tune.change.generate.writing import (
@@ -91,12 +86,12 @@ def emit_nginx_conf(
     if beside.resolves:
         site, zones = with_resolving(site, settings)
     own = [
-        *_site_settings(site, beside.gzip_reason),
+        *_site_settings(site),
         *settings,
         *_with_sendfile(site, settings),
         *zones,
     ]
-    merged = merge(with_encodings([*own, *beside.settings]), forced)
+    merged = merge(with_encodings(site, [*own, *beside.settings]), forced)
     text: str = (
         environment()
         .get_template(f"{kind}.conf.j2")
@@ -147,12 +142,21 @@ def emit_decided(
     """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
     # A file of these kinds passes nothing on, though the site may name upstreams for others.
     unwritten = _OF_UPSTREAMS if decisions.kind in ("static", "media") else frozenset[str]()
+    check_site(site)
+    compressing = next((d.settings for d in decisions.decisions if d.id == "gzip"), [])
+    if site.gzip and compressing:  # the decision has the same lines with what they take
+        site = msgspec.structs.replace(site, gzip=[])
+    else:  # an arm of an experiment compresses nothing
+        compressing = []
     return emit_nginx_conf(
         [
-            setting
-            for decision in decisions.decisions
-            if decision.id not in unwritten
-            for setting in decision.settings
+            *compressing,
+            *(
+                setting
+                for decision in decisions.decisions
+                if decision.id not in unwritten and decision.id != "gzip"
+                for setting in decision.settings
+            ),
         ],
         site,
         decisions.kind,
@@ -277,7 +281,7 @@ def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
     return [Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason)]
 
 
-def _site_settings(site: Site, gzip_reason: str) -> list[Setting]:
+def _site_settings(site: Site) -> list[Setting]:
     settings = []
     if site.user is not None:
         words = site.user.split()
@@ -307,7 +311,7 @@ def _site_settings(site: Site, gzip_reason: str) -> list[Setting]:
         )
     for line in site.gzip or ():
         name, *args = line.split()
-        reason = gzip_reason if line == "gzip on" else ""
+        reason = "text goes out smaller" if line == "gzip on" else ""
         settings.append(Setting(context="http", directive=name, args=args, reason=reason))
     return settings
 

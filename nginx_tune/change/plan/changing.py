@@ -116,6 +116,9 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
         return own if own.settings else replace(own, withheld=next(refused, ""))
     if decision.id == "http3":
         return with_own_quic(decision, tree)
+    if decision.id == "gzip":
+        said = "Compression stays as the configuration has it."
+        return replace(decision, verdict="keep", settings=[], summary=said)
     if decision.id == "streaming":
         return with_own_streams(decision, tree)
     if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):

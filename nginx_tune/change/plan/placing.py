@@ -43,14 +43,14 @@ from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 
 _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command", *PREDICATES)
 """Directives of which a level has its own lines or the outer level's, never both."""
-Placing = Literal["change", "into", "before", "option"]
+HowPlaced = Literal["change", "into", "before", "option"]
 
 
 class SettingPlace(NamedTuple):
     """One place of a setting."""
 
     directive: Directive
-    how: Placing
+    how: HowPlaced
     """Its arguments are changed; it goes into the block; it goes before the block (main); it is
     one more argument, or another value of one (``listen``)."""
 

@@ -162,17 +162,20 @@ def predict(i: BlockingInputs) -> Prediction:
         open_hold, utilisation = ahead
     saturates = i.rate_per_second is not None and utilisation >= _SATURATED
     open_loop = i.rate_per_second is not None and not saturates
+    # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival, who finds
+    # one read at least.
+    longest = 1.5 * max(turn, closed_hold) if miss else 0.0
     if open_loop:
         hold_seen = open_hold
         blocked, wait, tail = _open_wait(i, utilisation, open_hold, missing)
         if in_flight:
-            wait = min(wait, turn)
+            wait, tail = min(wait, turn), min(tail, longest)
+    elif saturates and not in_flight:  # more and more pile up, however many there are
+        hold_seen, blocked = closed_hold, 1.0
+        full = max(closed_hold, i.workers / i.disk.reads_per_second(read_bytes))
+        _, wait, tail = _open_wait(i, _SATURATED, full, missing)
     else:
-        if saturates and not turn:  # more and more pile up, however many there are
-            turn = closed_hold
-        hold_seen, wait = closed_hold, turn
-        # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
-        tail = turn * 1.5
+        hold_seen, wait, tail = closed_hold, turn, longest
         blocked = turn / (turn + in_flight * copy) if turn else 0.0
     window_seconds = i.disk.read_seconds(i.disk_read_bytes)
     transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+from nginx_tune.decide.model.volumes import is_known, volume_bounds
 from nginx_tune.decide.model.waiting import Stalls
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, DiskClass
@@ -14,8 +14,6 @@ from nginx_tune.documents.facts_storage import Curve, CurvePoint, SharedCurve
 
 MILLISECOND = 1e-3
 MEGABYTE = 1e6
-MEBIBYTE = 1 << 20
-GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -190,101 +188,11 @@ def network_files(name: str, link_bytes_per_second: float | None) -> ModelDisk:
     return replace(NETWORK_FILES, name=name, bytes_per_second=way, most_bytes_per_second=way)
 
 
-class VolumeType(NamedTuple):
-    """The documented performance of a cloud's type of volume that has no figures of its own."""
-
-    reads: float
-    """Reads a second of any volume, and ``reads_each`` more for a GiB, up to ``most_reads``."""
-    mebibytes: float
-    """MiB a second, the same way."""
-    reads_each: float = 0.0
-    mebibytes_each: float = 0.0
-    most_reads: float = math.inf
-    most_mebibytes: float = math.inf
-    latency_seconds: float = 1 * MILLISECOND
-
-    def of_size(self, size_bytes: float | None) -> tuple[float, float]:
-        """Reads and bytes a second of a volume of that size; of a small one where nobody knows."""
-        gibibytes = (size_bytes or 0.0) / GIBIBYTE
-        reads = min(self.most_reads, self.reads + self.reads_each * gibibytes)
-        mebibytes = min(self.most_mebibytes, self.mebibytes + self.mebibytes_each * gibibytes)
-        return max(1.0, reads), max(1.0, mebibytes) * MEBIBYTE
-
-
-_HALF, _SLOW = 0.5 * MILLISECOND, 8 * MILLISECOND
-VOLUME_TYPES: dict[str, VolumeType] = {
-    # Amazon EBS User Guide, "Amazon EBS volume types": baseline figures, without bursts.
-    "gp3": VolumeType(3_000, 125),
-    "gp2": VolumeType(100, 128, 3, 0.75, 16_000, 250),
-    "io1": VolumeType(3_000, 125, latency_seconds=_HALF),
-    "io2": VolumeType(3_000, 125, latency_seconds=_HALF),
-    "st1": VolumeType(0, 0, 0.0390625, 0.0390625, 500, 500, _SLOW),
-    "sc1": VolumeType(0, 0, 0.01171875, 0.01171875, 250, 192, _SLOW),
-    # Google Cloud, "Performance limits of Persistent Disk", and "Hyperdisk": baseline and per GiB.
-    "pd-standard": VolumeType(0, 0, 0.75, 0.12, 7_500, 1_200, _SLOW),
-    "pd-balanced": VolumeType(3_000, 140, 6, 0.28, 80_000, 1_200),
-    "pd-ssd": VolumeType(6_000, 240, 30, 0.48, 100_000, 1_200),
-    "hyperdisk-balanced": VolumeType(3_000, 140),
-    # Microsoft Learn, "Azure managed disk types".
-    "premium-v2": VolumeType(3_000, 119, latency_seconds=_HALF),
-    "standard-ssd": VolumeType(500, 95),
-    "standard-hdd": VolumeType(500, 57, latency_seconds=_SLOW),
-}
-"""Volumes by the name that their cloud gives them. io1 and io2 have what was bought: without that
-what the console of EC2 proposes."""
-
-_PREMIUM: tuple[tuple[int, float, float], ...] = (
-    (32, 120, 25), (64, 240, 50), (128, 500, 100), (256, 1_100, 125), (512, 2_300, 150),
-    (1 << 10, 5_000, 200), (4 << 10, 7_500, 250), (8 << 10, 16_000, 500), (16 << 10, 18_000, 750),
-    (32 << 10, 20_000, 900),
-)  # fmt: skip
-"""Azure's Premium SSD, P4 to P80: most GiB, reads and megabytes a second. Source: as above."""
-
-_SOLD_AS: tuple[tuple[str, str], ...] = (
-    ("Amazon Elastic Block Store", "gp3"),
-    ("nvme_card-pd", "pd-balanced"),
-    ("PersistentDisk", "pd-balanced"),
-    ("MSFT NVMe Accelerator", "premium"),
-    ("Msft Virtual Disk", "premium"),
-)
-"""Parts of models that tell the cloud and not the type: what it makes unless asked for another."""
-
-
-def volume_bounds(disk: Disk) -> tuple[float, float, float] | None:
-    """Reads a second, bytes a second and seconds to the first byte of a volume of a cloud.
-
-    What was provisioned goes before what its type has. None where nothing tells of a volume.
-    """
-    said = disk.volume
-    model = (disk.model or "").lower()
-    sold = next((name for part, name in _SOLD_AS if part.lower() in model), None)
-    name = said.type.lower().replace("_", "-") if said is not None and said.type else sold
-    kind = VOLUME_TYPES.get(name or "")
-    if name is not None and name.startswith("premium") and kind is None:
-        reads, size = _premium(disk.size_bytes)
-    elif kind is not None:
-        reads, size = kind.of_size(disk.size_bytes)
-    elif said is not None:
-        reads, size = math.inf, math.inf
-    else:
-        return None
-    if said is not None:
-        reads = said.reads_per_second or reads
-        size = said.bytes_per_second or size
-    return reads, size, (kind or VOLUME_TYPES["gp3"]).latency_seconds
-
-
-def _premium(size_bytes: int | None) -> tuple[float, float]:
-    gibibytes = (size_bytes or 0) / GIBIBYTE
-    row = next((one for one in _PREMIUM if gibibytes <= one[0]), _PREMIUM[-1])
-    return row[1], row[2] * MEGABYTE
-
-
 def _typical_of(disk: Disk) -> ModelDisk:
     """The typical disk of its class, or the volume that it is."""
     typical = replace(TYPICAL[disk.class_], name=disk.name or TYPICAL[disk.class_].name)
-    bounds = volume_bounds(disk) if disk.class_ in ("network", "virtual", "unknown") else None
-    if bounds is None:
+    bounds = volume_bounds(disk)
+    if bounds is None or disk.class_ not in ("network", "virtual", "unknown"):
         return typical
     reads, size, latency = bounds
     return replace(
@@ -295,7 +203,7 @@ def _typical_of(disk: Disk) -> ModelDisk:
         heads=max(TYPICAL["network"].heads, math.ceil(reads * latency) if reads < math.inf else 0),
         most_bytes_per_second=size,
         most_reads_per_second=reads,
-        is_provisioned=disk.volume is not None,
+        is_provisioned=is_known(disk),
     )
 
 
@@ -482,8 +390,7 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
     shared = list(zip(part, disks, strict=True))
     return ModelDisk(
         latency_seconds=sum(p * d.latency_seconds for p, d in shared),
-        # The mean is of the time that a byte takes, to which a slow disk adds most.
-        bytes_per_second=1 / sum(p / d.bytes_per_second for p, d in shared),
+        bytes_per_second=_stream_of(shared),
         heads=sum(d.heads for d in disks),
         spread=disks[0].spread
         if len(disks) == 1
@@ -497,6 +404,14 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
         stalls=_stalls_together([(p, d.stalls) for p, d in shared if d.stalls is not None]),
         parts=tuple(shared) if len(shared) > 1 else (),
     )
+
+
+def _stream_of(shared: Sequence[tuple[float, ModelDisk]]) -> float:
+    """The mean of the time that a byte takes, to which a slow disk adds most; exact of equals."""
+    first = shared[0][1].bytes_per_second
+    if all(disk.bytes_per_second == first for _, disk in shared):
+        return first
+    return 1 / sum(part / disk.bytes_per_second for part, disk in shared)
 
 
 def _over(bound: float, share: float) -> float:

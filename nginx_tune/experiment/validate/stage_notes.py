@@ -91,7 +91,7 @@ _OF_PACKETS = {
 
 
 def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
-    """Warnings that the loopback link is no network, where the configurations differ in what makes packets.
+    """Warnings that the loopback link is no network, where what makes packets differs.
 
     One packet of ``lo`` takes 64 KB (drivers/net/loopback.c, loopback_setup), so that what waits
     there for a full packet or for an acknowledgement is not what waits on a network.

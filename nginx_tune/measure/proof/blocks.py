@@ -331,8 +331,8 @@ def failing_both(blocks: Blocks, metric: str) -> str:
             return ""
         shares = [percent_text(share) for share in least]
         said.append(
-            f"{name}: requests failed with both configurations ({shares[0]} with the baseline and {shares[1]} "
-            "with the candidate, or more, in every block), so nothing can be said of it"
+            f"{name}: requests failed with both configurations ({shares[0]} with the baseline and "
+            f"{shares[1]} with the candidate, or more, in every run), so nothing can be said of it"
         )
     return "; ".join(said)
 

@@ -6,7 +6,7 @@ A capture may hold the configuration files of the nginx that was found, without 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,9 +15,9 @@ from nginx_tune import __version__
 from nginx_tune.conf.secrets import redact_configuration, redact_tree
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Facts, Nginx
-from nginx_tune.documents.facts_storage import DiskProbe, SharedCurve
+from nginx_tune.documents.facts_storage import DiskProbe, SharedCurve, Volume
 from nginx_tune.documents.inspection import Answer, Capture, Request
-from nginx_tune.errors import UndecidedError
+from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.door import Gaps, Host, HostReadError, Missing, under
 from nginx_tune.host.mounts import View, view_of
 from nginx_tune.host.recording import RecordedHost, RecordingHost, redact, to_bytes
@@ -87,6 +87,23 @@ def _joined(first: Request, second: Request) -> Request:
         link_speeds={**first.link_speeds, **second.link_speeds},
         watch_seconds=second.watch_seconds or first.watch_seconds,
     )
+
+
+def with_volumes(facts: Facts, volumes: Mapping[str, Volume]) -> Facts:
+    """The facts with the volumes that their operator declares, by disk.
+
+    Errors: UsageError when a disk is not there.
+    """
+    names = [disk.name for disk in facts.storage.disks]
+    for name in volumes:
+        if name not in names:
+            raise UsageError(f"no disk '{name}'", hint=f"there are {', '.join(names) or 'none'}")
+    disks = [
+        msgspec.structs.replace(disk, volume=volumes.get(disk.name, disk.volume))
+        for disk in facts.storage.disks
+    ]
+    storage = msgspec.structs.replace(facts.storage, disks=disks)
+    return msgspec.structs.replace(facts, storage=storage)
 
 
 def with_disk_probes(facts: Facts, probes: Sequence[DiskProbe]) -> Facts:
