@@ -44,7 +44,7 @@ def build(
         text=True,
         check=False,
         env={**os.environ, "NGINX_TUNE_REQUIRE_RUST": "", **environment},
-        timeout=600,
+        timeout=1800,  # the probe is linked as a whole, beside other tests
     )
 
 

@@ -35,6 +35,7 @@ from nginx_tune.cli.inputs import (
 )
 from nginx_tune.cli.options import (
     Whole,
+    check_maps,
     map_option,
     nginx_options,
     nginx_version_option,
@@ -303,6 +304,7 @@ def _subject(
     facts: Facts | None = None
     if facts_source not in {None, "live", "none"}:
         facts = read_document(Facts, str(facts_source))
+    check_maps(maps)
     host, replaced = LiveHost(), read_overlays(overlays)
     named = conf or conf_option
     if plan_path is not None:

@@ -33,6 +33,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 
 @click.command()
 @click.argument("conf", required=False)
+@click.option("-c", "conf_option", metavar="CONF", help="The configuration (the same as CONF).")
 @click.option(
     "--facts",
     "facts_path",
@@ -51,6 +52,7 @@ def command(
     /,
     *,
     conf: str | None,
+    conf_option: str | None,
     facts_path: str | None,
     workload_path: str | None,
     prefix: str | None,
@@ -63,9 +65,11 @@ def command(
     Without CONF: the running nginx's configuration, else the installed one's. Reads only, counts
     no served file and measures nothing.
     """
+    if conf and conf_option:
+        raise click.UsageError("give CONF or -c, not both")
     given = read_workload(workload_path) if workload_path else None
     facts = None if facts_path is None else read_document(Facts, facts_path)
-    looked = _look(conf, facts, given, prefix=prefix, nginx_binary=nginx_binary)
+    looked = _look(conf or conf_option, facts, given, prefix=prefix, nginx_binary=nginx_binary)
     if looked.is_live:
         tell_choice(ctx, looked.facts.nginx)
     check = looked.check

@@ -26,6 +26,7 @@ from nginx_tune.change.plan.settling import (
 from nginx_tune.cli.configurations import full_path, host_configuration, read_configuration
 from nginx_tune.cli.inputs import read_document, read_toml, read_workload
 from nginx_tune.cli.options import (
+    check_maps,
     data_directories,
     nginx_options,
     nginx_version_option,
@@ -288,6 +289,7 @@ def read_held(
 
     Errors: ConfigurationError for one that could not be parsed.
     """
+    check_maps(maps)
     tree: ConfTree | None = None
 
     def standing(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:

@@ -132,11 +132,16 @@ def _read_maps(
         prefix, equals, directory = one.partition("=")
         if not equals or not prefix.startswith("/") or not directory:
             raise click.UsageError(f"--map {one}: give PREFIX=DIR with an absolute prefix")
-        if not os.path.isdir(directory):  # noqa: PTH112  # without pathlib --help is quicker
-            raise click.UsageError(f"--map {one}: {directory} is no directory")
         here = directory.rstrip("/") or "/"
         pairs.append((prefix.rstrip("/"), "" if here == "." else here.removeprefix("./")))
     return tuple(pairs)
+
+
+def check_maps(maps: Sequence[tuple[str, str]]) -> None:
+    """Refuse a ``--map`` whose directory is not there."""
+    for prefix, directory in maps:
+        if not os.path.isdir(directory or "."):  # noqa: PTH112  # without pathlib --help is quicker
+            raise UsageError(f"--map {prefix}={directory or '.'}: no such directory")
 
 
 map_option = click.option(

@@ -256,7 +256,7 @@ _MOST_DEEP = 40
 _NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 _UNARY = 2
 _BINARY = 3
-Settled = bool | tuple[str, ...]
+FaultOutcome = bool | tuple[str, ...]
 
 
 class ProtocolVariables:
@@ -291,7 +291,7 @@ class ProtocolVariables:
         self._steps = 0
         return self._text(text, protocol, scope, ())
 
-    def _outcome(self, words: Sequence[str], protocol: SpokenVersion, scope: Scope) -> Settled:
+    def _outcome(self, words: Sequence[str], protocol: SpokenVersion, scope: Scope) -> FaultOutcome:
         """Source: ngx_http_rewrite_if_condition()."""
         texts = [self._whole(one, protocol, scope) for one in words]
         if len(words) == 1:

@@ -201,6 +201,8 @@ def is_prediction(p: Predicted) -> bool:
     """True if a range is narrow enough to be one."""
     if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:
         return True
+    if p.unit == "s" and p.high <= WIDEST * LEAST_SECONDS:
+        return True  # no clock tells it from 0
     return p.low > 0 and p.high <= WIDEST * p.low
 
 

@@ -131,7 +131,7 @@ def test_a_plan_that_nginx_refuses_says_so_and_ends_with_3(run_cli: RunCli, conf
     conf.write_text(conf.read_text().replace("access_log off;", "access_lag off;"))
     run = run_cli("plan", conf, "--facts", FACTS, "--only", "accept", "--test")
     assert run.returncode == 3
-    assert "walls: REFUSED" in run.stdout
+    assert "sandbox: REFUSED" in run.stdout
     assert 'unknown directive "access_lag"' in run.stdout
     assert "+    multi_accept off;" in run.stdout
 

@@ -37,7 +37,7 @@ _ASKED = "site dataset cache_dir nginx trust output"
 REFUSED = {
     "inspect": "dataset path cache_dir nginx trust pid link_speed volume dataset_seconds "
     "dataset_sample utilisation disks disk_seconds disk_read force with_config capture host output",
-    "check": "p nginx trust output",
+    "check": "c p nginx trust output",
     "collector": "output",
     "observe": "duration pid tracing queue_wait no_stub_status output",
     "compare": "control accept_inconclusive output",

@@ -171,9 +171,9 @@ def test_a_host_whose_change_is_taken_back_stops_the_deploy(fleet: Fleet) -> Non
 @pytest.mark.thorough
 def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: Fleet) -> None:
     old = [host.conf.read_bytes() for host in fleet.hosts]
-    given = {"plan_with": {"only": ["sendfile"], "facts": json.loads(FACTS.read_text())}}
+    given = {"plan_with": {"only": ["workers"], "facts": json.loads(FACTS.read_text())}}
     assert fleet.play(None, "--check", "--limit", "web1", **given) == 0, fleet.said
-    assert re.search(r"\+\s+sendfile on;", fleet.said), fleet.said
+    assert re.search(r"\+.*worker_processes auto;", fleet.said), fleet.said
     assert fleet.recap["web1"]["changed"] == 1
     assert [host.conf.read_bytes() for host in fleet.hosts] == old
     # From this machine the second one cannot be asked, so it has its old files again at once.
@@ -182,7 +182,7 @@ def test_a_plan_is_shown_taken_back_where_nothing_answers_and_made_once(fleet: F
     assert set(fleet.recap) == {"web1", "web2"}
     assert fleet.states(0)[-1] == "kept"
     assert fleet.states(1)[-1] == "rolled_back"
-    assert b"sendfile on;" in fleet.hosts[0].conf.read_bytes()
+    assert b"worker_processes auto;" in fleet.hosts[0].conf.read_bytes()
     assert [host.conf.read_bytes() for host in fleet.hosts[1:]] == old[1:]
     # Put right it goes on where it stopped.
     fleet.ask_at.clear()
@@ -206,7 +206,7 @@ def test_no_result_shows_what_is_in_a_file(fleet: Fleet) -> None:
     files[0][str(fleet.hosts[0].site)] += f"{secret};\n"
     assert fleet.play(files, "--limit", "web1", how="-vvv") != 0, "nginx -t refuses that"
     assert "web1: " in fleet.said
-    given = {"plan_with": {"only": ["sendfile"], "facts": json.loads(FACTS.read_text())}}
+    given = {"plan_with": {"only": ["workers"], "facts": json.loads(FACTS.read_text())}}
     assert fleet.play(None, "--limit", "web1,web3", how="-vvv", **given) == 0, fleet.said
     assert secret not in fleet.said.replace(f"{secret};", "")
     for host in fleet.hosts:

@@ -123,6 +123,8 @@ def test_who_wants_threads_gets_them_and_no_filter_does(seed: int) -> None:
     files = plan_changes(decisions, tree, lambda _: set()).files
     again = parse_text(files[0].content.decode(), file="/n.conf")
     for old, new in zip(Standing(tree).answering, Standing(again).answering, strict=True):
+        if new.own.block is not None and new.own.block.all("return"):
+            continue  # answers without a file
         if body_filter(new) is None:
             assert new.value("aio") == "threads", (tiers.REPEAT, text, str(new))
         else:

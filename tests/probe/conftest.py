@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -89,6 +90,9 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             process = subprocess.Popen(command, env={**UNMARKED, **(env or {})})
             stack.callback(_stop, process, tmp_path / "nginx.pid")
             await_port(port, process)
+            while not (tmp_path / "nginx.pid").exists():  # written after it listens
+                assert process.poll() is None
+                time.sleep(0.01)
             return Nginx(port, log)
 
         yield start

@@ -38,7 +38,7 @@ def test_nothing_is_said_of_what_failed_in_both(make_blocks: MakeBlocks, primary
     assert verdict.outcome == "invalid"
     assert verdict_status(verdict) is ExitStatus.UNDECIDED
     sentence = verdict_sentence(verdict)
-    assert "requests failed in both arms" in sentence
+    assert "requests failed with both configurations" in sentence
     assert "98" in sentence
     assert "97" in sentence
     assert "nothing can be said" in sentence

@@ -153,7 +153,8 @@ def test_a_gzip_line_that_is_none_is_refused(line: str) -> None:
 
 def test_a_build_without_gzip_gets_none() -> None:
     facts = host(nginx=nginx("1.26.3", ["--without-http_gzip_module"]))
-    assert "gzip" not in generated(facts, Site())
+    lines = generated(facts, Site()).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith("gzip")]
 
 
 @each_row(

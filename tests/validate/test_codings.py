@@ -52,7 +52,7 @@ def test_what_either_arm_compresses_with_is_accepted() -> None:
             assert accepted_codings(trees) == accepted, lines
             notes = compression_notes(trees)
             assert len(notes) == bool(accepted), lines
-            assert all("in which the arms differ" in note for note in notes), lines
+            assert all("in which the configurations differ" in note for note in notes), lines
         same = compression_notes((tree(lines), tree(lines)))
         assert not any("differ" in note for note in same), lines
 
