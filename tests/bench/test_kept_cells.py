@@ -191,6 +191,7 @@ def test_what_is_decided_is_looked_up_among_the_arms_that_were_measured() -> Non
     assert replayed.arm_of(one, pools) == "threads"
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_knowledge_that_the_field_lacks_costs_few_of_the_cells() -> None:
     """One kept cell in ten; all of them stand in benchmarks/README.md."""

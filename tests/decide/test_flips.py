@@ -147,6 +147,7 @@ def flips_hold(documents: Moved, data: st.DataObject) -> None:
         STATED.add(decision.id)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_a_break_even_is_where_the_verdict_flips() -> None:
     """And of every decision that moves facts one was seen."""

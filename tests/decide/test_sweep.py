@@ -42,6 +42,7 @@ def test_nothing_known_is_no_table() -> None:
     assert sweep("sendfile", host(), load(), site()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_explain_shows_it(run_cli: Run, tmp_path: Path) -> None:
     facts, workload = tmp_path / "f.json", tmp_path / "w.json"

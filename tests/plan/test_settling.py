@@ -217,6 +217,7 @@ STAYS = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @each_row(("kind", "tls", "disks", "version"), CASES)
 def test_every_decision_that_differs_by_what_stays_is_in_the_table(
