@@ -1,4 +1,4 @@
-"""What a site does beside its kind: uploads, WebSockets, PHP, an origin that speaks TLS.
+"""Features of a site beside its kind: uploads, WebSockets, PHP, an origin that speaks TLS.
 
 The operator names them (``generate --with``, ``features`` of the site); some a workload shows. Each
 is some lines, every one with its reason. Bounds of retries and of the wait for a connection are
@@ -47,7 +47,7 @@ PHP_SOCKET: Final = "unix:/run/php/php-fpm.sock"
 
 
 def feature_form(name: str) -> str:
-    """How a feature is written: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
+    """The spelling of a feature: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
     value = FEATURES[name]
     if not value:
         return name
@@ -63,7 +63,7 @@ class Beside(NamedTuple):
     left_alone: Sequence[str] = ()
     scheme: Literal["http", "https"] = "http"
     resolves: bool = False
-    """Whether names of servers are looked up again while nginx runs."""
+    """True if names of servers are looked up again while nginx runs."""
     php: str = ""
     """The address of PHP-FPM, whose ``/index.php`` answers for what is no file."""
 
