@@ -69,7 +69,16 @@ def command(
         raise click.UsageError("give CONF or -c, not both")
     given = read_workload(workload_path) if workload_path else None
     facts = None if facts_path is None else read_document(Facts, facts_path)
-    looked = _look(conf or conf_option, facts, given, prefix=prefix, nginx_binary=nginx_binary)
+    named = (("--facts", facts_path), ("--workload", workload_path))
+    options = [word for option, value in named if value for word in (option, value)]
+    looked = _look(
+        conf or conf_option,
+        facts,
+        given,
+        prefix=prefix,
+        nginx_binary=nginx_binary,
+        options=options,
+    )
     if looked.is_live:
         tell_choice(ctx, looked.facts.nginx)
     check = looked.check
@@ -98,6 +107,7 @@ def _look(
     *,
     prefix: str | None,
     nginx_binary: str | None,
+    options: list[str],
 ) -> _Looked:
     is_live = facts is None
     try:
@@ -112,36 +122,46 @@ def _look(
             scans=False,
         )
     except NoNginxError:
-        return _host_alone(facts, given)
+        return _host_alone(facts, given, options)
     refuse_results((subject.tree.path, *subject.tree.files), subject.tree.asked)
     if subject.facts is None:
         raise AssertionError("live facts were asked for")
-    return _configured(subject, subject.facts, given, is_live=is_live)
+    options = [*options, "-p", prefix] if prefix else options
+    return _configured(subject, subject.facts, given, options, is_live=is_live)
 
 
 def _configured(
-    subject: AuditSubject, facts: Facts, given: Workload | None, *, is_live: bool
+    subject: AuditSubject,
+    facts: Facts,
+    given: Workload | None,
+    options: list[str],
+    *,
+    is_live: bool,
 ) -> _Looked:
     """The first look at a configuration on its host."""
     tree = subject.tree
     roots = [one.root for one in served_paths(tree) if one.via != "cache"]
-    given = _with_bound(given, bounded_data(facts, roots))
-    make = deciding(tree, facts, given)
+    # A directory that is not there tells nothing of the data that is to be served.
+    there = [one for one in facts.datasets if one.files or one.bytes]
+    known = replace(facts, datasets=there)
+    given = _with_bound(given, bounded_data(known, roots))
+    make = deciding(tree, known, given)
     decided = make(ALL_AS_DECIDED)
-    held = None if tree.unparsed else Settling(make, tree, facts).begin(decided).held
+    held = None if tree.unparsed else Settling(make, tree, known).begin(decided).held
     found = accept_missing(audit(tree, facts, decide=lambda: decided), ())
     check = make_check(
         facts,
         conf_path=tree.path,
-        data=_data(facts, given),
+        data=_data(known, given),
         decided=decided,
         held=held,
         findings=found,
+        options=options,
     )
     return _Looked(check, facts, is_live, _status(found))
 
 
-def _host_alone(facts: Facts | None, given: Workload | None) -> _Looked:
+def _host_alone(facts: Facts | None, given: Workload | None, options: list[str]) -> _Looked:
     """The first look at a host that has no nginx: its switches for an ordinary site."""
     from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415  # seldom
 
@@ -150,7 +170,13 @@ def _host_alone(facts: Facts | None, given: Workload | None) -> _Looked:
     workload = workload_for(None, facts, given, site=site)
     decided = decide(facts, workload, site=site)
     check = make_check(
-        facts, conf_path=None, data=workload.dataset, decided=decided, held=None, findings=None
+        facts,
+        conf_path=None,
+        data=workload.dataset,
+        decided=decided,
+        held=None,
+        findings=None,
+        options=options,
     )
     return _Looked(check, facts, is_live=True, status=ExitStatus.UNDECIDED)
 

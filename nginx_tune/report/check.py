@@ -36,6 +36,7 @@ _VERDICTS: dict[str, SwitchVerdict] = {
     "not_enough_evidence": "measure",
 }
 _LONGEST_VERDICT = 40
+_TAKES_INPUTS = ("nginx-tune plan", "nginx-tune audit", "nginx-tune generate")
 _OF_READS = {"thread-pools", "per-disk-pools"}
 """Decided by data against memory."""
 
@@ -65,11 +66,13 @@ def make_check(
     decided: Decisions,
     held: Decisions | None,
     findings: Findings | None,
+    options: Sequence[str] = (),
 ) -> FirstLook:
     """The document.
 
     ``data`` is what the decisions took for the served bytes; assumed ones are an upper bound.
     ``held`` is the same decisions as changes of the configuration, null where there is none.
+    ``options`` name the inputs of this look, for the command that comes next.
     """
     is_bound = data.provenance == "assumed" and data.bytes is not None
     host = _host(facts, data, is_bound=is_bound)
@@ -83,6 +86,8 @@ def make_check(
     found = findings.findings if findings else []
     unread = len(findings.unread) + len(findings.files_unparsed) if findings else 0
     command, reason = _next(conf_path, by_id, switches, changed, found=found, unread=unread)
+    if options and command.startswith(_TAKES_INPUTS):
+        command = f"{command} {shlex.join(options)}"
     return FirstLook(
         conf_path=conf_path,
         host=host,
@@ -199,10 +204,14 @@ def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
         ("disks", ", ".join(map(_disks, host.disks)) or "not known"),
         (
             "link",
-            f"{speed_text(host.link_bits_per_second)}, {cpus} CPU{'' if cpus == '1' else 's'}",
+            f"{_speed(host.link_bits_per_second)}, {cpus} CPU{'' if cpus == '1' else 's'}",
         ),
         ("nginx", one_line(f"{nginx}{threads[host.nginx_has_threads]}, {host.kernel or '?'}")),
     ]
+
+
+def _speed(bits_per_second: int | None) -> str:
+    return "speed not known" if bits_per_second is None else speed_text(bits_per_second)
 
 
 def _disks(group: DiskGroup) -> str:

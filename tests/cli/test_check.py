@@ -73,7 +73,9 @@ def test_data_beyond_memory_turns_them_on_and_plan_comes_next(
     facts, workload = _facts(tmp_path), _workload(tmp_path, 4000)
     found = _checked(run_cli, tree, "--facts", facts, "--workload", workload)
     assert _switches(found)["thread pools"] == ("on", True)
-    assert found["next_command"] == f"nginx-tune plan {tree}"
+    assert found["next_command"] == (
+        f"nginx-tune plan {tree} --facts {facts} --workload {workload}"
+    ), "for the host that was looked at"
 
 
 def test_disks_that_decide_are_measured_first(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_an_error_is_shown_and_is_the_status(run_cli: RunCli, tree: Path, tmp_pa
     tree.write_text(CONF.format(http="sendfile_max_chunk 1q;", root=tmp_path))
     found = _checked(run_cli, tree, "--facts", _facts(tmp_path), status=1)
     assert found["findings"][0]["severity"] == "error"  # type: ignore[index]
-    assert found["next_command"] == f"nginx-tune audit {tree}"
+    assert str(found["next_command"]).startswith(f"nginx-tune audit {tree} --facts ")
 
 
 def test_what_was_not_read_is_no_pass(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
@@ -158,6 +160,15 @@ def test_a_bound_beyond_memory_asks_for_a_measurement(
     assert _switches(found)["thread pools"] == ("measure", False)
     screen = run_cli("check", tree, "--facts", file).stdout
     assert "at most 3.9 TiB of data (used on its file systems)" in screen
+
+
+def test_a_root_that_is_not_here_is_no_empty_one(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    tree.write_text(CONF.format(http="", root=tmp_path / "absent"))
+    screen = run_cli("check", tree).stdout
+    assert "data not known" in screen.splitlines()[0]
+    assert "thread pools        off" not in screen
 
 
 def test_without_a_command_it_is_the_first_look(run_cli: RunCli) -> None:

@@ -242,7 +242,7 @@ _BODY_SHARE: Final = 0.2
 
 
 def _like_uploads(workload: Workload) -> str:
-    """What looks like uploads: methods with bodies, or seconds for answers that take none."""
+    """Signs of uploads: methods with bodies, or seconds for answers that take none."""
     methods = workload.traffic.methods if workload.traffic else {}
     share = sum(methods.get(one, 0.0) for one in _BODIES)
     if share >= _BODY_SHARE:

@@ -258,7 +258,7 @@ def _left_alone(decision: Decision) -> list[str]:
 
 
 def _unmeasured(decision: Decision) -> list[str]:
-    """What is written though the disks that decide it were not measured."""
+    """Decisions that are written though their disks were not measured."""
     if not _rests_on_disks(decision):
         return []
     name = _DIRECTIVES.get(decision.id, decision.id)
