@@ -26,16 +26,13 @@ from nginx_tune.cli.audit_subject import (
     saved_dump,
 )
 from nginx_tune.cli.configurations import read_plan, read_planned
-from nginx_tune.cli.inputs import (
-    read_bytes,
-    read_document,
-    read_overlays,
-    read_pipe,
-    read_workload,
-)
+from nginx_tune.cli.described import GivenInputs, facts_for_tree, read_facts_and_workload
+from nginx_tune.cli.inputs import read_bytes, read_document, read_overlays, read_pipe
 from nginx_tune.cli.options import (
     Whole,
     check_maps,
+    host_options,
+    kind_option,
     map_option,
     nginx_options,
     nginx_version_option,
@@ -52,7 +49,7 @@ from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Baseline, Findings, Severity
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
@@ -84,6 +81,8 @@ _OPTIONS = (
         metavar="FILE",
         help="What is served and asked for: advice then agrees with recommend --workload.",
     ),
+    kind_option,
+    host_options,
     nginx_options,
     weaker_walls_option,
     nginx_version_option,
@@ -193,19 +192,29 @@ def command(
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
         raise click.UsageError("--fix-diff takes standard output and -o: use -f FORMAT=FILE")
-    path = options["workload_path"]
-    options["workload"] = read_workload(path) if path else None
+    source = options["facts_source"]
+    given = read_facts_and_workload(
+        None if source in {"live", "none"} else source,
+        options["workload_path"],
+        options["described"],
+        kind=options["kind"],
+        nginx_version=options["nginx_version"],
+    )
+    options["workload"] = _of_kind(given.workload, options["kind"])
     asked = _Asked(**{name: options[name] for name in _Asked._fields})
     rules = select_rules(
         (*ALL, *NOTICES), select=asked.select, ignore=asked.ignore, profile=asked.profile
     )
-    subject = _subject(asked, **{key: options[key] for key in _SUBJECT_OPTIONS})
+    subject = _subject(asked, given, **{key: options[key] for key in _SUBJECT_OPTIONS})
+    notes: list[str] = []
+    if given.described is not None:
+        facts, notes = facts_for_tree(given.described, subject.tree)
+        subject = subject._replace(facts=facts)
     if asked.nginx_version is not None:
         subject = subject._replace(facts=with_nginx_version(subject.facts, asked.nginx_version))
     files = (subject.tree.path, *subject.tree.files)
     refuse_results(files, subject.tree.asked)
     run = partial(_audit, subject.facts, rules, asked)
-    notes: list[str] = []
     findings = _judged(subject, rules, asked, run, notes)
     findings = _tried(ctx, findings, subject, options, notes)
     if options["fix_diff"]:
@@ -285,8 +294,15 @@ _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_bina
                     "plan_path", "maps", "runs_test", "pid")  # fmt: skip
 
 
+def _of_kind(workload: Workload | None, kind: Kind | None) -> Workload | None:
+    if kind is None:
+        return workload
+    return replace(workload or Workload(), kind=kind, kind_provenance="declared")
+
+
 def _subject(
     asked: _Asked,
+    inputs: GivenInputs,
     *,
     conf: str | None,
     conf_option: str | None,
@@ -301,9 +317,9 @@ def _subject(
 ) -> AuditSubject:
     if conf is not None and conf_option is not None:
         raise click.UsageError("give CONF or -c, not both")
-    facts: Facts | None = None
-    if facts_source not in {None, "live", "none"}:
-        facts = read_document(Facts, str(facts_source))
+    facts = inputs.facts
+    if inputs.described is not None and facts_source is not None:
+        raise click.UsageError(f"--facts {facts_source}, and a host is described: give one of them")
     check_maps(maps)
     host, replaced = LiveHost(), read_overlays(overlays)
     named = conf or conf_option

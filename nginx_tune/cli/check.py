@@ -10,8 +10,21 @@ from msgspec.structs import replace
 from nginx_tune.audit.engine import audit, reaches
 from nginx_tune.change.plan.settling import Settling, deciding
 from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject
-from nginx_tune.cli.inputs import read_document, read_workload
-from nginx_tune.cli.options import nginx_options, prefix_option, tell_choice
+from nginx_tune.cli.described import (
+    GivenInputs,
+    described_inputs,
+    described_words,
+    facts_for_tree,
+    read_facts_and_workload,
+)
+from nginx_tune.cli.options import (
+    host_options,
+    kind_option,
+    nginx_options,
+    nginx_version_option,
+    prefix_option,
+    tell_choice,
+)
 from nginx_tune.conf.served import served_paths
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import decide
@@ -19,15 +32,17 @@ from nginx_tune.decide.situation import ALL_AS_DECIDED
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.check import FirstLook
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.described_host import DescribedHost
+from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import ServedData, Workload
+from nginx_tune.documents.workload import Kind, ServedData, Workload
 from nginx_tune.errors import ExitStatus, worst
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.subject import NoNginxError, accept_missing
 from nginx_tune.report.check import bounded_data, check_screen, make_check
 from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
+from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.terminal.writer import screen_bytes
 
 
@@ -43,6 +58,9 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @click.option(
     "--workload", "workload_path", metavar="FILE", help="What is served and asked for ('learn')."
 )
+@kind_option
+@host_options
+@nginx_version_option
 @prefix_option
 @nginx_options
 @output_options("console", "json")
@@ -57,6 +75,9 @@ def command(
     workload_path: str | None,
     prefix: str | None,
     nginx_binary: str | None,
+    kind: Kind | None,
+    described: DescribedHost | None,
+    nginx_version: str | None,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
@@ -67,18 +88,26 @@ def command(
     """
     if conf and conf_option:
         raise click.UsageError("give CONF or -c, not both")
-    given = read_workload(workload_path) if workload_path else None
-    facts = None if facts_path is None else read_document(Facts, facts_path)
-    named = (("--facts", facts_path), ("--workload", workload_path))
+    inputs = read_facts_and_workload(
+        facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
+    )
+    named = (
+        ("--facts", facts_path),
+        ("--workload", workload_path),
+        ("--kind", kind),
+        ("--nginx-version", nginx_version),
+    )
     options = [word for option, value in named if value for word in (option, value)]
     looked = _look(
         conf or conf_option,
-        facts,
-        given,
+        inputs,
         prefix=prefix,
         nginx_binary=nginx_binary,
-        options=options,
+        nginx_version=nginx_version,
+        options=[*options, *described_words(ctx)],
     )
+    for note in () if ctx.obj["quiet"] else looked.notes:
+        say(note)
     if looked.is_live:
         tell_choice(ctx, looked.facts.nginx)
     check = looked.check
@@ -98,18 +127,22 @@ class _Looked(NamedTuple):
     facts: Facts
     is_live: bool
     status: ExitStatus
+    notes: list[str]
 
 
 def _look(
     conf: str | None,
-    facts: Facts | None,
-    given: Workload | None,
+    inputs: GivenInputs,
     *,
     prefix: str | None,
     nginx_binary: str | None,
+    nginx_version: str | None,
     options: list[str],
 ) -> _Looked:
+    facts, given, described = inputs
     is_live = facts is None
+    if described is not None and conf is None:
+        return _host_alone(inputs, nginx_version, options)
     try:
         subject = read_audit_subject(
             LiveHost(),
@@ -122,12 +155,19 @@ def _look(
             scans=False,
         )
     except NoNginxError:
-        return _host_alone(facts, given, options)
+        return _host_alone(inputs, nginx_version, options)
     refuse_results((subject.tree.path, *subject.tree.files), subject.tree.asked)
-    if subject.facts is None:
+    facts = subject.facts
+    notes: list[str] = []
+    if described is not None:
+        facts, notes = facts_for_tree(described, subject.tree)
+    if facts is None:
         raise AssertionError("live facts were asked for")
+    if nginx_version is not None:
+        facts = with_nginx_version(facts, nginx_version)
     options = [*options, "-p", prefix] if prefix else options
-    return _configured(subject, subject.facts, given, options, is_live=is_live)
+    looked = _configured(subject, facts, given, options, is_live=is_live)
+    return looked._replace(notes=notes)
 
 
 def _configured(
@@ -158,15 +198,22 @@ def _configured(
         findings=found,
         options=options,
     )
-    return _Looked(check, facts, is_live, _status(found))
+    return _Looked(check, facts, is_live, _status(found), [])
 
 
-def _host_alone(facts: Facts | None, given: Workload | None, options: list[str]) -> _Looked:
-    """The first look at a host that has no nginx: its switches for an ordinary site."""
+def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[str]) -> _Looked:
+    """The first look at a host without a configuration: its switches for an ordinary site."""
     from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415  # seldom
 
+    facts, given, described = inputs
+    site, notes = Site(), list[str]()
+    kind = given.kind if given else "static"
+    if described is not None:
+        facts, site, notes = described_inputs(described, site, kind)
     facts = gather_facts(LiveHost()) if facts is None else facts
-    site = complete_site(Site(), facts, "static")
+    if nginx_version is not None:
+        facts = with_nginx_version(facts, nginx_version)
+    site = complete_site(site, facts, kind)
     workload = workload_for(None, facts, given, site=site)
     decided = decide(facts, workload, site=site)
     check = make_check(
@@ -178,7 +225,8 @@ def _host_alone(facts: Facts | None, given: Workload | None, options: list[str])
         findings=None,
         options=options,
     )
-    return _Looked(check, facts, is_live=True, status=ExitStatus.UNDECIDED)
+    status = ExitStatus.UNDECIDED if described is None else ExitStatus.OK
+    return _Looked(check, facts, described is None, status, notes)
 
 
 def _with_bound(given: Workload | None, bound: ServedData | None) -> Workload | None:

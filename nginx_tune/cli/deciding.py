@@ -24,10 +24,13 @@ from nginx_tune.change.plan.settling import (
     site_in,
 )
 from nginx_tune.cli.configurations import full_path, host_configuration, read_configuration
-from nginx_tune.cli.inputs import read_document, read_toml, read_workload
+from nginx_tune.cli.described import described_inputs, read_facts_and_workload
+from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.options import (
     check_maps,
     data_directories,
+    host_options,
+    kind_option,
     nginx_options,
     nginx_version_option,
     option_group,
@@ -41,6 +44,7 @@ from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.described_host import DescribedHost
 from nginx_tune.documents.facts import AccessLog, Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
@@ -50,7 +54,6 @@ from nginx_tune.report.terminal.saying import say
 
 FilledSite = tuple[Site, KindFound | None]
 """A site with what stands already, and the kind that is served there; null where none shows."""
-KINDS = ("static", "media", "cache", "proxy")
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
 """A configuration may have hundreds of servers."""
@@ -65,11 +68,8 @@ _OPTIONS = (
     click.option(
         "--workload", "workload_path", metavar="FILE", help="What is served and asked for."
     ),
-    click.option(
-        "--kind",
-        type=click.Choice(KINDS),
-        help="What nginx serves (default: what other inputs show, else static).",
-    ),
+    kind_option,
+    host_options,
     click.option(
         "--site",
         "site_path",
@@ -109,6 +109,11 @@ class Inputs(NamedTuple):
     decisions: Decisions
     decide: Callable[[Staying], Decisions]
     """Makes them again for what of a configuration stays as it is."""
+    is_live: bool = False
+    """True if the facts were read of this host now."""
+    roots: Sequence[str] = ()
+    cache_dirs: Sequence[str] = ()
+    """Directories as the command line names them, or else a description of the host."""
     not_known: Sequence[tuple[str, str]] = ()
     """What the sizes of caches are a guess without, each with the command that brings it."""
 
@@ -137,6 +142,7 @@ def read_inputs(
     observation_path: str | None = None,
     nginx_version: str | None = None,
     conf_path: str | None = None,
+    described: DescribedHost | None = None,
     standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], FilledSite] | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to.
@@ -146,7 +152,10 @@ def read_inputs(
     kind that is served there; a kind that somebody declared or that a log showed goes before it.
     What this host has in the directories of that site is what the decisions are about.
     """
-    given_workload = read_workload(workload_path) if workload_path else None
+    facts, given_workload, host = read_facts_and_workload(
+        facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
+    )
+    is_live = facts is None
     is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
     assumed: Kind = given_workload.kind if given_workload else "static"
     given_site = _site(ctx, site_path)
@@ -156,16 +165,25 @@ def read_inputs(
         cache_dirs=list(cache_dirs) or given_site.cache_dirs,
         features=[*given_site.features, *features],
     )
-    if datasets and facts_path is not None:
-        raise UsageError("--dataset scans this host, --facts names another: give one of them")
-    facts = None if facts_path is None else read_document(Facts, facts_path)
+    if datasets and not is_live:
+        raise UsageError("--dataset scans this host, and another one is given: give one of them")
     found: KindFound | None = None
     if standing is not None:
         nginx = facts.nginx if facts else _live_nginx(nginx_binary, conf_path)
         site, found = standing(site, nginx, facts.access_logs if facts else None)
     shown = None if kind or is_known else found
+    assumed = kind or (shown.kind if shown else assumed)
+    if host is not None:
+        facts, site, notes = described_inputs(
+            host, site, assumed, is_configured=standing is not None
+        )
+        for note in () if ctx.obj["quiet"] else notes:
+            say(note)
+        roots = roots or [path for path in site.roots if path not in given_site.roots]
+        cache_dirs = cache_dirs or [
+            one for one in site.cache_dirs if one not in given_site.cache_dirs
+        ]
     if facts is None:
-        assumed = kind or (shown.kind if shown else assumed)
         facts = _live(assumed, site, datasets, nginx_binary, conf_path)
         tell_choice(ctx, facts.nginx)
     if nginx_version is not None:
@@ -175,7 +193,7 @@ def read_inputs(
     workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
     if standing is None:
-        recorded = None if facts_path is None else facts.access_logs
+        recorded = None if is_live else facts.access_logs
         site = with_seen_logs(site, facts.nginx, recorded)
 
     def made(stays: Staying) -> Decisions:
@@ -190,6 +208,9 @@ def read_inputs(
         site=site,
         decisions=made(ALL_AS_DECIDED),
         decide=made,
+        is_live=is_live,
+        roots=roots,
+        cache_dirs=cache_dirs,
         not_known=not_known(situation_of(facts, workload, site=site, observation=observation)),
     )
 

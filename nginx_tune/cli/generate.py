@@ -85,7 +85,7 @@ def command(
     if save_facts is not None:
         write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
     if check_path is not None:
-        return _check(check_path, text, by_byte=named["facts_path"] is not None)
+        return _check(check_path, text, by_byte=not inputs.is_live)
     host = host_parts(inputs.decisions.decisions, inputs.facts)
     if output is not None and Path(output).is_dir():
         if formats in ((), ("nginx",)):
@@ -159,8 +159,8 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
             facts=inputs.facts,
             workload=inputs.given_workload,
             site=inputs.given_site,
-            roots=named["roots"],
-            cache_dirs=named["cache_dirs"],
+            roots=inputs.roots,
+            cache_dirs=inputs.cache_dirs,
             features=named["features"],
         ),
         beside=beside(inputs.site, inputs.kind, inputs.facts, inputs.given_workload),

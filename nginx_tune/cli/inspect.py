@@ -9,14 +9,13 @@ import msgspec
 
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.options import FiniteNumber, Whole, data_directories, nginx_options
-from nginx_tune.conf.values import parse_bytes
-from nginx_tune.decide.model.volumes import VOLUME_NAMES
+from nginx_tune.decide.described import parse_volume
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.described_host import parse_speed
 from nginx_tune.documents.facts_storage import Volume
 from nginx_tune.documents.inspection import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.host.network import parse_speed
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.observe.inspect.disk_plan import ReadSize
 from nginx_tune.observe.inspect.facts import with_access_logs, with_standing
@@ -57,19 +56,12 @@ def _volumes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     volumes = {}
     for value in values:
         disk, separator, said = value.partition("=")
-        kind, *figures = said.split(",")
-        if not disk or not separator or kind.lower() not in VOLUME_NAMES or len(figures) > 2:  # noqa: PLR2004
+        if not disk or not separator:
             raise UsageError(
                 f"--volume {value}: not DISK=TYPE[,READS[,BYTES]]",
-                hint=f"such as nvme1n1=gp3,6000,250m; a type is one of {', '.join(VOLUME_NAMES)}",
+                hint="such as nvme1n1=gp3,6000,250m",
             )
-        found = [parse_bytes(one) for one in figures]
-        if None in found:
-            raise UsageError(
-                f"--volume {value}: {figures} are no figures", hint="such as 6000,250m"
-            )
-        reads, size = [*found, None, None][:2]
-        volumes[disk] = Volume(type=kind.lower(), reads_per_second=reads, bytes_per_second=size)
+        volumes[disk] = parse_volume(said, f"--volume {value}")
     return volumes
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from nginx_tune.cli.deciding import KINDS
-from nginx_tune.cli.options import Whole, prefix_option
+from nginx_tune.cli.options import KINDS, Whole, prefix_option
 from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learning import LearnPlan, encode_manifest

@@ -162,6 +162,14 @@ lab_option = click.option(
     "TOML file that describes one, or the facts of one (JSON).",
 )
 
+KINDS = ("static", "media", "cache", "proxy")
+kind_option = click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    help="What nginx serves (default: what other inputs show, else static).",
+)
+
+
 _VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
 
 nginx_version_option = click.option(
@@ -197,6 +205,64 @@ def read_version(option: click.Parameter, value: str | None) -> str | None:
             _tell_beyond(value, numbers)
         return value
     raise click.BadParameter(f"{value}: give a version such as 1.26.3", param=option)
+
+
+_HOST_OPTIONS = (
+    click.option(
+        "--host",
+        "host_path",
+        metavar="FILE",
+        help="A host, its data and its traffic in short (TOML); 'inspect -f toml' writes this "
+        "one's.",
+    ),
+    click.option(
+        "--cpus",
+        type=FiniteNumber(min=0.01, max=16384),
+        metavar="N",
+        help="Describe the host instead of reading this one: CPUs that nginx can use.",
+    ),
+    click.option("--memory", metavar="SIZE", help="Its memory, such as 16G."),
+    click.option(
+        "--disk",
+        "disks",
+        multiple=True,
+        metavar="KIND[:COUNT[:SIZE]]",
+        help="Its disks, such as nvme, hdd:12:16TB, gp3,6000,250m or nfs; may repeat.",
+    ),
+    click.option("--link", metavar="SPEED", help="Its network link, such as 10G."),
+    click.option("--data", metavar="SIZE", help="All that is served, such as 2T."),
+    click.option("--mean-size", metavar="SIZE", help="Mean size of what is asked for."),
+)
+
+
+def host_options(function: F) -> F:
+    """Add the description of a host; the command is called with ``described``, null for none.
+
+    ``cli/described.py`` makes facts and a workload of it.
+    """
+
+    @functools.wraps(function)
+    def called(
+        *arguments: Any,
+        host_path: str | None,
+        cpus: float | None,
+        memory: str | None,
+        disks: tuple[str, ...],
+        link: str | None,
+        data: str | None,
+        mean_size: str | None,
+        **options: Any,
+    ) -> Any:
+        words = {"cpus": cpus, "memory": memory, "link": link, "data": data, "mean_size": mean_size}
+        given = {name: value for name, value in words.items() if value is not None}
+        described = None
+        if host_path or disks or given:
+            from nginx_tune.cli.described import read_described  # noqa: PLC0415  # only where given
+
+            described = read_described(host_path, disks, given)
+        return function(*arguments, described=described, **options)
+
+    return option_group(_HOST_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
 
 
 _NAMED = ("nginx_binary", "against_nginx", "new_nginx")

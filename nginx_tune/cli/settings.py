@@ -338,6 +338,7 @@ def feature_alone(value: Any, _directory: str) -> Any:
 _FORMAT: Mapping[str, SettingRule] = {"format": format_alone}
 _DECIDING: Mapping[str, SettingRule] = {
     "facts": input_below,
+    "host": input_below,
     "workload": input_below,
     "kind": preference,
     "nginx_version": preference,
@@ -347,7 +348,14 @@ _DECIDING: Mapping[str, SettingRule] = {
 _JUDGED: Mapping[str, SettingRule] = {"require": preference, "primary": preference, **_FORMAT}
 
 ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
-    "check": {"facts": input_below, "workload": input_below, **_FORMAT},
+    "check": {
+        "facts": input_below,
+        "host": input_below,
+        "workload": input_below,
+        "kind": preference,
+        "nginx_version": preference,
+        **_FORMAT,
+    },
     "inspect": _FORMAT,
     "collector": {},
     "observe": {"objective": preference, **_FORMAT},
@@ -365,7 +373,9 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     },
     "audit": {
         "facts": facts_below,
+        "host": input_below,
         "workload": input_below,
+        "kind": preference,
         "map": map_below,
         "accept_missing": preference,
         "baseline": input_below,

@@ -47,7 +47,13 @@ from nginx_tune.decide.thread_pools import decide_aio_write, decide_thread_pools
 from nginx_tune.decide.upstreams import decide_streaming, decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_connections, decide_file_limits, decide_workers
 from nginx_tune.decide.workload.profiles import scans_of_caches, workload_for
-from nginx_tune.documents.decisions import Decision, Decisions, Predicted
+from nginx_tune.documents.decisions import (
+    Decision,
+    Decisions,
+    Evidence,
+    Predicted,
+    Setting,
+)
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
@@ -106,7 +112,7 @@ def decide(
     others = elsewhere(situation)
     answers = [(one, one(situation, plan)) for one in ALL]
     is_assumed = situation.workload.kind_provenance == "assumed"
-    return Decisions(
+    made = Decisions(
         kind=situation.kind,
         kind_provenance=situation.workload.kind_provenance,
         nginx_choice=situation.facts.nginx.choice,
@@ -117,6 +123,33 @@ def decide(
             for law in (keep_law(one, with_break_evens(one, answer, situation, plan), others),)
         ],
         unknown=situation.facts.unknown,
+    )
+    return as_declared(made) if facts.declared else made
+
+
+def as_declared(decisions: Decisions) -> Decisions:
+    """The decisions for a described host: nothing that they stand on was measured."""
+
+    def evidence(found: Sequence[Evidence]) -> list[Evidence]:
+        return [
+            replace(one, provenance="declared") if one.provenance == "measured" else one
+            for one in found
+        ]
+
+    def settings(found: Sequence[Setting]) -> list[Setting]:
+        return [replace(one, evidence=evidence(one.evidence)) for one in found]
+
+    return replace(
+        decisions,
+        decisions=[
+            replace(
+                one,
+                evidence=evidence(one.evidence),
+                settings=settings(one.settings),
+                proposed=settings(one.proposed),
+            )
+            for one in decisions.decisions
+        ],
     )
 
 

@@ -10,13 +10,14 @@ inside. ``decide/defaults.py`` goes by the same bounds where a document was not 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
 
 Provenance = Literal["measured", "learnt", "declared", "assumed"]
 
@@ -62,8 +63,8 @@ def encode(document: Document) -> bytes:
     return msgspec.json.format(raw, indent=2) + b"\n"
 
 
-def decode(kind: type[D], data: bytes, *, source: str = "") -> D:
-    """The document in ``data``.
+def decode(kind: type[D], data: bytes, *, source: str = "", takes_newer: bool = False) -> D:
+    """The document in ``data``; with ``takes_newer`` one of a later schema too, as far as it fits.
 
     Errors: UsageError that names ``source`` when the bytes are no JSON, of another schema or
             of the wrong shape.
@@ -72,6 +73,9 @@ def decode(kind: type[D], data: bytes, *, source: str = "") -> D:
     expected = schema_of(kind)
     try:
         found = msgspec.json.decode(data, type=_Header).schema
+        if takes_newer and is_newer(expected, found):
+            tables = {**msgspec.json.decode(data), kind.__struct_config__.tag_field: expected}
+            return msgspec.convert(tables, kind)
         if found != expected:
             raise UsageError(
                 f"{place}expected a document of schema {expected}, found {found[:80]}",
@@ -91,11 +95,86 @@ class _Header(msgspec.Struct):
 def _other_schema_hint(expected: str, found: str) -> str:
     name = PurePath(expected).parent
     if found.startswith(f"{name}/"):
-        version, own = PurePath(found).name, PurePath(expected).name
-        if version.isdecimal() and own.isdecimal() and int(version) > int(own):
+        if is_newer(expected, found):
             return "it was made by a newer nginx-tune: read it with that one"
         return "write it again with this version of nginx-tune"
     return f"give a file that holds nginx-tune's {name.name} document"
+
+
+def is_newer(expected: str, found: str) -> bool:
+    """True if a schema id is a later version of the expected one, as ``…/2`` and ``…/1.3`` are."""
+    own, other = PurePath(expected), PurePath(found)
+    numbers = other.name.split(".")
+    if other.parent != own.parent or not all(one.isdecimal() for one in numbers):
+        return False
+    return [int(one) for one in numbers] > [int(own.name)]
+
+
+def decode_tables(kind: type[D], tables: Any, source: str) -> D:
+    """The document in tables that people write; a key that it has not is refused.
+
+    Errors: UsageError that names ``source`` and the key, with the nearest one that it has.
+    """
+    for key in unknown_keys(kind, tables):
+        raise key.error(source)
+    try:
+        return msgspec.convert(tables, kind)
+    except msgspec.ValidationError as error:
+        name = PurePath(schema_of(kind)).parent.name
+        raise UsageError(f"{source}: not a {name}: {error}") from None
+
+
+class UnknownKey(NamedTuple):
+    """A key that an object of a document has and its type has not."""
+
+    path: str
+    """Of the object, such as ``memory`` or ``storage.disks[0]``; empty for the document."""
+    key: str
+    known: list[str]
+    is_added: bool
+    """True if the object has all keys that are known: a later version has written it."""
+
+    def error(self, source: str) -> UsageError:
+        """The refusal, with the nearest key that there is."""
+        place = f"{source}: {self.path}" if self.path else source
+        return UsageError(
+            f"{place}: no such key '{self.key}'",
+            hint=name_meant(self.key, self.known) or f"one of {', '.join(self.known)}",
+        )
+
+
+def unknown_keys(kind: type[Document], tables: Any) -> Iterator[UnknownKey]:
+    """Every key of some tables that a document's type has not, in their order."""
+    import msgspec.inspect  # noqa: PLC0415  # only for what people write
+
+    yield from _unknown_in(msgspec.inspect.type_info(kind), tables, "")
+
+
+def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
+    from msgspec import inspect  # noqa: PLC0415
+
+    kind = kind.type if isinstance(kind, inspect.Metadata) else kind
+    if isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _unknown_in(one, value, path)
+    elif isinstance(kind, inspect.ListType) and isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _unknown_in(kind.item_type, item, f"{path}[{number}]")
+    elif isinstance(kind, inspect.DictType) and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _unknown_in(kind.value_type, item, f"{path}.{key}".lstrip("."))
+    elif isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        yield from _unknown_of_struct(kind, value, path)
+
+
+def _unknown_of_struct(kind: Any, value: dict[str, Any], path: str) -> Iterator[UnknownKey]:
+    fields = {field.encode_name: field for field in kind.fields}
+    always = {name for name, one in fields.items() if one.default is not msgspec.UNSET}
+    for key, item in value.items():
+        if key in fields:
+            yield from _unknown_in(fields[key].type, item, f"{path}.{key}".lstrip("."))
+        elif path or key != kind.tag_field:
+            yield UnknownKey(path, str(key), list(fields), always <= value.keys())
 
 
 _SCHEMA_NAMES = {b"TlsUse": b"Tls"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from nginx_tune.documents.base import Document, Part, Unknown
@@ -237,6 +238,8 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     access_logs: list[AccessLog] = []
     """What the access logs are that could be looked at; empty where none was."""
     unknown: list[Unknown] = []
+    declared: Literal[True] | UnsetType = UNSET
+    """Left out of what was read of a host; true where somebody described it."""
 
 
 def with_nginx_version(facts: Facts | None, version: str) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nginx_tune.documents.base import Document
 from nginx_tune.documents.check import FirstLook
 from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.described_host import DescribedHost
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Baseline, Findings
 from nginx_tune.documents.inspection import Capture, DiskPlan, DiskRun, Doctor
@@ -41,6 +42,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "findings": Findings,
     "histograms": Histograms,
     "history": History,
+    "host": DescribedHost,
     "lab": Lab,
     "labs": Labs,
     "loadplan": LoadPlan,

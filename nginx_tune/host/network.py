@@ -5,7 +5,6 @@ Drivers of virtual links report speeds that were made up; those are taken as not
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -41,23 +40,6 @@ _NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's 
 
 MOST_QUEUES = 256
 """Queues of each direction that are looked at."""
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
-
-def parse_speed(text: str) -> int:
-    """A declared speed, such as ``10G``, ``2.5G``, ``100M`` or ``1000Mbit/s``.
-
-    Units:  bits per second.
-    Errors: UsageError.
-    """
-    match = re.fullmatch(
-        r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(?:bit|bits|b)?(?:/s|ps)?", text.strip().lower()
-    )
-    speed = int(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if speed <= 0:
-        raise UsageError(f"'{text}' is no link speed", hint="for example eth0=10G")
-    return speed
 
 
 def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps]:

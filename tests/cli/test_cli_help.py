@@ -101,7 +101,7 @@ def test_help_cuts_nothing_and_breaks_examples_as_a_shell_takes_them(
         ("inspct", "no such command 'inspct' (is inspect meant?)"),
         ("scenario shw", "no such command 'shw' (is show meant?)"),
         ("probe x --duratoin 3s", "no such option '--duratoin' (is --duration or --rate meant?)"),
-        ("recommend --kindd media", "no such option '--kindd' (is --kind meant?)"),
+        ("recommend --kindd media", "no such option '--kindd' (is --kind or --link meant?)"),
         ("probe", "missing argument 'URL|LOADPLAN' (nginx-tune probe --help)"),
         ("collector x", "got unexpected extra argument (x)"),
     ],

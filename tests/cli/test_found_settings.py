@@ -33,11 +33,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 NAME = "nginx-tune.toml"
 
 _TRIED = "nginx trust weaker_walls"
-_ASKED = "site dataset cache_dir nginx trust output"
+_DESCRIBED = "cpus memory disk link data mean_size"
+_ASKED = f"site dataset cache_dir nginx trust output {_DESCRIBED}"
 REFUSED = {
     "inspect": "dataset path cache_dir nginx trust pid link_speed volume dataset_seconds "
     "dataset_sample utilisation disks disk_seconds disk_read force with_config capture host output",
-    "check": "c p nginx trust output",
+    "check": f"c p nginx trust output {_DESCRIBED}",
     "collector": "output",
     "observe": "duration pid tracing queue_wait no_stub_status output",
     "compare": "control accept_inconclusive output",
@@ -45,7 +46,8 @@ REFUSED = {
     "recommend": f"{_ASKED} conf p",
     "generate": f"{_ASKED} check save_facts",
     "plan": f"{_ASKED} c p test weaker_walls",
-    "audit": f"{_TRIED} c p pid overlay plan write_baseline diff_base fix_diff test today output",
+    "audit": f"{_TRIED} {_DESCRIBED} c p pid overlay plan write_baseline diff_base fix_diff test "
+    "today output",
     "explain": "list facts workload output",
     "probe": "connections rate arrivals max_connections http2 http3 streams "
     "event_stream stamp stream_end think duration "

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
+from nginx_tune.documents.described_host import parse_speed
 from nginx_tune.errors import UsageError
 from nginx_tune.host import (
     parse_nginx,
@@ -17,7 +18,6 @@ from nginx_tune.host import (
     parse_storage,
 )
 from nginx_tune.host.door import Missing
-from nginx_tune.host.network import parse_speed
 
 MEMINFO = "MemTotal:       24684084 kB\nMemFree:          1000 kB\nHugePages_Total:       3\n"
 

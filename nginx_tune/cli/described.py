@@ -1,0 +1,165 @@
+"""A host that the command line describes (``--cpus``, ``--disk``, …, ``--host FILE``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from msgspec.structs import replace
+
+from nginx_tune.cli.inputs import read_document, read_toml, read_workload
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.values import parse_count
+from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, OWN_DIRECTORY
+from nginx_tune.decide.described import (
+    described_facts,
+    described_workload,
+    describes_host,
+    missing_words,
+    placed,
+)
+from nginx_tune.documents.base import decode_tables
+from nginx_tune.documents.described_host import MOST_DISKS, DescribedDisk, DescribedHost
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind, Workload
+from nginx_tune.errors import UsageError
+
+
+def read_described(
+    path: str | None, disks: Sequence[str], words: Mapping[str, Any]
+) -> DescribedHost:
+    """The description in a file and in options. Errors: UsageError, for a word in both too."""
+    tables = read_toml(Path(path)) if path else {}
+    found = decode_tables(DescribedHost, tables, str(path))
+    given: dict[str, Any] = dict(words)
+    if disks:
+        given["disks"] = [_disk(text) for text in disks]
+    for name in given:
+        if name in tables:
+            option = "disk" if name == "disks" else name.replace("_", "-")
+            raise UsageError(f"--{option}: {path} says {name} too", hint="give one of them")
+    described = replace(found, **given)
+    described_facts(described)  # a figure that is none is refused before anything is read
+    described_workload(described)
+    return described
+
+
+def _disk(text: str) -> DescribedDisk:
+    kind, *rest = text.split(":")
+    count, size = [*rest, "", ""][:2]
+    number = parse_count(count or "1") or 0
+    if len(rest) > 2 or not kind or not 1 <= number <= MOST_DISKS:  # noqa: PLR2004
+        raise UsageError(
+            f"--disk {text}: not KIND[:COUNT[:SIZE]]", hint="such as nvme, hdd:12 or ssd:3:2TB"
+        )
+    return DescribedDisk(kind=kind, count=number, size=size or None)
+
+
+class DescribedInputs(NamedTuple):
+    """Facts and site of a described host, and a line for each thing that was taken for granted."""
+
+    facts: Facts
+    site: Site
+    notes: list[str]
+
+
+class GivenInputs(NamedTuple):
+    """Facts and workload that a command line names or describes; null for what it does not."""
+
+    facts: Facts | None
+    workload: Workload | None
+    described: DescribedHost | None
+    """Where the facts are its."""
+
+
+def read_facts_and_workload(
+    facts_path: str | None,
+    workload_path: str | None,
+    described: DescribedHost | None,
+    *,
+    kind: Kind | None,
+    nginx_version: str | None,
+) -> GivenInputs:
+    """Facts of a file or of a description, and a workload with what a description says of it.
+
+    The disks of a description have no directories yet (``described_inputs``). A ``kind`` that is
+    named goes before any other.
+    Errors: UsageError, for two that say the same too.
+    """
+    facts = None if facts_path is None else read_document(Facts, facts_path)
+    workload = read_workload(workload_path) if workload_path else None
+    if described is not None:
+        described = replace(
+            described,
+            kind=None if kind else described.kind,
+            nginx_version=nginx_version or described.nginx_version,
+        )
+        workload = described_workload(described, workload)
+        if described.data and facts is not None and any(one.bytes for one in facts.datasets):
+            raise UsageError(f"--data: {facts_path} has counted it", hint="give one of them")
+    if described is None or not describes_host(described):
+        return GivenInputs(facts, workload, None)
+    if facts_path is not None:
+        raise UsageError(
+            f"--facts {facts_path} is a host, and another one is described",
+            hint="give one of them",
+        )
+    return GivenInputs(described_facts(described), workload, described)
+
+
+def described_inputs(
+    described: DescribedHost, site: Site, kind: Kind, *, is_configured: bool = False
+) -> DescribedInputs:
+    """The facts of a description, its disks placed under the directories of the site.
+
+    A site that names no directories has those of the description, unless a configuration stands.
+    """
+    is_cache = kind == "cache"
+    own = Site().roots
+    named = site.cache_dirs if is_cache else site.roots
+    if named == own and not is_configured:
+        named = []
+    found = placed(described, named, DEFAULT_CACHE_DIR if is_cache else own[0])
+    paths = [one.path for one in found.described.directories]
+    if paths and not named and is_cache:
+        below = [f"{path.rstrip('/')}/{OWN_DIRECTORY}" for path in paths]
+        site = replace(
+            site, cache_dirs=[DEFAULT_CACHE_DIR] if paths == [DEFAULT_CACHE_DIR] else below
+        )
+    elif paths and not named:
+        site = replace(site, roots=paths)
+    missing = missing_words(found.described)
+    notes = [found.note] if found.note else []
+    version = found.described.nginx_version
+    if version and "flags" not in found.described.facts.get("nginx", {}):
+        notes.append(f"nginx {version} is taken for the package of nginx.org")
+    if missing:
+        notes.append(f"not known of the described host: {', '.join(missing)}")
+    return DescribedInputs(described_facts(found.described), site, notes)
+
+
+def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, list[str]]:
+    """The facts of a description for a configuration, with the lines of ``described_inputs``."""
+    from nginx_tune.change.plan.settling import kind_in, roots_in, site_in  # noqa: PLC0415  # slow
+
+    found = kind_in(tree)
+    kind: Kind = described.kind or (found.kind if found else "static")
+    site = replace(site_in(tree, Site()), roots=roots_in(tree) or Site().roots)
+    facts, _, notes = described_inputs(described, site, kind, is_configured=True)
+    return facts, notes
+
+
+def described_words(ctx: click.Context) -> list[str]:
+    """The options of a description as they were given, for a command that comes next."""
+    names = ("host_path", "cpus", "memory", "disks", "link", "data", "mean_size")
+    options = {str(one.name): one.opts[-1] for one in ctx.command.params}
+    found: list[str] = []
+    for name in names:
+        value = ctx.params.get(name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if one is not None:
+                found += [options[name], f"{one:g}" if isinstance(one, float) else str(one)]
+    return found

@@ -1,0 +1,336 @@
+"""A described host as facts and workload.
+
+Nothing is filled in that nobody said, but for the page cache (nine tenths of the memory, the rest
+for the system and nginx), the build (nginx.org's package of the version) and the number of files
+(data by mean size).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from nginx_tune.conf.values import parse_bytes
+from nginx_tune.decide.model.volumes import VOLUME_NAMES
+from nginx_tune.documents.base import decode_tables
+from nginx_tune.documents.described_host import (
+    DescribedDirectory,
+    DescribedDisk,
+    DescribedHost,
+    DescribedSize,
+    parse_size,
+    parse_speed,
+)
+from nginx_tune.documents.facts import Dataset, Facts, Nginx, Unknown
+from nginx_tune.documents.facts_machine import Cpu, Link, Memory, Network
+from nginx_tune.documents.facts_storage import (
+    NETWORK_FILESYSTEMS,
+    Disk,
+    DiskClass,
+    PathStorage,
+    Storage,
+    Volume,
+)
+from nginx_tune.documents.workload import ObjectSizes, ServedData, Workload
+from nginx_tune.errors import UsageError
+
+PAGE_CACHE_SHARE = 0.9
+"""Of the memory, where nobody says what else is in it."""
+_PAGE_CACHE_REASON = "nine tenths of the declared memory"
+_CLASSES: tuple[DiskClass, ...] = DiskClass.__args__  # type: ignore[attr-defined]  # of a Literal
+_HOST_WORDS = ("cpus", "memory", "page_cache", "link", "disks", "directories", "facts")
+_ABOVE = "/data/"
+"""Above the directories of several disks where nobody named any."""
+
+
+def describes_host(described: DescribedHost) -> bool:
+    """True if any figure is of the host; the others are of its traffic."""
+    return any(getattr(described, word) for word in _HOST_WORDS)
+
+
+class Placed(NamedTuple):
+    """A description whose disks have directories, and what was taken for granted with it."""
+
+    described: DescribedHost
+    note: str = ""
+
+
+def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed:
+    """The description with its disks under its directories, else under those that a site names.
+
+    ``usual`` is the directory of a site that names none.
+    Shape: directories that name their disks stay as they are. Several disks without any directory
+           have one each, of our own naming, and ``note`` says so; where numbers do not match
+           nobody knows which lies where.
+    """
+    kinds = {name: _kind(one.kind) for one in described.disks for name in _names(described, one)}
+    names = list(kinds)
+    own = described.directories
+    if not names or any(one.disks for one in own):
+        return Placed(described)
+    note = ""
+    given = own or [DescribedDirectory(path=path) for path in named or [usual]]
+    if not own and not named and len(names) > 1:
+        given = [DescribedDirectory(path=f"{_ABOVE}{name}") for name in names]
+        note = (
+            f"{len(names)} disks, each taken for a file system of its own, {given[0].path} and on"
+        )
+    if len(given) == len(names):
+        under = [[name] for name in names]
+    elif len(given) == 1 or len(names) == 1:
+        under = [names for _ in given]
+    else:
+        note = f"which of {len(names)} disks is under which of {len(given)} directories: not known"
+        return Placed(replace(described, directories=given), note)
+    found = [
+        replace(one, disks=disks, filesystem=one.filesystem or kinds[disks[0]].filesystem)
+        for one, disks in zip(given, under, strict=True)
+    ]
+    return Placed(replace(described, directories=found), note)
+
+
+def described_facts(described: DescribedHost) -> Facts:
+    """The facts of a described host; what was not said is null and stands in ``unknown``.
+
+    Errors: UsageError that names the word and what is wrong with it.
+    """
+    disks = {disk.name: disk for one in described.disks for disk in _disks(described, one)}
+    cpus, version = described.cpus, described.nginx_version
+    link = parse_speed(described.link, "link") if described.link else None
+    up = Link(name="link", kind="physical", state="up", speed_bits_per_second=link)
+    facts = Facts(
+        declared=True,
+        cpu=Cpu(effective=cpus, fitting_workers=math.ceil(cpus)) if cpus else Cpu(),
+        memory=_memory(described),
+        storage=Storage(
+            disks=list(disks.values()),
+            paths=[_path(one, disks) for one in described.directories],
+        ),
+        network=Network(links=[up] if link else []),
+        nginx=_nginx(version) if version else Nginx(),
+        datasets=[
+            Dataset(path=one.path, bytes=parse_size(one.bytes, one.path), files=one.files)
+            for one in described.directories
+            if one.bytes is not None
+        ],
+        unknown=[Unknown(path=path, reason="not described") for path in _gaps(described)],
+    )
+    if not described.facts:
+        return facts
+    merged = _merged(msgspec.to_builtins(facts), described.facts)
+    return decode_tables(Facts, merged, "facts")
+
+
+_PACKAGED = (
+    ("--error-log-path=/var/log/nginx/error.log", (0,)),
+    ("--http-log-path=/var/log/nginx/access.log", (0,)),
+    ("--with-http_ssl_module", (0,)),
+    ("--with-http_realip_module", (0,)),
+    ("--with-http_gzip_static_module", (0,)),
+    ("--with-http_stub_status_module", (0,)),
+    ("--with-threads", (1, 7, 11)),
+    ("--with-http_v2_module", (1, 9, 5)),
+    ("--with-http_slice_module", (1, 9, 8)),
+    ("--with-http_v3_module", (1, 25)),
+)
+"""Configure arguments of nginx.org's packages that decisions ask for, with the release that has
+them first. Source: ``nginx -V`` of these packages."""
+
+
+def _nginx(version: str) -> Nginx:
+    numbers = tuple(int(one) for one in version.split("."))
+    flags = [flag for flag, since in _PACKAGED if numbers >= since]
+    return Nginx(
+        product="nginx",
+        version=version,
+        nginx_version=version,
+        flags=flags,
+        error_log_path="/var/log/nginx/error.log",
+    )
+
+
+def missing_words(described: DescribedHost) -> list[str]:
+    """What decisions ask for first and nobody said, each with its option."""
+    words = {
+        "CPUs (--cpus)": described.cpus,
+        "memory (--memory)": described.memory or described.page_cache,
+        "disks (--disk)": described.disks or described.directories,
+        "link (--link)": described.link,
+        "nginx version (--nginx-version)": described.nginx_version,
+    }
+    return [word for word, value in words.items() if not value]
+
+
+def described_workload(described: DescribedHost, given: Workload | None = None) -> Workload | None:
+    """A workload with what the description says of data and traffic; null where nobody says any.
+
+    Errors: UsageError for a figure that ``given`` has too.
+    """
+    found = given or Workload()
+    parts: dict[str, Any] = {}
+    requests = {one.path: one.requests for one in described.directories if one.requests}
+    mean = _size(described.mean_size, "mean_size")
+    if described.data or requests:
+        _once("data", found.dataset.bytes or found.dataset.requests_by_path)
+        size = _size(described.data, "data")
+        parts["dataset"] = ServedData(
+            bytes=size,
+            files=max(1, size // mean) if size and mean else None,
+            requests_by_path=requests,
+            provenance="declared",
+        )
+    if mean:
+        _once("mean-size", found.sizes.mean_bytes)
+        parts["sizes"] = ObjectSizes(mean_bytes=float(mean), provenance="declared")
+    if described.clients:
+        _once("clients", found.concurrency.peak or found.concurrency.mean)
+        parts["concurrency"] = replace(
+            found.concurrency, peak=described.clients, provenance="declared"
+        )
+    if described.rate:
+        _once("rate", found.rate.peak_per_second or found.rate.mean_per_second)
+        parts["rate"] = replace(found.rate, peak_per_second=described.rate, provenance="declared")
+    if described.kind:
+        if found.kind_provenance != "assumed" and found.kind != described.kind:
+            raise UsageError(
+                f"kind {described.kind}: the workload's is {found.kind}", hint="give one of them"
+            )
+        parts |= {"kind": described.kind, "kind_provenance": "declared"}
+    return replace(found, **parts) if parts else given
+
+
+def _once(word: str, known: object) -> None:
+    if known:
+        raise UsageError(f"{word}: the workload has it already", hint="give one of them")
+
+
+def _memory(described: DescribedHost) -> Memory:
+    total = parse_size(described.memory, "memory") if described.memory else None
+    if described.page_cache is None:
+        cache = None if total is None else round(PAGE_CACHE_SHARE * total)
+        reason = _PAGE_CACHE_REASON
+    else:
+        cache, reason = parse_size(described.page_cache, "page_cache"), ""
+    if cache is None:
+        return Memory()
+    if total is not None and cache > total:
+        raise UsageError("page_cache: more than memory")
+    return Memory(total_bytes=total, page_cache_limit_bytes=cache, page_cache_limit_reason=reason)
+
+
+class _DiskKind(NamedTuple):
+    class_name: DiskClass = "network"
+    volume: Volume | None = None
+    filesystem: str | None = None
+    """Of the network; then nothing is known of the disks behind it."""
+
+
+def _kind(text: str) -> _DiskKind:
+    """The class, cloud's volume or network file system that a word names. Errors: UsageError."""
+    name, *figures = text.lower().split(",")
+    if name in VOLUME_NAMES:
+        return _DiskKind(volume=parse_volume(text, f"disk {text}"))
+    if not figures and name in NETWORK_FILESYSTEMS:
+        return _DiskKind(filesystem=name)
+    for class_name in _CLASSES:
+        if not figures and name == class_name:
+            return _DiskKind(class_name)
+    near = get_close_matches(name, [*_CLASSES, *VOLUME_NAMES, *NETWORK_FILESYSTEMS], n=1)
+    usual = "hdd, ssd, nvme, a cloud's volume (gp3,6000,250m) or a network's file system (nfs)"
+    raise UsageError(
+        f"disk {text}: no kind of disk", hint=f"is {near[0]} meant?" if near else usual
+    )
+
+
+def parse_volume(text: str, place: str) -> Volume:
+    """A cloud's volume of ``TYPE[,READS[,BYTES]]``. Errors: UsageError that names ``place``."""
+    kind, *figures = text.split(",")
+    if kind.lower() not in VOLUME_NAMES or len(figures) > 2:  # noqa: PLR2004
+        raise UsageError(
+            f"{place}: not TYPE[,READS[,BYTES]]",
+            hint=f"such as gp3,6000,250m; a type is one of {', '.join(VOLUME_NAMES)}",
+        )
+    found = [parse_bytes(one) for one in figures]
+    if None in found:
+        raise UsageError(f"{place}: {figures} are no figures", hint="such as 6000,250m")
+    reads, size = [*found, None, None][:2]
+    return Volume(type=kind.lower(), reads_per_second=reads, bytes_per_second=size)
+
+
+def _names(described: DescribedHost, disk: DescribedDisk) -> list[str]:
+    """The names of the disks of an entry; those without one are numbered over all entries."""
+    if disk.name:
+        numbers = range(1, disk.count + 1)
+        return [disk.name] if disk.count == 1 else [f"{disk.name}{n}" for n in numbers]
+    before = 0
+    for one in described.disks:
+        if one is disk:
+            break
+        before += 0 if one.name else one.count
+    return [f"disk{before + number}" for number in range(1, disk.count + 1)]
+
+
+def _disks(described: DescribedHost, disk: DescribedDisk) -> list[Disk]:
+    kind = _kind(disk.kind)
+    size = parse_size(disk.size, f"disk {disk.kind}: size") if disk.size else None
+    ahead = (
+        parse_size(disk.read_ahead, f"disk {disk.kind}: read_ahead") if disk.read_ahead else None
+    )
+    if kind.filesystem is not None:
+        return []
+    made = Disk(
+        name="",
+        class_=kind.class_name,
+        class_reason="described",
+        size_bytes=size,
+        read_ahead_bytes=ahead,
+        volume=kind.volume or msgspec.UNSET,
+    )
+    return [replace(made, name=name) for name in _names(described, disk)]
+
+
+def _size(text: DescribedSize | None, place: str) -> int | None:
+    return None if text is None else parse_size(text, place)
+
+
+def _path(directory: DescribedDirectory, disks: Mapping[str, Disk]) -> PathStorage:
+    """A directory; disks of the network are none of the host's."""
+    leaves = [name for name in directory.disks if name in disks]
+    own = disks[leaves[0]].size_bytes if len(leaves) == 1 else None
+    path = directory.path
+    return PathStorage(
+        path=path,
+        mount_point=path,
+        filesystem=directory.filesystem,
+        leaf_disks=leaves,
+        size_bytes=_size(directory.size, f"{path}: size") or own,
+        available_bytes=_size(directory.free, f"{path}: free"),
+    )
+
+
+def _gaps(described: DescribedHost) -> list[str]:
+    pointers = {
+        "/cpu/effective": described.cpus,
+        "/memory/page_cache_limit_bytes": described.memory or described.page_cache,
+        "/storage/disks": described.disks,
+        "/network/links": described.link,
+        "/nginx/nginx_version": described.nginx_version,
+    }
+    return [pointer for pointer, value in pointers.items() if not value]
+
+
+def _merged(tables: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with others on top; a list takes the place of the one that was there."""
+    found = dict(tables)
+    for key, value in rest.items():
+        old = found.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            found[key] = _merged(old, value)
+        else:
+            found[key] = value
+    return found

@@ -1,0 +1,132 @@
+"""``host``: a host in short, as its operator describes it; every figure counts as declared.
+
+    cpus = 8
+    memory = "64G"
+    link = "25G"
+    nginx_version = "1.26.3"
+    kind = "media"
+    mean_size = "4M"
+
+    [[disks]]
+    kind = "nvme"
+    size = "3.84TB"
+
+    [[directories]]
+    path = "/srv/video"
+    bytes = "2TB"
+
+What the words do not say stands in ``[facts]``, in those of the facts document.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from nginx_tune.documents.base import Count, Document, Number, Part
+from nginx_tune.documents.workload import Kind
+from nginx_tune.errors import UsageError
+
+DescribedSize = int | str
+"""Bytes, or a text such as ``16G``."""
+MOST_DISKS = 1024
+
+
+class DescribedDisk(Part, frozen=True, kw_only=True):
+    """One disk, or several alike."""
+
+    kind: str
+    """A class of disk (``hdd``, ``ssd``, ``nvme``, …), a cloud's volume with the reads and bytes a
+    second that were bought (``gp3,6000,250m``), or a file system of the network (``nfs``)."""
+    name: str = ""
+    """As the kernel has it, with a number behind it where ``count`` is more than one; empty for
+    ``disk1``, ``disk2``, …"""
+    count: Annotated[int, Meta(ge=1, le=MOST_DISKS)] = 1
+    size: DescribedSize | None = None
+    """Of each."""
+    read_ahead: DescribedSize | None = None
+
+
+class DescribedDirectory(Part, frozen=True, kw_only=True):
+    """A directory of the data, where it lies and what is in it."""
+
+    path: str
+    disks: list[str] = []
+    """Names of the disks under it. Where no directory names any: one disk each if there are as many
+    of them, or else all disks under the only directory, or all directories on the only disk."""
+    filesystem: str | None = None
+    size: DescribedSize | None = None
+    """Of the file system; null: that of the disk, where it is one alone."""
+    free: DescribedSize | None = None
+    bytes: DescribedSize | None = None
+    """Of the files in it."""
+    files: Count | None = None
+    requests: Number | None = None
+    """Requests for them, in proportion to those of the other directories."""
+
+
+class DescribedHost(Document, frozen=True, kw_only=True, tag="nginx-tune/host/1"):
+    """What somebody says of a host, its data and its traffic; null is not known."""
+
+    cpus: Number | None = None
+    """CPUs' worth of time that nginx can use."""
+    memory: DescribedSize | None = None
+    page_cache: DescribedSize | None = None
+    """What of the memory can hold file data; null: nine tenths of it."""
+    link: DescribedSize | None = None
+    """Bits a second, or a text such as ``10G``."""
+    nginx_version: str | None = None
+    disks: list[DescribedDisk] = []
+    directories: list[DescribedDirectory] = []
+    facts: dict[str, Any] = {}
+    """Anything else, in the words of the facts document."""
+    kind: Kind | None = None
+    data: DescribedSize | None = None
+    """Bytes of all that is served; null where ``directories`` say it."""
+    mean_size: DescribedSize | None = None
+    """Mean size of what is asked for."""
+    clients: Number | None = None
+    """Requests in flight at once at the busy time."""
+    rate: Number | None = None
+    """Requests a second at the busy time."""
+
+
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?b)?|b)?", re.IGNORECASE)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+def parse_size(text: DescribedSize, place: str) -> int:
+    """Bytes of ``16G`` or ``16GiB`` (powers of 1024, as nginx counts), ``3.84TB`` (of 1000).
+
+    Errors: UsageError that names ``place``, for anything else, 0 and more than 2^60.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    base = 1000 if match and (match[3] or "").lower() == "b" else 1024
+    size = 0
+    if match is not None:
+        size = round(float(match[1]) * base ** _POWERS.get((match[2] or "").lower(), 0))
+    if not 0 < size <= 1 << 60:
+        raise UsageError(f"{place} {text}: no size", hint="for example 16G, 512M or 3.84TB")
+    return size
+
+
+_BIT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def parse_speed(text: DescribedSize, place: str = "") -> int:
+    """A declared speed, such as ``10G``, ``2.5G``, ``100M`` or ``1000Mbit/s``.
+
+    Units:  bits per second.
+    Errors: UsageError.
+    """
+    match = re.fullmatch(
+        r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(?:bit|bits|b)?(?:/s|ps)?",
+        str(text).strip().lower(),
+    )
+    speed = int(float(match[1]) * _BIT_UNITS[match[2]]) if match else 0
+    if speed <= 0:
+        name = f"{place} " if place else ""
+        raise UsageError(f"{name}'{text}' is no link speed", hint="for example 10G")
+    return speed

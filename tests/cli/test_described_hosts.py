@@ -1,0 +1,207 @@
+"""A host in one line or in a short file: the decisions of its facts, and every figure declared."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from rows import each_row
+
+from nginx_tune.cli.described import described_inputs, read_described
+from nginx_tune.decide.described import described_workload
+from nginx_tune.decide.engine import decide
+from nginx_tune.documents.described_host import parse_size
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind
+from nginx_tune.errors import UsageError
+
+Run = Callable[..., "CompletedProcess[str]"]
+FACTS = Path(__file__).resolve().parent.parent / "host" / "golden" / "three-disk-node.facts.json"
+
+
+def decided(kind: Kind, disks: str = "", site: Site | None = None, **words: Any) -> dict[str, str]:
+    """Verdicts by decision for a host of a line, and of its main switches what they would write."""
+    described = read_described(None, disks.split(), {"kind": kind, **words})
+    facts, site, _ = described_inputs(described, site or Site(), kind)
+    workload = described_workload(described)
+    assert workload is not None
+    found = decide(facts, workload, site=site)
+    for one in found.decisions:
+        for evidence in one.evidence:
+            assert evidence.provenance != "measured", (one.id, evidence)
+    verdicts = {str(one.id): str(one.verdict) for one in found.decisions}
+    return {**verdicts, "headline": found.headline}
+
+
+LARGE = {"nginx_version": "1.26.3", "memory": "64G", "cpus": 16.0, "link": "10G"}
+
+
+@each_row(
+    ("kind", "disks", "words", "wanted"),
+    [
+        # Data beyond memory on hard disks: threads. Nobody says which URLs are on which disk.
+        ("media", "hdd:4:8TB", {"data": "24TB", "mean_size": "4M"},
+         {"thread-pools": "enable", "per-disk-pools": "disable", "sendfile": "enable"}),
+        ("media", "hdd:1:8TB", {"data": "4TB", "mean_size": "4M"},
+         {"thread-pools": "enable", "per-disk-pools": "not_applicable"}),
+        # All of it in memory: nothing to wait for.
+        ("static", "ssd:1:480GB", {"data": "1200M", "mean_size": "20K"},
+         {"thread-pools": "disable", "sendfile": "enable"}),
+        # A server of the network may stall, whatever its disks are.
+        ("static", "nfs", {"data": "100GB", "mean_size": "100K"}, {"thread-pools": "enable"}),
+        ("cache", "hdd:2:16TB", {"data": "30TB", "mean_size": "2M"},
+         {"thread-pools": "enable", "per-disk-pools": "enable", "cache-layout": "set"}),
+        ("proxy", "", {"mean_size": "4K"}, {"thread-pools": "not_applicable"}),
+    ],
+)  # fmt: skip
+def test_a_line_gives_the_switches_of_its_kind(
+    kind: Kind, disks: str, words: dict[str, str], wanted: dict[str, str]
+) -> None:
+    found = decided(kind, disks, **LARGE, **words)
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_what_is_not_said_is_not_known() -> None:
+    described = read_described(None, ["nvme:2"], {"cpus": 8.0})
+    facts, site, notes = described_inputs(described, Site(), "media")
+    assert facts.declared is True
+    assert facts.memory.total_bytes is facts.memory.page_cache_limit_bytes is None
+    assert {one.path for one in facts.unknown} == {
+        "/memory/page_cache_limit_bytes", "/network/links", "/nginx/nginx_version",
+    }  # fmt: skip
+    assert any("--memory" in note and "--link" in note for note in notes)
+    # Two disks are two file systems, and it is said; the site has their directories.
+    assert any(site.roots[0] in note for note in notes)
+    assert [one.leaf_disks for one in facts.storage.paths] == [["disk1"], ["disk2"]]
+    assert site.roots == [one.path for one in facts.storage.paths]
+
+
+@each_row(
+    ("roots", "disks"),
+    [
+        (["/a", "/b"], [["disk1"], ["disk2"]]),
+        (["/a"], [["disk1", "disk2"]]),
+        (["/a", "/b", "/c"], [[], [], []]),
+    ],
+)
+def test_disks_lie_under_the_directories_of_the_site(
+    roots: list[str], disks: list[list[str]]
+) -> None:
+    described = read_described(None, ["hdd:2"], {})
+    facts, _, notes = described_inputs(described, Site(roots=roots), "static")
+    assert [one.leaf_disks for one in facts.storage.paths] == disks
+    assert any("under which" in note for note in notes) == (disks[0] == [])
+
+
+@each_row(
+    ("text", "size"),
+    [("16G", 16 << 30), ("16GiB", 16 << 30), ("3.84TB", 3_840_000_000_000), ("512k", 512 << 10),
+     (4096, 4096), ("100 MB", 100_000_000)],
+)  # fmt: skip
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_size(text, "x") == size
+
+
+@each_row("text", ["", "0", "-1G", "G", "1e3", "16X", "9999999P", "१G"])
+def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
+    with pytest.raises(UsageError, match="memory"):
+        parse_size(text, "memory")
+
+
+@each_row(
+    ("line", "said"),
+    [
+        ("--disk hdx", "is hdd meant?"),
+        ("--disk hdd:0", "KIND[:COUNT[:SIZE]]"),
+        ("--disk gp3,fast", "no figures"),
+        ("--memory much", "memory much: no size"),
+        ("--link fast", "link 'fast'"),
+        (f"--cpus 8 --facts {FACTS}", "another one is described"),
+        ("--cpus 8 --dataset /usr", "--dataset scans this host"),
+    ],
+)
+def test_a_wrong_line_is_one_line(run_cli: Run, line: str, said: str) -> None:
+    done = run_cli("recommend", *shlex.split(line))
+    assert done.returncode == 2, done
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+HOST = """
+cpus = 4
+memory = "16G"
+nginx_version = "1.26.3"
+kind = "static"
+clients = 300
+
+[[disks]]
+kind = "gp3,6000,250m"
+size = "500G"
+
+[[directories]]
+path = "/srv/www"
+bytes = "180G"
+files = 3_000_000
+"""
+
+
+def test_a_file_holds_more_and_options_add_to_it(run_cli: Run, tmp_path: Path) -> None:
+    file = tmp_path / "host.toml"
+    file.write_text(HOST)
+    done = run_cli("recommend", "--host", str(file), "--link", "5G", "-f", "json")
+    assert done.returncode == 0, done.stderr
+    evidence = {
+        one["fact"]: (one["value"], one["provenance"])
+        for decision in json.loads(done.stdout)["decisions"]
+        for one in decision["evidence"]
+    }
+    assert evidence["workload.concurrency"] == (300, "declared")
+    assert evidence["workload.dataset.bytes"] == (180 << 30, "declared")
+    assert evidence["network.links speed"] == (625_000_000, "declared")
+    # Said twice, it is nobody's.
+    twice = run_cli("recommend", "--host", str(file), "--cpus", "8")
+    assert (twice.returncode, twice.stderr.count("\n")) == (2, 1)
+    assert "--cpus" in twice.stderr
+
+
+@each_row(
+    ("old", "new", "said"),
+    [
+        ("memory =", "memmory =", "is memory meant?"),
+        ("size =", "sise =", "disks[0]: no such key 'sise' (is size meant?)"),
+        ("cpus = 4", "cpus = 4\n[facts.kernel]\nsistem = 'FreeBSD'\n[x]", "no such key"),
+        ("clients = 300", "clients = -1", "$.clients"),
+    ],
+)
+def test_a_misspelt_word_of_a_file_is_refused(
+    run_cli: Run, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    file = tmp_path / "host.toml"
+    file.write_text(HOST.replace(old, new, 1))
+    done = run_cli("recommend", "--host", str(file))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert str(file) in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@each_row("command", ["generate", "plan CONF", "audit CONF", "check"])
+def test_every_deciding_command_takes_a_described_host(
+    run_cli: Run, tmp_path: Path, command: str
+) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text("events {}\nhttp { server { listen 80; location / { root /srv; } } }\n")
+    name, *rest = command.replace("CONF", str(conf)).split()
+    line = "--cpus 2 --memory 4G --disk hdd:1:4TB --data 1T --mean-size 4M --nginx-version 1.26.3"
+    done = run_cli(name, *rest, *line.split())
+    assert done.returncode in {0, 1}, done.stderr
+    assert "(--link)" in done.stderr
+    assert done.stdout
+    if name in {"plan", "generate"}:
+        assert "aio" in done.stdout
