@@ -118,8 +118,6 @@ def command(
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
     held.inputs.tell()
-    if held.decisions.headline:
-        say(held.decisions.headline)
     chosen, changes, held = settle_choice(held, only, but, annotates=annotate)
     rules = chosen.rules
     if rules:
@@ -130,6 +128,10 @@ def command(
     plan = replace(plan, host=host_parts(decisions.decisions, held.inputs.facts))
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
+    if plan.headline:
+        say(plan.headline)
+    if not ctx.obj["quiet"]:
+        say(plan.binding)
     old = {one.source.file: one.source.data for one in held.tree.parsed}
     new = {one.path: one.content for one in plan.files}
     write_result(
@@ -215,6 +217,8 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
         prefix=absolute_path(prefix) if prefix else None,
         nginx_version=nginx.version or "",
         nginx_choice=nginx.choice,
+        headline=held.inputs.decisions.headline,
+        binding=held.inputs.decisions.binding,
         files=changes.files,
         reads={
             one.source.file: hashlib.sha256(one.source.data).hexdigest()

@@ -23,9 +23,10 @@ from nginx_tune.decide.cache_fetches import decide_cache_misses, decide_cache_up
 from nginx_tune.decide.cache_layout import decide_cache_key, decide_cache_layout
 from nginx_tune.decide.defaults import complete_site, plausible_facts, plausible_workload
 from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
+from nginx_tune.decide.headline import headline
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
-from nginx_tune.decide.pool_plan import PoolPlan, beyond_disks, plan_pools, workers_for_disks
+from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, workers_for_disks
 from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
 from nginx_tune.decide.protocols import decide_gzip, decide_http2, decide_http3, decide_ktls
 from nginx_tune.decide.sendfile import (
@@ -109,6 +110,7 @@ def decide(
     """
     situation = situation_of(facts, workload, site=site, observation=observation, stays=stays)
     plan = plan_pools(situation)
+    first = headline(situation)
     others = elsewhere(situation)
     answers = [(one, one(situation, plan)) for one in ALL]
     is_assumed = situation.workload.kind_provenance == "assumed"
@@ -116,7 +118,9 @@ def decide(
         kind=situation.kind,
         kind_provenance=situation.workload.kind_provenance,
         nginx_choice=situation.facts.nginx.choice,
-        headline=beyond_disks(situation),
+        headline=first.cannot,
+        binding=first.binding,
+        bindings=first.bindings,
         decisions=[
             unsure_of_kind(law, assumed=is_assumed)
             for one, answer in answers
@@ -141,6 +145,10 @@ def as_declared(decisions: Decisions) -> Decisions:
 
     return replace(
         decisions,
+        bindings=[
+            replace(one, provenance="declared") if one.provenance == "measured" else one
+            for one in decisions.bindings
+        ],
         decisions=[
             replace(
                 one,

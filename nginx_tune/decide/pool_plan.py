@@ -20,16 +20,12 @@ from nginx_tune.decide.answer import (
     Quantity,
     disks_command,
 )
+from nginx_tune.decide.bindings import cpu_seconds_each, handshake_seconds, most_at_best
 from nginx_tune.decide.model.blocking import (
-    BOUND_BY_DISKS,
     BUSY_HOST_SECONDS,
-    DISK_READ_CPU_SECONDS,
     OFFLOAD_SECONDS,
     REQUEST_CPU_SECONDS,
-    SEND_CPU_BYTES_PER_SECOND,
-    Ceiling,
     Prediction,
-    find_ceiling,
     predict,
     predict_measured,
 )
@@ -47,11 +43,10 @@ from nginx_tune.decide.model.pool import (
     size_pool,
 )
 from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES
-from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
 from nginx_tune.documents.decisions import DecisionVerdict
-from nginx_tune.documents.units import bytes_text, percent_text, plural
+from nginx_tune.documents.units import percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"
 """The audit's rule that one pool for several disks goes against."""
@@ -135,6 +130,15 @@ def looks_through_disks(s: Situation) -> bool:
     return judge_independence(s.data_paths).independent
 
 
+def _cpu_seconds(s: Situation, i: BlockingInputs, p: Prediction) -> float:
+    """CPU time a second for what is asked, as far as disks, memory and link can give it."""
+    requests = most_at_best(i, p).bytes_per_second / i.object_bytes
+    if s.rate.value is not None:
+        requests = min(requests, s.rate.value)
+    others = i.others_per_second * REQUEST_CPU_SECONDS
+    return requests * cpu_seconds_each(s) + others + handshake_seconds(s, s.rate.value or 0.0)
+
+
 def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -> PoolPlan:
     if s.prediction is None or s.blocking_inputs is None:
         return PoolPlan(judgement, "off", independence)
@@ -180,8 +184,6 @@ several loops."""
 _CPU_ROOM = 4.0
 """Assumed: CPU time of workers over what is reckoned for the bytes that disks, memory and link can
 give: peaks, compression, fills of a cache and what else nginx serves."""
-_HANDSHAKE_SECONDS = 2.5e-3
-"""Assumed: CPU time of a full TLS handshake with an RSA key of 2048 bits."""
 
 
 def workers_for_disks(s: Situation) -> int | None:
@@ -204,71 +206,6 @@ def workers_for_disks(s: Situation) -> int | None:
     needed = math.ceil(_CPU_ROOM * _cpu_seconds(s, s.blocking_inputs, s.prediction))
     wanted = max(1, few, needed)
     return wanted if wanted < s.workers else None
-
-
-def _cpu_seconds(s: Situation, i: BlockingInputs, p: Prediction) -> float:
-    """CPU time a second for what is asked, as far as disks, memory and link can give it."""
-    requests = _most(i, p).bytes_per_second / i.object_bytes
-    asked = s.rate.value
-    if asked is not None:
-        requests = min(requests, asked)
-    speed = ENCRYPTED_BYTES_PER_SECOND if s.tls else SEND_CPU_BYTES_PER_SECOND
-    each = REQUEST_CPU_SECONDS + i.object_bytes / speed + p.tasks_per_request * OFFLOAD_SECONDS
-    each += (1 - p.hit_ratio) * i.disk_reads_per_miss * DISK_READ_CPU_SECONDS
-    each = max(each, s.workload.cpu_per_request.mean_seconds or 0.0)
-    greetings = (s.connections_per_second.value or 0.0) * _HANDSHAKE_SECONDS if s.tls else 0.0
-    return requests * each + i.others_per_second * REQUEST_CPU_SECONDS + greetings
-
-
-_LONG_BYTES = 4 << 20
-"""Bytes on end for which a head hardly counts the way to them; as long as a read-ahead is set."""
-
-
-def _most(i: BlockingInputs, p: Prediction) -> Ceiling:
-    """The bound that is met first with the longest windows of a read-ahead, whatever is set now.
-
-    A file system that reads ahead by itself (ZFS) may read as far.
-    """
-    read = min(i.object_bytes, max(i.disk_read_bytes, _LONG_BYTES))
-    return find_ceiling(replace(i, window_bytes=read, turn_bytes=read, sizes=()), p)
-
-
-_DISK_FACTOR = 3.0
-"""Distance of a disk from what is typical for its class, at most."""
-
-
-def beyond_disks(s: Situation) -> str:
-    """The headline of a host whose disks cannot give what is asked for; empty elsewhere.
-
-    Held against each other are bytes a second of answers, those out of memory among them. Disks
-    that nobody measured may be three times as fast as their class.
-    """
-    i, p = s.blocking_inputs, s.prediction
-    if i is None or p is None or s.concurrency.provenance == s.rate.provenance == "assumed":
-        return ""
-    ceiling = _most(i, p)
-    if ceiling.name != BOUND_BY_DISKS:
-        return ""
-    is_assumed = s.disk.provenance == "assumed"
-    most = ceiling.bytes_per_second * (_DISK_FACTOR if is_assumed else 1.0)
-    link, sizes = i.link_bytes_per_second, s.workload.sizes
-    cannot = []
-    if link is not None and link > most:
-        cannot.append(f"fill its link of {bytes_text(link)}/s")
-    if s.rate.value is not None:
-        sent = sizes.sent_mean_bytes or i.object_bytes * (sizes.sent_ratio or 1.0)
-        asked = s.rate.value * sent
-        if asked <= most:
-            return ""
-        cannot.append(f"give the {s.rate.text} that are asked for ({bytes_text(asked)}/s)")
-    if not cannot:
-        return ""
-    given = f"{bytes_text(ceiling.bytes_per_second)}/s"
-    disks = plural(max(1, len(s.disk.parts)), "disk")
-    speed = " of typical speed" if is_assumed else ""
-    memory = f"a memory that answers {percent_text(p.hit_ratio, 2)}"
-    said = f"{disks}{speed} and {memory} give about {given} at most"
-    return f"This host cannot {' nor '.join(cannot)}: {said}."
 
 
 def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:

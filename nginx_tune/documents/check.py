@@ -61,6 +61,10 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
 
     conf_path: str | None = None
     """The main file of the configuration; null where none was found."""
+    headline: str = ""
+    binding: str = ""
+    """What the host cannot do of what is asked for, and what binds first, as ``recommend`` has
+    them."""
     host: CheckedHost = CheckedHost()
     switches: list[Switch] = []
     findings: list[Finding] = []

@@ -161,6 +161,19 @@ class Decision(Part, frozen=True, kw_only=True):
     next_command: str = ""
 
 
+Resource = Literal["link", "disks", "cpu", "memory", "clients", "origin"]
+
+
+class BindingResource(Part, frozen=True, kw_only=True):
+    """The most that one resource gives, in answers of the mean size that is sent."""
+
+    resource: Resource
+    requests_per_second: float
+    bytes_per_second: float
+    provenance: Provenance
+    """Of the figure that it stands on most."""
+
+
 class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1"):
     """All decisions for one host and workload."""
 
@@ -172,5 +185,9 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     """Which nginx of the host was taken, and why, as its facts say."""
     headline: str = ""
     """What this host cannot do of what is asked for, whatever is decided; empty for nothing."""
+    binding: str = ""
+    """What binds first, with its figure, and what is not known of it."""
+    bindings: list[BindingResource] = []
+    """Every resource whose most is known, the least first."""
     decisions: list[Decision] = []
     unknown: list[Unknown] = []

@@ -93,6 +93,10 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     prefix: str | None = None
     nginx_version: str = ""
     nginx_choice: str = ""
+    headline: str = ""
+    binding: str = ""
+    """What the host cannot do of what is asked for, and what binds first, as ``recommend`` has
+    them."""
     files: list[PlannedFile] = []
     reads: dict[str, str] = {}
     """SHA-256 of every other file of the tree: where one changes the plan is out of date."""

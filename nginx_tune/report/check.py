@@ -90,6 +90,8 @@ def make_check(
         command = f"{command} {shlex.join(options)}"
     return FirstLook(
         conf_path=conf_path,
+        headline=decided.headline,
+        binding=decided.binding,
         host=host,
         switches=switches,
         findings=found[:MOST_FINDINGS],
@@ -181,8 +183,10 @@ def _next(
 
 
 def check_screen(check: FirstLook) -> Screen:
-    """The screen: host, switches, findings, the next command."""
+    """The screen: what binds, host, switches, findings, the next command."""
+    first = (check.headline, check.binding)
     return [
+        [Line(one_line(line), "answer") for line in first if line],
         [Table(_host_rows(check.host), has_head=False)],
         [Table(_switch_rows(check.switches), has_head=False)],
         _findings(check),

@@ -41,9 +41,8 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
            one line each.
     """
     open_ones, quiet = _split(decisions)
-    blocks = [_fold(_kind(decisions), width, 0)]
-    if decisions.headline:
-        blocks.insert(0, _fold(decisions.headline, width, 0))
+    first = [line.text for line in _headline(decisions)]
+    blocks = [_fold(line, width, 0) for line in (*first, _kind(decisions))]
     blocks += [_paragraph(d, width) for d in open_ones]
     if quiet:
         lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
@@ -72,7 +71,8 @@ def decisions_screen(decisions: Decisions) -> Screen:
 
 
 def _headline(decisions: Decisions) -> list[Line]:
-    return [Line(one_line(decisions.headline), "answer")] if decisions.headline else []
+    lines = (decisions.headline, decisions.binding)
+    return [Line(one_line(line), "answer") for line in lines if line]
 
 
 def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:

@@ -69,6 +69,7 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     """The change as a review reads it."""
     count = count_changes(plan)
     parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
+    parts += [f"{markdown_text(one)}\n" for one in (plan.headline, plan.binding) if one]
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
         parts.append(f"## {markdown_code(file.path)}\n")

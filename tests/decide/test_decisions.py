@@ -44,6 +44,7 @@ from nginx_tune.documents.facts import (
 )
 from nginx_tune.documents.facts_machine import Link, Network
 from nginx_tune.documents.site import CacheBounds, Upstream
+from nginx_tune.documents.units import number_text
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
@@ -904,6 +905,46 @@ def test_disks_that_cannot_give_what_is_asked_are_the_headline() -> None:
     assert "# This host cannot fill its link" in text
     quiet = load(data_bytes=10 * GIBIBYTE, rate=10, file_bytes=2 << 20)
     assert not decide(host(network=link), quiet, site=site()).headline
+
+
+def link_of(bits_per_second: int) -> Network:
+    return Network(links=[Link(name="eth0", speed_bits_per_second=bits_per_second)])
+
+
+@each_row(
+    ("resource", "facts", "words"),
+    [
+        ("disks", {}, {"data_bytes": 2000 * GIBIBYTE, "rate": 5000.0}),
+        ("link", {"network": link_of(10**8)},
+         {"data_bytes": GIBIBYTE, "rate": 5000.0}),
+        ("cpu", {"cpus": 1, "network": link_of(10**12)},
+         {"data_bytes": GIBIBYTE, "file_bytes": 1024, "rate": 900_000.0}),
+    ],
+)  # fmt: skip
+def test_what_binds_is_named_with_its_figure(
+    resource: str, facts: dict[str, Any], words: dict[str, Any]
+) -> None:
+    found = decide(host(**facts), load(**words), site=site())
+    assert [one.requests_per_second for one in found.bindings] == sorted(
+        one.requests_per_second for one in found.bindings
+    )
+    assert found.bindings[0].resource == resource
+    assert f"{number_text(found.bindings[0].requests_per_second)} requests/s" in found.binding
+    assert " now: " in found.binding
+    # A rate far beyond it is what the host cannot give; one far below binds nothing.
+    far = load(**words | {"rate": 100 * found.bindings[0].requests_per_second})
+    assert decide(host(**facts), far, site=site()).headline.startswith("This host cannot ")
+    few = load(**words | {"rate": found.bindings[0].requests_per_second / 100})
+    least = decide(host(**facts), few, site=site())
+    assert least.binding.startswith("Nothing binds at")
+    assert not least.headline
+
+
+def test_clients_beyond_all_connections_are_the_headline() -> None:
+    facts = msgspec.structs.replace(host(), limits=Limits(nofile_hard=4096, nr_open=4096))
+    found = decide(facts, load("proxy", peak=500_000), site=site())
+    assert "This host cannot carry 500,000 clients at once" in found.headline
+    assert "origin may bind" in found.binding
 
 
 def test_unmeasured_disks_are_judged_by_the_smaller_regret() -> None:

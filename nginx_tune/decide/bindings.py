@@ -1,0 +1,106 @@
+"""The most that each resource of a host gives, in requests and bytes a second.
+
+Answers are of the mean size that is sent, in the mix that clients ask for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from nginx_tune.decide.model.blocking import (
+    BOUND_BY_DISKS,
+    DISK_READ_CPU_SECONDS,
+    OFFLOAD_SECONDS,
+    REQUEST_CPU_SECONDS,
+    SEND_CPU_BYTES_PER_SECOND,
+    Ceiling,
+    Prediction,
+    find_ceiling,
+)
+from nginx_tune.decide.model.inputs import BlockingInputs
+from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
+from nginx_tune.decide.situation import Situation, effective_cpus
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.decisions import BindingResource, Resource
+
+_HANDSHAKE_SECONDS = 2.5e-3
+"""Assumed: CPU time of a full TLS handshake with an RSA key of 2048 bits."""
+_LONG_BYTES = 4 << 20
+"""Bytes on end for which a head hardly counts the way to them; as long as a read-ahead is set."""
+FACTOR = 3.0
+"""Distance of a disk from what is typical for its class, and of an answer's CPU time from what was
+measured elsewhere, at most."""
+_PROXIED = 2.0
+"""Assumed: CPU time of an answer that an upstream gives, over that of a file: two connections."""
+
+
+def most_at_best(i: BlockingInputs, p: Prediction) -> Ceiling:
+    """The bound that is met first with the longest windows of a read-ahead, whatever is set now.
+
+    A file system that reads ahead by itself (ZFS) may read as far.
+    """
+    read = min(i.object_bytes, max(i.disk_read_bytes, _LONG_BYTES))
+    return find_ceiling(replace(i, window_bytes=read, turn_bytes=read, sizes=()), p)
+
+
+def cpu_seconds_each(s: Situation) -> float:
+    """CPU time of one answer, without that of a new connection."""
+    size = sent_bytes(s)
+    i, p = s.blocking_inputs, s.prediction
+    each = REQUEST_CPU_SECONDS + size / (
+        ENCRYPTED_BYTES_PER_SECOND if s.tls else SEND_CPU_BYTES_PER_SECOND
+    )
+    if i is not None and p is not None:
+        each += p.tasks_per_request * OFFLOAD_SECONDS
+        each += (1 - p.hit_ratio) * i.disk_reads_per_miss * DISK_READ_CPU_SECONDS
+    if s.kind == "proxy":
+        each *= _PROXIED
+    return max(each, s.workload.cpu_per_request.mean_seconds or 0.0)
+
+
+def handshake_seconds(s: Situation, requests: float = 1.0) -> float:
+    """CPU time of the new connections that so many requests come by."""
+    each = _HANDSHAKE_SECONDS if s.tls else 0.0
+    return requests / max(1.0, s.requests_per_connection.value or 1.0) * each
+
+
+def sent_bytes(s: Situation) -> float:
+    """Mean size of what is sent for one request."""
+    sizes = s.workload.sizes
+    return sizes.sent_mean_bytes or (s.object_bytes.value or 1.0) * (sizes.sent_ratio or 1.0)
+
+
+def find_bindings(s: Situation) -> list[BindingResource]:
+    """Every resource whose most is known, the least first."""
+    size = sent_bytes(s)
+    found: list[BindingResource] = []
+
+    def add(resource: Resource, bytes_per_second: float, provenance: Provenance) -> None:
+        rate = bytes_per_second / size
+        if math.isfinite(rate) and rate > 0:
+            found.append(
+                BindingResource(
+                    resource=resource,
+                    requests_per_second=float(f"{rate:.4g}"),
+                    bytes_per_second=float(f"{bytes_per_second:.4g}"),
+                    provenance=provenance,
+                )
+            )
+
+    link, cpus, client = s.link_bytes_per_second, effective_cpus(s.facts), s.client_rate
+    if link.value is not None:
+        add("link", link.value, link.provenance)
+    if cpus.value is not None:
+        measured = s.workload.cpu_per_request
+        known = measured.provenance if measured.mean_seconds else "assumed"
+        add("cpu", cpus.value / (cpu_seconds_each(s) + handshake_seconds(s)) * size, known)
+    if client.value is not None and s.concurrency.value and s.concurrency.provenance != "assumed":
+        add("clients", client.value * s.concurrency.value, client.provenance)
+    i, p = s.blocking_inputs, s.prediction
+    if i is not None and p is not None:
+        add("memory", i.workers * MEMORY_BYTES_PER_SECOND, "assumed")
+        ceiling = find_ceiling(replace(i, link_bytes_per_second=None), p)
+        if ceiling.name == BOUND_BY_DISKS:
+            add("disks", ceiling.bytes_per_second, s.disk.provenance)
+    return sorted(found, key=lambda one: one.requests_per_second)
