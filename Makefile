@@ -86,7 +86,6 @@ other-nginx: $(READY_DEV)
 all-nginx: $(READY_DEV)
 	@tools/nginx-matrix || echo "other nginx could not be had"
 	@tools/nginx-matrix --modules || echo "modules of the installed nginx could not be had"
-	@tools/hdrhistogram-jar || echo "HdrHistogram's own tools could not be had"
 
 # They wait for most of their time, so more run side by side than there are CPUs. MAKEFLAGS names a
 # job server that make keeps from all but other makes.

@@ -148,7 +148,6 @@ HAS: dict[str, Callable[[], bool]] = {
     "script-modules": _files(
         *(f"/usr/lib/nginx/modules/ngx_http_{name}_module.so" for name in ("lua", "perl", "js"))
     ),
-    "hdrhistogram-jar": lambda: _programs("java")() and _lists("hdrhistogram-jar")(),
     "probe": _files(str(ROOT / "nginx_tune/_bin/nginx-tune-probe")),
     "cargo": lambda: shutil.which("cargo") is not None,
     "terraform": lambda: shutil.which("terraform") is not None,

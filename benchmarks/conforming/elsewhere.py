@@ -75,7 +75,7 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "27": (
-        "mutated frames, header blocks and event streams: nothing breaks, nothing grows",
+        "mutated frames and header blocks: nothing breaks, nothing grows",
         [
             "probes/src/http2/multiplex/tests/faults.rs::mutated_frames_break_nothing",
             "probes/src/http2/hpack/tests.rs::mutated_blocks_break_nothing",
@@ -83,7 +83,6 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "probes/src/http3/incoming/tests.rs::mutated_streams_never_panic",
             "probes/src/http3/multiplex/tests.rs::mutated_words_of_a_server_never_panic",
             "probes/src/http3/qpack.rs::mutated_blocks_break_nothing",
-            "probes/src/event_stream/mod.rs::mutated_bodies_break_nothing",
         ],
     ),
     "28": (

@@ -18,7 +18,7 @@ from nginx_tune.cli.options import (
 from nginx_tune.cli.probe_options import given_options, url_options
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
-from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_result
+from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.saying import progress_printer, say
 from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 
@@ -45,13 +45,6 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
     help="Load this other host too (name or address); may repeat.",
 )
 @click.option("--allow-live", is_flag=True, help="Load a server that nginx-tune did not start.")
-@click.option(
-    "--hlog",
-    "histogram_log",
-    type=RESULT_FILE,
-    metavar="FILE",
-    help="Write each second's histograms there, tagged CLASS.METRIC (HdrHistogram log).",
-)
 @click.option(
     "--objective",
     "objectives",
@@ -99,7 +92,6 @@ def command(
     what: str,
     allow_targets: tuple[str, ...],
     allow_live: bool,
-    histogram_log: str | None,
     objectives: tuple[str, ...],
     max_rate: float | None,
     stripe: str | None,
@@ -135,7 +127,6 @@ def command(
         return _measure(
             ctx,
             plan,
-            histogram_log,
             formats,
             output,
             what=what,
@@ -144,15 +135,14 @@ def command(
         )
     if requires:
         raise UsageError("--require is for one run; a search has its --objective")
-    if histogram_log is not None or plan.start_at_unix_seconds is not None or histograms:
-        raise UsageError("--hlog, --start-at and --histogram are for one run, not for a search")
+    if plan.start_at_unix_seconds is not None or histograms:
+        raise UsageError("--start-at and --histogram are for one run, not for a search")
     return _search(ctx, plan, objectives, max_rate, formats=formats, output=output)
 
 
 def _measure(
     ctx: click.Context,
     plan: LoadPlan,
-    histogram_log: str | None,
     formats: tuple[str, ...],
     output: str | None,
     *,
@@ -163,7 +153,6 @@ def _measure(
     """One run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.host.paths import check_writable  # noqa: PLC0415
     from nginx_tune.measure.load.probe import ProbeInterrupted  # noqa: PLC0415
     from nginx_tune.measure.proof.objective import check_run_gates, judge_run_gates  # noqa: PLC0415
     from nginx_tune.measure.proof.power_of_two import check_latencies  # noqa: PLC0415
@@ -180,15 +169,11 @@ def _measure(
     names = [item.name for item in plan.classes]
     check_run_gates(requires, names)
     check_latencies(histograms, names)
-    if histogram_log is not None:
-        check_writable(Path(histogram_log))
     show = progress_printer(ctx)
     status = ExitStatus.OK
     try:
         with as_interrupt():
-            measurement = run_watched_probe(
-                plan, LiveHost(), on_progress=_shower(show, plan), histogram_log=histogram_log
-            )
+            measurement = run_watched_probe(plan, LiveHost(), on_progress=_shower(show, plan))
     except ProbeInterrupted as interrupted:
         if interrupted.measurement is None:
             raise
@@ -210,9 +195,6 @@ def _measure(
         **histogram_renderers([measurement], histograms),
     }
     write_result(renderers, formats, output)
-    broken = next((flag for flag in measurement.flags if flag.startswith("hlog: ")), None)
-    if status is ExitStatus.OK and histogram_log is not None and broken is not None:
-        raise UsageError(f"{histogram_log}: {broken.removeprefix('hlog: ')}")
     unanswered = unanswered_classes(measurement)
     if status is ExitStatus.OK and unanswered:
         parts = [measurement.classes[name] for name in unanswered]

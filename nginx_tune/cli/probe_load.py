@@ -13,7 +13,6 @@ import msgspec
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.documents.loadplan import (
     ByteRanges,
-    EventStream,
     LoadPlan,
     Paths,
     Priority,
@@ -80,7 +79,6 @@ def plan_of(
         read_bytes_per_second=None if slow is None else parse_bytes(slow, "--slow-read"),
         read_pace_of=options["slow_read_of"],
         priority=None if options["priority"] is None else parse_priority(options["priority"]),
-        event_stream=_event_stream(options),
         idle_connections=options["idle_connections"],
         new_connections_per_second=options["new_connections"],
         duration_seconds=duration,
@@ -92,24 +90,6 @@ def plan_of(
         start_at_unix_seconds=None if start_at is None else parse_moment(start_at),
     )
     return plan_load(place.target, place.path, load)
-
-
-def _event_stream(options: Mapping[str, Any]) -> EventStream | None:
-    stamp, end = options["stamp"], options["stream_end"]
-    if not options["event_stream"]:
-        if stamp is not None or end is not None:
-            raise UsageError("--stamp and --stream-end go with --event-stream")
-        return None
-    for given, option in (
-        (options["head"], "--head"),
-        (options["slow_read"] is not None, "--slow-read"),
-        (options["byte_range"] is not None, "--range"),
-    ):
-        if given:
-            raise UsageError(f"{option} does not go with --event-stream")
-    if "" in (stamp, end) or (stamp is not None and stamp[-1].isdigit()):
-        raise UsageError("--stamp and --stream-end: a text; the stamp's last character no digit")
-    return EventStream(stamp=stamp, end=end)
 
 
 def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:

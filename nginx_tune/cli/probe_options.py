@@ -65,24 +65,6 @@ _OPTIONS = [
         "server wants fewer). Closed loop: M users on each (10).",
     ),
     click.option(
-        "--event-stream",
-        is_flag=True,
-        help="Watch answers while they come (events, long polls, tokens): time to the body, gaps, "
-        "early ends. --timeout is then of the first byte of the body; at the end of the measured "
-        "time the probe cuts off what is under way.",
-    ),
-    click.option(
-        "--stamp",
-        metavar="TEXT",
-        help="Of --event-stream: TEXT stands before the time at which an event was sent, in "
-        "nanoseconds of this host's CLOCK_MONOTONIC; measures each event's delay.",
-    ),
-    click.option(
-        "--stream-end",
-        metavar="TEXT",
-        help="Of --event-stream: every whole stream has TEXT at its end, such as [DONE].",
-    ),
-    click.option(
         "--think", type=DURATION, metavar="TIME", help="Closed loop: pause after each response."
     ),
     click.option(

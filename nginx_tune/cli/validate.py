@@ -226,7 +226,7 @@ def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
     Both are run in turn under the same load (a hot file, random files, a location without a file,
     and every other server and location) in namespaces of their own: stubs answer for the servers
     that they ask, no request leaves the machine and nothing is written outside. Interrupted, it
-    judges and keeps what was measured so far. No bodies are sent (uploads): they would change the
+    judges and keeps what was measured so far. No bodies are sent: they would change the
     state of real applications.
     """
     wanted = Wanted(**{name: options.pop(name) for name in Wanted._fields})

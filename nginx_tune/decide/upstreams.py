@@ -326,7 +326,7 @@ def _zones(s: Situation) -> list[Setting]:
     ]
 
 
-WATCH_COMMAND: Final = "nginx-tune probe http://127.0.0.1/STREAM --event-stream --allow-live"
+WATCH_COMMAND: Final = "curl -N http://127.0.0.1/STREAM"
 _READ_TIMEOUT_SECONDS = 60
 """``proxy_read_timeout``. Source: ngx_http_proxy_merge_loc_conf."""
 _MOST_SECONDS = 86_400
@@ -340,11 +340,13 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
     Somebody must tell of them: the site (``[site] streams``), a configuration whose locations say
     so (their path, ``Accept: text/event-stream``, ``X-Accel-Buffering``), or a log with such a
     location. A buffered answer is passed on when a buffer is full or the answer ends: asked for in
-    HTTP/1.0, which was nginx's default up to 1.29.6, that is after sixteen events of 256 bytes;
-    gzip of ``text/event-stream`` holds events longer still
-    (``benchmarks/scenarios/event-stream.toml``). ``proxy_buffering off`` in the location of the
-    stream passes on each read, whatever the server answers with, and has gzip flush it. In HTTP/1.1
-    a server that answers in chunks needs none of it, nor one that says ``X-Accel-Buffering: no``.
+    HTTP/1.0, which was nginx's default up to 1.29.6, that is after sixteen events of 256 bytes.
+    Forty streams of 20 such events a second came 14 events at a time and 0.35 s late (p50), with
+    ``proxy_buffering off`` each by itself and 0.1 ms late; gzip of ``text/event-stream`` held a
+    stream of 100 events back to its end (2026-11-24, nginx 1.22.1, ``benchmarks/README.md``).
+    ``proxy_buffering off`` in the location of the stream passes on each read, whatever the server
+    answers with, and has gzip flush it. In HTTP/1.1 a server that answers in chunks needs none of
+    it, nor one that says ``X-Accel-Buffering: no``.
 
     nginx gives up on a stream that says nothing for ``proxy_read_timeout`` (60 s). How long one is
     silent only its maker knows: where the site says so (``stream_silence_seconds``) there is room

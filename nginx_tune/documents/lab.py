@@ -142,28 +142,6 @@ TCP_SETTINGS = (
 """Sysctls of a network namespace that a lab sets."""
 
 
-EVENTS_PATH = "/events"
-"""Where the origin streams events."""
-
-
-UPLOADS_PATH = "/uploads"
-"""Where the origin takes bodies, and says how many bytes came (``X-Upload-Bytes``)."""
-
-
-class LabEvents(Part, frozen=True, kw_only=True):
-    """Streams of events, as a model sends its tokens: ``/events`` of the origin.
-
-    Each says when it was sent. A request of HTTP/1.1 gets them in chunks, one of HTTP/1.0 up to
-    the end of the connection, as applications answer; ``framing=close`` in the query closes in
-    any case, and ``buffering=no`` adds ``X-Accel-Buffering: no``.
-    """
-
-    per_second: AtMostNumber = 20.0
-    event_bytes: AtMostBytes = 256
-    count: AtMostCount = 100
-    """In a stream; one more, ``[DONE]``, ends it."""
-
-
 class LabOrigin(Part, frozen=True, kw_only=True):
     """The server behind nginx in the topology ``proxy``, and in ``link`` with ``origin_behind``."""
 
@@ -176,7 +154,6 @@ class LabOrigin(Part, frozen=True, kw_only=True):
     files: AtMostCount = 1000
     file_bytes: AtMostBytes = 64 << 10
     """Its objects, ``/f00000.bin`` and on; they cost no disk."""
-    events: LabEvents = LabEvents()
 
 
 class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):

@@ -137,40 +137,6 @@ class Http3(Multiplexed, frozen=True, kw_only=True):
     """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
 
 
-class EventStream(Part, frozen=True, kw_only=True):
-    """How the answers of a class are watched while they come: event streams, long polls, tokens.
-
-    The timeout is then that of the first body byte. What is under way at the end of the measured
-    time is cut off by the probe, and has not failed.
-    """
-
-    stamp: str | None = None
-    """The text before a number that says when an event was sent, in nanoseconds of
-    ``CLOCK_MONOTONIC`` of the probe's host; null where events say nothing. Read through gzip."""
-    end: str | None = None
-    """A text that every whole stream has near its end, such as ``[DONE]``: a stream that ends
-    without it is ``truncated``."""
-
-
-class Upload(Part, frozen=True, kw_only=True):
-    """The bodies of a class's requests, made as they are sent.
-
-    They go to servers that nginx-tune itself started, and to no other: neither ``permit`` nor an
-    option opens that. The probe looks who listens.
-    """
-
-    bytes: list[Bytes]
-    """Sizes; each request draws one of them, all alike: a size that stands twice is drawn twice
-    as often."""
-    bytes_per_second: Bytes = 0
-    """A slow client: most bytes that are sent on a connection (of HTTP/2 and HTTP/3: on a stream)
-    in a second; 0 for as fast as they are taken."""
-    chunked: bool = False
-    """Whether requests do not say how long their body is: HTTP/1.1 sends it in chunks."""
-    expect_continue: bool = False
-    """HTTP/1.1: whether the body waits for ``100 Continue``, for a second at most."""
-
-
 class Priority(Part, frozen=True, kw_only=True):
     """How urgent the answers to a class's requests are.
 
@@ -228,8 +194,6 @@ class RequestClass(Part, frozen=True, kw_only=True):
     users; ``connection_use`` and ``keepalive`` are of HTTP/1.1 alone."""
     http3: Http3 | None = None
     """The same over QUIC, in the place of ``http2``; the target needs ``tls``. No slow clients."""
-    upload: Upload | None = None
-    """Null sends no body."""
     priority: Priority | None = None
     """Null says nothing of it."""
 
@@ -238,8 +202,7 @@ class LoadClass(RequestClass, frozen=True, kw_only=True):
     """One request class with its own connections."""
 
     paths: Paths
-    method: Literal["GET", "HEAD", "POST", "PUT"] = "GET"
-    """``POST`` and ``PUT`` need ``upload``."""
+    method: Literal["GET", "HEAD"] = "GET"
     status: list[Count] = field(default_factory=lambda: [200])
     """Expected statuses; any other is a ``status`` failure."""
     keepalive_requests: Count | None = None
@@ -254,8 +217,6 @@ class LoadClass(RequestClass, frozen=True, kw_only=True):
     """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
     target: Target | None = None
     """A server of its own; null is the plan's."""
-    event_stream: EventStream | None = None
-    """Null looks at the first and the last byte alone."""
 
 
 class Caps(Part, frozen=True, kw_only=True):
@@ -263,7 +224,7 @@ class Caps(Part, frozen=True, kw_only=True):
 
     seconds: Seconds = 600.0
     bytes: Bytes = 1 << 42
-    """Of bodies, received and sent."""
+    """Of bodies."""
     requests: Count = 100_000_000
     connections: Count = 4096
     rate_per_second: Number = 200_000.0
@@ -308,6 +269,8 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     are those of one thread."""
     precise: bool = False
     """Do not sleep in the last 0.2 ms before an arrival is due; only where a CPU is free."""
+    second_histograms: bool = False
+    """Whether the series has the histogram of each second's response times."""
     abort_error_ratio: Ratio | None = None
     """Stop when more than this share of the requests failed in each of three seconds running."""
     cpus: list[Count] = []

@@ -109,63 +109,6 @@ class Http3Streams(Http2Streams, frozen=True, kw_only=True):
     takes them for lost."""
 
 
-class EventStreams(Part, frozen=True, kw_only=True):
-    """Answers that were watched while they came.
-
-    What happens counts in the measured time in which it is seen, whenever the request was due;
-    ``first_body_seconds`` counts as the request does.
-    """
-
-    begun: int = 0
-    """Bodies of which the first byte came."""
-    whole: int = 0
-    """That ended by themselves."""
-    early_ends: int = 0
-    """That were closed or reset inside, or ended without the plan's ``end``. A slow one is none."""
-    cut: int = 0
-    """Under way when the measured time was over: cut off by the probe, and no failures."""
-    most_open: int = 0
-    """Most that were under way at once, warm-up included; of several load hosts the sum."""
-    pieces: int = 0
-    """What one look of the probe found of a body: as many events as were gathered on the way."""
-    events: int = 0
-    """That said when they were sent."""
-    events_ahead: int = 0
-    """Of these, those that said a time still to come: stamped by another host's clock."""
-    first_body_seconds: Latency = Latency()
-    """From the intended start to the first byte of the body; bodies that never began are lower
-    bounds."""
-    gap_seconds: Latency = Latency()
-    """Between pieces of one body. A silence that the end cut off is there, as a lower bound, where
-    it was longer than every gap that ended."""
-    event_delay_seconds: Latency = Latency()
-    """From when an event says it was sent until the probe read it."""
-
-
-class Uploads(Part, frozen=True, kw_only=True):
-    """The bodies that a class sent; a body counts as its request does, bytes as they go."""
-
-    bodies: int = 0
-    """Of which the last byte was handed over: to the socket, of HTTP/3 to QUIC. One that was sent
-    again counts once, by the first time."""
-    bytes: int = 0
-    """That were handed over in the measured time, of unfinished bodies too."""
-    bytes_per_second: float = 0.0
-    confirmed: int = 0
-    """Good answers that say (``X-Upload-Bytes``) that as much came as was sent; where they say
-    another number it is a failure (``upload``)."""
-    unconfirmed: int = 0
-    """Good answers that say nothing of it."""
-    early_answers: int = 0
-    """Answers that were whole before the body was handed over, such as 413: the rest was not
-    sent. They count as good where their status is expected."""
-    cut_off: int = 0
-    """Connections, or streams, that ended inside the body: ``reset``, ``empty``, ``truncated``."""
-    upload_seconds: Latency = Latency()
-    """From the intended start until the last byte was handed over; bodies that were given up
-    before are lower bounds."""
-
-
 class ClassMeasurement(Part, frozen=True, kw_only=True):
     """One request class."""
 
@@ -188,8 +131,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Age of the youngest of these: quantiles below it are exact."""
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
-    ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``upload``,
-    ``timeout``, ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
+    ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
+    , ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
     statuses: dict[str, int] = {}
     limited: int = 0
     """Refusals by a limit of the configuration (``limit_req``, ``limit_conn``), where they are
@@ -222,10 +165,6 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Null for other protocols."""
     http3: Http3Streams | None = None
     """Null for other protocols."""
-    event_stream: EventStreams | None = None
-    """Null where the plan does not watch the answers."""
-    upload: Uploads | None = None
-    """Null where requests have no bodies."""
     syn_retries: int = 0
     """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
     retransmits: int = 0

@@ -84,6 +84,9 @@ class ClassSecond(Part, frozen=True, kw_only=True):
     p50: float | None = None
     p99: float | None = None
     max: float | None = None
+    histogram: str = ""
+    """Of the response times (HdrHistogram V2 in base64), where the plan has
+    ``second_histograms``."""
 
 
 class SeriesPoint(Part, frozen=True, kw_only=True):

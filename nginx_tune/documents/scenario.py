@@ -31,7 +31,7 @@ from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind, LocationShare
 
-WITHOUT_FILE = frozenset({"memory", "events", "uploads"})
+WITHOUT_FILE = frozenset({"memory"})
 """Sources of classes that read no file."""
 
 
@@ -43,13 +43,9 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     quic``, in a lab with TLS.
     """
 
-    source: Literal["random", "hot", "memory", "events", "uploads"]
-    """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
-    ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies
-    (``upload``) that the origin counts."""
+    source: Literal["random", "hot", "memory"]
+    """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file."""
     timeout_seconds: Seconds = 60.0
-    query: str = ""
-    """Of ``events``: what the origin is asked for, such as ``buffering=no``."""
     disk: str = ""
     """Disk whose files are asked for; empty for the first. Where the scenario has
     ``cached_files``, those of them that the split by the key gives to this disk's cache; empty for

@@ -34,10 +34,8 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_network import parse_netstat
 from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.measure.proof.blocks import count_refusals
-from nginx_tune.measure.proof.histogram import LogFile
 from nginx_tune.measure.proof.rehearsal import split_phases
 from nginx_tune.nginx.lab.building import OpenLab
-from nginx_tune.nginx.lab.enclosure import STATE
 from nginx_tune.nginx.reload.generation import ask_before
 from nginx_tune.nginx.reload.logs import Logs
 from nginx_tune.nginx.reload.parse_reload import notable_lines
@@ -106,12 +104,11 @@ class _Turn:
     def run(self) -> Turnover:
         """Have the load, hold connections, change it, watch on."""
         request = self._request
-        log = STATE / "rehearsal.hlog"
         is_up = bool(_workers(self._server))
         plan = self._reached_plan()
         with (
             HeldClients(self._reached_clients() if is_up else []) as held,
-            _Load(plan, log) as load,
+            _Load(plan) as load,
         ):
             load.wait(plan.warmup_seconds + request.before_seconds)
             turned, changed_unix, ended_unix = self._turn(held)
@@ -120,7 +117,6 @@ class _Turn:
             measurement = load.finish()
         phases = split_phases(
             measurement,
-            LogFile("the load's log", log.read_text(errors="replace")),
             changed_unix=changed_unix,
             ended_unix=ended_unix,
         )
@@ -241,6 +237,7 @@ class _Turn:
             target=target,
             classes=classes,
             duration_seconds=seconds + _SPARE_SECONDS,
+            second_histograms=True,
             permit=msgspec.structs.replace(plan.permit, sockets=sockets),
         )
 
@@ -251,17 +248,14 @@ class _Turn:
 class _Load:
     """The load probe beside what goes on here; use as a context manager."""
 
-    def __init__(self, plan: LoadPlan, log: Path) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
-        self._log = log
         self._over = threading.Event()
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._running: Future[Measurement]
 
     def __enter__(self) -> Self:
-        self._running = self._thread.submit(
-            run_probe, self._plan, histogram_log=str(self._log), is_over=self._over.is_set
-        )
+        self._running = self._thread.submit(run_probe, self._plan, is_over=self._over.is_set)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,8 +5,8 @@ title (ngx_setproctitle.c), so the mark is looked for in a process's ancestors t
 environment cannot be read; command lines can: a lab's first process runs a module of ours in a
 form that nobody types.
 
-Anybody can give processes of their own a mark: here it says what to leave out of the host's, and
-opens nothing. Whom bodies are sent to is not told by it alone (``probes/src/own_processes.rs``).
+Anybody can give processes of their own a mark: it says what to leave out of the host's, and opens
+nothing.
 
 This file is part of the collector: standard library, Python 3.6.
 """

@@ -20,12 +20,10 @@ from nginx_tune.measure.proof.latency import (
 )
 from nginx_tune.report.measurement_parts import (
     agents_block,
-    event_streams_block,
     sessions_text,
     shape_of,
     streams_text,
     table_of,
-    uploads_block,
     workers_block,
 )
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, plain_text
@@ -73,10 +71,6 @@ def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBloc
         [Line(f"degraded: {one_line(flag)}", "warning") for flag in measurement.flags],
         _counts(classes),
         _latencies(classes),
-        event_streams_block(
-            {n: one.event_stream for n, one in classes.items() if one.event_stream}
-        ),
-        uploads_block({name: one.upload for name, one in classes.items() if one.upload}),
         _shapes(classes),
         [Line(one) for one in _hidden(classes, measurement.duration_seconds)],
         [Line(one) for name, item in classes.items() for one in _failures(name, item)],
@@ -121,11 +115,7 @@ def _asked(measurement: Measurement, asked: str) -> ScreenBlock:
 
 def unanswered_classes(measurement: Measurement) -> list[str]:
     """The classes without one good response: nothing was measured of them."""
-    return [
-        name
-        for name, item in measurement.classes.items()
-        if not item.requests and not (item.event_stream and item.event_stream.begun)
-    ]
+    return [name for name, item in measurement.classes.items() if not item.requests]
 
 
 def progress_text(
@@ -242,8 +232,6 @@ def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) ->
     """Notes on stalls that closed loops do not show."""
     lines = []
     for name, item in classes.items():
-        if item.event_stream is not None:
-            continue  # its responses are long because there is much to say
         stall = hidden_stall(item, duration_seconds)
         if stall is not None:
             lines.append(

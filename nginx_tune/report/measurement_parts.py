@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from nginx_tune.documents.measured_class import (
     ClassMeasurement,
-    EventStreams,
     Http2Streams,
     Http3Streams,
     Imbalance,
     Latency,
     TlsSessions,
-    Uploads,
 )
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.proof.histogram import decode_histogram
-from nginx_tune.measure.proof.latency import LatencySample, own_sample, read_statistic
+from nginx_tune.measure.proof.latency import LatencySample, read_statistic
 from nginx_tune.report.screen import Line, ScreenBlock, ScreenPart, Table
-from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
+from nginx_tune.report.text import number_text, one_line, percent_text, seconds_text
 
 _NOT_MEASURED = "–"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -112,86 +110,6 @@ def arms_text(by_arm: Mapping[str, Sequence[TlsSessions]]) -> str:
 
 def _agreed(one: TlsSessions) -> str:
     return f"{one_line(one.version)} {one_line(one.cipher)}".strip()
-
-
-_STATISTICS = ("p50", "p99", "max")
-
-
-def uploads_block(classes: Mapping[str, Uploads]) -> ScreenBlock:
-    """A table of the bodies that were sent: time to send, bytes, what became of them."""
-    rows = [
-        (
-            name,
-            "last byte of the body sent",
-            *(_statistic(one.upload_seconds, it) for it in _STATISTICS),
-        )
-        for name, one in classes.items()
-        if one.upload_seconds.count
-    ]
-    header = ("class", "time to the", *_STATISTICS)
-    return [
-        *table_of(header, rows, right=range(2, len(header))),
-        *(Line(f"{name}: {_sent(one)}") for name, one in classes.items()),
-    ]
-
-
-def _sent(one: Uploads) -> str:
-    said = [f"{one.bodies:,} bodies sent whole", f"{bytes_text(one.bytes_per_second)}/s sent"]
-    if one.confirmed:
-        said.append(f"{one.confirmed:,} counted whole by the far side")
-    if one.early_answers:
-        said.append(f"{one.early_answers:,} answered before the body was sent")
-    if one.cut_off:
-        said.append(f"{one.cut_off:,} cut off inside the body")
-    return "; ".join(said)
-
-
-_LABELS = {
-    "first_body_seconds": "first byte of the body",
-    "gap_seconds": "next piece of it",
-    "event_delay_seconds": "event, from when it says it was sent",
-}
-
-
-def event_streams_block(classes: Mapping[str, EventStreams]) -> ScreenBlock:
-    """A table of watched answers: time to the body, gaps, the delay of events."""
-    rows = [
-        (
-            name if row == 0 else "",
-            label,
-            *(_statistic(getattr(one, field), s) for s in _STATISTICS),
-        )
-        for name, one in classes.items()
-        for row, (field, label) in enumerate(_LABELS.items())
-        if getattr(one, field).count
-    ]
-    header = ("class", "time to the", *_STATISTICS)
-    return [
-        *table_of(header, rows, right=range(2, len(header))),
-        *(Line(f"{name}: {_watched(one)}") for name, one in classes.items()),
-    ]
-
-
-def _watched(one: EventStreams) -> str:
-    said = [
-        f"{one.begun:,} bodies began, at most {one.most_open:,} at once",
-        f"{one.whole:,} ended whole, {one.cut:,} were cut off with the measured time",
-    ]
-    if one.early_ends:
-        said.append(f"{one.early_ends:,} ended early")
-    if one.events and one.pieces:
-        each = number_text(one.events / one.pieces)
-        said.append(f"{one.events:,} events in {one.pieces:,} pieces ({each} in each)")
-    if one.events_ahead:
-        said.append(f"{one.events_ahead:,} stamped by another clock")
-    return "; ".join(said)
-
-
-def _statistic(latency: Latency, statistic: str) -> str:
-    reading = read_statistic([own_sample(latency)], statistic)
-    if reading.seen is None:
-        return _NOT_MEASURED
-    return f"{'≥ ' if reading.is_bound else ''}{seconds_text(reading.seen)}"
 
 
 _MOST_WORKERS = 32

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Upload
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan
 from nginx_tune.documents.measurement import Capacity, CapacityStep, Histograms, LatencyHistogram
 from nginx_tune.documents.progress import SHARE, Glance, Step
-from nginx_tune.measure.proof.histogram import Histogram
 from nginx_tune.report.measurement import progress_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
@@ -37,9 +36,7 @@ def describe_load(plan: LoadPlan, what: str) -> str:
     alone = len(plan.classes) == 1
     for item in plan.classes[:_MOST_CLASSES]:
         name = "" if alone else f"{one_line(item.name)}: "
-        watched = ", answers watched while they come" if item.event_stream else ""
-        watched += f", each sends {body_text(item.upload)}" if item.upload else ""
-        lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}{watched}")
+        lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}")
     left = len(plan.classes) - _MOST_CLASSES
     if left > 0:
         lines.append(f"  and {left} more classes")
@@ -50,14 +47,6 @@ def describe_load(plan: LoadPlan, what: str) -> str:
         f"{number_text(caps.rate_per_second)}/s"
     )
     return "".join(f"{line}\n" for line in lines)
-
-
-def body_text(upload: Upload) -> str:
-    """The bodies that are sent, and their pace."""
-    least, most = min(upload.bytes, default=0), max(upload.bytes, default=0)
-    size = bytes_text(least) if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
-    pace = f" at {bytes_text(upload.bytes_per_second)}/s" if upload.bytes_per_second else ""
-    return f"a body of {size}{pace}"
 
 
 def _length(plan: LoadPlan) -> str:
@@ -309,21 +298,3 @@ def _notes(one: LatencyHistogram) -> str:
     if not one.censored:
         return ""
     return f"  {one.censored:,} never finished or failed by time: they stand here at their age\n"
-
-
-_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-_NANOSECONDS = 1e9
-
-
-def render_histogram_totals(totals: Mapping[str, Histogram]) -> str:
-    """A line per tag: how many values and their quantiles, taken for nanoseconds."""
-    header = ("tag", "count", *_QUANTILES)
-    rows = [
-        (
-            one_line(tag) or "(none)",
-            f"{total.total:,}",
-            *(seconds_text((total.value_at(q) or 0) / _NANOSECONDS) for q in _QUANTILES.values()),
-        )
-        for tag, total in totals.items()
-    ]
-    return align([header, *rows], right=range(1, len(header)))

@@ -22,7 +22,6 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.measure.proof.latency import (
     QUANTILES,
     LatencySample,
-    own_sample,
     read_statistic,
     sample_of,
 )
@@ -337,8 +336,6 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
             _summary("response_seconds", "From when a request was due to its last byte.", classes),
             _summary("ttfb_seconds", "From when a request was due to its first byte.", classes),
             _summary("service_seconds", "From the send of a request to its last byte.", classes),
-            *_watched(classes),
-            *_sent(classes),
         ]
     )
 
@@ -355,61 +352,6 @@ def _of_classes(
 ) -> MetricFamily:
     samples = tuple(MetricSample(value(item), {"class": one}) for one, item in classes.items())
     return MetricFamily(_PROBE_PREFIX + name, "gauge", text, samples)
-
-
-_WATCHED = {
-    "first_body_seconds": "From when a request was due to the first byte of its body.",
-    "gap_seconds": "Between the pieces of one body.",
-    "event_delay_seconds": "From when an event says it was sent until it was read.",
-}
-
-
-def _watched(classes: dict[str, ClassMeasurement]) -> list[MetricFamily]:
-    """Families of answers that were watched while they came; none where none were."""
-    parts = {name: item.event_stream for name, item in classes.items() if item.event_stream}
-    if not parts:
-        return []
-    counts = tuple(
-        MetricSample(count, {"class": name, "end": end})
-        for name, one in parts.items()
-        for end, count in (("whole", one.whole), ("early", one.early_ends), ("cut", one.cut))
-    )
-    return [
-        MetricFamily(f"{_PROBE_PREFIX}bodies", "gauge", "Watched bodies by their end.", counts),
-        *(
-            _summary_of(
-                field, text, {name: own_sample(getattr(one, field)) for name, one in parts.items()}
-            )
-            for field, text in _WATCHED.items()
-        ),
-    ]
-
-
-def _sent(classes: dict[str, ClassMeasurement]) -> list[MetricFamily]:
-    """Families of bodies that were sent; none where none were."""
-    parts = {name: item.upload for name, item in classes.items() if item.upload}
-    if not parts:
-        return []
-    sent = tuple(MetricSample(one.bytes, {"class": name}) for name, one in parts.items())
-    ends = tuple(
-        MetricSample(count, {"class": name, "end": end})
-        for name, one in parts.items()
-        for end, count in (
-            ("confirmed", one.confirmed),
-            ("unconfirmed", one.unconfirmed),
-            ("early_answer", one.early_answers),
-            ("cut_off", one.cut_off),
-        )
-    )
-    return [
-        MetricFamily(f"{_PROBE_PREFIX}sent_body_bytes", "gauge", "Bytes of bodies sent.", sent),
-        MetricFamily(f"{_PROBE_PREFIX}uploads", "gauge", "Bodies sent by their end.", ends),
-        _summary_of(
-            "upload_seconds",
-            "From when a request was due until its body was handed over.",
-            {name: own_sample(one.upload_seconds) for name, one in parts.items()},
-        ),
-    ]
 
 
 def _summary(field: str, text: str, classes: dict[str, ClassMeasurement]) -> MetricFamily:

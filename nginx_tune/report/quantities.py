@@ -40,10 +40,6 @@ _LATENCIES = {
     "service": "service time",
     "service_seconds": "service time",
     "lateness": "lateness",
-    "first_body": "time to the body",
-    "gap": "gap between pieces",
-    "event_delay": "delay of events",
-    "upload": "time to send the body",
 }
 _STATISTICS = {
     "p50": "median",

@@ -26,7 +26,6 @@ from nginx_tune.documents.scenario import (
     SourceRow,
     SourceRows,
 )
-from nginx_tune.report.probing import body_text
 from nginx_tune.report.quantities import measured_text, predicted_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
 from nginx_tune.report.text import align, markdown_table, number_text, one_line
@@ -206,15 +205,11 @@ _SOURCES = {
     "random": "random files",
     "hot": "one file",
     "memory": "no file",
-    "events": "the origin's events",
-    "uploads": "bodies to the origin",
 }
 
 
 def _load(item: ScenarioClass) -> str:
     source = _SOURCES[item.source]
-    source += f" ({one_line(item.query)})" if item.query else ""
-    source += f", {body_text(item.upload)} each" if item.upload else ""
     source += ", each once" if item.once else ""
     where = f" of {item.disk}" if item.disk else ""
     kept = "" if item.keepalive else ", a connection each"

@@ -51,14 +51,6 @@ impl Carrier {
         all!(self, streams => streams.has_unsent())
     }
 
-    /// Whether something was made that the socket did not take yet.
-    pub fn has_made(&self) -> bool {
-        match self {
-            Self::Http2(streams) => streams.has_made(),
-            Self::Http3(streams) => streams.has_unsent(),
-        }
-    }
-
     /// What was counted of its streams.
     pub fn tally(&self) -> Tally {
         all!(self, streams => streams.tally())
@@ -96,19 +88,6 @@ impl Carrier {
         match self {
             Self::Http2(streams) => streams.pace_windows(now),
             Self::Http3(_) => NEVER,
-        }
-    }
-
-    /// Makes as much of the bodies of its requests as the server and their pace let go now, up to a
-    /// piece of all together: how many bytes, and when their pace lets more go.
-    pub fn fill(&mut self, now: Nanos) -> (u64, Nanos) {
-        all!(self, streams => streams.fill(now))
-    }
-
-    /// Takes note of bodies that are handed over. Of HTTP/3 it is known when they are.
-    pub fn note_handed_over(&mut self, now: Nanos) {
-        if let Self::Http2(streams) = self {
-            streams.note_handed_over(now);
         }
     }
 

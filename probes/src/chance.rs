@@ -20,8 +20,6 @@ pub enum Purpose {
     Hash = 7,
     /// How long a user pauses.
     Pause = 8,
-    /// How long the body of a request is.
-    Upload = 9,
 }
 
 /// One stream of random numbers.

@@ -8,7 +8,6 @@ use crate::bodies::{Bodies, Compared};
 use crate::chance::{Chance, Purpose};
 use crate::clock::{Clock, NEVER, Nanos, nanos};
 use crate::error::Error;
-use crate::event_stream::{Tally, Watch};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::family::Family;
@@ -23,7 +22,6 @@ use crate::response::{NotHttp, Response};
 use crate::source::Source;
 use crate::tls::{Client, Protocol};
 use crate::trickle::Trickle;
-use crate::upload::{self, Upload};
 
 /// One class at work.
 #[derive(Debug)]
@@ -70,8 +68,6 @@ pub struct Class<'p> {
     template: Template,
     /// Which connections are closed after a response.
     closing: Chance,
-    /// Draws the lengths of its requests' bodies.
-    lengths: Chance,
     /// Bodies that are compared with files.
     bodies: Option<Bodies<'p>>,
     /// Of a slow client.
@@ -92,9 +88,7 @@ impl<'p> Class<'p> {
     pub fn new(class: &'p plan::Class, plan: &Plan) -> Result<Self, Error> {
         let mut picker = Picker::new(class, plan.seed)?;
         let users = plan.stripe.share(class.arrivals.users());
-        let mut recorder = Recorder::new(plan.window());
-        recorder.event_streams = class.event_stream.is_some().then(Box::<Tally>::default);
-        recorder.uploads = class.upload.is_some().then(Box::<upload::Tally>::default);
+        let recorder = Recorder::new(plan.window());
         let target = plan.target_of(class);
         let (protocol, coding) = match (class.http2, class.http3) {
             (None, None) => (Protocol::Http1, Coding::default()),
@@ -133,7 +127,6 @@ impl<'p> Class<'p> {
             proxy_protocol: target.proxy_protocol,
             template: Template::new(class, target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
-            lengths: Chance::new(plan.seed, &class.name, Purpose::Upload),
             bodies: Bodies::new(class, plan.seed),
             trickle: class
                 .read_bytes_per_second
@@ -248,7 +241,6 @@ impl<'p> Class<'p> {
         let last = self.is_last(request, served);
         self.template.render(
             &self.picker.object(request),
-            self.body_bytes(request),
             last,
             buffer,
         );
@@ -258,24 +250,8 @@ impl<'p> Class<'p> {
     pub fn render_block(&self, request: &Request, buffer: &mut Vec<u8>) {
         if let Some(carriers) = &self.carriers {
             let object = self.picker.object(request);
-            carriers
-                .block
-                .render(&object, self.body_bytes(request), buffer);
+            carriers.block.render(&object, buffer);
         }
-    }
-
-    /// How long the body of a request is; none where it has none.
-    fn body_bytes(&self, request: &Request) -> Option<u64> {
-        let sizes = &self.plan.upload.as_ref()?.bytes;
-        let drawn = self.lengths.below(request.index, sizes.len() as u64);
-        sizes.get(drawn as usize).copied()
-    }
-
-    /// The body of a request that is sent now; none where it has none.
-    pub fn upload(&self, request: &Request, now: Nanos) -> Option<Box<Upload>> {
-        let plan = self.plan.upload.as_ref()?;
-        let bytes = self.body_bytes(request)?;
-        Some(Box::new(Upload::new(bytes, plan, now)))
     }
 
     /// Whether the connection that has served so many is closed after this request.
@@ -303,16 +279,6 @@ impl<'p> Class<'p> {
         self.bodies
             .as_ref()
             .is_some_and(|bodies| measured && bodies.wants(request))
-    }
-
-    /// What watches the body of a response; none where nobody does.
-    pub fn watch(&self) -> Option<Watch> {
-        self.plan.event_stream.as_ref().map(Watch::new)
-    }
-
-    /// A request is over of which nothing more is to be told.
-    pub fn release(&mut self, request: &Request) {
-        self.picker.release(request);
     }
 
     /// Takes note of a sampled body that was otherwise good.
@@ -343,9 +309,7 @@ impl<'p> Class<'p> {
         let Exchange {
             request, response, ..
         } = exchange;
-        let fault = self
-            .fault(response, request)
-            .or_else(|| exchange.fault_of_upload());
+        let fault = self.fault(response, request);
         self.recorder.answered(request, response.status());
         if let (Some(worker), Some(place)) = (response.worker(), place) {
             let good = fault.is_none();

@@ -11,7 +11,6 @@ use crate::plan::{Endpoint, ProxyProtocol};
 use crate::request::{Reached, Request};
 use crate::sys;
 use crate::tls::Session;
-use crate::upload::PIECE_BYTES;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,19 +53,6 @@ const ANSWERS_A_LOOK: u64 = 16;
 /// What TLS encrypts at once.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// What became of a try to send more of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sending {
-    /// So many bytes more are on their way.
-    Went(u64),
-    /// The socket takes no more now.
-    Blocked,
-    /// Its pace lets none go before this.
-    Rests(Nanos),
-    /// All of it is handed over.
-    Done,
-}
-
 /// One client connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -88,7 +74,7 @@ pub struct Connection {
     pub carried: Option<Carrier>,
     /// Whether the poller tells when the socket takes more of what they have to send.
     pub has_rest: bool,
-    /// When bodies go on that it sends, by their pace; `NEVER` where that is not what they wait for.
+    /// When its windows are given back next, by their pace; `NEVER` where none has one.
     pub goes_on: Nanos,
     /// What it was opened for.
     pub purpose: Purpose,
@@ -164,35 +150,6 @@ impl Connection {
         let sent = write_some(&mut self.stream, &self.unsent)?;
         self.unsent.drain(..sent);
         Ok(self.unsent.is_empty())
-    }
-
-    /// Sends what may go of its request's body at once; `scratch` is for the framing.
-    ///
-    /// # Errors
-    /// Of the socket.
-    pub fn send_body(&mut self, now: Nanos, scratch: &mut Vec<u8>) -> io::Result<Sending> {
-        let broken = self.exchange.upload.as_ref().and_then(|it| it.broken);
-        if broken.is_some() || (self.has_unsent() && !self.send_rest()?) {
-            return Ok(Sending::Blocked);
-        }
-        let most = if self.tls.is_some() {
-            RECORD_BYTES as u64
-        } else {
-            PIECE_BYTES
-        };
-        let Some(upload) = &mut self.exchange.upload else {
-            return Ok(Sending::Done);
-        };
-        if upload.is_made() {
-            return Ok(Sending::Done);
-        }
-        let count = upload.allowed(now, most);
-        if count == 0 && upload.bytes() > 0 {
-            return Ok(Sending::Rests(upload.next_moment()));
-        }
-        let bytes = upload.framed(count, scratch);
-        self.send(bytes)?;
-        Ok(Sending::Went(count))
     }
 
     /// Sends what its streams have to send; whether all of it is on its way.

@@ -2,13 +2,10 @@
 
 use std::ops::Range;
 
-use crate::clock::{MILLISECOND, NEVER, Nanos};
-use crate::event_stream::Watch;
-use crate::failure::Failure;
+use crate::clock::{MILLISECOND, Nanos};
 use crate::plan::Method;
 use crate::request::{Reached, Request};
 use crate::response::Response;
-use crate::upload::Upload;
 
 /// A pause inside a response that is as long as Linux delays an acknowledgement for which the
 /// server waits: 40 ms and what a busy machine adds.
@@ -35,8 +32,6 @@ pub struct Exchange {
     pub receive_lag: Option<Nanos>,
     /// Pauses inside the response that look like a delayed acknowledgement.
     pub stalls: u32,
-    /// The request's body; none where it has none.
-    pub upload: Option<Box<Upload>>,
 }
 
 impl Exchange {
@@ -52,7 +47,6 @@ impl Exchange {
             wants_stamp: false,
             receive_lag: None,
             stalls: 0,
-            upload: None,
         }
     }
 
@@ -61,31 +55,20 @@ impl Exchange {
         self.first_byte = 0;
         self.receive_lag = None;
         self.response.expect(method);
-        self.upload = None;
     }
 
     /// Takes note that bytes of the response have come.
     pub fn came(&mut self, now: Nanos) {
         if self.first_byte == 0 {
             self.first_byte = now;
-        } else if self.response.watched().is_none()
-            && DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte))
-        {
+        } else if DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte)) {
             self.stalls += 1;
         }
         self.last_byte = now;
     }
 
-    /// Whether its response is watched while it comes, and its body has begun.
-    pub fn has_begun(&self) -> bool {
-        self.response.watched().is_some_and(Watch::has_begun)
-    }
-
-    /// When its time is up; a watched body that has begun may take what time it wants.
+    /// When its time is up.
     pub fn deadline(&self, timeout: Nanos) -> Nanos {
-        if self.has_begun() {
-            return NEVER;
-        }
         self.request.intended.saturating_add(timeout)
     }
 
@@ -94,27 +77,9 @@ impl Exchange {
         Reached {
             sent: true,
             first_byte: self.first_byte,
-            is_uploaded: self.request.is_uploaded || !self.is_uploading(),
         }
     }
 
-    /// Whether it has a body, and all of that was handed over.
-    pub fn is_uploaded(&self) -> bool {
-        self.upload.is_some() && !self.is_uploading()
-    }
-
-    /// Whether a part of its body was not handed over.
-    pub fn is_uploading(&self) -> bool {
-        let upload = self.upload.as_deref();
-        upload.is_some_and(|upload| !upload.is_handed_over())
-    }
-
-    /// What is wrong where the server says how much it got.
-    pub fn fault_of_upload(&self) -> Option<Failure> {
-        let sent = self.upload.as_deref()?.bytes();
-        let got = self.response.upload_bytes()?;
-        (got != sent).then_some(Failure::Upload)
-    }
 }
 
 #[cfg(test)]

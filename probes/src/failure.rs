@@ -29,8 +29,6 @@ pub enum Failure {
     Range,
     /// A body that differs from the file.
     Hash,
-    /// The server got another number of bytes than were sent.
-    Upload,
     /// No complete reply before the timeout.
     Timeout,
     /// This host has no free local port.
@@ -45,7 +43,7 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 17] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
@@ -58,7 +56,6 @@ impl Failure {
         Self::Length,
         Self::Range,
         Self::Hash,
-        Self::Upload,
         Self::Timeout,
         Self::LocalPorts,
         Self::Descriptors,
@@ -88,7 +85,6 @@ impl Failure {
             Self::Length => "length",
             Self::Range => "range",
             Self::Hash => "hash",
-            Self::Upload => "upload",
             Self::Timeout => "timeout",
             Self::LocalPorts => "local_ports",
             Self::Descriptors => "descriptors",

@@ -12,8 +12,6 @@ pub struct Family {
     pub guests: Vec<usize>,
     /// The windows of its own connections.
     pub windows: Windows,
-    /// Whether requests on its own connections have bodies.
-    pub has_bodies: bool,
     /// How its requests are answered; none where it does not speak HTTP/2.
     pub manner: Option<Manner>,
 }
@@ -37,7 +35,6 @@ impl Family {
                 .filter(|_| class.read_pace_of == PaceOf::Connection),
             are_paced: all().any(|(class, _)| class.read_bytes_per_second.is_some()),
         };
-        let has_bodies = all().any(|(class, _)| class.upload.is_some());
         let manner = class.http2.map(|streams| Manner {
             window_bytes: first_window((class, streams)),
             bytes_per_second: stream_pace(class),
@@ -47,7 +44,6 @@ impl Family {
             owner,
             guests,
             windows,
-            has_bodies,
             manner,
         }
     }

@@ -1,17 +1,12 @@
 //! Guard rails: what the probe refuses before it sends the first packet.
 
-use std::collections::HashMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZero;
 use std::thread;
 
 use crate::error::Error;
-use crate::own_processes::OwnProcesses;
-use crate::own_servers::{
-    Carrying, hold_socket, is_own_server, is_own_server_over_a_link, is_own_socket,
-};
-use crate::plan::{Class, Endpoint, Permit, Plan};
+use crate::plan::{Endpoint, Permit, Plan};
 use crate::sources;
 use crate::sys;
 
@@ -27,59 +22,21 @@ pub enum Place {
     Elsewhere,
 }
 
-/// Checks a plan against this host; where its targets are: elsewhere when one of them is. A socket that
-/// bodies go to is held from then on: another one at its path is not asked.
+/// Checks a plan against this host; where its targets are: elsewhere when one of them is.
 ///
 /// # Errors
 /// `Error::Refused` when a target is not permitted, `Error::Plan` when the host cannot carry
 /// so many connections.
-pub fn check(plan: &mut Plan) -> Result<Place, Error> {
+pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
-    let ours = OwnProcesses::find();
-    let mut held = HashMap::new();
-    for class in plan.classes.iter().filter(|it| it.upload.is_some()) {
-        match &plan.target_of(class).endpoint {
-            Endpoint::Unix(path) => {
-                let socket = hold_socket(path).ok();
-                let both = ours.as_ref().zip(socket.as_ref());
-                check_upload(
-                    class,
-                    both.is_some_and(|(it, at)| is_own_socket(it, at)),
-                    path,
-                )?;
-                held.extend(socket.map(|socket| (path.clone(), socket)));
-            }
-            Endpoint::Internet(at) => {
-                let is_ours = is_ours(ours.as_ref(), *at, carrying(class), &own);
-                let address = at.ip().to_canonical();
-                check_upload(class, is_ours, &format!("{address} port {}", at.port()))?;
-            }
-        }
-    }
     let mut place = Place::Here;
     for target in plan.targets() {
         let found = match &target.endpoint {
-            Endpoint::Internet(at) => {
-                let is_own = || {
-                    let mut ways = plan.classes.iter().map(carrying);
-                    ways.all(|way| is_ours(ours.as_ref(), *at, way, &own))
-                };
-                decide(at.ip(), at.port(), &plan.permit, &own, is_own)?
-            }
-            Endpoint::Unix(path) => {
-                let is_own = || ours.as_ref().is_some_and(|it| is_own_socket(it, path));
-                decide_socket(path, &plan.permit, is_own)?
-            }
+            Endpoint::Internet(at) => decide(at.ip(), at.port(), &plan.permit, &own)?,
+            Endpoint::Unix(path) => decide_socket(path, &plan.permit)?,
         };
         if found == Place::Elsewhere {
             place = Place::Elsewhere;
-        }
-    }
-    for target in plan.targets_mut() {
-        if let Endpoint::Unix(path) = &mut target.endpoint {
-            if let Some(socket) = held.get(path) {
-                path.clone_from(socket);
-            }
         }
     }
     let connections = plan.connections() as u64;
@@ -97,47 +54,12 @@ pub fn check(plan: &mut Plan) -> Result<Place, Error> {
     Ok(place)
 }
 
-fn carrying(class: &Class) -> Carrying {
-    if class.http3.is_some() {
-        Carrying::Udp
-    } else {
-        Carrying::Tcp
-    }
-}
-
-/// Whether a server is one that nginx-tune started on this host.
-fn is_ours(ours: Option<&OwnProcesses>, at: SocketAddr, way: Carrying, own: &[IpAddr]) -> bool {
-    let Some(ours) = ours else {
-        return false;
-    };
-    let address = at.ip().to_canonical();
-    if address.is_loopback() || own.contains(&address) {
-        is_own_server(ours, address, at.port(), way)
-    } else {
-        is_own_server_over_a_link(ours, address, at.port(), way)
-    }
-}
-
-/// Refuses bodies for any server but one that nginx-tune started on this host, whatever is permitted: they
-/// change what they are sent to. The plan has no say in it, and no option.
-fn check_upload(class: &Class, is_ours: bool, whom: &str) -> Result<(), Error> {
-    if is_ours {
-        return Ok(());
-    }
-    Err(Error::Refused(format!(
-        "class {:?} sends bodies, and {whom} is not a server that nginx-tune started: they are sent to no \
-         other, whatever is allowed",
-        class.name,
-    )))
-}
-
-/// Whether a target is permitted: on this host also where it is one of ours.
+/// Whether a target is permitted.
 fn decide(
     address: IpAddr,
     port: u16,
     permit: &Permit,
     own: &[IpAddr],
-    is_ours: impl FnOnce() -> bool,
 ) -> Result<Place, Error> {
     // ::ffff:192.0.2.1 is 192.0.2.1.
     let address = address.to_canonical();
@@ -147,7 +69,7 @@ fn decide(
     // By the list of interface addresses, not by trying to bind: where net.ipv4.ip_nonlocal_bind
     // is set every address can be bound.
     if address.is_loopback() || own.contains(&address) {
-        if permit.live || permit.ports.contains(&port) || is_ours() {
+        if permit.live || permit.ports.contains(&port) {
             return Ok(Place::Here);
         }
         return Err(Error::Refused(format!(
@@ -169,12 +91,8 @@ fn decide(
 }
 
 /// Whether the server at a socket of this host is permitted.
-fn decide_socket(
-    path: &str,
-    permit: &Permit,
-    is_ours: impl FnOnce() -> bool,
-) -> Result<Place, Error> {
-    if permit.live || permit.sockets.iter().any(|own| own == path) || is_ours() {
+fn decide_socket(path: &str, permit: &Permit) -> Result<Place, Error> {
+    if permit.live || permit.sockets.iter().any(|own| own == path) {
         return Ok(Place::Here);
     }
     Err(Error::Refused(format!(
@@ -238,7 +156,7 @@ mod tests {
 
     fn place(address: &str, permit: &Permit) -> Option<Place> {
         let own: Vec<IpAddr> = vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
-        decide(address.parse().unwrap(), 8080, permit, &own, || false).ok()
+        decide(address.parse().unwrap(), 8080, permit, &own).ok()
     }
 
     #[test]
@@ -264,30 +182,10 @@ mod tests {
 
     #[test]
     fn a_socket_needs_its_path_listed_or_live() {
-        let place = |path: &str, live| {
-            decide_socket(path, &permit(&[], live, &[]), || path == "/run/ours").ok()
-        };
+        let place = |path: &str, live| decide_socket(path, &permit(&[], live, &[])).ok();
         assert_eq!(place("/run/own", false), Some(Place::Here));
         assert_eq!(place("/run/own2", false), None);
         assert_eq!(place("/run/other", true), Some(Place::Here));
-        assert_eq!(place("/run/ours", false), Some(Place::Here));
-    }
-
-    #[test]
-    fn our_own_needs_no_leave_on_this_host_alone() {
-        let place = |address: &str| {
-            let own = ["192.0.2.7".parse().unwrap()];
-            decide(
-                address.parse().unwrap(),
-                8080,
-                &permit(&[], false, &[]),
-                &own,
-                || true,
-            )
-            .ok()
-        };
-        assert_eq!(place("192.0.2.7"), Some(Place::Here));
-        assert_eq!(place("192.0.2.8"), None);
     }
 
     #[test]

@@ -20,17 +20,6 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// All of them, by their names in a histogram log.
-    pub fn named(&self) -> [(&'static str, &Distribution); 5] {
-        [
-            ("response", &self.response),
-            ("ttfb", &self.ttfb),
-            ("service", &self.service),
-            ("failed", &self.failed),
-            ("lateness", &self.lateness),
-        ]
-    }
-
     /// A request has no whole answer by now: each of its times that has not ended is at least its
     /// age.
     pub fn unanswered(&mut self, request: &Request, reached: Reached, now: Nanos) {
@@ -55,14 +44,5 @@ impl Latencies {
         self.service.add(&other.service);
         self.failed.add(&other.failed);
         self.lateness.add(&other.lateness);
-    }
-
-    /// Forgets all values.
-    pub fn clear(&mut self) {
-        self.response.clear();
-        self.ttfb.clear();
-        self.service.clear();
-        self.failed.clear();
-        self.lateness.clear();
     }
 }

@@ -10,7 +10,6 @@ use nginx_tune_probe::engine::{Engine, run_side_by_side};
 use nginx_tune_probe::error::Error;
 use nginx_tune_probe::guard::{self, Place};
 use nginx_tune_probe::learn;
-use nginx_tune_probe::log::{Feed, HistogramLog};
 use nginx_tune_probe::plan::Plan;
 use nginx_tune_probe::progress::Progress;
 use nginx_tune_probe::receive::{Receiver, kernel_discards};
@@ -19,7 +18,7 @@ use nginx_tune_probe::sys::{self, Poller};
 use serde_json::Value;
 
 const HELP: &str = "\
-Usage: nginx-tune-probe [--progress-fd N] [--hlog FILE] [PLAN]
+Usage: nginx-tune-probe [--progress-fd N] [PLAN]
        nginx-tune-probe disk [--progress-fd N] [PLAN]
        nginx-tune-probe learn PLAN
 
@@ -30,14 +29,12 @@ and one nginx-tune/diskrun/1.
 With the word learn: reads lines of access logs from standard input as a file says
 (nginx-tune/learnplan/1) and prints what they tell (nginx-tune/tally/1).
 
-Only servers that nginx-tune started on this host are asked, unless the plan permits
-others; bodies (POST, PUT) are sent to no others at all. The probe ends with the process
-that started it. SIGINT and SIGTERM end the run within a second; the result up to then
+Only servers whose ports the plan permits are asked, and no request has a body. The probe
+ends with the process that started it. SIGINT and SIGTERM end the run within a second; the result up to then
 is printed.
 
 Options:
   --progress-fd N  one JSON line a second (or step) on this open descriptor
-  --hlog FILE      a HdrHistogram log: each second's histograms, tagged CLASS.METRIC
   -h, --help       this text
   -V, --version    name and version
 
@@ -55,7 +52,6 @@ struct Call {
     learn: bool,
     plan: Option<String>,
     progress: Option<RawFd>,
-    log: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -93,18 +89,10 @@ fn run() -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     if call.disk {
-        if call.log.is_some() {
-            return Err(Error::Usage(
-                "the disk probe writes no histogram log".into(),
-            ));
-        }
         return probe_disk(&plan, Progress::new(progress));
     }
-    let mut plan = Plan::parse(&plan)?;
-    let place = guard::check(&mut plan)?;
-    // Before the run, so that a wrong name costs no minutes.
-    let file = call.log.as_deref().map(create).transpose()?;
-
+    let plan = Plan::parse(&plan)?;
+    let place = guard::check(&plan)?;
     if !plan.cpus.is_empty() {
         sys::pin(&plan.cpus)
             .map_err(|error| Error::Plan(format!("cpus {:?}: {error}", plan.cpus)))?;
@@ -115,38 +103,21 @@ fn run() -> Result<ExitCode, Error> {
     }
     sys::set_timer_slack_to_one_nanosecond()
         .map_err(|error| Error::System("timer slack", error))?;
-    let (log, mut feeds) = match file.map(|file| start_log(file, &plan)).transpose()? {
-        Some((log, feeds)) => (Some(log), feeds),
-        None => (None, Vec::new()),
-    };
     let discards = kernel_discards();
     let receiver = || Receiver::new(discards, place == Place::Here);
     let progress = Progress::new(progress);
     let plans: Vec<_>;
-    let mut outcome = if plan.threads > 1 {
+    let outcome = if plan.threads > 1 {
         plans = (0..plan.threads).map(|n| plan.of_thread(n)).collect();
-        run_side_by_side(&plans, receiver, progress, feeds)?
+        run_side_by_side(&plans, receiver, progress)?
     } else {
         let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
-        let mut engine = Engine::new(&plan, poller, receiver(), progress)?;
-        if let Some(feed) = feeds.pop() {
-            engine.log_to(feed);
-        }
+        let engine = Engine::new(&plan, poller, receiver(), progress)?;
         sys::hold_memory();
         engine.run()?
     };
-    if let Some(log) = log {
-        outcome.log_fault = log.finish().err().map(|error| error.to_string());
-    }
     print(&measurement(&plan, &outcome))?;
     Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }))
-}
-
-/// A histogram log of a run, and a feed for each of its threads.
-fn start_log(file: fs::File, plan: &Plan) -> Result<(HistogramLog, Vec<Feed>), Error> {
-    let names = plan.classes.iter().map(|class| class.name.clone());
-    HistogramLog::start(file, names.collect(), plan.threads)
-        .map_err(|error| Error::System("the histogram log", error))
 }
 
 fn probe_disk(plan: &[u8], mut progress: Progress) -> Result<ExitCode, Error> {
@@ -178,11 +149,6 @@ fn read_call() -> Result<Option<Call>, Error> {
                     Error::Usage("--progress-fd needs the number of an open descriptor".into())
                 })?);
             }
-            "--hlog" => {
-                let file = arguments.next();
-                call.log =
-                    Some(file.ok_or_else(|| Error::Usage("--hlog needs a file name".into()))?);
-            }
             "disk" if first => call.disk = true,
             "learn" if first => call.learn = true,
             option if option.starts_with('-') && option != "-" => {
@@ -196,10 +162,6 @@ fn read_call() -> Result<Option<Call>, Error> {
         first = false;
     }
     Ok(Some(call))
-}
-
-fn create(path: &str) -> Result<fs::File, Error> {
-    fs::File::create(path).map_err(|error| Error::Usage(format!("{path}: {error}")))
 }
 
 fn read_plan(path: Option<&str>) -> Result<Vec<u8>, Error> {

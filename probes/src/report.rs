@@ -8,13 +8,11 @@ use crate::class::Class;
 use crate::clock::{Nanos, seconds};
 use crate::distribution::Distribution;
 use crate::engine::Outcome;
-use crate::event_stream;
 use crate::failure::Failure;
 use crate::multiplexed::Tally;
 use crate::plan::Plan;
 use crate::recorder::{Recorder, Second};
 use crate::surroundings::clock_source;
-use crate::upload;
 use crate::validity::flags;
 use crate::workers::Share;
 
@@ -52,7 +50,7 @@ pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
             "idle_connections": idle_connections(outcome),
         },
         "flags": flags(outcome),
-        "series": series(&outcome.classes),
+        "series": series(&outcome.classes, plan.second_histograms),
     })
 }
 
@@ -139,8 +137,6 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
             document["dropped_datagrams"] = traffic.dropped_datagrams.into();
             document
         }),
-        "event_stream": record.event_streams.as_deref().map(of_event_streams),
-        "upload": record.uploads.as_deref().map(|tally| of_uploads(tally, per_second(tally.bytes))),
         "bodies": class.compared.map(|bodies| json!({
             "compared": bodies.compared,
             "differing": bodies.differing,
@@ -159,35 +155,6 @@ fn of_streams(streams: &Tally) -> Value {
         "refused": streams.refused,
         "resets": streams.resets,
         "window_stalls": streams.window_stalls,
-    })
-}
-
-fn of_event_streams(tally: &event_stream::Tally) -> Value {
-    json!({
-        "begun": tally.begun,
-        "whole": tally.whole,
-        "early_ends": tally.early_ends,
-        "cut": tally.cut,
-        "most_open": tally.most_open,
-        "pieces": tally.pieces,
-        "events": tally.events,
-        "events_ahead": tally.events_ahead,
-        "first_body_seconds": tally.first_body.document(),
-        "gap_seconds": tally.gap.document(),
-        "event_delay_seconds": tally.event_delay.document(),
-    })
-}
-
-fn of_uploads(tally: &upload::Tally, bytes_per_second: f64) -> Value {
-    json!({
-        "bodies": tally.bodies,
-        "bytes": tally.bytes,
-        "bytes_per_second": bytes_per_second,
-        "confirmed": tally.confirmed,
-        "unconfirmed": tally.unconfirmed,
-        "early_answers": tally.early_answers,
-        "cut_off": tally.cut_off,
-        "upload_seconds": tally.upload.document(),
     })
 }
 
@@ -220,13 +187,20 @@ fn of_worker(share: &Share) -> Value {
     })
 }
 
-fn series(classes: &[Class<'_>]) -> Vec<Value> {
+fn series(classes: &[Class<'_>], has_histograms: bool) -> Vec<Value> {
     let seconds = classes
         .iter()
         .map(|class| class.recorder.series.seconds().len());
     (0..seconds.max().unwrap_or(0))
         .map(|second| {
-            let point = |class: &Class<'_>| of_second(class.recorder.series.seconds().get(second));
+            let point = |class: &Class<'_>| {
+                let series = &class.recorder.series;
+                let mut point = of_second(series.seconds().get(second));
+                if let Some(text) = series.histogram(second).filter(|_| has_histograms) {
+                    point["histogram"] = text.into();
+                }
+                point
+            };
             json!({"second": second, "classes": by_name(classes, point)})
         })
         .collect()

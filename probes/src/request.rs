@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use crate::clock::Nanos;
-use crate::plan::{ByteRange, Class, Target, Upload};
+use crate::plan::{ByteRange, Class, Target};
 
 /// One request, from its arrival to its end.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +18,6 @@ pub struct Request {
     pub sent: Nanos,
     /// How often it was sent again.
     pub retries: u8,
-    /// Whether its body was handed over before it was.
-    pub is_uploaded: bool,
     /// The user who sends it (closed loop).
     pub user: u32,
     /// Failures in a row of this user.
@@ -35,7 +33,6 @@ impl Request {
             intended,
             sent: intended,
             retries: 0,
-            is_uploaded: false,
             user: 0,
             failures_in_a_row: 0,
         }
@@ -60,8 +57,6 @@ pub struct Reached {
     pub sent: bool,
     /// When its response began, 0 when it did not.
     pub first_byte: Nanos,
-    /// Whether all of its body was handed over; of one without a body it was.
-    pub is_uploaded: bool,
 }
 
 impl Reached {
@@ -69,7 +64,6 @@ impl Reached {
     pub const NOT_SENT: Self = Self {
         sent: false,
         first_byte: 0,
-        is_uploaded: false,
     };
 }
 
@@ -78,7 +72,6 @@ impl Reached {
 pub struct Template {
     before_path: String,
     after_path: String,
-    upload: Option<Upload>,
 }
 
 impl Template {
@@ -110,13 +103,11 @@ impl Template {
         Self {
             before_path: format!("{} ", class.method.text()),
             after_path,
-            upload: class.upload.clone(),
         }
     }
 
-    /// Writes the request for an object over `buffer`, up to its body; the last one of a connection
-    /// says so. `body`: how long that is, where it has one.
-    pub fn render(&self, object: &Object<'_>, body: Option<u64>, last: bool, buffer: &mut Vec<u8>) {
+    /// Writes the request for an object over `buffer`; the last one of a connection says so.
+    pub fn render(&self, object: &Object<'_>, last: bool, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.extend_from_slice(self.before_path.as_bytes());
         buffer.extend_from_slice(object.path.as_bytes());
@@ -125,25 +116,9 @@ impl Template {
             // Into a vector: cannot fail.
             let _ = write!(buffer, "Range: bytes={first}-{last}\r\n");
         }
-        if let (Some(upload), Some(bytes)) = (&self.upload, body) {
-            frame_body(upload, bytes, buffer);
-        }
         if last {
             buffer.extend_from_slice(b"Connection: close\r\n");
         }
         buffer.extend_from_slice(b"\r\n");
-    }
-}
-
-/// Writes how a body is framed, and whether it waits to be wanted.
-fn frame_body(upload: &Upload, bytes: u64, buffer: &mut Vec<u8>) {
-    if upload.chunked {
-        buffer.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    } else {
-        // Into a vector: cannot fail.
-        let _ = write!(buffer, "Content-Length: {bytes}\r\n");
-    }
-    if upload.expect_continue && bytes > 0 {
-        buffer.extend_from_slice(b"Expect: 100-continue\r\n");
     }
 }

@@ -132,9 +132,6 @@ fn host_flags(outcome: &Outcome<'_>) -> Vec<String> {
             "clock: reading the clock {clock:?} takes a system call"
         ));
     }
-    if let Some(fault) = &outcome.log_fault {
-        flags.push(format!("hlog: the histogram log is not whole: {fault}"));
-    }
     flags.extend(doubts::flags(outcome));
     flags
 }

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hdrh.histogram import HdrHistogram
-from hdrh.log import HistogramLogReader
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import Stripe
@@ -88,53 +86,3 @@ def test_the_same_file_twice_is_one_line_and_status_2(run_cli: RunCli, hosts: li
 
 def test_without_a_file_it_says_how_to_call_it(run_cli: RunCli) -> None:
     assert run_cli("merge").returncode == 2
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> list[Path]:
-    """Two histogram logs of one value each."""
-    files = [tmp_path / f"host{index}.hlog" for index in range(2)]
-    for index, file in enumerate(files):
-        histogram = HdrHistogram(1_000, 3_600_000_000_000, 3)
-        histogram.record_value(1_000_000 * (index + 1))
-        text = histogram.encode().decode()
-        file.write_text(f"#[StartTime: 1790000000.{index} (seconds)]\nTag=c.ttfb,0,1,1,{text}\n")
-    return files
-
-
-def test_histogram_logs_become_one(run_cli: RunCli, logs: list[Path], tmp_path: Path) -> None:
-    merged = tmp_path / "all.hlog"
-    run = run_cli("merge", *logs, "-f", "console", "-f", f"hlog={merged}")
-    assert run.returncode == 0, run.stderr
-    header, row = run.stdout.splitlines()
-    assert header.split() == ["tag", "count", "p50", "p90", "p99", "p99.9", "max"]
-    assert row.split()[:2] == ["c.ttfb", "2"]
-    total = HdrHistogram(1_000, 3_600_000_000_000, 3)
-    reader = HistogramLogReader(str(merged), total)
-    while (interval := reader.add_next_interval_histogram()) is not None:
-        assert interval.get_tag() == "c.ttfb"
-    reader.close()
-    assert total.get_total_count() == 2
-    assert total.get_max_value() == pytest.approx(2_000_000, rel=0.001)
-
-
-@pytest.mark.parametrize(
-    ("choose", "words"),
-    [
-        (lambda logs, hosts: [logs[0], hosts[0]], "is a histogram log and"),
-        (lambda logs, _: [logs[0], logs[0]], "is given twice"),
-        (lambda logs, _: [*logs, "-f", "json"], "unknown format 'json'"),
-        (lambda _, hosts: [*hosts, "-f", "hlog"], "unknown format 'hlog'"),
-    ],
-)
-def test_what_does_not_add_is_one_line_and_status_2(
-    run_cli: RunCli,
-    hosts: list[Path],
-    logs: list[Path],
-    choose: Callable[[list[Path], list[Path]], list[object]],
-    words: str,
-) -> None:
-    run = run_cli("merge", *choose(logs, hosts))
-    assert run.returncode == 2
-    assert words in run.stderr
-    assert run.stdout == ""

@@ -75,8 +75,6 @@ def test_a_fault_is_named_with_its_file(tmp_path: Path) -> None:
         ("pairs = 2", "scale = 2.0", "scale"),
         ('candidate = "/etc/new.conf"', 'candidate = ""', "candidate: none"),
         ('name = "hot"', 'name = "cold"', "stands twice"),
-        ('source = "hot"', 'source = "events"', "events are those of a scenario's origin"),
-        ('source = "hot"', 'source = "uploads"', "only scenarios send them"),
     ):
         assert right in text
         file.write_text(text.replace(right, wrong))

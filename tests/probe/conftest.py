@@ -14,9 +14,6 @@ import pytest
 from free_ports import free_port
 from probe_loads import SIZES, Nginx, StartNginx, await_port
 from tiers import dice
-from upload_loads import MARK, UNMARKED
-
-from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 
 CONF = """
 {user}
@@ -46,12 +43,6 @@ def nginx_binary() -> str:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _probes_have_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a lab. What they ask is ours only where it was given the mark too."""
-    monkeypatch.setenv(ENVIRONMENT_MARK, MARK)
-
-
 @pytest.fixture
 def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
     files = tmp_path / "files"
@@ -68,7 +59,6 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             connections: int = 512,
             workers: int = 1,
             argv: Sequence[str] = (),
-            env: dict[str, str] | None = None,
         ) -> Nginx:
             port = free_port()
             user = "user root;" if os.geteuid() == 0 else ""
@@ -87,7 +77,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             )
             log = tmp_path / "error.log"
             command = [*argv, nginx_binary(), "-e", str(log), "-c", str(conf)]
-            process = subprocess.Popen(command, env={**UNMARKED, **(env or {})})
+            process = subprocess.Popen(command)
             stack.callback(_stop, process, tmp_path / "nginx.pid")
             await_port(port, process)
             while not (tmp_path / "nginx.pid").exists():  # written after it listens

@@ -24,7 +24,6 @@ from nginx_tune.documents.loadplan import (
     Permit,
     Target,
     Tls,
-    Upload,
 )
 
 RESTS_SECONDS = 1.5
@@ -55,14 +54,9 @@ class Situation:
     idle_connections: int
 
     @property
-    def is_replay(self) -> bool:
-        """Whether the run ends with its last answer, so that all is measured."""
-        return all(item.paths.kind == "manifest" for item in self.classes)
-
-    @property
     def is_harmless(self) -> bool:
         temper = self.temper
-        return not (temper.early or temper.drops or temper.refuses)
+        return not (temper.drops or temper.refuses)
 
     def plan(self, port: int, tls: Tls | None) -> LoadPlan:
         unix = self.temper.unix
@@ -88,13 +82,10 @@ def draw(seed: int, folder: Path, way: str = "", tls: list[str] | None = None) -
     replays = dice.random() < 0.4
     duration = 20.0 if replays else round(dice.uniform(0.2, 0.8), 3)
     threads = dice.choice([1, 1, 1, 2])
-    # One more than is used: a seed that is kept draws what it drew when it found something.
-    makers = [Draw(dice, way, temper, folder, replays, duration, threads) for _ in range(3)]
-    classes = []
-    if dice.random() < 0.85:
-        classes.append(makers[0].uploads())
-    if not classes or dice.random() < 0.6:
-        classes.append(makers[1].answers())
+    maker = Draw(dice, way, temper, folder, replays, duration, threads)
+    classes = [maker.answers("one")]
+    if dice.random() < 0.6:
+        classes.append(maker.answers("two"))
     return Situation(
         way,
         temper,
@@ -131,7 +122,7 @@ def draw_temper(
     dice: random.Random, seed: int, way: str, folder: Path, tls: list[str] | None
 ) -> Temper:
     is_2 = way.startswith("http2")
-    harm = dice.choice(["", "", "", "", "early", "drops", "refuses"])
+    harm = dice.choice(["", "", "", "drops", "refuses"])
     if way == "http3":  # nginx in front makes of it what it likes
         harm = ""
     least = dice.choice([300, 2000, 20_000])
@@ -148,18 +139,14 @@ def draw_temper(
         write_rests=dice.choice([0.0, 0.02, 0.2, 0.9]),
         receive_buffer_bytes=dice.choice([None, 2048, 16_384, 200_000]),
         send_buffer_bytes=dice.choice([None, 4096, 50_000]),
-        answers=dice.choice(["end", "end", "head"]),
         delays=dice.choice([0.0, 0.3, 1.0]),
         parts=dice.random() < 0.5,
         closes=dice.choice([0.0, 0.0, 0.3]),
-        first_window=dice.choice([None, 0, 1, 1000, 65_535, 1 << 20]),
-        grants=dice.choice([(1, 1000), (1000, 20_000), (1, 1 << 20), (100_000, 1 << 24)]),
         changes=dice.choice([0, 0, 5]),
         most_streams=dice.choice([None, 1, 2, 5, 100]),
         frame_bytes=dice.choice([None, 16_384, 65_536, (1 << 24) - 1]),
         pings=dice.choice([0, 0, 3, 100]),
         goaway_every=dice.choice([0, 0, 1, 3, 10]),
-        early=0.3 if harm == "early" else 0.0,
         drops=0.2 if harm == "drops" else 0.0,
         refuses=0.3 if harm == "refuses" and is_2 else 0.0,
     )
@@ -262,29 +249,9 @@ class Draw:
                 parts["receive_buffer_bytes"] = dice.choice([4096, 20_000])
         return parts
 
-    def uploads(self) -> LoadClass:
-        dice, sizes = self.dice, self.sizes(0)
-        if dice.random() < 0.2:
-            sizes.append(0)
-        # Each of a connection's bodies one after another, at worst.
-        turns = self.count / self.connections + 1
-        pace = int(max(sizes) * turns / dice.uniform(0.3, RESTS_SECONDS)) + 1000
-        parts = self.common("up", dice.choice([[1], [100, 20_000], [300_000 // self.count + 1]]))
-        is_1 = not self.way.startswith(("http2", "http3"))
-        return LoadClass(
-            **parts,  # type: ignore[arg-type]
-            method=dice.choice(["POST", "PUT"]),
-            upload=Upload(
-                bytes=sizes,
-                bytes_per_second=pace if dice.random() < 0.3 else 0,
-                chunked=dice.random() < 0.4,
-                expect_continue=is_1 and dice.random() < 0.3,
-            ),
-        )
-
-    def answers(self) -> LoadClass:
+    def answers(self, name: str) -> LoadClass:
         dice, sizes = self.dice, self.sizes(1)
-        parts = self.common("down", sizes)
+        parts = self.common(name, sizes)
         if self.way != "http3" and dice.random() < 0.35:
             all_bytes = max(sizes) * self.count / self.connections
             pace = int(all_bytes / dice.uniform(0.3, RESTS_SECONDS)) + 1000

@@ -1,4 +1,4 @@
-"""HTTP/2 of a server in fits and starts: windows, settings and answers come when it likes."""
+"""HTTP/2 of a server in fits and starts: settings and answers come when it likes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fitful_wire import Wire, spread, take_text, text
+from fitful_wire import Wire, spread, text
 from http2_peer import DATA, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame
 
 PING, WINDOW_UPDATE, CONTINUATION, UNKNOWN = 6, 8, 9, 0x77
@@ -14,12 +14,7 @@ END_STREAM, END_HEADERS, PADDED = 1, 4, 8
 MOST_STREAMS, FIRST_WINDOW, FRAME_BYTES = 3, 4, 5
 REFUSED, CANCELLED = 7, 8
 DEFAULT_WINDOW, LONGEST_FRAME = 65_535, 16_384
-ENOUGH = 1 << 28
-"""No window is made larger by words."""
-MANY_GRANTS = 300
-"""After so many a server gives all that can be wanted."""
-PLENTY = 1 << 20
-STATUS_200, STATUS_413 = b"\x88", b"\x08\x03413"
+STATUS_200 = b"\x88"
 WHOLE = {0x82: ("method", "GET"), 0x86: ("scheme", "http"), 0x87: ("scheme", "https")}
 NAMES = {1: "authority", 2: "method", 4: "path"}
 
@@ -50,17 +45,11 @@ class Stream:
     """A request and its answer."""
 
     number: int
-    left: int
-    """What the client may still send, by the settings that it has acknowledged."""
     may_send: int
-    """What the server may."""
+    """What the client lets the server send."""
     answer: Iterator[tuple[int, int, bytes]]
-    got: int = 0
-    is_whole: bool = False
     says: bool = False
     """Whether the answer has begun."""
-    is_answered: bool = False
-    """Before its body came."""
     waiting: tuple[int, int, bytes] | None = None
     """A frame that waits for a window."""
 
@@ -73,10 +62,8 @@ class Http2:
         self._came = bytearray()
         self._has_preface = False
         self._streams: dict[int, Stream] = {}
-        self._left = DEFAULT_WINDOW
         self._may_send = DEFAULT_WINDOW
         self._their_first = DEFAULT_WINDOW
-        self._first = DEFAULT_WINDOW
         self._most: int | None = None
         self._unheard: list[dict[int, int]] = []
         """SETTINGS that were not acknowledged."""
@@ -84,12 +71,10 @@ class Http2:
         self._highest = 0
         self._served = 0
         self._is_leaving = False
-        self._grants = self._changes = 0
+        self._changes = 0
         self._turn = 0
         temper = wire.temper
         first = {}
-        if temper.first_window is not None:
-            first[FIRST_WINDOW] = temper.first_window
         if temper.most_streams is not None:
             first[MOST_STREAMS] = temper.most_streams
         if temper.frame_bytes is not None:
@@ -102,7 +87,7 @@ class Http2:
         self._set(settings)
         self._speaks = True
         self.feed(b"")
-        self._wire.later(self._wire.maybe_rest(0.5), self._grant)
+        self._wire.later(self._wire.maybe_rest(0.5), self._say_more)
 
     def _say(self, kind: int, flags: int, stream: int, payload: bytes = b"") -> None:
         self._wire.out += frame(kind, flags, stream, payload)
@@ -145,11 +130,7 @@ class Http2:
         if kind == HEADERS:
             self._open(number, flags, fields_of(payload))
         elif kind == DATA:
-            self._left -= len(payload)
-            if self._left < 0:
-                self._fault("more than the connection's window")
-            if stream is not None:
-                self._data(stream, flags, payload)
+            self._fault("a body")
         elif kind == RST_STREAM:
             self._streams.pop(number, None)
         elif kind == WINDOW_UPDATE and number == 0:
@@ -174,10 +155,6 @@ class Http2:
             self._fault(f"the client leaves: {payload!r}")
 
     def _heard(self, settings: dict[int, int]) -> None:
-        first = settings.get(FIRST_WINDOW, self._first)
-        for stream in self._streams.values():
-            stream.left += first - self._first
-        self._first = first
         self._most = settings.get(MOST_STREAMS, self._most)
 
     def _open(self, number: int, flags: int, fields: dict[str, str]) -> None:
@@ -194,47 +171,22 @@ class Http2:
             self._say(RST_STREAM, 0, number, struct.pack(">I", REFUSED))
             return
         size = int(fields["path"][1:])
-        stream = Stream(number, self._first, self._their_first, iter(()))
+        stream = Stream(number, self._their_first, iter(()))
         self._streams[number] = stream
-        if not flags & END_STREAM and dice.random() < wire.temper.early:
-            wire.tally.given["early"] += 1
-            self._say(HEADERS, END_HEADERS | END_STREAM, number, STATUS_413)
-            stream.is_answered = True
-            return
         if dice.random() < wire.temper.drops:
             self._drop(stream)
             return
         stream.answer = self._answer(stream, size)
-        if wire.temper.answers == "head":
-            stream.says = True
-        if flags & END_STREAM:
-            self._whole(stream)
-        if wire.temper.goaway_every and dice.random() * wire.temper.goaway_every < 1:
-            self._leave()
-
-    def _data(self, stream: Stream, flags: int, payload: bytes) -> None:
-        unheard = [it[FIRST_WINDOW] for it in self._unheard if FIRST_WINDOW in it]
-        may_be = max([self._first, *unheard]) - self._first
-        stream.left -= len(payload)
-        if payload and stream.left + may_be < 0:
-            self._fault("more than the stream's window")
-        take_text(self._wire.tally, stream.got, payload)
-        stream.got += len(payload)
-        if flags & END_STREAM:
-            self._whole(stream)
-
-    def _whole(self, stream: Stream) -> None:
-        wire = self._wire
-        stream.is_whole = True
-        if stream.is_answered:
-            del self._streams[stream.number]
-            return
+        if not flags & END_STREAM:
+            self._fault("a request that does not end with its head")
         wire.tally.whole += 1
 
         def say() -> None:
             stream.says = True
 
         wire.later(wire.maybe_rest(wire.temper.delays), say)
+        if wire.temper.goaway_every and dice.random() * wire.temper.goaway_every < 1:
+            self._leave()
 
     def _drop(self, stream: Stream) -> None:
         wire = self._wire
@@ -255,7 +207,7 @@ class Http2:
         self._is_leaving = True
         numbers = sorted(self._streams)
         # What was answered in part was looked at.
-        begun = [it.number for it in self._streams.values() if it.says or it.is_whole]
+        begun = [it.number for it in self._streams.values() if it.says]
         least = max(begun, default=0)
         last = [number for number in numbers if number >= least] or [least]
         self._last = self._wire.dice.choice(last) if self._wire.dice.random() < 0.5 else numbers[-1]
@@ -270,12 +222,7 @@ class Http2:
     def _answer(self, stream: Stream, size: int) -> Iterator[tuple[int, int, bytes]]:
         """The frames of an answer; it is asked for more once it may begin."""
         temper, dice = self._wire.temper, self._wire.dice
-        block = STATUS_200
-        if stream.is_whole:
-            count = str(stream.got).encode()
-            name = b"x-upload-bytes"
-            block += bytes([0, len(name)]) + name + bytes([len(count)]) + count
-        yield HEADERS, END_HEADERS, block
+        yield HEADERS, END_HEADERS, STATUS_200
         place = 0
         while place < size:
             most = spread(dice, max(1, size // 200), LONGEST_FRAME) if temper.parts else 16_000
@@ -286,11 +233,6 @@ class Http2:
                 yield DATA, PADDED, bytes([filling]) + part + bytes(filling)
             else:
                 yield DATA, 0, part
-            if place * 2 >= size:
-                while not stream.is_whole:
-                    yield UNKNOWN, 0, b""
-        while not stream.is_whole:
-            yield UNKNOWN, 0, b""
         yield DATA, END_STREAM, b""
 
     def make(self) -> None:
@@ -307,10 +249,6 @@ class Http2:
         if stream.waiting is None:
             return False
         kind, flags, payload = stream.waiting
-        if kind == UNKNOWN:
-            # It stands here until the request is whole.
-            stream.waiting = None
-            return False
         if kind == DATA:
             room = min(stream.may_send, self._may_send)
             if len(payload) > room:
@@ -340,21 +278,11 @@ class Http2:
         self._may_send -= len(part)
         self._say(DATA, 0, stream.number, part)
 
-    # Windows and settings.
+    # Settings, and what is of no matter.
 
-    def _grant(self) -> None:
-        """Let the client send more, in a piece of some size; or say something else."""
+    def _say_more(self) -> None:
+        """Say something else now and then."""
         wire, dice, temper = self._wire, self._wire.dice, self._wire.temper
-        unfinished = [it for it in self._streams.values() if not it.is_whole]
-        if unfinished:
-            self._grants += 1
-            if self._grants > MANY_GRANTS:
-                self._give(None, PLENTY)
-                for stream in unfinished:
-                    self._give(stream, PLENTY)
-            else:
-                whom = dice.choice([None, dice.choice(unfinished)])
-                self._give(whom, spread(dice, *temper.grants))
         what = dice.random()
         if what < 0.1 and self._changes < temper.changes:
             self._changes += 1
@@ -365,21 +293,10 @@ class Http2:
                 self._say(PING, 0, 0, b"are here")
         elif what < 0.25 and temper.pings:
             self._say(UNKNOWN, 0, 0, b"of no matter")
-        wire.later((0.001 if unfinished else 0.02) + wire.maybe_rest(0.2), self._grant)
-
-    def _give(self, stream: Stream | None, bytes_: int) -> None:
-        left = self._left if stream is None else stream.left
-        if left > ENOUGH:
-            return
-        if stream is None:
-            self._left += bytes_
-        else:
-            stream.left += bytes_
-        number = 0 if stream is None else stream.number
-        self._say(WINDOW_UPDATE, 0, number, struct.pack(">I", bytes_))
+        wire.later(0.02 + wire.maybe_rest(0.2), self._say_more)
 
     def _change(self) -> None:
-        """Other settings: another first window, or number of streams."""
+        """Another number of streams, or a window of no matter to who sends no body."""
         dice = self._wire.dice
         if self._wire.temper.most_streams is not None and dice.random() < 0.5:
             most = dice.choice([0, 1, 2, 5, 50])

@@ -23,7 +23,6 @@ import msgspec
 from fitful_draws import TIMEOUT_SECONDS, Situation, draw
 from fitful_wire import Temper
 from test_probe_http3 import listening as listening_quic
-from upload_loads import MARKED
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import LoadPlan, Tls
@@ -32,10 +31,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import find_probe
 from nginx_tune.nginx.lab.network import make_certificate
 
-OURS = ["sh", "-c", '"$@"; true', "sh"]
 SERVER = Path(__file__).parent / "fitful_server.py"
 MAY_FAIL = {
-    "early": {"status"},
     "drops": {"reset", "empty", "truncated"},
     "refuses": {"reset"},
 }
@@ -56,7 +53,7 @@ class Serving:
 def serving(temper: Temper) -> Iterator[Serving]:
     words = msgspec.json.encode(asdict(temper)).decode()
     argv = [sys.executable, SERVER, words]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=MARKED) as process:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             serves = Serving(int(process.stdout.readline()))
@@ -108,17 +105,16 @@ def run(situation: Situation, tls: list[str] | None) -> Came:
 
 def run_behind_nginx(situation: Situation) -> Came:
     dice = random.Random(situation.temper.seed)
-    switch = dice.choice(["on", "off"])
     # With less in all nginx cannot say its SETTINGS.
     streams, buffer = dice.choice([(10, "4k"), (128, "4k"), (1, "16k"), (2, "64k"), (128, "64k")])
     with tempfile.TemporaryDirectory() as folder, serving(situation.temper) as serves:
         words = (
             f"http3_max_concurrent_streams {streams}; http3_stream_buffer_size {buffer};"
-            f" keepalive_requests {dice.choice([2, 10, 1000, 1000])}; client_max_body_size 0;"
+            f" keepalive_requests {dice.choice([2, 10, 1000, 1000])};"
             f" location / {{ proxy_pass http://127.0.0.1:{serves.port}; proxy_http_version 1.1;"
-            f" proxy_request_buffering {switch}; proxy_buffering {dice.choice(['on', 'off'])}; }}"
+            f" proxy_buffering {dice.choice(['on', 'off'])}; }}"
         )
-        with listening_quic("1.30", Path(folder), words, argv=OURS, env=MARKED) as quic:
+        with listening_quic("1.30", Path(folder), words) as quic:
             plan = situation.plan(quic.nginx.port, Tls(verify=False))
             found, wall, cpu = ask(plan, situation.temper.seed)
     return Came(found, serves.said, wall, cpu)
@@ -153,35 +149,18 @@ def of_class(situation: Situation, found: ClassMeasurement, may_fail: set[str]) 
             yield f"{times.max:.1f} s"
     if found.bodies is not None and (found.bodies.differing or found.bodies.unread):
         yield f"{found.bodies}"
-    if found.upload is not None:
-        sent = found.upload
-        good = sent.confirmed + sent.unconfirmed
-        all_ended = good + sent.early_answers + sent.cut_off
-        if good != found.requests or not good <= sent.bodies <= found.intended:
-            yield f"{found.requests} requests and {sent}"
-        is_whole = situation.is_harmless and not failed
-        if is_whole and (sent.bodies, all_ended) != (good, good):
-            yield f"{found.requests} good requests and {sent}"
-        if situation.temper.answers == "end" and sent.unconfirmed:
-            yield f"{sent.unconfirmed} not confirmed"
 
 
 def of_server(situation: Situation, came: Came) -> Iterator[str]:
     """Both ends have seen the same."""
     classes = came.measurement.classes.values()
-    given = came.server["given"]
-    if given.get("early", 0) != sum(found.statuses.get("413", 0) for found in classes):
-        yield f"{given} and statuses {[found.statuses for found in classes]}"
-    is_plain = situation.is_harmless and not given and not any(it.retried for it in classes)
+    is_plain = situation.is_harmless and not came.server["given"]
+    is_plain = is_plain and not any(it.retried for it in classes)
     if not is_plain or situation.way == "http3":
         return
     good = sum(found.requests for found in classes)
     if came.server["whole"] != good:
         yield f"{came.server['whole']} requests came, {good} were answered"
-    uploads = [found.upload for found in classes if found.upload is not None]
-    sent = sum(upload.bytes for upload in uploads)
-    if situation.is_replay and came.server["body_bytes"] != sent:
-        yield f"{came.server['body_bytes']} bytes of bodies came, {sent} were sent"
 
 
 def try_one(seed: int, way: str, tls: list[str]) -> str:

@@ -55,7 +55,6 @@ def said(wires: list[Wire], rests: Rests) -> str:
     tallies = [wire.tally for wire in wires]
     return json.dumps({
         "connections": len(wires),
-        "body_bytes": sum(it.body_bytes for it in tallies),
         "whole": sum(it.whole for it in tallies),
         "faults": [fault for it in tallies for fault in it.faults],
         "given": sum((it.given for it in tallies), Counter[str]()),

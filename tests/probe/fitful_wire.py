@@ -18,7 +18,7 @@ from typing import Protocol
 
 PERIOD = 1 << 16
 TEXT = bytes(((place * 0x9E3779B1) & 0xFFFFFFFF) >> 24 for place in range(PERIOD)) * 2
-"""What the probe sends again and again as a body, twice."""
+"""What answers are made of, again and again; twice."""
 
 WAITING_BYTES = 32 << 10
 """Of an answer no more is made while so much waits for the client."""
@@ -52,17 +52,12 @@ class Temper:
     write_rests: float = 0.1
     receive_buffer_bytes: int | None = None
     send_buffer_bytes: int | None = None
-    answers: str = "end"
-    """``end``: once the request is whole; ``head``: the answer begins as soon as that does."""
     delays: float = 0.3
     """Chance that an answer waits."""
     parts: bool = False
     """Whether answers go in many parts: chunks, frames, fragments."""
     closes: float = 0.0
     """Chance that HTTP/1.1 says with an answer that it closes the connection."""
-    first_window: int | None = None
-    grants: tuple[int, int] = (1000, 200_000)
-    """Bytes of a WINDOW_UPDATE: from, to."""
     changes: int = 0
     """Most SETTINGS of a connection after the first."""
     most_streams: int | None = None
@@ -72,8 +67,6 @@ class Temper:
     """Most PINGs at once."""
     goaway_every: int = 0
     """GOAWAY with about every such request of a connection; 0 never says it."""
-    early: float = 0.0
-    """Chance that a request is answered with 413 before its body has come."""
     drops: float = 0.0
     """Chance that a request is broken off: reset, or the connection closed."""
     refuses: float = 0.0
@@ -99,7 +92,6 @@ class Rests:
 class Tally:
     """What came over a connection, and what was wrong with it."""
 
-    body_bytes: int = 0
     whole: int = 0
     """Requests of which all came."""
     faults: list[str] = field(default_factory=list)
@@ -223,10 +215,3 @@ class Wire:
         waiting = self.out if self._tls is None else self._raw
         with contextlib.suppress(BlockingIOError):
             del waiting[: self._peer.send(waiting[:count])]
-
-
-def take_text(tally: Tally, place: int, piece: bytes) -> None:
-    """A piece of a body came, which begins at a place of that."""
-    tally.body_bytes += len(piece)
-    if piece != text(place, len(piece)):
-        tally.faults.append(f"other bytes than they should be, from {place} on")

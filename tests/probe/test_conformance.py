@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from hdrh.histogram import HdrHistogram
-from hdrh.log import HistogramLogReader
 from probe_loads import StartNginx, load_class, load_plan
 from truth import assert_stop_is_seen, ground_truth, stopped_once, truth_plan
 
@@ -25,12 +24,11 @@ from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Stripe
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.probe import find_probe, run_probe
 from nginx_tune.measure.proof.blocks import Blocks, Pair
 from nginx_tune.measure.proof.expression import parse_expression
 from nginx_tune.measure.proof.gates import answer_expression
-from nginx_tune.measure.proof.histogram import LogFile, decode_histogram, merge_histogram_logs
+from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements
 from nginx_tune.measure.proof.workers import with_imbalance
 from nginx_tune.report.measurement import render_measurement
@@ -203,16 +201,12 @@ def test_workers_that_got_nothing_count(start_nginx: StartNginx, run_cli: RunCli
     assert re.search(r"^ +3 idle +0 +0 % +0 *$", render_measurement(measurement), re.MULTILINE)
 
 
-def test_the_stripes_of_three_hosts_are_one_load(tmp_path: Path) -> None:
+def test_the_stripes_of_three_hosts_are_one_load() -> None:
     with ground_truth() as server:
         plan = truth_plan(server.port, duration_seconds=1.0)
-        logs = [tmp_path / f"{k}.hlog" for k in range(3)]
         hosts = [
-            run_probe(
-                msgspec.structs.replace(plan, stripe=Stripe(index=k, count=3)),
-                histogram_log=str(log),
-            )
-            for k, log in enumerate(logs)
+            run_probe(msgspec.structs.replace(plan, stripe=Stripe(index=k, count=3)))
+            for k in range(3)
         ]
     # They ran one after another here: as if together.
     parts = [
@@ -228,83 +222,20 @@ def test_the_stripes_of_three_hosts_are_one_load(tmp_path: Path) -> None:
     assert decode_histogram(merged.response_seconds.histogram).counts == dict(
         sorted(counts.items())
     )
-    # Their histogram logs add up to the same.
-    totals = merge_histogram_logs([LogFile(str(log), log.read_text()) for log in logs]).totals
-    assert totals["c.response"].counts == dict(sorted(counts.items()))
-    assert totals.keys() == {"c.response", "c.ttfb", "c.service", "c.lateness"}
 
 
-@pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Measurement, Path]:
-    log = tmp_path_factory.mktemp("hlog") / "run.hlog"
-    with ground_truth("--never", 300) as server:
-        plan = truth_plan(server.port, duration_seconds=2.5, warmup_seconds=0.3, drain_seconds=0.5)
-        return run_probe(plan, histogram_log=str(log)), log
-
-
-METRICS = ("response", "ttfb", "service", "lateness")
-
-
-def test_the_histogram_log_adds_up_to_the_total_in_the_python_library(
-    logged: tuple[Measurement, Path],
-) -> None:
-    measurement, log = logged
-    for metric in METRICS:
-        total = HdrHistogram(1_000, 3_600_000_000_000, 3)
-        reader = HistogramLogReader(str(log), total)
-        intervals = 0
-        while (interval := reader.get_next_interval_histogram()) is not None:
-            if interval.get_tag() == f"c.{metric}":
-                total.add(interval)
-                intervals += 1
-        reader.close()
-        latency: Latency = getattr(measurement.classes["c"], f"{metric}_seconds")
-        assert intervals >= 3, metric
-        assert total.get_total_count() == latency.count == 500, metric
-        whole = HdrHistogram.decode(latency.histogram)
-        for share in (10, 50, 90, 99, 99.9, 100):
-            both = total.get_value_at_percentile(share), whole.get_value_at_percentile(share)
-            assert both[0] == both[1], (metric, share)
-
-
-@pytest.mark.needs("hdrhistogram-jar")
-def test_the_java_tools_read_the_same_from_the_histogram_log(
-    logged: tuple[Measurement, Path],
-) -> None:
-    measurement, log = logged
-    program = "org.HdrHistogram.HistogramLogProcessor"
-    for metric in METRICS:
-        run = subprocess.run(
-            ["java", "-cp", _jar(), program, "-i", log, "-tag", f"c.{metric}", "-csv",
-             "-outputValueUnitRatio", "1"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        table = run.stdout.partition('"Value","Percentile","TotalCount"')[2].splitlines()[1:]
-        rows = [line.split(",") for line in table if line and not line.startswith("#")]
-        assert len(rows) > 5, metric
-        ours = decode_histogram(getattr(measurement.classes["c"], f"{metric}_seconds").histogram)
-        for value, _, count, *_ in rows:
-            # How many values are not above the one that Java names.
-            assert ours.total - ours.count_above(int(float(value))) == int(count), metric
-        assert int(rows[-1][2]) == ours.total == 500, metric
-
-
-def _jar() -> str:
-    tool = Path(__file__).parents[2] / "tools" / "hdrhistogram-jar"
-    run = subprocess.run([tool, "--list"], capture_output=True, text=True, check=True)
-    return run.stdout.strip()
-
-
-def test_a_log_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    with ground_truth() as server, pytest.raises(UsageError, match="No such file"):
-        run_probe(truth_plan(server.port), histogram_log=str(tmp_path / "none" / "x.hlog"))
-
-
-@pytest.mark.needs("root")
-def test_a_full_disk_degrades_and_stops_nothing() -> None:
+def test_the_seconds_add_up_to_the_total_in_the_python_library() -> None:
     with ground_truth() as server:
-        plan = truth_plan(server.port, duration_seconds=1.2)
-        measurement = run_probe(plan, histogram_log="/dev/full")
-    assert measurement.classes["c"].requests == 240
-    assert measurement.classes["c"].response_seconds.count == 240
-    assert [flag for flag in measurement.flags if flag.startswith("hlog: ")]
+        plan = truth_plan(server.port, duration_seconds=2.5, warmup_seconds=0.3)
+        measurement = run_probe(msgspec.structs.replace(plan, second_histograms=True))
+    total = HdrHistogram(1_000, 3_600_000_000_000, 3)
+    for point in measurement.series:
+        total.add(HdrHistogram.decode(point.classes["c"].histogram))
+    latency = measurement.classes["c"].response_seconds
+    # By when they were answered: of the first second some were due in the warm-up.
+    assert len(measurement.series) == 3
+    assert abs(total.get_total_count() - latency.count) <= 5
+    whole = HdrHistogram.decode(latency.histogram)
+    assert total.get_value_at_percentile(50) == pytest.approx(
+        whole.get_value_at_percentile(50), rel=0.02
+    )

@@ -15,12 +15,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from probe_loads import Nginx, StartNginx, load_class, load_plan
-from upload_loads import MARK
+from probe_loads import Nginx, load_class, load_plan
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -64,22 +62,6 @@ def test_a_load_plan_is_run_but_does_not_permit_its_own_target(
     run = run_cli("probe", "-", "--allow-live", "-f", "json", stdin=file.read_bytes())
     assert run.returncode == 0, run.stderr
     assert decode(Measurement, run.stdout.encode()).classes["large"].requests == 100
-
-
-def test_a_server_of_our_own_needs_no_leave(start_nginx: StartNginx, run_cli: RunCli) -> None:
-    # As in a lab: the process that starts nginx has the mark. nginx itself overwrites its own.
-    nginx = start_nginx(argv=["sh", "-c", '"$@"; true', "sh"], env={ENVIRONMENT_MARK: MARK})
-    run = run_cli("probe", nginx.url("/1k"), "--rate", "100", *SHORT)
-    assert run.returncode == 0, run.stderr
-
-
-def test_a_log_that_could_not_be_written_is_no_success(nginx: Nginx, run_cli: RunCli) -> None:
-    """What was measured is shown all the same."""
-    load = ("--allow-live", "--rate", "50", *SHORT, "--hlog", "/dev/full")
-    run = run_cli("probe", nginx.url("/1k"), *load)
-    assert run.returncode == 2
-    assert "p99" in run.stdout
-    assert "/dev/full: the histogram log is not whole: No space left on device" in run.stderr
 
 
 def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:

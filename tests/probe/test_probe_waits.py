@@ -7,13 +7,10 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from fitful_runs import ask, serving
-from fitful_wire import Temper
+from fitful_runs import ask
 from http2_peer import GOAWAY, Reply, answer, frame, http2_peer
-from upload_loads import LATE_READER, listening, upload_class, upload_plan
 
 from nginx_tune.documents.loadplan import (
     Arrivals,
@@ -23,7 +20,6 @@ from nginx_tune.documents.loadplan import (
     Paths,
     Permit,
     Target,
-    Upload,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement
 
@@ -54,20 +50,6 @@ def item(rate: float, **changes: object) -> LoadClass:
 def none_waited(found: ClassMeasurement, item: LoadClass) -> bool:
     longest = found.response_seconds.max
     return longest is not None and longest < item.timeout_seconds / 2
-
-
-def test_a_body_that_waits_for_a_window_costs_no_cpu_time(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    one = upload_class(
-        arrivals=Arrivals(kind="constant", rate_per_second=2),
-        connections=1,
-        upload=Upload(bytes=[10_000]),
-        http2=Http2(streams=1),
-    )
-    with listening(str(path), "1000", server=LATE_READER):
-        found, wall, cpu = ask(upload_plan(Target(unix=str(path)), one))
-    assert (found.classes["c"].requests, found.classes["c"].errors) == (1, {})
-    assert cpu < wall / 2
 
 
 def test_idle_connections_that_are_lost_after_the_last_arrival_cost_no_cpu_time() -> None:
@@ -140,15 +122,3 @@ def test_a_request_goes_when_the_time_of_the_one_before_it_is_up() -> None:
     with http2_peer(lambda _, stream: mute if stream == 1 else Reply(answer(stream))) as peer:
         found = ask(plan(peer.port, one, duration_seconds=0.9))[0].classes["c"]
     assert (found.requests, found.errors) == (1, {"timeout": 1})
-
-
-def test_a_body_counts_once_however_often_its_request_is_refused(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
-    temper = Temper(talk="http2", seed=1, unix=path, refuses=0.2, rests_seconds=0)
-    one = upload_class("/10", upload=Upload(bytes=[1000]), connections=2, http2=Http2(streams=10))
-    with serving(temper) as serves:
-        found = ask(upload_plan(Target(unix=path), one))[0].classes["c"]
-    assert serves.said["given"]["refused"] > 0
-    assert found.upload is not None
-    assert (found.requests, found.upload.bodies, found.upload.confirmed) == (20, 20, 20)
-    assert found.upload.upload_seconds.count == 20

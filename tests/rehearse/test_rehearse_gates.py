@@ -18,7 +18,7 @@ from nginx_tune.documents.rehearsal import (
 )
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.measure.proof.histogram import Histogram, Layout, LogFile, encode_histogram
+from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.measure.proof.rehearsal import (
     check_rehearsal_gates,
     judge_rehearsal,
@@ -190,28 +190,20 @@ def test_what_the_host_refuses_and_what_is_gone_is_the_answer() -> None:
 def test_the_phases_hold_each_second_once() -> None:
     layout = Layout(unit_bits=0, half_bits=10)
 
-    def line(second: int, values: dict[int, int]) -> str:
+    def point(second: int, values: dict[int, int]) -> SeriesPoint:
         counts = {layout.index_of(value): count for value, count in values.items()}
         text = encode_histogram(Histogram(layout, dict(sorted(counts.items()))))
-        return f"Tag=a,{second}.000,1.000,1.0,{text}"
+        seen = ClassSecond(requests=10 * (second + 1), errors=second, histogram=text)
+        return SeriesPoint(second=second, classes={"a": seen})
 
-    log = "\n".join(
-        [
-            "#[StartTime: 1000.000 (seconds since epoch)]",
-            "#[BaseTime: 1000.000 (seconds since epoch)]",
-            line(0, {1_000_000: 2000}),
-            line(1, {1_000_000: 500, 900_000_000: 20}),
-            line(2, {2_000_000: 300}),
-            line(3, {1_000_000: 5}),
-        ]
-    )
     series = [
-        SeriesPoint(second=n, classes={"a": ClassSecond(requests=10 * (n + 1), errors=n)})
-        for n in range(4)
+        point(0, {1_000_000: 2000}),
+        point(1, {1_000_000: 500, 900_000_000: 20}),
+        point(2, {2_000_000: 300}),
+        point(3, {1_000_000: 5}),
     ]
     found = split_phases(
         Measurement(started_unix_seconds=1000.0, series=series),
-        LogFile("x", log),
         changed_unix=1001.5,
         ended_unix=1002.5,
     )

@@ -14,7 +14,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority, Upload
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
@@ -58,22 +58,12 @@ def test_every_scenario_is_an_example_and_has_a_page() -> None:
 
 
 ARM = FurtherArm(name="other")
-EVENTS = ScenarioClass(
-    name="tokens", source="events", connections=1, arrivals=Arrivals(kind="closed", users=1)
-)
 IN_TLS = msgspec.structs.replace(SCENARIOS["page-cache-fits"].lab, tls=True)
 H3 = ScenarioClass(
     name="files",
     source="random",
     connections=1,
     http3=Http3(streams=1),
-    arrivals=Arrivals(kind="closed", users=1),
-)
-UPLOADS = ScenarioClass(
-    name="uploads",
-    source="uploads",
-    upload=Upload(bytes=[1]),
-    connections=1,
     arrivals=Arrivals(kind="closed", users=1),
 )
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -132,14 +122,6 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "reload.worker_processes",
     ),
-    "events without an origin": (
-        {"classes": [EVENTS]},
-        "events are the origin's: lab.topology proxy",
-    ),
-    "a query of no events": (
-        {"classes": [msgspec.structs.replace(EVENTS, source="hot", query="a=b")]},
-        "classes.query: only of events",
-    ),
     "QUIC in a lab without TLS": ({"classes": [H3]}, "classes.http3: QUIC is encrypted"),
     "two protocols at once": (
         {"classes": [msgspec.structs.replace(H3, http2=Http2(streams=1))]},
@@ -164,18 +146,6 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "the same without a rate": (
         {"classes": [msgspec.structs.replace(H3, http3=None, beside_memory=1)]},
         "classes.beside_memory: only of random files",
-    ),
-    "uploads without an origin": (
-        {"classes": [UPLOADS]},
-        "uploads go to the origin: lab.topology proxy",
-    ),
-    "uploads of nothing": (
-        {"classes": [msgspec.structs.replace(UPLOADS, upload=None)]},
-        "lab.topology proxy",
-    ),
-    "a body of another class": (
-        {"classes": [msgspec.structs.replace(UPLOADS, source="hot")]},
-        "classes.upload: of uploads, and only there",
     ),
     "slow clients over QUIC": (
         {"classes": [msgspec.structs.replace(H3, read_bytes_per_second=9)], "lab": IN_TLS},

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from seen_groups import groups_named
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
@@ -22,7 +19,6 @@ from nginx_tune.measure.proof.gates import check_expressions
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
-SPILL = str(Path(__file__).resolve().parents[2] / "benchmarks" / "scenarios" / "upload-spill.toml")
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 
 
@@ -107,60 +103,6 @@ def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None
         assert (block.server.disk_read_bytes or 0) > 0
         assert block.server.disk_written_bytes == 0, block.arm
         assert block.classes["healthy-a"].requests > 0
-
-
-@pytest.mark.thorough
-@in_the_lab
-@pytest.mark.needs("fuse")
-def test_none_of_the_bodies_that_spill_is_lost(run_cli: RunCli) -> None:
-    check_uploads(run(run_cli, SPILL, "--pairs", "1", "--duration", "2s"))
-
-
-@in_the_lab
-@pytest.mark.needs("fuse", "tracefs")
-@pytest.mark.alone  # the kernel traces process numbers of the host
-@pytest.mark.thorough
-def test_bodies_that_spill_hold_the_loop_up(run_cli: RunCli) -> None:
-    result = run(run_cli, SPILL, "--duration", "4s")
-    check_uploads(result)
-    blocked = {block.arm: block.server.loop_turn_seconds for block in result.measurements}
-    seconds = {arm: turns.blocked_seconds or 0.0 for arm, turns in blocked.items() if turns}
-    # The disk is what the loop waits for, with thread pools and aio_write too.
-    assert min(seconds["baseline"], seconds["aio-write"]) > 10 * max(
-        seconds["candidate"], seconds["unbuffered"]
-    )
-
-
-def check_uploads(result: ScenarioRun) -> None:
-    """Each was taken whole, in every arm."""
-    for block in result.measurements:
-        sent = block.classes["uploads"]
-        assert sent.upload is not None
-        assert (sent.errors, sent.upload.unconfirmed) == ({}, 0), block.arm
-        assert sent.upload.confirmed == sent.requests == sent.intended - sent.censored > 0
-
-
-@in_the_lab
-@pytest.mark.alone  # compares the cgroups of the host
-def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> None:
-    marks = set(groups_named("nginx-tune-"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nginx_tune", "-v", "scenario", "run", "thread-pools"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("disk1: "):  # it is filled next, or found
-            break
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert said.strip().splitlines()[-1] == "nginx-tune: interrupted"
-    assert set(groups_named("nginx-tune-")) <= marks
 
 
 def test_an_unknown_scenario_is_a_usage_error(run_cli: RunCli) -> None:

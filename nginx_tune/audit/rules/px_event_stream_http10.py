@@ -76,7 +76,6 @@ RULE = Rule(
     sources=(
         "nginx: src/event/ngx_event_pipe.c, ngx_event_pipe_read_upstream",
         "https://github.com/dstackai/dstack/issues/4269",
-        "nginx-tune scenario run benchmarks/scenarios/event-stream.toml",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

@@ -132,12 +132,6 @@ def check_experiment(spec: ExperimentSpec, source: str) -> None:
         ),
         "load.classes: none": not names,
         "load.classes: a name stands twice": len(set(names)) < len(names),
-        "load.classes.source: events are those of a scenario's origin": any(
-            item.source == "events" for item in spec.load.classes
-        ),
-        "load.classes: uploads change what they are sent to: only scenarios send them": any(
-            item.source == "uploads" or item.upload is not None for item in spec.load.classes
-        ),
         **{f"load.{fault}": True for fault in family_faults(spec.load.classes)},
         f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,
         "duration_seconds: not above 0": spec.duration_seconds <= 0,
@@ -278,22 +272,6 @@ def _check_class(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None
         "classes.beside_memory: only of random files, all alike, at a rate",
     )
     _check_protocol(scenario, item, check)
-    is_events = item.source == "events"
-    check(
-        not is_events or has_origin(scenario.lab),
-        "classes.source: events are the origin's: lab.topology proxy, or origin_behind a link",
-    )
-    is_uploads = item.source == "uploads"
-    check(
-        not is_uploads or has_origin(scenario.lab),
-        "classes.source: uploads go to the origin: lab.topology proxy, or origin_behind a link",
-    )
-    check(is_uploads == (item.upload is not None), "classes.upload: of uploads, and only there")
-    check(is_events or not item.query, "classes.query: only of events")
-    check(
-        _QUERY.fullmatch(item.query) is not None,
-        f"classes.query: no query: {item.query[:60]!a}",
-    )
     check(
         item.disk in {"", *(disk.name for disk in scenario.lab.disks)},
         f"classes: no disk {item.disk[:60]!a}",

@@ -10,10 +10,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH
 from nginx_tune.documents.loadplan import (
     Arrivals,
-    EventStream,
     LoadClass,
     LoadPlan,
     Paths,
@@ -33,7 +31,6 @@ from nginx_tune.measure.proof.objective import (
     settle,
     so_far,
 )
-from nginx_tune.nginx.lab.check import LAST, STAMP
 
 THINK_SECONDS = 0.02
 _LEAST_DRAIN_SECONDS = 5.0
@@ -45,10 +42,6 @@ HELD_CONNECTIONS = 32
 
 STATUSES_OF_MEMORY = [200, 204]
 """Answers of a location that is taken for one without a file (``return 200`` or ``204``)."""
-
-
-_STAMPED = EventStream(stamp=STAMP, end=LAST)
-"""The way to read the origin's events."""
 
 
 class ServedFile(NamedTuple):
@@ -112,11 +105,6 @@ def plan_load(
                     hint="add 'location = /healthz { return 200; }' or leave the class out",
                 )
             paths = Paths(kind="fixed", paths=[memory_url])
-        elif item.source == "events":
-            query = f"?{item.query}" if item.query else ""
-            paths = Paths(kind="fixed", paths=[EVENTS_PATH + query])
-        elif item.source == "uploads":
-            paths = Paths(kind="fixed", paths=[UPLOADS_PATH])
         elif item.manifest:
             paths = Paths(kind="manifest", manifest=item.manifest)
         else:
@@ -135,8 +123,6 @@ def plan_load(
                 **{name: getattr(item, name) for name in RequestClass.__struct_fields__},
                 paths=paths,
                 status=STATUSES_OF_MEMORY if item.source == "memory" else [200],
-                method="POST" if item.source == "uploads" else "GET",
-                event_stream=_STAMPED if item.source == "events" else None,
             )
         )
     return LoadPlan(
@@ -243,12 +229,10 @@ def _of_priority(item: RequestClass, priority: Priority) -> list[str]:
 def _of_guest(item: RequestClass, owner: RequestClass | None) -> list[str]:
     if owner is None or owner is item or owner.connections_of is not None or owner.http2 is None:
         return ["no class of HTTP/2 with connections of its own"]
-    both = (item, owner)
     faults = {
         "http2 and connections are those of the other class": item.http2 != owner.http2
         or item.connections != owner.connections,
         "its connections are the other's: read_pace_of stream": item.read_pace_of == "connection",
-        "not with events": any(getattr(one, "source", "") == "events" for one in both),
     }
     return [fault for fault, stands in faults.items() if stands]
 

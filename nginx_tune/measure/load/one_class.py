@@ -13,7 +13,6 @@ from nginx_tune.documents.loadplan import (
     Arrivals,
     ByteRanges,
     Caps,
-    EventStream,
     Http2,
     Http3,
     LoadClass,
@@ -93,7 +92,6 @@ class Load:
     read_pace_of: Literal["stream", "connection"] = "stream"
     priority: Priority | None = None
     hash_ratio: float = 0.01
-    event_stream: EventStream | None = None
     idle_connections: int = 0
     new_connections_per_second: float | None = None
     duration_seconds: float = 10.0
@@ -168,7 +166,6 @@ def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadC
         timeout_seconds=load.timeout_seconds,
         range=load.range,
         hash_ratio=load.hash_ratio,
-        event_stream=load.event_stream,
         read_bytes_per_second=load.read_bytes_per_second,
         read_pace_of=load.read_pace_of,
         priority=load.priority,

@@ -50,14 +50,12 @@ def run_probe(
     *,
     on_progress: ProbeProgress | None = None,
     cpus: Sequence[int] | None = None,
-    histogram_log: str | None = None,
     is_over: Callable[[], bool] | None = None,
 ) -> Measurement:
     """Run a load plan, and measure.
 
-    ``on_progress`` gets one object a second; ``cpus`` replaces the plan's; ``histogram_log`` is
-    a file for each second's histograms, in the form that HdrHistogram's tools read;
-    ``is_over`` ends the run early, with what was measured by then.
+    ``on_progress`` gets one object a second; ``cpus`` replaces the plan's; ``is_over``
+    ends the run early, with what was measured by then.
     Errors: UsageError when the probe refuses plan or target, UndecidedError when it fails or
             does not end, MissingToolError without a probe, ProbeInterrupted on Ctrl-C.
     """
@@ -72,7 +70,6 @@ def run_probe(
                 Measurement,
                 name="load probe",
                 seconds=seconds,
-                arguments=["--hlog", histogram_log] if histogram_log else [],
                 on_progress=on_progress,
                 is_over=is_over,
             )

@@ -131,8 +131,7 @@ def resolve_name(name: str) -> list[str]:
 def permit_target(plan: LoadPlan, *, allow_targets: Sequence[str], allow_live: bool) -> LoadPlan:
     """The plan with what the caller permits, in place of what it permits itself.
 
-    A plan is a file like any other: it may not open the guard rails on its own. Servers that
-    nginx-tune started need no permit: the probe knows them (``probes/src/own_servers.rs``).
+    A plan is a file like any other: it may not open the guard rails on its own.
     Errors: UsageError for what is no name or address.
     """
     for one in (plan.target, *(item.target for item in plan.classes if item.target is not None)):

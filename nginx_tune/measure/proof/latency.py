@@ -128,14 +128,6 @@ def _told(value: int | None, highest: float | None) -> float | None:
     return min(value / _NANOSECONDS, highest)
 
 
-def read_own(found: tuple[Sequence[object], str], field: str, statistic: str) -> Reading:
-    """A statistic of what parts tell in ``field``; ``found`` has them, or why there are none."""
-    parts, reason = found
-    if reason:
-        return Reading(None, reason)
-    return read_statistic([own_sample(getattr(part, field)) for part in parts], statistic)
-
-
 def read_statistic(samples: Sequence[LatencySample], statistic: str) -> Reading:
     """A statistic of all samples together, in seconds.
 

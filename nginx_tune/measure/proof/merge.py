@@ -27,7 +27,6 @@ from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Agent, ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.latency import merge_latencies
-from nginx_tune.measure.proof.numbers import add_event_streams, add_uploads
 from nginx_tune.measure.proof.workers import with_imbalance
 
 Streams = TypeVar("Streams", bound=Http2Streams)
@@ -218,10 +217,6 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         tls_sessions=add_sessions(part.tls_sessions for part in parts),
         http2=add_streams([part.http2 for part in parts if part.http2 is not None]),
         http3=add_streams([part.http3 for part in parts if part.http3 is not None]),
-        event_stream=add_event_streams(
-            [part.event_stream for part in parts if part.event_stream is not None]
-        ),
-        upload=add_uploads([part.upload for part in parts if part.upload is not None]),
     )
 
 

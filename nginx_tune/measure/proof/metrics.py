@@ -29,21 +29,11 @@ from nginx_tune.measure.proof.numbers import (
     DERIVED,
     PART_NUMBERS,
     QUIC_FIGURES,
-    SENT_DEFAULT,
-    SENT_FIGURES,
     TOTALS,
-    UPLOAD,
-    WATCHED_DEFAULT,
-    WATCHED_FIGURES,
-    WATCHED_LATENCIES,
     Combine,
     PlainNumber,
     read_loop_turn_per_ttfb,
     read_quic,
-    read_sent,
-    read_upload,
-    read_watched,
-    read_watched_latency,
 )
 
 
@@ -60,7 +50,7 @@ class Metric:
 
 FAILURE_KINDS = (
     "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
-    "status", "length", "range", "hash", "upload", "timeout", "local_ports", "descriptors",
+    "status", "length", "range", "hash", "timeout", "local_ports", "descriptors",
     "backlog", "other",
 )  # fmt: skip
 _LATENCY_FIELDS = {
@@ -123,11 +113,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *STATISTICS,
         *(f"{kind}.{statistic}" for kind in _KINDS for statistic in STATISTICS),
         *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
-        *(f"{kind}.{one}" for kind in WATCHED_LATENCIES for one in STATISTICS),
         *CLASS_NUMBERS,
-        *(f"{UPLOAD}.{statistic}" for statistic in STATISTICS),
-        *WATCHED_FIGURES,
-        *SENT_FIGURES,
         *QUIC_FIGURES,
         "errors",
         *(f"errors.{kind}" for kind in FAILURE_KINDS),
@@ -149,17 +135,9 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
     Shape: the same few of each class, then those of the server that every block has.
     """
     classes = dict.fromkeys(name for block in blocks for name in block.classes)
-    watched = dict.fromkeys(
-        name for block in blocks for name, part in block.classes.items() if part.event_stream
-    )
-    sending = dict.fromkeys(
-        name for block in blocks for name, part in block.classes.items() if part.upload
-    )
     server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
     return [
         *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
-        *(f"{name}.{tail}" for name in watched for tail in WATCHED_DEFAULT),
-        *(f"{name}.{tail}" for name in sending for tail in SENT_DEFAULT),
         *(name for name in server if find_metric(name).read(blocks).value is not None),
     ]
 
@@ -195,42 +173,16 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
     if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
         number = PlainNumber("count", "lower", math.fsum, tail)
         return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
-    if special := _special_number(name, head, tail):
-        return special
+    if beneath := QUIC_FIGURES.get(tail):
+        read_connections = partial(read_quic, name=head, number=beneath)
+        return Metric(name, beneath.unit, beneath.better_when, read_connections)
     kind, dot, statistic = tail.rpartition(".")
-    if statistic in STATISTICS and (read_special := _special_latency(head, kind, statistic)):
-        return Metric(name, "seconds", "lower", read_special)
     if kind == _LOOP_TURN_PER_TTFB and statistic in STATISTICS:
         read = partial(read_loop_turn_per_ttfb, name=head, statistic=statistic)
         return Metric(name, "ratio", "lower", read)
     if statistic not in STATISTICS or kind not in _LATENCY_FIELDS or bool(kind) != bool(dot):
         return None
     return _latency(name, head, _LATENCY_FIELDS[kind], statistic)
-
-
-def _special_number(name: str, head: str, tail: str) -> Metric | None:
-    """Lines for event streams, bodies and connections over QUIC, which only some classes have."""
-    if watched := WATCHED_FIGURES.get(tail):
-        read_bodies = partial(read_watched, name=head, figure=watched)
-        return Metric(name, watched.unit, watched.better_when, read_bodies)
-    if sent := SENT_FIGURES.get(tail):
-        read_uploads = partial(read_sent, name=head, number=sent)
-        return Metric(name, sent.unit, sent.better_when, read_uploads)
-    if beneath := QUIC_FIGURES.get(tail):
-        read_connections = partial(read_quic, name=head, number=beneath)
-        return Metric(name, beneath.unit, beneath.better_when, read_connections)
-    return None
-
-
-def _special_latency(
-    head: str, kind: str, statistic: str
-) -> Callable[[Sequence[Measurement]], Reading] | None:
-    """The reader of a latency that only such classes have."""
-    if kind == UPLOAD:
-        return partial(read_upload, name=head, statistic=statistic)
-    if watched := WATCHED_LATENCIES.get(kind):
-        return partial(read_watched_latency, name=head, field=watched, statistic=statistic)
-    return None
 
 
 def _of_class(

@@ -13,15 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nginx_tune.documents.measured_class import EventStreams, Http3Streams, Uploads
+from nginx_tune.documents.measured_class import Http3Streams
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.measure.proof.latency import (
     LatencySample,
     Reading,
-    merge_latencies,
-    own_sample,
-    read_own,
     read_statistic,
     sample_of,
 )
@@ -269,164 +266,6 @@ DERIVED: dict[str, Derived] = {
     "server.disk_reads_per_open": Derived("ratio", read_disk_reads_per_open),
     "server.most_disk_reads_of_an_open": Derived("count", read_most_disk_reads),
 }
-
-
-WATCHED_LATENCIES = {
-    "first_body": "first_body_seconds",
-    "gap": "gap_seconds",
-    "event_delay": "event_delay_seconds",
-}
-"""Fields by the words of gates."""
-
-_WATCHED_COUNTS = (
-    "begun", "whole", "early_ends", "cut", "most_open", "pieces", "events", "events_ahead",
-)  # fmt: skip
-
-
-class WatchedNumber(NamedTuple):
-    """A number of watched answers."""
-
-    unit: Unit
-    better_when: BetterWhen
-    read: Callable[[Sequence[EventStreams]], float | None]
-
-
-def _sum_of(field: str) -> Callable[[Sequence[EventStreams]], float | None]:
-    return lambda parts: math.fsum(getattr(part, field) for part in parts)
-
-
-def _events_per_piece(parts: Sequence[EventStreams]) -> float | None:
-    """1 where each event comes by itself, more where someone gathers them."""
-    pieces = sum(part.pieces for part in parts)
-    return sum(part.events for part in parts) / pieces if pieces else None
-
-
-WATCHED_FIGURES: dict[str, WatchedNumber] = {
-    "bodies_begun": WatchedNumber("count", "higher", _sum_of("begun")),
-    "bodies_whole": WatchedNumber("count", "higher", _sum_of("whole")),
-    "early_ends": WatchedNumber("count", "lower", _sum_of("early_ends")),
-    "bodies_cut": WatchedNumber("count", "neither", _sum_of("cut")),
-    "pieces": WatchedNumber("count", "neither", _sum_of("pieces")),
-    "events": WatchedNumber("count", "higher", _sum_of("events")),
-    "events_per_piece": WatchedNumber("ratio", "lower", _events_per_piece),
-}
-"""By the words of gates."""
-
-WATCHED_DEFAULT = ("first_body.p50", "gap.p99", "event_delay.p50", "events_per_piece", "early_ends")
-"""The figures that a verdict shows of such a class."""
-
-
-def read_watched(blocks: Sequence[Measurement], name: str, figure: WatchedNumber) -> Reading:
-    """A number of a class, of all blocks together."""
-    parts, reason = _watched(blocks, name)
-    if reason:
-        return Reading(None, reason)
-    value = figure.read(parts)
-    return Reading(value, "" if value is not None else "no body began")
-
-
-def read_watched_latency(
-    blocks: Sequence[Measurement], name: str, field: str, statistic: str
-) -> Reading:
-    """A statistic of a class's ``field``, of all blocks together."""
-    return read_own(_watched(blocks, name), field, statistic)
-
-
-def _watched(blocks: Sequence[Measurement], name: str) -> tuple[list[EventStreams], str]:
-    parts = []
-    for block in blocks:
-        part = block.classes.get(name)
-        if part is None:
-            return [], f"block {block.block} has no class '{name}'"
-        if part.event_stream is None:
-            return [], f"the answers of '{name}' were not watched (event_stream)"
-        parts.append(part.event_stream)
-    return parts, "" if parts else "no valid block"
-
-
-def add_event_streams(parts: Sequence[EventStreams]) -> EventStreams | None:
-    """The sum; None of none."""
-    if not parts:
-        return None
-    return EventStreams(
-        **{field: sum(getattr(part, field) for part in parts) for field in _WATCHED_COUNTS},
-        first_body_seconds=merge_latencies([part.first_body_seconds for part in parts]),
-        gap_seconds=merge_latencies([part.gap_seconds for part in parts]),
-        event_delay_seconds=merge_latencies([part.event_delay_seconds for part in parts]),
-    )
-
-
-UPLOAD = "upload"
-"""The latency, by the word of gates: until the last byte of the body was handed over."""
-
-_SENT_COUNTS = ("bodies", "bytes", "confirmed", "unconfirmed", "early_answers", "cut_off")
-
-
-class SentNumber(NamedTuple):
-    """A number of sent bodies."""
-
-    unit: Unit
-    better_when: BetterWhen
-    field: str
-    is_rate: bool = False
-    """Averaged over blocks, not added."""
-
-
-SENT_FIGURES: dict[str, SentNumber] = {
-    "uploads": SentNumber("count", "higher", "bodies"),
-    "sent_bytes": SentNumber("bytes", "higher", "bytes"),
-    "sent_bytes_per_second": SentNumber(
-        "bytes_per_second", "higher", "bytes_per_second", is_rate=True
-    ),
-    "early_answers": SentNumber("count", "lower", "early_answers"),
-    "cut_off": SentNumber("count", "lower", "cut_off"),
-    "confirmed": SentNumber("count", "higher", "confirmed"),
-    "unconfirmed": SentNumber("count", "lower", "unconfirmed"),
-}
-"""By the words of gates."""
-
-SENT_DEFAULT = ("upload.p50", "upload.p99", "sent_bytes_per_second", "early_answers", "cut_off")
-"""The figures that a verdict shows of such a class."""
-
-
-def read_sent(blocks: Sequence[Measurement], name: str, number: SentNumber) -> Reading:
-    """A number of a class, of all blocks together."""
-    parts, reason = _sent(blocks, name)
-    if reason:
-        return Reading(None, reason)
-    total = math.fsum(getattr(part, number.field) for part in parts)
-    return Reading(total / len(parts) if number.is_rate else total)
-
-
-def read_upload(blocks: Sequence[Measurement], name: str, statistic: str) -> Reading:
-    """A statistic of the time until a class's bodies were handed over, of all blocks together."""
-    parts, reason = _sent(blocks, name)
-    if reason:
-        return Reading(None, reason)
-    return read_statistic([own_sample(part.upload_seconds) for part in parts], statistic)
-
-
-def _sent(blocks: Sequence[Measurement], name: str) -> tuple[list[Uploads], str]:
-    """The bodies that each block sent, or the reason why that is not known."""
-    found = []
-    for block in blocks:
-        part = block.classes.get(name)
-        if part is None or part.upload is None:
-            lacks = f"no class '{name}'" if part is None else f"no bodies of '{name}' (upload)"
-            return [], f"block {block.block} has {lacks}"
-        found.append(part.upload)
-    return found, "" if found else "no valid block"
-
-
-def add_uploads(parts: Sequence[Uploads]) -> Uploads | None:
-    """The sum; None of none."""
-    if not parts:
-        return None
-    return Uploads(
-        **{field: sum(getattr(part, field) for part in parts) for field in _SENT_COUNTS},
-        bytes_per_second=math.fsum(part.bytes_per_second for part in parts),
-        upload_seconds=merge_latencies([part.upload_seconds for part in parts]),
-    )
 
 
 class QuicNumber(NamedTuple):

@@ -18,12 +18,10 @@ from nginx_tune.measure.proof.histogram import Histogram, decode_histogram
 from nginx_tune.measure.proof.latency import (
     LatencySample,
     merge_latencies,
-    own_sample,
     read_statistic,
     sample_of,
 )
 from nginx_tune.measure.proof.metrics import SERVER_LATENCIES
-from nginx_tune.measure.proof.numbers import UPLOAD, WATCHED_LATENCIES
 
 EVERY = "all"
 """Stands for every latency that has a sample."""
@@ -38,8 +36,6 @@ _OF_CLASS = {
     ".round_trip": "round_trip_seconds",
     ".failed": "failed_seconds",
 }
-_OF_WATCHED = {f".{word}": field for word, field in WATCHED_LATENCIES.items()}
-_UPLOAD = f".{UPLOAD}"
 _OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
 _LATENESS = "generator.lateness"
 _NANOSECONDS = 1e9
@@ -47,8 +43,7 @@ _NANOSECONDS = 1e9
 
 def latency_names(classes: Iterable[str]) -> list[str]:
     """Every latency that measurements with these classes can have."""
-    tails = (*_OF_CLASS, *_OF_WATCHED, _UPLOAD)
-    of_classes = [f"{name}{tail}" for name in classes for tail in tails]
+    of_classes = [f"{name}{tail}" for name in classes for tail in _OF_CLASS]
     return [*of_classes, *_OF_SERVER, _LATENESS]
 
 
@@ -158,9 +153,6 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
         return LatencySample(
             found, found.censored if found.at_least else 0, found.censored_from_seconds
         )
-    special = _special_sample(block, name)
-    if special is not None:
-        return special
     for tail, field in _OF_CLASS.items():
         head = name.removesuffix(tail)
         if name.endswith(tail) and head in block.classes:
@@ -168,17 +160,4 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
             return (
                 LatencySample(part.failed_seconds) if tail == ".failed" else sample_of(part, field)
             )
-    return None
-
-
-def _special_sample(block: Measurement, name: str) -> LatencySample | None:
-    """A latency that only classes have that watch or send bodies."""
-    head, _, word = name.rpartition(".")
-    part = block.classes.get(head)
-    if part is None:
-        return None
-    if part.event_stream is not None and (field := WATCHED_LATENCIES.get(word)):
-        return own_sample(getattr(part.event_stream, field))
-    if part.upload is not None and word == UPLOAD:
-        return own_sample(part.upload.upload_seconds)
     return None

@@ -30,7 +30,7 @@ from nginx_tune.documents.rehearsal import (
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.measure.proof.expression import COMPARE, Dimension, Expression, parse_expression
-from nginx_tune.measure.proof.histogram import Histogram, LogFile, merge_histograms, read_intervals
+from nginx_tune.measure.proof.histogram import Histogram, decode_histogram, merge_histograms
 
 _COUNTERS = {"listen_overflows": "ListenOverflows", "listen_drops": "ListenDrops"}
 _DIMENSIONS: dict[str, Dimension] = {
@@ -233,23 +233,19 @@ _NAMES: tuple[PhaseName, ...] = ("before", "during", "after")
 
 
 def split_phases(
-    measurement: Measurement, log: LogFile, *, changed_unix: float, ended_unix: float
+    measurement: Measurement, *, changed_unix: float, ended_unix: float
 ) -> list[Phase]:
     """The phases of a run, from its histograms of each second.
 
     Shape: a second that the change, or its end, falls into is ``during``.
-    Errors: UsageError for a log that cannot be read.
+    Errors: UsageError for a histogram that cannot be read.
     """
-    latencies: dict[PhaseName, list[Histogram]] = {name: [] for name in _NAMES}
-    for interval in read_intervals(log):
-        name = _phase_of(interval.start_seconds, interval.end_seconds, changed_unix, ended_unix)
-        latencies[name].append(interval.histogram())
     began = measurement.started_unix_seconds or 0.0
     seconds: dict[PhaseName, list[int]] = {name: [] for name in _NAMES}
     for index, point in enumerate(measurement.series):
         start = began + point.second
         seconds[_phase_of(start, start + 1.0, changed_unix, ended_unix)].append(index)
-    return [_phase(name, measurement, seconds[name], latencies[name]) for name in _NAMES]
+    return [_phase(name, measurement, seconds[name]) for name in _NAMES]
 
 
 def _phase_of(start: float, end: float, changed: float, ended: float) -> PhaseName:
@@ -258,11 +254,9 @@ def _phase_of(start: float, end: float, changed: float, ended: float) -> PhaseNa
     return "after" if start >= ended else "during"
 
 
-def _phase(
-    name: PhaseName, measurement: Measurement, seconds: list[int], found: Iterable[Histogram]
-) -> Phase:
+def _phase(name: PhaseName, measurement: Measurement, seconds: list[int]) -> Phase:
     points = [one for index in seconds for one in measurement.series[index].classes.values()]
-    merged = merge_histograms(found)
+    merged = merge_histograms(decode_histogram(one.histogram) for one in points if one.histogram)
     return Phase(
         name=name,
         seconds=len(seconds),

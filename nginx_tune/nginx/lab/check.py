@@ -1,11 +1,7 @@
-"""The check of a lab as it is written, before anything runs, and its origin's events; pure.
-
-An event that the origin streams is stamped, and of a size to the byte.
-"""
+"""The check of a lab as it is written, before anything runs; pure."""
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import PurePosixPath
 from typing import Literal
@@ -23,12 +19,9 @@ _MOST_FILES = 200_000
 _MOST_BYTES = 1 << 40
 _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
-_MOST_EVENTS_PER_SECOND = 1000
-_MOST_EVENT_BYTES = 1 << 20
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
 """Below some hundred pages the kernel lets one writer at a time move."""
-LEAST_EVENT_BYTES = 160
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
 
 
@@ -80,15 +73,6 @@ def _faults(lab: Lab) -> list[str]:
             not (1 <= lab.origin.files <= _MOST_FILES and lab.origin.file_bytes >= 1),
             f"origin: files from 1 to {_MOST_FILES}, file_bytes above 0",
         ),
-        (
-            not 0 < lab.origin.events.per_second <= _MOST_EVENTS_PER_SECOND,
-            f"origin.events.per_second: not above 0 to {_MOST_EVENTS_PER_SECOND}",
-        ),
-        (
-            not LEAST_EVENT_BYTES <= lab.origin.events.event_bytes <= _MOST_EVENT_BYTES,
-            f"origin.events.event_bytes: not {LEAST_EVENT_BYTES} to {_MOST_EVENT_BYTES}",
-        ),
-        (lab.origin.events.count < 1, "origin.events.count: below 1"),
     )
     for disk in lab.disks:
         found += _disk_faults(disk)
@@ -182,36 +166,3 @@ def _data_faults(item: LabData, disks: list[str]) -> list[str]:
 
 def _where(*checks: tuple[bool, str]) -> list[str]:
     return [fault for holds, fault in checks if holds]
-
-
-STAMP = '"sent_ns":'
-"""The text in front of the time at which an event was sent."""
-LAST = "[DONE]"
-"""The last event of every stream."""
-_WORDS = ("the", "of", "and", "to", "in", "that", "it", "was", "for", "with", "as", "his", "at")
-_EVENT = (
-    'data: {{"id":"chatcmpl-lab","object":"chat.completion.chunk",{stamp}{sent},'
-    '"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n'
-)
-
-
-class EventText:
-    """The text of one stream's events, the same in every run but for its stamps."""
-
-    def __init__(self, event_bytes: int, seed: int) -> None:
-        self._bytes = event_bytes
-        self._dice = random.Random(seed)  # noqa: S311  # only data
-
-    def event(self, sent_nanoseconds: int) -> bytes:
-        """The next event, which was sent then."""
-        empty = _EVENT.format(stamp=STAMP, sent=sent_nanoseconds, text="")
-        room = max(self._bytes - len(empty), 0)
-        text = ""
-        while len(text) < room:
-            text += f" {self._dice.choice(_WORDS)}"
-        event = _EVENT.format(stamp=STAMP, sent=sent_nanoseconds, text=text[:room])
-        return event.encode()
-
-    def last(self) -> bytes:
-        """The event that says that the stream is whole."""
-        return f"data: {LAST}\n\n".encode()

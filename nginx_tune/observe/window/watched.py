@@ -28,7 +28,6 @@ def run_watched_probe(
     host: Host,
     *,
     on_progress: ProbeProgress | None = None,
-    histogram_log: str | None = None,
 ) -> Measurement:
     """Run a load plan once; its measurement, with what the server on this host used meanwhile.
 
@@ -37,7 +36,7 @@ def run_watched_probe(
     watch = _Watch(plan, host)
     with watch:
         try:
-            measurement = run_probe(plan, on_progress=on_progress, histogram_log=histogram_log)
+            measurement = run_probe(plan, on_progress=on_progress)
         except ProbeInterrupted as interrupted:
             seen = interrupted.measurement
             raise ProbeInterrupted(None if seen is None else watch.complete(seen)) from None

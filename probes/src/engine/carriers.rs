@@ -98,8 +98,7 @@ impl Engine<'_> {
             // The race of a kept connection: it was closed before the server could see the request.
             let is_stale = is_closed
                 && served > 0
-                && !exchange.response.has_started()
-                && self.classes[exchange.class].plan.method.may_repeat();
+                && !exchange.response.has_started();
             let end = if is_stale {
                 End::Refused
             } else if is_closed && exchange.response.has_started() {

@@ -16,7 +16,6 @@ use crate::class::Class;
 use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::log::Feed;
 use crate::multiplexed::Ended;
 use crate::plan::Plan;
 use crate::progress::{Progress, Told};
@@ -31,7 +30,6 @@ mod carriers;
 mod connect;
 mod deadlines;
 mod ending;
-mod event_streams;
 mod hold;
 mod outcome;
 mod pace;
@@ -40,7 +38,6 @@ mod side;
 mod start;
 mod streams;
 mod traffic;
-mod uploads;
 
 use self::acknowledge::{Unacknowledged, still_waits};
 use self::ending::INTERRUPTED_DRAIN;
@@ -92,7 +89,7 @@ pub struct Engine<'p> {
     rendered: Vec<u8>,
     sources: Sources,
     resting: Resting,
-    /// Connections on which bodies go on, by their pace.
+    /// Connections whose windows are given back at a pace.
     paced: Resting,
     ballast: Ballast,
     start_skew_seconds: Option<f64>,
@@ -107,7 +104,6 @@ pub struct Engine<'p> {
     total_bytes: u64,
     before: Option<Usage>,
     after: Option<Usage>,
-    log: Option<Feed>,
     bad_seconds: u32,
 }
 
@@ -135,6 +131,16 @@ impl<'p> Engine<'p> {
             .add(&signals, SIGNALS, READABLE)
             .map_err(|error| Error::System("epoll", error))?;
         let window = plan.window();
+        let mut classes = plan
+            .classes
+            .iter()
+            .map(|class| Class::new(class, plan))
+            .collect::<Result<Vec<_>, _>>()?;
+        if plan.second_histograms {
+            for class in &mut classes {
+                class.recorder.keep_each_second();
+            }
+        }
         Ok(Self {
             plan,
             clock: Clock::start(),
@@ -144,11 +150,7 @@ impl<'p> Engine<'p> {
             side: None,
             receiver,
             progress,
-            classes: plan
-                .classes
-                .iter()
-                .map(|class| Class::new(class, plan))
-                .collect::<Result<_, _>>()?,
+            classes,
             slots: Vec::new(),
             free: Vec::new(),
             unread: Vec::new(),
@@ -175,14 +177,8 @@ impl<'p> Engine<'p> {
             total_bytes: 0,
             before: None,
             after: None,
-            log: None,
             bad_seconds: 0,
         })
-    }
-
-    /// Has each second's latencies written to a histogram log.
-    pub fn log_to(&mut self, feed: Feed) {
-        self.log = Some(feed);
     }
 
     /// Runs the plan to its end.
@@ -198,7 +194,6 @@ impl<'p> Engine<'p> {
     /// has its own.
     fn run_from(mut self, clock: Clock) -> Result<Outcome<'p>, Error> {
         self.clock = self.await_start()?.unwrap_or(clock);
-        self.tell_clock();
         let started = SystemTime::now();
         let mut events = 0;
         loop {
@@ -207,11 +202,10 @@ impl<'p> Engine<'p> {
             self.fill_ballast(now);
             self.hold(now);
             self.wake(now);
-            self.pace_bodies(now);
+            self.pace_windows(now);
             self.ring(now);
             self.release(now);
             self.expire(now);
-            self.cut_event_streams(now);
             self.end_with_the_manifests(now);
             self.acknowledge(now);
             self.flush_streams();
@@ -291,15 +285,6 @@ impl<'p> Engine<'p> {
         if now >= self.next_second {
             for class in &mut self.classes {
                 class.recorder.roll(now);
-            }
-            if let Some(log) = &mut self.log {
-                let classes = self.classes.iter_mut();
-                let passed = SECOND * ((now - self.next_second) / SECOND);
-                log.cut(
-                    self.next_second + passed,
-                    now,
-                    classes.map(|class| &mut class.recorder.latencies),
-                );
             }
             let second = self.next_second.div_ceil(SECOND);
             let told: Vec<_> = self.classes.iter().map(Told::of).collect();
@@ -381,9 +366,8 @@ fn closed_users(plan: &Plan) -> Option<usize> {
     let mut classes = plan.classes.iter();
     classes.try_fold(0, |users, class| {
         let arrivals = &class.arrivals;
-        // Who waits for events wants to see them as they come.
-        // And who sends a body wants to go on as soon as it may.
-        (arrivals.is_closed() && class.event_stream.is_none() && class.upload.is_none())
+        arrivals
+            .is_closed()
             .then(|| users + plan.stripe.share(arrivals.users()))
     })
 }

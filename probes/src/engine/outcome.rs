@@ -1,6 +1,5 @@
 //! The end of a run: what is unfinished is counted, and all is handed over.
 
-use std::mem;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Engine;
@@ -30,8 +29,6 @@ pub struct Outcome<'p> {
     pub host: Option<Surroundings>,
     /// When the measured time began, in seconds since 1970 of this host's clock.
     pub started_unix_seconds: f64,
-    /// Why the histogram log is not whole.
-    pub log_fault: Option<String>,
     /// Why the first TLS session that failed did.
     pub tls_fault: Option<String>,
     /// Why the first connection of QUIC that failed did.
@@ -132,14 +129,6 @@ impl<'p> Engine<'p> {
         for class in &mut self.classes {
             class.compare_bodies(deadline);
         }
-        if let Some(log) = self.log.take() {
-            let classes = self.classes.iter_mut();
-            let last = classes.map(|class| mem::take(&mut class.recorder.latencies));
-            let totals = log.finish(now, last.collect());
-            for (class, total) in self.classes.iter_mut().zip(totals) {
-                class.recorder.latencies = total;
-            }
-        }
         let (cpu, preempted, host) = match (self.before, self.after) {
             (Some(before), Some(after)) => (
                 after.cpu - before.cpu,
@@ -152,7 +141,6 @@ impl<'p> Engine<'p> {
         Outcome {
             host,
             started_unix_seconds: since_1970.as_secs_f64() + seconds(self.plan.window().start),
-            log_fault: None,
             classes: self.classes,
             measured: self.stop_at.saturating_sub(self.plan.window().start),
             cpu,

@@ -13,7 +13,6 @@ use std::thread;
 use super::{Engine, Outcome};
 use crate::clock::{Clock, Nanos};
 use crate::error::Error;
-use crate::log::Feed;
 use crate::plan::Plan;
 use crate::progress::{Progress, Told};
 use crate::receive::Receiver;
@@ -85,7 +84,7 @@ impl Side {
     }
 }
 
-/// Runs a plan on its threads. `receiver` makes one for each; `logs` has one for each, or none.
+/// Runs a plan on its threads. `receiver` makes one for each.
 ///
 /// # Errors
 /// As [`Engine::new`] and [`Engine::run`].
@@ -93,7 +92,6 @@ pub fn run_side_by_side<'p>(
     plans: &'p [Plan],
     receiver: impl Fn() -> Receiver,
     progress: Progress,
-    logs: Vec<Feed>,
 ) -> Result<Outcome<'p>, Error> {
     let system = |error| Error::System("epoll", error);
     let bells = plans.iter().map(|_| sys::bell());
@@ -103,7 +101,6 @@ pub fn run_side_by_side<'p>(
         told: Mutex::new(vec![Vec::new(); plans.len()]),
     });
     let mut progress = Some(progress);
-    let mut logs = logs.into_iter();
     let mut engines = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
         let poller = Poller::new(true).map_err(system)?;
@@ -114,9 +111,6 @@ pub fn run_side_by_side<'p>(
             number,
         };
         engine.join(side, &peers.bells[number])?;
-        if let Some(log) = logs.next() {
-            engine.log_to(log);
-        }
         engines.push(engine);
     }
     sys::hold_memory();

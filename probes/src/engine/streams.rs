@@ -3,10 +3,10 @@
 //! Such connections are opened at the start and held; a request goes to the one with room that was
 //! used least recently, else it waits with its intended time. What was refused unseen is sent again.
 
-use super::{Engine, Slot, token};
+use super::{Engine, Slot, find, token};
 use crate::carrier::Carrier;
 use crate::class::Class;
-use crate::clock::Nanos;
+use crate::clock::{NEVER, Nanos};
 use crate::connection::{Connection, Phase, Transport};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
@@ -49,10 +49,6 @@ impl Engine<'_> {
         if class.samples_body(&request) {
             exchange.response.sample_body();
         }
-        if let Some(watch) = class.watch() {
-            exchange.response.watch_body(watch);
-        }
-        exchange.upload = class.upload(&request, request.sent);
         carried.open(exchange, &self.rendered, class.family.manner.as_ref());
         let has_room = carried.has_room();
         carried.known_mut().has_room = has_room;
@@ -72,15 +68,15 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends what a connection has to send already, and has the poller tell when the socket takes the
-    /// rest; whether all of it is on its way.
-    pub(super) fn flush_once(&mut self, slot: u32) -> bool {
+    /// Sends what a connection has to send, and has the poller tell when the socket takes the rest.
+    pub(super) fn flush_carried(&mut self, slot: u32) {
+        self.pace(slot);
         let Slot {
             generation,
             connection: Some(connection),
         } = &mut self.slots[slot as usize]
         else {
-            return false;
+            return;
         };
         let had_rest = connection.has_rest;
         let sent = connection.send_carried();
@@ -90,18 +86,47 @@ impl Engine<'_> {
                 let interest = if is_sent { ANSWERS } else { ANSWERS | WRITABLE };
                 let token = token(slot, *generation);
                 if let Err(error) = self.poller.modify(&connection.stream, token, interest) {
-                    self.lose_carrier(slot, Failure::from(&error));
-                    return false;
+                    return self.lose_carrier(slot, Failure::from(&error));
                 }
             }
             Ok(_) => {}
             Err(error) => {
-                self.lose_carrier(slot, Failure::from(&error));
-                return false;
+                return self.lose_carrier(slot, Failure::from(&error));
             }
         }
         self.set_alarm(slot);
-        matches!(sent, Ok(true))
+    }
+
+    /// Gives back of the windows of slow clients what their pace gives now.
+    fn pace(&mut self, slot: u32) {
+        let now = self.clock.now();
+        let place = &mut self.slots[slot as usize];
+        let Some(connection) = place.connection.as_mut() else {
+            return;
+        };
+        if !self.classes[connection.class].family.windows.are_paced {
+            return;
+        }
+        let carried = connection.carried.as_mut();
+        let next = carried.map_or(NEVER, |it| it.pace_windows(now));
+        // One that waits already for less is soon enough; one that waits for more is passed over.
+        if next < connection.goes_on {
+            connection.goes_on = next;
+            self.paced.push(next, token(slot, place.generation));
+        }
+    }
+
+    /// Gives back the windows whose time has come.
+    pub(super) fn pace_windows(&mut self, now: Nanos) {
+        while let Some(token) = self.paced.take_due(now) {
+            if find(&self.slots, token).is_none_or(|it| it.goes_on > now) {
+                continue;
+            }
+            if let Some(connection) = self.slots[token as u32 as usize].connection.as_mut() {
+                connection.goes_on = NEVER;
+            }
+            self.flush_carried(token as u32);
+        }
     }
 
     /// A connection stands: say how the probe speaks, and hear what has come of the server already.
@@ -159,14 +184,6 @@ impl Engine<'_> {
             let shared = share_of_guests(&mut self.classes, connection, &mut ended, now);
             let recorder = &mut self.classes[index].recorder;
             recorder.received(bytes.saturating_sub(shared), now);
-            if recorder.event_streams.is_some() {
-                let under_way = connection.carried.iter_mut();
-                let under_way = under_way.flat_map(Carrier::exchanges_mut);
-                let over = ended.iter_mut().map(|it| &mut it.exchange);
-                under_way
-                    .chain(over)
-                    .for_each(|it| recorder.note_piece(it, now));
-            }
         }
         self.settle(slot);
         if self.was_of_no_use(slot, &ended) {
@@ -230,9 +247,8 @@ impl Engine<'_> {
 
     /// A stream ended: judge it, or send its request again.
     pub(super) fn end_stream(&mut self, slot: u32, ended: Ended, now: Nanos) {
-        let Ended { mut exchange, end } = ended;
+        let Ended { exchange, end } = ended;
         let index = exchange.class;
-        self.note_last(&mut exchange);
         let request = exchange.request;
         let class = &mut self.classes[index];
         class.in_flight -= 1;
@@ -251,7 +267,6 @@ impl Engine<'_> {
                     place = Some(connection.worker_of(index));
                 }
                 let fault = class.judge(&exchange, place, now);
-                class.recorder.close_body(&exchange, fault, now);
                 self.pace.answered(now.saturating_sub(request.sent));
                 match fault {
                     None => class.succeeded(&request, exchange.first_byte, now),
@@ -259,7 +274,6 @@ impl Engine<'_> {
                 }
             }
             End::Failed(failure) => {
-                class.recorder.close_body(&exchange, Some(failure), now);
                 if exchange.response.status() != 0 {
                     let status = exchange.response.status();
                     class.recorder.answered(&request, status);
@@ -282,7 +296,6 @@ impl Engine<'_> {
         let class = &mut self.classes[index];
         class.recorder.retries(&request);
         request.retries = request.retries.saturating_add(1);
-        request.is_uploaded |= exchange.is_uploaded();
         class.await_deadline(&request);
         class.pending.push_front(request);
     }

@@ -65,15 +65,10 @@ impl Engine<'_> {
         if class.samples_body(&connection.exchange.request) {
             connection.exchange.response.sample_body();
         }
-        if let Some(watch) = class.watch() {
-            connection.exchange.response.watch_body(watch);
-        }
         let sent = self.clock.now();
         connection.exchange.request.sent = sent;
-        connection.exchange.upload = class.upload(&connection.exchange.request, sent);
         connection.exchange.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
         match connection.send(&self.rendered) {
-            Ok(_) if connection.exchange.upload.is_some() => self.send_body(slot),
             Ok(true) => {}
             Ok(false) => {
                 let token = token(slot, *generation);
@@ -97,21 +92,11 @@ impl Engine<'_> {
             Some(Phase::Securing) if self.is_quic(slot) => self.carry(slot, event, &mut now),
             Some(Phase::Securing) => self.secure(slot),
             Some(Phase::Busy) => {
-                if self.is_uploading(slot) {
-                    // Where both ends break off, what the server said comes first.
-                    if event.is_readable() {
-                        self.receive(slot, event, &mut now);
-                    }
-                    if event.is_writable() && self.slots[slot as usize].generation == generation {
-                        self.send_body(slot);
-                    }
-                } else {
-                    if event.is_writable() {
-                        self.send_rest(slot);
-                    }
-                    if event.is_readable() && self.slots[slot as usize].generation == generation {
-                        self.receive(slot, event, &mut now);
-                    }
+                if event.is_writable() {
+                    self.send_rest(slot);
+                }
+                if event.is_readable() && self.slots[slot as usize].generation == generation {
+                    self.receive(slot, event, &mut now);
                 }
             }
             Some(Phase::Carrying) => self.carry(slot, event, &mut now),
@@ -166,15 +151,11 @@ impl Engine<'_> {
             u64::from(std::mem::take(&mut connection.exchange.stalls));
         if bytes > 0 {
             self.total_bytes += bytes;
-            let recorder = &mut self.classes[class].recorder;
-            recorder.received(bytes, *now);
-            recorder.note_piece(&mut connection.exchange, *now);
+            self.classes[class].recorder.received(bytes, *now);
         }
         match received {
             Received::Waiting => {
-                if connection.exchange.is_uploading() {
-                    self.hear_whether_wanted(slot, *now);
-                } else if let Some(trickle) = trickle.filter(|_| bytes > 0) {
+                if let Some(trickle) = trickle.filter(|_| bytes > 0) {
                     self.rest(slot, self.clock.now() + trickle.rest_after(bytes));
                 } else if self.receiver.acknowledges_quickly()
                     && connection.transport == Transport::Tcp
@@ -241,7 +222,6 @@ impl Engine<'_> {
         class.in_flight -= 1;
         let first_byte = connection.exchange.first_byte;
         let keeps = response.keeps_connection()
-            && !connection.exchange.is_uploading()
             && !class.is_last(&request, connection.served);
         if let Some(lag) = connection.exchange.receive_lag {
             class.recorder.stamped(&request, first_byte, lag);
@@ -251,7 +231,6 @@ impl Engine<'_> {
             class.recorder.went_and_came(&request, round_trip);
         }
         let fault = class.judge(&connection.exchange, Some(&mut connection.worker), now);
-        class.recorder.close_body(&connection.exchange, fault, now);
         if keeps && !stray && !ended {
             connection.phase = Phase::Idle;
             class.idle.put(slot, request.user);
@@ -303,33 +282,21 @@ impl Engine<'_> {
         let Some((class, mut request, reached)) = self.take_back(slot) else {
             return;
         };
-        let may_repeat = self.classes[class].plan.method.may_repeat();
-        if request.retries > 0 || !may_repeat || !self.may_send() {
+        if request.retries > 0 || !self.may_send() {
             return self.fail(class, &request, reached, Failure::Reset);
         }
         self.classes[class].recorder.retries(&request);
         request.retries = 1;
-        request.is_uploaded = reached.is_uploaded;
         self.open(class, request);
     }
 
     /// Closes a connection whose request has failed, or that failed before it had one.
-    pub(super) fn lose(&mut self, slot: u32, mut failure: Failure) {
+    pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
         if self.is_spare(slot) {
             return self.lose_spare(slot, failure);
         }
         let response = self.slots[slot as usize].connection.as_ref();
-        let upload = response.and_then(|it| it.exchange.upload.as_ref());
-        // An error of the socket is told once, and was told by the send.
-        if let (Failure::Empty, Some(said)) = (failure, upload.and_then(|it| it.broken)) {
-            failure = said;
-        }
-        let now = self.clock.now();
         let (status, not_http) = response.map_or((0, None), |connection| {
-            if connection.phase == Phase::Busy {
-                let recorder = &mut self.classes[connection.class].recorder;
-                recorder.close_body(&connection.exchange, Some(failure), now);
-            }
             (
                 connection.exchange.response.status(),
                 connection.exchange.response.not_http(),

@@ -3,7 +3,6 @@
 mod bodies;
 mod frames;
 mod priorities;
-mod uploads;
 mod windows;
 
 use std::mem;
@@ -17,7 +16,6 @@ use crate::multiplexed::{End, Ended, Head, Known, Tally};
 use crate::plan::Streams;
 
 pub use self::priorities::Place;
-use self::uploads::Uploads;
 use self::windows::Window;
 pub use self::windows::slow_window;
 
@@ -85,7 +83,6 @@ pub struct Multiplex {
     /// What is to be sent.
     out: Vec<u8>,
     tally: Tally,
-    uploads: Uploads,
     /// What its class knows of it.
     pub known: Known,
 }
@@ -95,10 +92,6 @@ struct Stream {
     number: u32,
     exchange: Exchange,
     window: Window,
-    /// What the server still takes of the request's body.
-    send_window: i64,
-    /// How much is to be sent until the body's end is; none while that was not made, or is told.
-    ends_behind: Option<usize>,
 }
 
 impl Multiplex {
@@ -134,7 +127,6 @@ impl Multiplex {
             idle_frames: 0,
             out,
             tally: Tally::default(),
-            uploads: Uploads::default(),
             known: Known::default(),
         };
         let more = plan.connection_window_bytes - FIRST_WINDOW_BYTES;
@@ -188,9 +180,14 @@ impl Multiplex {
         !self.out.is_empty()
     }
 
+    /// So much of what was to be sent was sent.
+    pub fn sent(&mut self, count: usize) {
+        self.out.drain(..count);
+    }
+
     /// Whether something is to be sent, or may be.
     pub fn has_unsent(&self) -> bool {
-        self.has_made() || self.has_bodies() || self.are_paced
+        self.has_made() || self.are_paced
     }
 
     /// What was counted.
@@ -199,12 +196,8 @@ impl Multiplex {
     }
 
     /// Sends a request whose header block this is.
-    pub fn open(&mut self, mut exchange: Exchange, block: &[u8], manner: &Manner) {
+    pub fn open(&mut self, exchange: Exchange, block: &[u8], manner: &Manner) {
         let number = self.next_stream;
-        let has_body = exchange.upload.as_ref().is_some_and(|it| it.bytes() > 0);
-        if exchange.upload.is_some() {
-            self.begin_body();
-        }
         self.next_stream += 2;
         let mut kind = frame::HEADERS;
         let mut rest = block;
@@ -217,7 +210,7 @@ impl Multiplex {
             let (own, tail) = rest.split_at(rest.len().min(LONGEST_BYTES - place.len()));
             rest = tail;
             let mut flags = 0;
-            if kind == frame::HEADERS && !has_body {
+            if kind == frame::HEADERS {
                 flags |= frame::END_STREAM;
             }
             if !place.is_empty() {
@@ -242,11 +235,6 @@ impl Multiplex {
         if more > 0 {
             self.tell_window(number, more);
         }
-        let is_empty = exchange.upload.as_mut().filter(|_| !has_body);
-        let ends_behind = is_empty.map(|upload| {
-            upload.take(0);
-            self.out.len()
-        });
         self.streams.push(Stream {
             number,
             exchange,
@@ -254,8 +242,6 @@ impl Multiplex {
                 None => Window::new(manner.window_bytes),
                 Some(pace) => Window::paced(manner.window_bytes, pace),
             },
-            send_window: self.uploads.first_window,
-            ends_behind,
         });
         let beside = self.streams.len() as u64;
         self.tally.streams += 1;
@@ -337,7 +323,6 @@ impl Multiplex {
     fn end(&mut self, place: usize, ended: &mut Vec<Ended>) {
         let stream = self.streams.swap_remove(place);
         let mut exchange = stream.exchange;
-        self.drop_body(stream.number, exchange.is_uploading());
         let end = match exchange.response.end_stream() {
             None => End::Whole,
             Some(failure) => End::Failed(failure),

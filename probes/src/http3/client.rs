@@ -58,8 +58,6 @@ impl Client {
             .max_concurrent_uni_streams(MOST_INCOMING.into())
             .stream_receive_window(VarInt::from_u32(plan.stream_window_bytes))
             .receive_window(VarInt::from_u32(plan.connection_window_bytes))
-            // What may be on its way of bodies, as in the send buffer of a socket.
-            .send_window(4 << 20)
             // How long an idle connection lasts is the server's to say.
             .max_idle_timeout(None)
             .datagram_receive_buffer_size(None)

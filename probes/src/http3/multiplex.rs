@@ -20,7 +20,6 @@ use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::multiplexed::{Ended, Head, Known, Tally};
 use crate::plan::Streams;
-use crate::upload::PIECE_BYTES;
 
 /// What a client says on its control stream: of which kind that is, and SETTINGS without a table, blocks
 /// that wait for one, or fields of more than 64 KiB (RFC 9114 §7.2.4.1, RFC 9204 §5).
@@ -51,8 +50,6 @@ pub struct Multiplex {
     /// Of all streams since the last of these.
     taken_bytes: u64,
     tally: Tally,
-    /// Bytes of bodies.
-    sent_bytes: u64,
     /// What its class knows of it.
     pub known: Known,
     /// When it was last said that it is to be woken.
@@ -67,16 +64,6 @@ struct Stream {
     unsent: Vec<u8>,
     /// Read since the flush of this number.
     taken: (u64, u64),
-}
-
-impl Stream {
-    /// When its body goes on by its pace; `NEVER` where that is not what it waits for.
-    fn pace_moment(&self) -> Nanos {
-        let upload = self.answer.exchange.upload.as_ref();
-        upload
-            .filter(|_| self.unsent.is_empty())
-            .map_or(NEVER, |upload| upload.next_moment())
-    }
 }
 
 impl Multiplex {
@@ -100,7 +87,6 @@ impl Multiplex {
             flushes: 0,
             taken_bytes: 0,
             tally: Tally::default(),
-            sent_bytes: 0,
             known: Known::default(),
             alarm: NEVER,
         })
@@ -170,7 +156,6 @@ impl Multiplex {
 
     /// Sends a request whose header block this is.
     pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
-        let now = exchange.request.sent;
         let Some(id) = self.next.take() else {
             return;
         };
@@ -178,17 +163,13 @@ impl Multiplex {
         put_variable(frame::HEADERS, &mut unsent);
         put_variable(block.len() as u64, &mut unsent);
         unsent.extend_from_slice(block);
-        if let Some(upload) = &exchange.upload {
-            put_variable(frame::DATA, &mut unsent);
-            put_variable(upload.bytes(), &mut unsent);
-        }
         self.streams.push(Stream {
             id,
             answer: Answer::new(exchange),
             unsent,
             taken: (self.flushes, 0),
         });
-        self.write(id, now);
+        self.write(id);
         self.reserve();
         let beside = self.streams.len() as u64;
         self.tally.streams += 1;
@@ -288,7 +269,7 @@ impl Multiplex {
                 Event::Stream(StreamEvent::Readable { id }) => {
                     body_bytes += self.read(id, now, ended)?;
                 }
-                Event::Stream(StreamEvent::Writable { id }) => self.write(id, now),
+                Event::Stream(StreamEvent::Writable { id }) => self.write(id),
                 Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => self.reserve(),
                 // A server may stop a request of which it has seen enough and still answer it.
                 _ => {}
@@ -317,49 +298,20 @@ impl Multiplex {
     }
 
     /// Sends what a request still has to send, and may.
-    fn write(&mut self, id: StreamId, now: Nanos) {
+    fn write(&mut self, id: StreamId) {
         self.has_unsent = true;
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) else {
             return;
         };
         let mut sending = self.quic.connection.send_stream(id);
-        loop {
-            while !stream.unsent.is_empty() {
-                // Blocked: there will be word. Stopped: the answer says why.
-                let Ok(count) = sending.write(&stream.unsent) else {
-                    return;
-                };
-                stream.unsent.drain(..count);
-            }
-            let Some(upload) = &mut stream.answer.exchange.upload else {
-                break;
-            };
-            if upload.is_made() || upload.bytes() == 0 {
-                upload.hand_over(now);
-                break;
-            }
-            let count = upload.allowed(now, PIECE_BYTES);
-            if count == 0 {
+        while !stream.unsent.is_empty() {
+            // Blocked: there will be word. Stopped: the answer says why.
+            let Ok(count) = sending.write(&stream.unsent) else {
                 return;
-            }
-            stream.unsent.extend_from_slice(upload.take(count));
-            self.sent_bytes += count;
+            };
+            stream.unsent.drain(..count);
         }
         let _ = sending.finish();
-    }
-
-    /// Goes on with the bodies whose pace lets them: how many bytes, and when it lets more go.
-    pub fn fill(&mut self, now: Nanos) -> (u64, Nanos) {
-        let before = self.sent_bytes;
-        let mut next = NEVER;
-        for place in 0..self.streams.len() {
-            let stream = &self.streams[place];
-            if stream.pace_moment() <= now {
-                self.write(stream.id, now);
-            }
-            next = next.min(self.streams[place].pace_moment());
-        }
-        (self.sent_bytes - before, next)
     }
 
     /// Ends requests before their time, and tells the server.

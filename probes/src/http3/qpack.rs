@@ -255,7 +255,7 @@ mod tests {
                 last: 300,
             }),
         };
-        block.render(&object, None, &mut bytes);
+        block.render(&object, &mut bytes);
         assert_eq!(
             decoded(&bytes),
             Ok(vec![

@@ -82,8 +82,6 @@ pub struct Block {
     coding: Coding,
     before_path: Vec<u8>,
     after_path: Vec<u8>,
-    /// Whether a request says how long its body is.
-    tells_length: bool,
 }
 
 impl Block {
@@ -97,7 +95,7 @@ impl Block {
         coding.begin(&mut before_path);
         match class.method {
             Method::Get => coding.whole(Whole::Get, &mut before_path),
-            Method::Head | Method::Post | Method::Put => {
+            Method::Head => {
                 coding.named(Name::Method, class.method.text(), &mut before_path);
             }
         }
@@ -128,12 +126,11 @@ impl Block {
             coding,
             before_path,
             after_path,
-            tells_length: class.upload.as_ref().is_some_and(|them| !them.chunked),
         }
     }
 
-    /// Writes the block for an object over `buffer`. `body`: how long the request's is, where it has one.
-    pub fn render(&self, object: &Object<'_>, body: Option<u64>, buffer: &mut Vec<u8>) {
+    /// Writes the block for an object over `buffer`.
+    pub fn render(&self, object: &Object<'_>, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.extend_from_slice(&self.before_path);
         self.coding.named(Name::Path, object.path, buffer);
@@ -143,11 +140,6 @@ impl Block {
             // Into a vector: cannot fail.
             let _ = write!(range, "bytes={first}-{last}");
             self.coding.field(b"range", &range, buffer);
-        }
-        if let Some(bytes) = body.filter(|_| self.tells_length) {
-            let length = bytes.to_string();
-            self.coding
-                .field(b"content-length", length.as_bytes(), buffer);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use super::upload::check_method;
 use super::{
     Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PaceOf, PathKind, Plan, Stripe,
 };
@@ -41,16 +40,6 @@ impl Plan {
         require(
             self.start_at_unix_seconds.is_none_or(f64::is_finite),
             || "start_at_unix_seconds must be a moment".into(),
-        )?;
-        // Whose the server is, is looked at once, before the run.
-        require(
-            self.start_at_unix_seconds.is_none()
-                || self.classes.iter().all(|it| it.upload.is_none()),
-            || {
-                "start_at_unix_seconds does not go with upload: the server may be another's by \
-                 then"
-                    .into()
-            },
         )?;
         require((1..=MOST_THREADS).contains(&self.threads), || {
             format!("threads must lie between 1 and {MOST_THREADS}")
@@ -185,10 +174,6 @@ impl Class {
             )?;
         }
         self.check_streams()?;
-        if let Some(stream) = &self.event_stream {
-            stream.check(self)?;
-        }
-        check_method(self)?;
         if let Some(priority) = &self.priority {
             priority.check(self)?;
         }

@@ -45,8 +45,6 @@ impl Plan {
             "has another number of connections than"
         } else if class.read_pace_of == PaceOf::Connection {
             "has read_pace_of connection, and its connections are those of"
-        } else if [class, owner].iter().any(|it| it.event_stream.is_some()) {
-            "has event_stream, or so has"
         } else {
             return Ok(());
         };

@@ -13,22 +13,18 @@ use crate::fields::Read;
 
 mod arrivals;
 mod check;
-mod event_stream;
 mod family;
 mod paths;
 mod priority;
 mod read;
 mod streams;
 mod target;
-mod upload;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
-pub use self::event_stream::EventStream;
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
 pub use self::priority::{Priority, Tree};
 pub use self::streams::Streams;
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
-pub use self::upload::Upload;
 
 /// The schema that a plan must name.
 pub const SCHEMA: &str = "nginx-tune/loadplan/1";
@@ -61,6 +57,8 @@ pub struct Plan {
     pub realtime: bool,
     /// Do not sleep shortly before an arrival is due.
     pub precise: bool,
+    /// Give the histogram of each second's response times too.
+    pub second_histograms: bool,
     /// Stop when more than this share of the requests failed in three seconds running.
     pub abort_error_ratio: Option<f64>,
     /// Connections beside those of the classes that stay open and ask nothing.
@@ -118,10 +116,6 @@ pub struct Class {
     pub http2: Option<Streams>,
     /// How it speaks HTTP/3; where neither is said it speaks HTTP/1.1.
     pub http3: Option<Streams>,
-    /// How its answers are watched while they come; none looks at their last byte alone.
-    pub event_stream: Option<EventStream>,
-    /// The bodies of its requests; none where these have none.
-    pub upload: Option<Upload>,
     /// How urgent its answers are; none says nothing of it.
     pub priority: Option<Priority>,
 }
@@ -194,19 +188,14 @@ pub enum Keepalive {
     Random(f64),
 }
 
-/// Request method. Those with a body change what they ask: only a server of our own is asked so
-/// (`guard`).
+/// Request method. None of them has a body: that would change what is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Method {
-    /// With body.
+    /// Its response has a body.
     #[default]
     Get,
-    /// Without body.
+    /// Its response has none.
     Head,
-    /// Its request has a body.
-    Post,
-    /// Its request has a body, and may come twice.
-    Put,
 }
 
 impl Method {
@@ -215,8 +204,6 @@ impl Method {
         match self {
             Self::Get => "GET",
             Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
         }
     }
 }
@@ -226,7 +213,7 @@ impl Method {
 pub struct Caps {
     /// Warm-up, measured time and drain together.
     pub seconds: f64,
-    /// Body bytes received and sent.
+    /// Body bytes received.
     pub bytes: u64,
     /// Requests sent.
     pub requests: u64,

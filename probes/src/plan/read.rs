@@ -33,6 +33,7 @@ impl Read for Plan {
             cpus: fields.or("cpus", Vec::new())?,
             realtime: fields.or("realtime", false)?,
             precise: fields.or("precise", false)?,
+            second_histograms: fields.or("second_histograms", false)?,
             abort_error_ratio: fields.optional("abort_error_ratio")?,
             idle_connections: fields.or("idle_connections", 0)?,
             start_at_unix_seconds: fields.optional("start_at_unix_seconds")?,
@@ -81,8 +82,6 @@ impl Read for Class {
             hash_ratio: fields.or("hash_ratio", 0.01)?,
             http2: fields.optional("http2")?,
             http3: fields.optional("http3")?,
-            event_stream: fields.optional("event_stream")?,
-            upload: fields.optional("upload")?,
             priority: fields.optional("priority")?,
         };
         fields.end()?;
@@ -145,11 +144,7 @@ impl Read for Method {
         match value.as_str() {
             Some("GET") => Ok(Self::Get),
             Some("HEAD") => Ok(Self::Head),
-            Some("POST") => Ok(Self::Post),
-            Some("PUT") => Ok(Self::Put),
-            _ => Err(Error::Plan(format!(
-                "{place} must be GET, HEAD, POST or PUT"
-            ))),
+            _ => Err(Error::Plan(format!("{place} must be GET or HEAD"))),
         }
     }
 }

@@ -9,19 +9,15 @@ use std::ops::Range;
 use crate::carrier::Carrier;
 use crate::clock::{NEVER, Nanos};
 use crate::distribution::Distribution;
-use crate::event_stream;
 use crate::failure::{Failure, FailureCounts};
 use crate::http3::Traffic;
 use crate::latencies::Latencies;
 use crate::multiplexed::Tally;
 use crate::request::{Reached, Request};
 use crate::tls::{Agreed, Session};
-use crate::upload;
 use crate::workers::Workers;
 
-mod event_streams;
 mod series;
-mod uploads;
 
 pub use self::series::{Second, Series, first_second_end};
 
@@ -45,7 +41,7 @@ pub struct Recorder {
     pub unfinished_from: Nanos,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// How long they took, since these were last taken.
+    /// How long they took.
     pub latencies: Latencies,
     /// Who answered.
     pub workers: Workers,
@@ -83,10 +79,6 @@ pub struct Recorder {
     pub streams: Option<Tally>,
     /// What QUIC came to beneath them, where it speaks HTTP/3.
     pub traffic: Option<Traffic>,
-    /// What its watched bodies came to, where it has such.
-    pub event_streams: Option<Box<event_stream::Tally>>,
-    /// What the bodies of its requests came to, where they have such.
-    pub uploads: Option<Box<upload::Tally>>,
     /// The measured time, second by second.
     pub series: Series,
 }
@@ -124,12 +116,10 @@ impl Recorder {
             ack_stall_suspects: 0,
             streams: None,
             traffic: None,
-            event_streams: None,
-            uploads: None,
         }
     }
 
-    /// Keeps what adding another thread's seconds takes.
+    /// Keeps the response times of each second: another thread's add to them.
     pub fn keep_each_second(&mut self) {
         self.series.keep_each();
     }
@@ -170,12 +160,6 @@ impl Recorder {
         }
         if let Some(theirs) = &other.traffic {
             self.traffic.get_or_insert_default().add(theirs);
-        }
-        if let (Some(own), Some(theirs)) = (&mut self.event_streams, &other.event_streams) {
-            own.add(theirs);
-        }
-        if let (Some(own), Some(theirs)) = (&mut self.uploads, &other.uploads) {
-            own.add(theirs);
         }
         self.series.add(&other.series);
     }
@@ -320,9 +304,6 @@ impl Recorder {
             self.latencies.failed.record(age);
             if failure.is_by_time() {
                 self.latencies.unanswered(request, reached, now);
-                // Had it begun, no time would have been up.
-                self.body_not_begun(age);
-                self.not_uploaded(request, reached, age);
             }
         }
         self.series.failed(failure.is_by_time().then_some(age), now);
@@ -343,8 +324,6 @@ impl Recorder {
             let age = now.saturating_sub(request.intended);
             self.unfinished_from = self.unfinished_from.min(age);
             self.latencies.unanswered(request, reached, now);
-            self.body_not_begun(age);
-            self.not_uploaded(request, reached, age);
         }
     }
 

@@ -45,7 +45,7 @@ pub struct Series {
     span: Range<Nanos>,
     latency: Distribution,
     lateness: Distribution,
-    /// The response times of each second, where they are to be added to those of other threads.
+    /// The response times of each second, where their quantiles alone do not do.
     each: Option<Vec<Vec<(Nanos, u32)>>>,
 }
 
@@ -64,7 +64,7 @@ impl Series {
         }
     }
 
-    /// Keeps the response times of each second too: its quantiles alone do not add.
+    /// Keeps the response times of each second too.
     pub(super) fn keep_each(&mut self) {
         self.each = Some(Vec::new());
     }
@@ -93,6 +93,14 @@ impl Series {
             sum.max = all.max();
             sum.lateness_p99 = sum.lateness_p99.max(theirs.lateness_p99);
         }
+    }
+
+    /// The histogram of a second's response times as text; none where each second's were not kept.
+    pub fn histogram(&self, second: usize) -> Option<String> {
+        let steps = self.each.as_ref()?.get(second)?;
+        let mut all = Distribution::new();
+        all.add_steps(steps, 0);
+        Some(all.text())
     }
 
     /// Those of the measured time that are over.

@@ -10,7 +10,6 @@ fn begun(first_byte: Nanos) -> Reached {
     Reached {
         sent: true,
         first_byte,
-        is_uploaded: true,
     }
 }
 

@@ -23,8 +23,6 @@ pub(super) struct Fields {
     pub(super) close: bool,
     pub(super) keepalive: bool,
     pub(super) worker: Option<u64>,
-    /// How many bytes of the request's body the server got.
-    pub(super) upload: Option<u64>,
     /// Whether the body is compressed: `Content-Encoding` names another coding than `identity`.
     pub(super) encoded: bool,
 }
@@ -45,9 +43,6 @@ impl Fields {
                 }
                 14 if header.name.eq_ignore_ascii_case("x-probe-worker") => {
                     fields.worker = parse_length(header.value).ok();
-                }
-                14 if header.name.eq_ignore_ascii_case("x-upload-bytes") => {
-                    fields.upload = parse_length(header.value).ok();
                 }
                 16 if header.name.eq_ignore_ascii_case("content-encoding") => {
                     fields.encoded |= tokens(header.value)

@@ -68,7 +68,6 @@ impl Response {
         self.content_range = fields.range;
         self.encoded = fields.encoded;
         self.worker = fields.worker;
-        self.upload_bytes = fields.upload;
         self.keepalive = if head.version == Some(1) {
             !fields.close
         } else {

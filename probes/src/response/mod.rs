@@ -14,7 +14,6 @@ mod stream;
 use self::chunked::Chunk;
 use self::content_range::ContentRange;
 pub use self::not_http::{NotHttp, Part};
-use crate::event_stream::Watch;
 use crate::failure::Failure;
 use crate::plan::{ByteRange, Method};
 
@@ -39,11 +38,8 @@ pub struct Response {
     not_http: Option<NotHttp>,
     /// Of the body, where it is sampled.
     checksum: Option<crc32fast::Hasher>,
-    /// Watches the body, where that is wanted.
-    watch: Option<Box<Watch>>,
     keepalive: bool,
     worker: Option<u64>,
-    upload_bytes: Option<u64>,
     /// The status of the last interim response; 0 without one.
     interim: u16,
 }
@@ -73,10 +69,8 @@ impl Response {
             framing_bytes: 0,
             not_http: None,
             checksum: None,
-            watch: None,
             keepalive: false,
             worker: None,
-            upload_bytes: None,
             interim: 0,
         }
     }
@@ -95,10 +89,8 @@ impl Response {
         self.framing_bytes = 0;
         self.not_http = None;
         self.checksum = None;
-        self.watch = None;
         self.keepalive = false;
         self.worker = None;
-        self.upload_bytes = None;
         self.interim = 0;
     }
 
@@ -107,24 +99,9 @@ impl Response {
         self.checksum = Some(crc32fast::Hasher::new());
     }
 
-    /// Has the body watched while it comes; then none of it may be dropped unseen.
-    pub fn watch_body(&mut self, watch: Watch) {
-        self.watch = Some(Box::new(watch));
-    }
-
-    /// What watches the body.
-    pub fn watch(&mut self) -> Option<&mut Watch> {
-        self.watch.as_deref_mut()
-    }
-
-    /// Whether the body is watched, and has begun or not.
-    pub fn watched(&self) -> Option<&Watch> {
-        self.watch.as_deref()
-    }
-
     /// Whether the body has to be read.
     pub fn is_sampled(&self) -> bool {
-        self.checksum.is_some() || self.watch.is_some()
+        self.checksum.is_some()
     }
 
     /// The checksum of a sampled body (CRC-32, as in gzip).
@@ -165,11 +142,6 @@ impl Response {
     /// The number in `X-Probe-Worker`.
     pub fn worker(&self) -> Option<u64> {
         self.worker
-    }
-
-    /// The number in `X-Upload-Bytes`: what came of the request's body, as the far side counted it.
-    pub fn upload_bytes(&self) -> Option<u64> {
-        self.upload_bytes
     }
 
     /// Whether the server has said that it wants the request's body (`100 Continue`).
@@ -258,9 +230,6 @@ impl Response {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(bytes);
         }
-        if let Some(watch) = &mut self.watch {
-            watch.take(bytes, self.encoded);
-        }
     }
 
     /// The server closed: none when that completes the response.
@@ -281,15 +250,12 @@ impl Response {
         if !statuses.contains(&self.status) {
             return Some(Failure::Status);
         }
-        if self.watch.as_ref().is_some_and(|watch| watch.lacks_end()) {
-            return Some(Failure::Truncated);
-        }
         let expected = expected_bytes?;
         let has_no_body = matches!(self.status, 204 | 304);
         let got = match self.method {
             _ if has_no_body || self.encoded => return None,
             Method::Head => self.declared_bytes?,
-            Method::Get | Method::Post | Method::Put => self.body_bytes,
+            Method::Get => self.body_bytes,
         };
         (got != expected).then_some(Failure::Length)
     }

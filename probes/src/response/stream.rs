@@ -22,7 +22,6 @@ impl Response {
         self.content_range = fields.range;
         self.encoded = fields.encoded;
         self.worker = fields.worker;
-        self.upload_bytes = fields.upload;
         self.keepalive = true;
         self.state = State::UntilClose;
         Ok(())

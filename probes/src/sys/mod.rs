@@ -7,7 +7,6 @@
 
 mod datagrams;
 mod file;
-mod links;
 mod poller;
 mod process;
 mod socket;
@@ -20,7 +19,6 @@ use libc::c_int;
 
 pub use self::datagrams::{Datagrams, connect_udp, dropped_datagrams};
 pub use self::file::filesystem_magic;
-pub use self::links::leads_to;
 pub use self::poller::{EDGE, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
     bell, catch_signals, cpu_time, die_with_parent, hold_memory, hold_signals, inherited,

@@ -9,7 +9,6 @@ mod arrivals;
 mod bodies;
 mod connections;
 mod disk;
-mod event_streams;
 mod ground_truth;
 mod hostile;
 mod learn;

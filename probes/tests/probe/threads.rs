@@ -5,14 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::ground_truth::{
-    Server, Then, await_that, command, in_a_calm_moment, number, ok, plan, run, run_by, run_class,
+    Server, Then, await_that, command, in_a_calm_moment, number, ok, plan, run, run_class,
     run_raw, start, unless,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::{Value, json};
 
 /// 300 arrivals a second for eight paths for half a second, on so many threads.
@@ -137,13 +136,11 @@ fn a_signal_ends_all_and_the_result_is_printed() {
     }
 }
 
-/// So many threads, and the one that writes the histogram log, which must not take the signal.
 fn ends_with_a_signal(threads: u64) {
     let server = Server::answering(ok(10));
     let mut plan = load(&server, threads);
     plan["duration_seconds"] = json!(60);
-    let log = std::env::temp_dir().join(format!("probe-signal-{}.hlog", std::process::id()));
-    let child = start(command().arg("--hlog").arg(&log), &plan);
+    let child = start(&mut command(), &plan);
     await_that(|| server.asked().len() >= 100);
     let begun = Instant::now();
     #[allow(unsafe_code)]
@@ -151,7 +148,6 @@ fn ends_with_a_signal(threads: u64) {
     let result = unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     assert_eq!(result, 0);
     let output = child.wait_with_output().unwrap();
-    std::fs::remove_file(log).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert_eq!(output.status.code(), Some(130));
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -178,41 +174,21 @@ fn what_cannot_be_dealt_is_refused() {
 }
 
 #[test]
-fn one_log_has_what_all_threads_recorded() {
+fn the_histograms_of_all_seconds_hold_what_all_threads_recorded() {
     let server = Server::answering(ok(10));
-    let path = std::env::temp_dir().join(format!("probe-threads-{}.hlog", std::process::id()));
     let mut plan = load(&server, 3);
     plan["duration_seconds"] = json!(2.5);
-    in_a_calm_moment(|| {
-        let output = run_by(command().arg("--hlog").arg(&path), &plan);
-        assert!(output.status.success());
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let log = std::fs::read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let (mut count, mut ends) = (0, vec![0.0]);
-        for entry in IntervalLogIterator::new(&log) {
-            let LogEntry::Interval(line) = entry.unwrap() else {
-                continue;
-            };
-            if line.tag().unwrap().as_str() == "c.response" {
-                let bytes = STANDARD.decode(line.encoded_histogram()).unwrap();
-                let part: Histogram<u64> =
-                    Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
-                count += part.len();
-                let start = line.start_timestamp().as_secs_f64();
-                assert!(
-                    (start - ends[ends.len() - 1]).abs() < 0.002,
-                    "seconds follow each other"
-                );
-                ends.push(start + line.duration().as_secs_f64());
-            }
-        }
-        assert_eq!(
-            count as f64,
-            number(&told["classes"]["c"]["response_seconds"], "count")
-        );
-        let flags = told["flags"].to_string();
-        assert!(!flags.contains("hlog"), "{flags}");
-        unless(ends.len() == 4, || format!("{ends:?}"))
-    });
+    plan["second_histograms"] = json!(true);
+    let output = run_raw(&plan);
+    assert!(output.status.success());
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let seconds = told["series"].as_array().unwrap();
+    assert_eq!(seconds.len(), 3);
+    for second in seconds {
+        let point = &second["classes"]["c"];
+        let text = point["histogram"].as_str().unwrap();
+        let bytes = STANDARD.decode(text).unwrap();
+        let part: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
+        assert_eq!(part.len() as f64, number(point, "requests"));
+    }
 }

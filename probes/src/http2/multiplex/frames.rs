@@ -47,7 +47,7 @@ impl Multiplex {
             frame::SETTINGS => self.settings(head, payload),
             frame::PING => self.ping(head, payload),
             frame::GOAWAY => self.goaway(head, payload, ended),
-            frame::WINDOW_UPDATE => self.window_update(head, payload),
+            frame::WINDOW_UPDATE => window_update(payload),
             frame::PRIORITY if payload.len() != 5 => Err(Fault::FrameSize),
             frame::PUSH_PROMISE => Err(Fault::Protocol),
             // Of other kinds nothing is known.
@@ -182,7 +182,6 @@ impl Multiplex {
             match name {
                 MAX_CONCURRENT_STREAMS => self.peer_limit = Some(value),
                 INITIAL_WINDOW_SIZE if value > LAST_STREAM => return Err(Fault::Window),
-                INITIAL_WINDOW_SIZE => self.first_window(value)?,
                 _ => {}
             }
         }
@@ -238,4 +237,13 @@ impl Multiplex {
         }
         Ok(())
     }
+}
+
+/// The server would take more of bodies, which no request has.
+fn window_update(payload: &[u8]) -> Result<(), Fault> {
+    let more: [u8; 4] = payload.try_into().map_err(|_| Fault::FrameSize)?;
+    if u32::from_be_bytes(more) & LAST_STREAM == 0 {
+        return Err(Fault::Protocol);
+    }
+    Ok(())
 }

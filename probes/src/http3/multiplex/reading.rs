@@ -2,7 +2,7 @@
 
 use quinn_proto::{ReadError, StreamId, VarInt};
 
-use super::{Multiplex, REQUEST_CANCELLED};
+use super::Multiplex;
 use crate::clock::Nanos;
 use crate::failure::Failure;
 use crate::http3::fault::Fault;
@@ -68,14 +68,6 @@ impl Multiplex {
         if let Some(end) = end {
             let stream = self.streams.swap_remove(place);
             let exchange = stream.answer.exchange;
-            if exchange.is_uploading() {
-                // The server wants no more of its body.
-                let _ = self
-                    .quic
-                    .connection
-                    .send_stream(id)
-                    .reset(REQUEST_CANCELLED);
-            }
             ended.push(Ended { exchange, end });
         }
         Ok(body_bytes)

@@ -2,7 +2,6 @@
 
 mod faults;
 mod streams;
-mod uploads;
 mod windows;
 
 use super::{Manner, Multiplex, Windows};
