@@ -50,11 +50,11 @@ REFUSED = {
     "today output",
     "explain": "list facts workload output",
     "probe": "connections rate arrivals max_connections http2 http3 streams "
-    "event_stream stamp stream_end think duration "
+    "think duration "
     "warmup timeout head header status keepalive range paths_from pick zipf replay speed "
     "document_root slow_read slow_read_of priority idle_connections new_connections insecure "
     "cacert server_name no_sessionid tls_min tls_max ciphers cert key unix proxy_protocol "
-    "proxy_source threads precise seed allow_target allow_live hlog objective max_rate stripe "
+    "proxy_source threads precise seed allow_target allow_live objective max_rate stripe "
     "start_at cap allow_plan_caps output",
     "merge": "output",
     "validate": f"{_TRIED} c p against plan lab scale accept_worse accept_lost starts http2 http3 "

@@ -80,7 +80,8 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             process = subprocess.Popen(command)
             stack.callback(_stop, process, tmp_path / "nginx.pid")
             await_port(port, process)
-            while not (tmp_path / "nginx.pid").exists():  # written after it listens
+            pid = tmp_path / "nginx.pid"
+            while not (pid.exists() and pid.read_text()):  # written after it listens
                 assert process.poll() is None
                 time.sleep(0.01)
             return Nginx(port, log)
