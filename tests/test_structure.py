@@ -77,7 +77,11 @@ FORBIDDEN_MODULES = {
     "http", "urllib", "select", "fcntl", "mmap", "resource",
 }  # fmt: skip
 FORBIDDEN_CALLS = {"open", "input", "exec", "eval", "__import__", "print"}
-FORBIDDEN_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "unlink"}
+FORBIDDEN_METHODS = {
+    "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "unlink", "lstat", "stat",
+    "exists", "is_file", "is_dir", "is_symlink", "readlink", "resolve", "mkdir", "touch", "glob",
+    "rglob", "samefile", "chmod",
+}  # fmt: skip
 
 # Each law takes one file, by its name below the package, and says what there breaks it.
 
@@ -265,6 +269,7 @@ BREACHES = {
         "host/parse_a.py": "import random",
         "decide/workload/a.py": "from time import sleep",
         "observe/window/a.py": "FILE.read_text()",
+        "observe/inspect/a.py": "FILE.lstat()",
         "experiment/rehearse/a.py": "open(1)",
     },
     _each_edge_of_a_room_is_one: {"observe/window/watch.py": "X = 1"},

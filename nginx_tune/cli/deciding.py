@@ -369,7 +369,7 @@ def with_seen_logs(
     where that is not known.
     """
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.observe.inspect.facts import is_plain_log  # noqa: PLC0415
+    from nginx_tune.observe.inspect.live_facts import is_plain_log  # noqa: PLC0415
 
     known = {one.path: one.is_file for one in recorded or ()}
     here = nginx if recorded is None else Nginx()

@@ -18,7 +18,7 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.observe.inspect.disk_plan import ReadSize
-from nginx_tune.observe.inspect.facts import with_access_logs, with_standing
+from nginx_tune.observe.inspect.facts import with_standing
 from nginx_tune.observe.inspect.inspection import (
     inspect_host,
     record_host,
@@ -26,6 +26,7 @@ from nginx_tune.observe.inspect.inspection import (
     with_disk_probes,
     with_volumes,
 )
+from nginx_tune.observe.inspect.live_facts import with_access_logs
 from nginx_tune.report.facts import facts_blocks
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,

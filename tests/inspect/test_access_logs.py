@@ -9,7 +9,7 @@ import msgspec
 from situations import host, nginx
 
 from nginx_tune.host.live import LiveHost
-from nginx_tune.observe.inspect.facts import with_access_logs
+from nginx_tune.observe.inspect.live_facts import with_access_logs
 
 
 def test_links_to_streams_and_pipes_are_no_files(tmp_path: Path) -> None:

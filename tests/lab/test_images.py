@@ -1,13 +1,18 @@
-"""Images of emulated disks hold what they are made for, whatever mke2fs rounds."""
+"""Images of emulated disks hold what they are made for, and each has one maker at a time."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from tiers import draws
 
+from nginx_tune.nginx.lab import disks
 from nginx_tune.nginx.lab.disks import Contents, make_file_system
 
 
@@ -32,3 +37,30 @@ def test_every_file_finds_its_inode_and_its_blocks(tmp_path: Path, own_directori
         block = int(found["Block size"])
         blocks = files * -(-size // block) + contents.directories
         assert int(found["Free blocks"]) >= blocks, (files, size)
+
+
+def test_who_waited_for_a_maker_keeps_the_next_one_out(tmp_path: Path) -> None:
+    """The maker before removes the lock's file, which the one that waits has open."""
+    image, lock = tmp_path / "a.img", tmp_path / "a.lock"
+    others: list[bool] = []
+
+    def openings() -> int:
+        descriptors = Path("/proc/self/fd").iterdir()
+        return sum(os.path.lexists(one) and one.readlink() == lock for one in descriptors)
+
+    def make() -> None:
+        with disks._making(image), lock.open("w") as third:
+            try:
+                fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                others.append(False)
+            else:
+                others.append(True)
+
+    waits = threading.Thread(target=make)
+    with disks._making(image):
+        waits.start()
+        while openings() < 2:
+            time.sleep(0.001)
+    waits.join()
+    assert others == [False]

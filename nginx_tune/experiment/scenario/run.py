@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -47,6 +47,7 @@ from nginx_tune.experiment.view import (
     plan_places,
     plan_view,
 )
+from nginx_tune.host.door import Missing, attempt
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import ProgramError, find_program
 from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
@@ -125,7 +126,8 @@ def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
 
 def _check_sysctls(spec: ArmSpec) -> None:
     for name in spec.sysctls:
-        if not Path("/proc/sys", *name.split(".")).exists():
+        file = PurePosixPath("/proc/sys", *name.split("."))
+        if isinstance(attempt(LiveHost().real_path, str(file)), Missing):
             raise UndecidedError(f"this kernel has no sysctl {name}")
 
 

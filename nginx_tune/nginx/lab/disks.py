@@ -462,12 +462,29 @@ def _fill(mount: Path, files: Mapping[str, int], source: random.Random, progress
 def _making(path: Path) -> Iterator[None]:
     """One maker of an image at a time; the others find it made."""
     lock = path.with_suffix(".lock")
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with _locked(lock):
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """The exclusive lock of the file that has this name when the lock is had.
+
+    Its holder before may have removed the file meanwhile, and the next one locks a new one.
+    """
+    while True:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                is_current = os.path.samestat(os.fstat(file.fileno()), path.stat())
+            except FileNotFoundError:
+                is_current = False
+            if is_current:
+                yield
+                return
 
 
 def _keep(made: Path, path: Path) -> Image:

@@ -1,4 +1,7 @@
-"""Facts of this host for one configuration: the files that it serves, the end of its error logs."""
+"""Facts of this host for one configuration.
+
+The files that it serves, the end of its error logs, and the kind of its access logs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import posixpath
 import stat
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -14,12 +18,15 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.paths import written_paths
 from nginx_tune.audit.storage import outermost
 from nginx_tune.conf.logs import error_logs, main_error_logs
+from nginx_tune.conf.scopes import http_directives
 from nginx_tune.conf.served import served_paths
-from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.facts import Dataset, ErrorLog, Facts
-from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.decide.defaults import log_of_build
+from nginx_tune.documents.facts import AccessLog, Dataset, ErrorLog, Facts, Nginx
+from nginx_tune.host.door import Host, HostReadError, Missing, attempt
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.nginx.subject import ConfigurationFiles
 from nginx_tune.observe.inspect.facts import gather_facts
 from nginx_tune.observe.parse_error_log import logged_messages, parse_error_log
 
@@ -138,3 +145,58 @@ def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:
         bytes_read=len(data),
         complete=start == 0,
     )
+
+
+_MOST_LINKS: Final = 8
+_MOST_ACCESS_LOGS: Final = 256
+_STREAMS: Final = ("/dev/", "/proc/")
+
+
+def with_access_logs(facts: Facts, host: Host) -> Facts:
+    """The facts with the kind of each access log of the host's nginx.
+
+    The logs are those of the configuration, where it is in the reader's mounts, and of the build:
+    where nginx is in a container of its own, its image's log is looked at in there.
+    """
+    nginx = facts.nginx
+    running = nginx.running
+    path = (running.conf_path if running else None) or nginx.conf_path
+    paths = [log_of_build(nginx) or ""]
+    if path is not None and not (running is not None and running.other_mount_namespace):
+        tree = read_tree(path, ConfigurationFiles(host), prefix=nginx.prefix)
+        lines = [one for one in http_directives(tree) if one.name == "access_log" and one.args]
+        paths += [tree.opened_name(one.value) for one in lines]
+    paths = [one for one in paths if one.startswith("/") and "$" not in one]
+    logs = [
+        AccessLog(path=path, is_file=is_file)
+        for path in [*dict.fromkeys(paths)][:_MOST_ACCESS_LOGS]
+        if (is_file := is_plain_log(host, path, nginx)) is not None
+    ]
+    return replace(facts, access_logs=logs)
+
+
+def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
+    """True where a path leads to a file: not to a pipe, a terminal or a device, as in images.
+
+    Links to streams are told by their names: ``/dev/stdout`` is our own, and another one's there.
+    What is not there yet will be a file. Null where it may not be looked at.
+    """
+    running = nginx.running
+    is_apart = running is not None and running.other_mount_namespace
+    root = f"/proc/{running.pid}/root" if running is not None and is_apart else ""
+    if root and not Path(root).is_dir():
+        return None
+    for _ in range(_MOST_LINKS):
+        if posixpath.normpath(path).startswith(_STREAMS):
+            return False
+        target = attempt(host.read_link, f"{root}{path}")
+        if isinstance(target, Missing):
+            break
+        # With its ``..``, which the kernel takes from where the directory is, not from its name.
+        path = posixpath.join(posixpath.dirname(path), target)
+    try:
+        return stat.S_ISREG(Path(f"{root}{path}").lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return None
