@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "measure"))
-
 from loop_disks import MIB, make_data, run_fio
 
 from nginx_tune.documents.facts_storage import Curve
@@ -83,7 +80,7 @@ def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> Non
         for _ in range(TRIES):
             for depth in depths:
                 if best[depth] < 0.9 * expected[depth]:
-                    seen = run_fio(device, read_bytes=4096, depth=depth, seconds=1.0)
+                    seen = run_fio(device, read_bytes=4096, depth=depth, seconds=0.5)
                     best[depth] = max(best[depth], seen.reads_per_second)
     assert best == pytest.approx(expected, rel=0.15)
     knee = best[depths[-1]] / best[1]
@@ -100,7 +97,7 @@ def test_the_disk_probe_finds_the_knee(data: Path, tmp_path: Path) -> None:
         file.switch(on=True)
         curves = []
         while len(curves) < TRIES and not any(c.knee_depth in found for c in curves):
-            plan = plan_disk([device], read_bytes=4096, depth=32, seconds=5)
+            plan = plan_disk([device], read_bytes=4096, depth=32, seconds=3)
             curve = curve_of(run_disk_probe(plan), read_bytes=4096, filesystem="", target=device)
             assert isinstance(curve, Curve)
             curves.append(curve)

@@ -135,7 +135,7 @@ with Walls(MODULE_INSIDE) as walls:
     time.sleep(60)
 """
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
-MOMENTS = dice("moments of a lab").sample(range(1000), draws(4, 30))
+MOMENTS = dice("moments of a lab").sample(range(1000), draws(2, 30))
 """Thousandths of the time from the start to the open lab and a bit more."""
 GATE = {("limited", "SIGTERM"), ("modelled", "SIGKILL")}
 """Of the open labs those that the gate kills."""

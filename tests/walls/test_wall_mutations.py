@@ -201,24 +201,36 @@ STOPPED_BY = {
 }
 
 
-@pytest.mark.parametrize("user", ["root", pytest.param("nobody", marks=pytest.mark.thorough)])
-def test_what_is_used_up_is_the_sandboxs_own(package: Path, user: str) -> None:
-    for place in (1, 2):
-        edits = [
-            (SPEC, f"{name}: int = {values[0]}", f"{name}: int = {values[place]}")
-            for name, values in LIMITS.items()
-        ]
-        # New processes are counted apart from threads.
-        edits += [("sandbox/confinement.py", "32 + 4 *", "2000 + 4 *")] if place == 2 else []
-        with changed(package, *edits) as copy:
-            answer = attack(
-                copy, kind="module", user=user, nginx=SYSTEM_NGINX, how="request", exhausts=True
-            )
-        sys.stdout.write(f"{answer['results']} in {answer['seconds']} s\n")
-        assert not answer["changes"], answer["changes"]
-        assert not answer["left"], "processes that stay"
-        ended = {name: answer["results"].get(attack) for name, attack in STOPPED_BY.items()}
-        assert None not in ended.values(), answer["said"]
-        assert 999 not in ended.values(), "it went on for longer than it was given"
-        # With room enough nothing stops them: it is the limit that did.
-        assert [error != 0 for error in ended.values()] == [place == 1] * len(ended), ended
+ENOUGH = 2
+"""The place of limits that stop nothing."""
+
+
+@pytest.mark.parametrize(
+    ("user", "place"),
+    [
+        ("root", 1),
+        *(
+            pytest.param(user, place, marks=pytest.mark.thorough)
+            for user, place in (("root", ENOUGH), ("nobody", 1), ("nobody", ENOUGH))
+        ),
+    ],
+)
+def test_what_is_used_up_is_the_sandboxs_own(package: Path, user: str, place: int) -> None:
+    edits = [
+        (SPEC, f"{name}: int = {values[0]}", f"{name}: int = {values[place]}")
+        for name, values in LIMITS.items()
+    ]
+    # New processes are counted apart from threads.
+    edits += [("sandbox/confinement.py", "32 + 4 *", "2000 + 4 *")] if place == ENOUGH else []
+    with changed(package, *edits) as copy:
+        answer = attack(
+            copy, kind="module", user=user, nginx=SYSTEM_NGINX, how="request", exhausts=True
+        )
+    sys.stdout.write(f"{answer['results']} in {answer['seconds']} s\n")
+    assert not answer["changes"], answer["changes"]
+    assert not answer["left"], "processes that stay"
+    ended = {name: answer["results"].get(attack) for name, attack in STOPPED_BY.items()}
+    assert None not in ended.values(), answer["said"]
+    assert 999 not in ended.values(), "it went on for longer than it was given"
+    # With room enough nothing stops them: it is the limit that did.
+    assert [error != 0 for error in ended.values()] == [place != ENOUGH] * len(ended), ended

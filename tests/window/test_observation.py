@@ -160,10 +160,18 @@ def shows_blocking(found: Observation) -> bool:
 def test_blocking_is_named_by_every_means(
     blocked: Blocked, run_cli: RunCli, tmp_path: Path, means: str
 ) -> None:
+    metrics = tmp_path / "metrics"
     for _ in range(5):
-        found = observe(run_cli, blocked.instance, tmp_path, "--tracing", means)
+        found = observe(
+            run_cli, blocked.instance, tmp_path, "--tracing", means, "-f", f"prometheus={metrics}"
+        )
         if shows_blocking(found):
             break
+    families = {one.name: one for one in text_string_to_metric_families(metrics.read_text())}
+    causes = families["nginx_tune_observe_cause"].samples
+    assert causes[0].labels["id"] == found.causes[0].id
+    assert families["nginx_tune_observe_window_seconds"].samples[0].value >= 2
+    assert ("nginx_tune_observe_loop_turn_seconds" in families) is (means != "off")
     assert found.causes[0].id == "loop-blocked-on-disk", plain_text(observation_screen(found))
     assert "thread pools would take these reads off the loop" in found.causes[0].summary
     server = found.server
@@ -185,22 +193,6 @@ def test_blocking_is_named_by_every_means(
     assert server.stub_status is not None
     assert len(server.series) >= 2
     assert server.pool_overflow == 0
-
-
-@pytest.mark.needs("root", "nginx", "loop", "blkio")
-@pytest.mark.alone
-def test_metrics_for_prometheus_can_be_parsed(blocked: Blocked, run_cli: RunCli) -> None:
-    ask = ("observe", "--pid", str(blocked.instance.pid), "--duration", "2s", "--tracing", "off")
-    for _ in range(5):
-        run = run_cli(*ask, "-f", "prometheus")
-        assert run.returncode == 0, run.stderr
-        families = {family.name: family for family in text_string_to_metric_families(run.stdout)}
-        causes = families["nginx_tune_observe_cause"].samples
-        if causes[0].labels["id"] == "loop-blocked-on-disk":
-            break
-    assert families["nginx_tune_observe_window_seconds"].samples[0].value >= 2
-    assert causes[0].labels["id"] == "loop-blocked-on-disk"
-    assert "nginx_tune_observe_loop_turn_seconds" not in families
 
 
 def test_no_nginx_and_wrong_options_are_told_in_one_line(run_cli: RunCli) -> None:

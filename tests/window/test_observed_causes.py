@@ -191,8 +191,7 @@ def test_a_full_zone_of_cache_keys_is_named(
     assert "keys_zone" in found.causes[0].summary
 
 
-@pytest.mark.needs("root", "nginx")
-@pytest.mark.alone  # where tests have no network of their own, it is the host's
+@pytest.mark.needs("root", "nginx")  # each worker's network is its own then
 def test_local_ports_that_are_used_up_are_named(
     run_cli: RunCli, tmp_path: Path, free_port: int
 ) -> None:

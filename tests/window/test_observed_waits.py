@@ -98,7 +98,7 @@ class Case:
         try:
             with contextlib.closing(behind), asking(port, path, think):
                 run = self.run_cli(
-                    "observe", "--pid", str(running.pid), "--duration", "5s", *options,
+                    "observe", "--pid", str(running.pid), "--duration", "3s", *options,
                     "-f", "console", "-f", f"json={file}",
                 )  # fmt: skip
         finally:
