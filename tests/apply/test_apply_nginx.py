@@ -6,7 +6,6 @@ import gzip
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,16 +208,6 @@ def test_a_file_that_nothing_includes_is_refused(make_site: Make) -> None:
         with pytest.raises(RefusedError, match="include"):
             site.apply(edits)
         assert snapshot(site.tree) == before
-
-
-def test_an_edit_that_nginx_has_not_read_yet_is_not_brought_in(make_site: Make) -> None:
-    site = make_site()
-    time.sleep(0.3)
-    newer = site.tree / "conf.d" / "site.conf"
-    newer.write_text(site.server('return 200 "pending\\n";'))
-    with pytest.raises(RefusedError, match="after nginx read it last"):
-        site.apply({"nginx.conf": site.text("worker_rlimit_nofile 512;")})
-    assert site.ask() == "old\n"
 
 
 def test_fewer_reuseport_workers_are_all_seen(make_site: Make) -> None:

@@ -227,16 +227,6 @@ def test_the_first_bad_answer_before_the_change_refuses_it(make_site: Make, serv
         assert server.asked == number
 
 
-def test_a_bad_last_answer_is_asked_for_once_more(
-    make_site: Make, monkeypatch: pytest.MonkeyPatch, server: Server
-) -> None:
-    site = make_site()
-    edits = {"conf.d/site.conf": site.server("return 204;")}
-    amid_watch(monkeypatch, lambda: setattr(server, "answer", badly))
-    applied = site.apply(edits, canaries=[server.url], watch_seconds=0.1)
-    assert (applied.outcome, applied.reason) == ("rolled_back", f"{server.url} answers 500")
-
-
 def test_one_bad_answer_is_no_reason(
     make_site: Make, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:

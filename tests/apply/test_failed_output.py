@@ -40,7 +40,13 @@ def _shell(command: list[str], ending: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "ending",
-    [">/dev/full", ">/dev/full 2>&1", pytest.param("2>/dev/full", marks=pytest.mark.thorough)],
+    [
+        ">/dev/full",
+        *(
+            pytest.param(one, marks=pytest.mark.thorough)
+            for one in (">/dev/full 2>&1", "2>/dev/full")
+        ),
+    ],
 )
 def test_a_change_ends_as_it_would_though_nothing_can_be_written(
     make_site: Make, ending: str

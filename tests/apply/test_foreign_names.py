@@ -59,10 +59,7 @@ def test_a_file_that_is_no_utf8_is_refused_before(make_site: Make, run_cli: Run)
 
 
 @pytest.mark.needs("root", "nginx")
-@pytest.mark.parametrize("form", ["console", "json"])
-def test_history_leaves_out_what_standard_error_does(
-    make_site: Make, run_cli: Run, form: str
-) -> None:
+def test_history_leaves_out_what_standard_error_does(make_site: Make, run_cli: Run) -> None:
     site = make_site()
     new = site.root / "new.conf"
     new.write_text(site.server("location / { proxy_pass http://user:SECRET9@nosuch.invalid:x/; }"))
@@ -71,7 +68,8 @@ def test_history_leaves_out_what_standard_error_does(
         "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf, *state
     )
     assert run.returncode == 3, run.stderr
-    told = run_cli("history", *state, "-f", form)
-    assert told.returncode == 0
-    assert "invalid port in upstream" in told.stdout  # the rest of the reason stays
-    assert "SECRET9" not in told.stdout + told.stderr + run.stdout + run.stderr
+    for form in ("console", "json"):
+        told = run_cli("history", *state, "-f", form)
+        assert told.returncode == 0
+        assert "invalid port in upstream" in told.stdout  # the rest of the reason stays
+        assert "SECRET9" not in told.stdout + told.stderr + run.stdout + run.stderr

@@ -11,9 +11,7 @@ from apply_site import Site
 from change_files import snapshot
 
 from nginx_tune.change.apply import undo
-from nginx_tune.change.apply.model_journal import StuckError
-from nginx_tune.change.apply.undo import is_to_reload, roll_back
-from nginx_tune.host.live import LiveHost
+from nginx_tune.change.apply.undo import is_to_reload
 from nginx_tune.nginx.reload.workers import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -35,17 +33,6 @@ def test_one_that_reloads_nothing_is_taken_back(make_site: Make) -> None:
     assert snapshot(site.tree) == before
     assert site.ask() == "old\n"
     assert site.apply(edits).outcome == "kept"
-
-
-def test_where_the_new_files_are_served_it_stays_stuck(make_site: Make) -> None:
-    site = make_site()
-    reload = ["sh", "-c", f"test -e {site.root}/mute || kill -HUP {site.pid}"]
-    edits = {"conf.d/site.conf": site.server('return 200 "new\\n";')}
-    assert site.apply(edits, reload_command=reload).outcome == "kept"
-    (site.root / "mute").touch()
-    with pytest.raises(StuckError, match="nginx does not serve them"):
-        roll_back(LiveHost(), site.state, None)
-    assert site.ask() == "new\n"
 
 
 def test_a_master_that_is_still_to_reload_is_told_apart() -> None:

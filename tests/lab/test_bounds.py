@@ -129,10 +129,11 @@ def test_a_wall_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
         assert f"--weaker-walls {wall} does without" in run.stderr
         assert run.stderr.count("\n") == 1
         given += ["--weaker-walls", wall]
-    run = without_cgroups(conf, "validate", *words, *given, "-f", "json")
+    verdict = conf.with_name("verdict")
+    forms = ("-f", "console", "-f", f"json={verdict}")
+    run = without_cgroups(conf, "validate", *words, *given, *forms)
     assert run.returncode in {0, 4}, run.stderr
-    assert json.loads(run.stdout)["environment"]["weaker_walls"] == sorted(wanted)
-    run = without_cgroups(conf, "validate", *words, *given)
+    assert json.loads(verdict.read_text())["environment"]["weaker_walls"] == sorted(wanted)
     said = f"parts of the sandbox that this host lacks: {', '.join(sorted(wanted))}\n"
     assert said in run.stdout
 
@@ -140,13 +141,13 @@ def test_a_wall_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
 @pytest.mark.needs("root", "nginx")
 def test_what_is_over_in_a_minute_says_what_it_did_without(conf: Path, run_cli: RunCli) -> None:
     words = (conf, "--test", "--facts", "none")
-    run = without_cgroups(conf, "audit", *words)
+    files = {form: conf.with_name(form) for form in ("json", "sarif")}
+    forms = [word for form, file in files.items() for word in ("-f", f"{form}={file}")]
+    run = without_cgroups(conf, "audit", *words, "-f", "console", *forms)
     assert run.returncode == 0, run.stderr
     assert "parts of the sandbox that this host lacks: memory" in run.stdout
-    run = without_cgroups(conf, "audit", *words, "-f", "json")
-    assert "memory" in json.loads(run.stdout)["nginx_test"]["weaker_walls"]
-    run = without_cgroups(conf, "audit", *words, "-f", "sarif")
-    assert "parts of the sandbox that this host lacks" in run.stdout
+    assert "memory" in json.loads(files["json"].read_text())["nginx_test"]["weaker_walls"]
+    assert "parts of the sandbox that this host lacks" in files["sarif"].read_text()
     plain = run_cli("audit", *words)
     assert "parts of the sandbox that this host lacks" not in plain.stdout
 

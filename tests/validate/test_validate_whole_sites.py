@@ -225,19 +225,14 @@ def test_a_site_is_asked_over_http_3_and_over_each_protocol(run_cli: RunCli, roo
     )
     newer = find_series("1.30")
     assert newer is not None
-    _, blocks = validate(run_cli, conf, "--http3", "--nginx", newer, "--trust")
-    for name in ("hot", "cold", "memory", "plain"):
-        assert_served(blocks, name)
-    for block in blocks:
-        spoken = {name: item["http3"] is not None for name, item in block["classes"].items()}
-        assert spoken == {"hot": True, "cold": True, "memory": True, "plain": False}
-    words = ("--http2", "--http3", "--nginx", newer, "--trust", "--duration", "2500ms")
+    words = ("--http2", "--http3", "--nginx", newer, "--trust", "--duration", "1500ms")
     result, blocks = validate(run_cli, conf, *words)
     assert result["primary_metric"] == "hot-http2.requests_per_second"
     for block in blocks:
         for name, item in block["classes"].items():
             assert (item["http2"] is not None) == name.endswith("-http2")
             assert (item["http3"] is not None) == name.endswith("-http3")
+    assert {"hot-http2", "hot-http3", "memory-http3", "plain"} <= set(blocks[0]["classes"])
     for name in blocks[0]["classes"]:
         assert_served(blocks, name)
     silent = write(
