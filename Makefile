@@ -25,32 +25,31 @@ BUILD_AHEAD := { ! command -v cargo >/dev/null || \
 	(cd probes && MAKEFLAGS= cargo test --quiet --no-run --profile checked --locked || true); }
 
 .PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice sites clean
-.PHONY: gate computing other-nginx all-nginx
+.PHONY: computing other-nginx all-nginx
 
 demo: $(READY)
 	@tools/demo $(BIN)
 
-# All is run, whatever failed before; the last lines say what was not tested on this machine.
-test:
+# All is run, whatever failed before; the last lines say what was not tested on this machine. Lint
+# computes while tests wait, and has ended before those that nothing else may run beside.
+test: $(READY_DEV)
 	@rm -f $(UNTESTED)
 	@failed=0; \
-	$(MAKE) --jobs=2 --keep-going --output-sync=target lint test-rust other-nginx || failed=1; \
-	$(MAKE) gate || failed=1; \
+	nice $(MAKE) --output-sync=target lint & lint=$$!; trap "kill $$! 2>/dev/null" EXIT; \
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-rust other-nginx || failed=1; \
+	$(call side-by-side,tests); wait $$lint || failed=1; $(call alone,tests); \
 	$(TELL_UNTESTED); exit $$failed
 
-# The rest runs side by side; what compares what the host has, or times (`alone`), one by one: of
-# the files that have such tests, since to read all takes ten seconds. Status 5 is no test at all.
-run-tests = failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || [ $$? = 5 ] || failed=1; }; \
-	run $(1) $(SIDE_BY_SIDE) --durations=20; \
-	alone=$$(grep -rl --include='test_*.py' 'mark[.]alone' $(patsubst --ignore=tests/%,--exclude-dir=%,$(1))); \
-	[ -z "$$alone" ] || run $$alone -m alone --durations=20; exit $$failed
+# Most run side by side; what compares what the host has, or times (`alone`), one by one: of the
+# files that have such tests, since to read all takes ten seconds. Status 5 is no test at all.
+pytest = { echo "pytest" $(1); UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest $(1) $(PYTEST_ARGS) --durations=20 \
+	|| [ $$? = 5 ] || failed=1; }
+side-by-side = $(call pytest,$(1) $(SIDE_BY_SIDE))
+alone = files=$$(grep -rl --include='test_*.py' 'mark[.]alone' $(patsubst --ignore=tests/%,--exclude-dir=%,$(1)) | sort); \
+	[ -z "$$files" ] || $(call pytest,$$files -m alone)
 
 TELL_UNTESTED = if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
 	else echo "Nothing was left untested on this machine."; fi
-
-gate: $(READY_DEV)
-	@$(COMPILE)
-	@$(call run-tests,tests)
 
 check: $(READY_DEV)
 	@$(MAKE) --jobs=2 --output-sync=target lint-python computing
@@ -78,7 +77,7 @@ test-all-rust: test-rust
 
 $(filter-out test-all-rust,$(PARTS)): $(READY_DEV) all-nginx
 	@export NGINX_TUNE_TESTS=all SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)}; echo "SEED=$$SEED make $@"; \
-	$(call run-tests,$(TESTS))
+	failed=0; $(call side-by-side,$(TESTS)); $(call alone,$(TESTS)); exit $$failed
 
 # What cannot be had here is named, and the tests that need it skip.
 other-nginx: $(READY_DEV)
@@ -93,7 +92,7 @@ all-nginx: $(READY_DEV)
 # job server that make keeps from all but other makes.
 test-rust: $(READY_DEV)
 	@if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
-	else cd probes && MAKEFLAGS= RUST_TEST_THREADS=$$(( 2 * $$(nproc) + 1 )) cargo test --profile checked --locked; fi
+	else cd probes && MAKEFLAGS= RUST_TEST_THREADS=$$(( 4 * $$(nproc) )) cargo test --profile checked --locked; fi
 
 lint: lint-python lint-rust
 
@@ -126,9 +125,10 @@ $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 
 $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 	PYTHON=$(PYTHON) tools/prepare-system development
-	$(PYTHON) -m venv $(VENV)
-	@# pip waits for the network most of the time, and the Rust code is built meanwhile.
-	$(BUILD_AHEAD) & $(BIN)/pip install --quiet --editable '.[dev,docs]' && wait
+	@# pip waits for the network most of the time, and the Rust code is built meanwhile. Of the many
+	@# packages that it installs a test loads few.
+	$(BUILD_AHEAD) & $(PYTHON) -m venv $(VENV) && \
+	$(BIN)/pip install --quiet --no-compile --editable '.[dev,docs]' && wait
 	$(COMPILE)
 	@touch $(READY) $@
 

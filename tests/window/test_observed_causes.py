@@ -29,7 +29,7 @@ def test_a_loop_held_by_compression_is_named(
 ) -> None:
     """No disk is waited for, and small files take as long as a turn of gzip."""
     text = dice("text").randbytes(1 << 16).hex().encode()
-    (tmp_path / "text").write_bytes(b"%s\n" % text * 160)
+    (tmp_path / "text").write_bytes(b"%s\n" % text * 48)
     location = "location = /text { gzip on; gzip_comp_level 9; default_type text/html; }"
     with serving(tmp_path, free_port, location) as running, asking(free_port, "/text", 2):
         found = named(run_cli, running, tmp_path, "loop-held-by-cpu")
