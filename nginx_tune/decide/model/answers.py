@@ -1,0 +1,442 @@
+"""Times of whole answers at a rate of requests, and the resource that takes most of them.
+
+An answer waits for CPU, a miss of the page cache for the disks, and all of them for the link. Each
+is a queue of its own, fed at the stated rate, and an answer's time is the sum of what it takes and
+waits in each. Without thread pools a miss holds its loop, and everybody on that loop waits
+(``blocking``); with them it waits for the disks alone.
+
+A wait is nothing for those who find the resource free, and exponential for the others. Times add up
+by their means and variances; beyond its mean a sum of both falls off exponentially.
+
+More of a resource never makes an answer slower here. Two effects that would are left out, which
+makes the answer slower than it may be: a slow link hides reads from the loop, since the kernel
+reads ahead of it, and a second loop without pools moves the head of a hard disk to and fro. So
+loops are taken at their worst link, and at the best number of them. The law is of a stated rate:
+clients that wait for their answers ask for more the faster they are answered.
+
+Source: Allen and Cunneen's M/G/k for a disk with so many heads, Pollaczek-Khinchine for a worker,
+        processor sharing for the link (Kleinrock, Queueing Systems 2, 1976, 4.4); held against a
+        simulation in tests/model/test_model_answers.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from nginx_tune.decide.model.blocking import (
+    BUSY_HOST_SECONDS,
+    DISK_READ_CPU_SECONDS,
+    OFFLOAD_SECONDS,
+    REQUEST_CPU_SECONDS,
+    predict,
+)
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.model.inputs import BlockingInputs
+from nginx_tune.decide.model.reads import SENDFILE_CHUNK_BYTES, SizeGroup
+from nginx_tune.decide.model.sending import send_seconds
+from nginx_tune.decide.model.waiting import erlang_c
+
+Resource = Literal["disks", "link", "cpus", "loops", "clients"]
+"""A resource that answers wait for; ``loops`` are workers that read without thread pools."""
+
+_BUSY_HOST_SPREAD = 1.5
+"""Coefficient of variation of an answer's time on a host whose loops never block: mean 0.3 ms, 99th
+percentile 2 ms, both as measured (``blocking``)."""
+_BEYOND_MEAN = math.exp(-1)
+"""Share of exponential times beyond their mean."""
+_PRECISE = 1e-4
+"""Of a time, as a share of it."""
+_KEEPS_UP = 0.95
+"""Share of its time that a resource may be busy, for answers that do not wait without end."""
+_LEAST_SHARE = 1e-6
+"""Of what the resources bear: a goal that is missed there is missed at any rate."""
+_PRECISION = 1.004
+"""Ratio to which a rate is found."""
+Statistic = Literal["mean", "p50", "p90", "p99", "p999"]
+_BEYOND: dict[Statistic, float] = {"p50": 0.5, "p90": 0.1, "p99": 0.01, "p999": 0.001}
+
+
+class Step(NamedTuple):
+    """The part of an answer's time that one resource takes."""
+
+    resource: Resource
+    seconds: float
+    variance: float = 0.0
+    waits_ratio: float = 0.0
+    """Share of the answers that find the resource taken."""
+    wait_seconds: float = 0.0
+    """Mean wait of all answers."""
+    visits: float = 1.0
+    """Times that an answer may wait; ratio and mean above are of one."""
+
+    @property
+    def waited_seconds(self) -> float:
+        """Mean wait of all visits."""
+        return self.visits * self.wait_seconds
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean time with its waits."""
+        return self.seconds + self.waited_seconds
+
+    @property
+    def wait_variance(self) -> float:
+        """Variance of the waits of all visits; those of one who waits are exponential."""
+        if self.waits_ratio <= 0:
+            return 0.0
+        return self.visits * self.wait_seconds**2 * (2 / self.waits_ratio - 1)
+
+
+class AnswerKind(NamedTuple):
+    """Answers of one size, all from memory or none."""
+
+    share: float
+    is_hit: bool
+    steps: Sequence[Step]
+    reads: Step | None = None
+    """The reads that it takes or, without thread pools, waits for."""
+
+    @property
+    def every_step(self) -> Sequence[Step]:
+        """All of them."""
+        return self.steps if self.reads is None else (*self.steps, self.reads)
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean time of such an answer."""
+        return BUSY_HOST_SECONDS + sum(step.mean_seconds for step in self.every_step)
+
+    def longer_than(self, seconds: float) -> float:
+        """Share of them that takes longer.
+
+        Of those that wait for reads, and of the others: few may wait, and for long.
+        """
+        least = sum(step.seconds for step in self.every_step)
+        if seconds < least:
+            return 1.0
+        mean = BUSY_HOST_SECONDS + least + sum(step.waited_seconds for step in self.steps)
+        variance = (_BUSY_HOST_SPREAD * BUSY_HOST_SECONDS) ** 2
+        variance += sum(step.variance + step.wait_variance for step in self.steps)
+        reads = self.reads
+        if reads is None:
+            return _beyond(seconds, least, mean, variance)
+        variance += reads.variance
+        waits = 1 - (1 - reads.waits_ratio) ** reads.visits
+        if waits <= 0:
+            return _beyond(seconds, least, mean, variance)
+        waited = reads.waited_seconds / waits
+        squares = (reads.waited_seconds**2 + reads.wait_variance) / waits
+        spread = max(0.0, squares - waited**2)
+        return (1 - waits) * _beyond(seconds, least, mean, variance) + waits * _beyond(
+            seconds, least, mean + waited, variance + spread
+        )
+
+
+def _beyond(seconds: float, least: float, mean: float, variance: float) -> float:
+    """Share beyond a time: below the mean evenly spread from the least, above it exponential.
+
+    It grows with the least, the mean and the variance, so that nothing is quicker for more of them.
+    """
+    if math.isinf(mean):
+        return 1.0
+    if seconds < mean:
+        return 1 - (1 - _BEYOND_MEAN) * (seconds - least) / (mean - least)
+    return _BEYOND_MEAN * math.exp((mean - seconds) / math.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All answers at one rate."""
+
+    kinds: Sequence[AnswerKind]
+    uses: dict[Resource, float]
+    """Share of its time that each resource is busy."""
+
+    def seconds(self, statistic: Statistic, *, hits: bool = False) -> float:
+        """A mean or a quantile of their times; ``hits``: of those alone that memory answers."""
+        kinds = self._of(hits=hits)
+        if statistic == "mean":
+            whole = sum(kind.share for kind in kinds)
+            return sum(kind.share * kind.mean_seconds for kind in kinds) / whole if whole else 0.0
+        low, high = 0.0, 1e-3
+        while not self._holds(kinds, _BEYOND[statistic], high):
+            low, high = high, 4 * high
+            if high > 1e9:  # noqa: PLR2004  # thirty years: they wait for ever
+                return math.inf
+        while high - low > _PRECISE * high:
+            middle = (low + high) / 2
+            if self._holds(kinds, _BEYOND[statistic], middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def meet(self, goal: AnswerGoal) -> bool:
+        """True if they keep within the goal."""
+        if goal.statistic == "mean":
+            return self.seconds("mean", hits=goal.hits) <= goal.seconds
+        return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
+
+    def binding(self, goal: AnswerGoal | None) -> Resource:
+        """The resource that takes most of the time of those that most often miss the goal.
+
+        The busiest one without a goal.
+        """
+        if goal is None:
+            return max(self.uses, key=lambda name: self.uses[name])
+        kinds = self._of(hits=goal.hits)
+        worst = max(kinds, key=lambda kind: kind.share * kind.longer_than(goal.seconds))
+        taken: dict[Resource, float] = {}
+        for step in worst.every_step:
+            taken[step.resource] = taken.get(step.resource, 0.0) + step.mean_seconds
+        return max(taken, key=lambda name: taken[name])
+
+    def _of(self, *, hits: bool) -> Sequence[AnswerKind]:
+        return [kind for kind in self.kinds if kind.is_hit] if hits else self.kinds
+
+    @staticmethod
+    def _holds(kinds: Sequence[AnswerKind], most: float, seconds: float) -> bool:
+        whole = sum(kind.share for kind in kinds)
+        return sum(kind.share * kind.longer_than(seconds) for kind in kinds) <= most * whole
+
+
+class AnswerGoal(NamedTuple):
+    """A bound on a statistic of the answers' times."""
+
+    statistic: Statistic
+    seconds: float
+    hits: bool = False
+    """True if it is of answers alone that memory gives."""
+
+
+class _ReadDisk(NamedTuple):
+    """A disk, or equal ones, with the share of the reads that goes to all of them."""
+
+    disk: ModelDisk
+    share: float
+    each: float
+    """The share that goes to one."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A host that serves files, with what one request asks of each resource."""
+
+    inputs: BlockingInputs
+    """Their rate and their clients at once are not looked at."""
+    pools: bool
+    """True if thread pools read."""
+    cpu_seconds: float | None = None
+    """CPU of one request where somebody measured it."""
+    sent_ratio: float = 1.0
+    """Bytes sent over the sizes of what is asked for."""
+
+    @cached_property
+    def _sizes(self) -> Sequence[SizeGroup]:
+        return self.inputs.sizes or (SizeGroup(1.0, 1.0),)
+
+    @cached_property
+    def _disks(self) -> Sequence[_ReadDisk]:
+        """The disks, equal ones together."""
+        found: dict[tuple[float, ModelDisk], int] = {}
+        for share, disk in self.inputs.disk.parts or ((1.0, self.inputs.disk),):
+            key = share, replace(disk, name="", parts=())
+            found[key] = found.get(key, 0) + 1
+        return [_ReadDisk(disk, share * n, share) for (share, disk), n in found.items() if share]
+
+    @cached_property
+    def request_cpu_seconds(self) -> float:
+        """CPU of one request for a file, with those beside it that read none."""
+        i = self.inputs
+        others = i.others_per_second / (i.rate_per_second or math.inf) * REQUEST_CPU_SECONDS
+        if self.cpu_seconds is not None:
+            return self.cpu_seconds + others
+        reads = i.miss_ratio * i.disk_reads_per_miss * DISK_READ_CPU_SECONDS
+        offload = i.tasks_per_request * OFFLOAD_SECONDS if self.pools else 0.0
+        sends = send_seconds(i, i.object_bytes * self.sent_ratio)
+        return REQUEST_CPU_SECONDS + sends + reads + offload + others
+
+    @cached_property
+    def bounds(self) -> dict[Resource, float]:
+        """Requests a second that each resource bears when it does nothing else."""
+        i = self.inputs
+        found: dict[Resource, float] = {"cpus": i.workers / self.request_cpu_seconds}
+        if i.link_bytes_per_second is not None:
+            found["link"] = i.link_bytes_per_second / (i.object_bytes * self.sent_ratio)
+        reads = i.miss_ratio * i.disk_reads_per_miss
+        if reads > 0:
+            found["disks"] = min(
+                one.disk.reads_per_second(i.disk_read_bytes) / (one.each * reads)
+                for one in self._disks
+            )
+        return found
+
+    @property
+    def most_per_second(self) -> float:
+        """The least of the bounds."""
+        return min(self.bounds.values())
+
+    def carries(self, goal: AnswerGoal | None, *, over: float = 0.0) -> float:
+        """The highest rate within the goal, in requests a second; 0 for none, or below ``over``.
+
+        Without a goal the rate that every resource keeps up with.
+        """
+
+        def holds(rate: float) -> bool:
+            answers = self.answers_at(rate)
+            return answers is not None and (goal is None or answers.meet(goal))
+
+        high = _KEEPS_UP * self.most_per_second
+        if high < over or (over and not holds(over)):
+            return 0.0
+        if holds(high):
+            return high
+        low, least = high / 2, max(over, _LEAST_SHARE * high)
+        while low > least and not holds(low):
+            low, high = low / 2, low
+        if low <= least:
+            if over:
+                low = over
+            elif not holds(least):
+                return 0.0
+        while high > _PRECISION * low:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if holds(middle) else (low, middle)
+        return low
+
+    def answers_at(self, per_second: float) -> Answers | None:
+        """The answers at that rate; None where some resource does not keep up with it."""
+        uses: dict[Resource, float] = {
+            name: per_second / bound for name, bound in self.bounds.items()
+        }
+        if max(uses.values()) >= 1:
+            return None
+        if self.pools:
+            return Answers(self._kinds(uses, (), None), uses)
+        p = predict(replace(self._without_clients, rate_per_second=per_second))
+        if p.closed_loop:
+            return None
+        turns = [Step("cpus", 0.0, 0.0, 1.0, p.turn_wait_seconds)] if p.turn_wait_seconds else []
+        if self.inputs.miss_ratio <= 0:
+            return Answers(self._kinds(uses, turns, None), uses)
+        loops = Step(
+            "loops",
+            p.hold_seconds,
+            (p.hold_seconds * self.inputs.disk.spread) ** 2,
+            max(p.blocked_ratio, _LEAST_SHARE),
+            p.wait_off_seconds,
+        )
+        uses["loops"] = loops.waits_ratio
+        return Answers(self._kinds(uses, turns, loops), uses)
+
+    @cached_property
+    def _without_clients(self) -> BlockingInputs:
+        """The inputs with nothing that slows clients down, or holds their number."""
+        return replace(
+            self.inputs,
+            concurrency=None,
+            cold_concurrency=None,
+            since_seconds=None,
+            link_bytes_per_second=None,
+            client_bytes_per_second=None,
+        )
+
+    def _kinds(
+        self, uses: dict[Resource, float], turns: Sequence[Step], loops: Step | None
+    ) -> Sequence[AnswerKind]:
+        """Answers by size, from memory and from each disk.
+
+        ``turns``: the wait behind large answers; ``loops``: one visit of a loop that reads, and the
+        time for which a read holds it.
+        """
+        i, miss = self.inputs, self.inputs.miss_ratio
+        stretch = self._without_clients.hold_bytes
+        kinds = []
+        for group in self._sizes:
+            size = group.over_mean * i.object_bytes
+            common = [*turns, self._cpu(size, uses), *self._sending(size, uses)]
+            visits = max(1.0, size / stretch)
+            if miss < 1:
+                waits = loops and loops._replace(seconds=0.0, variance=0.0, visits=visits)
+                kinds.append(AnswerKind(group.share * (1 - miss), True, common, waits))
+            for read in self._disks if miss > 0 else ():
+                reads = self._reading(size, read, uses["disks"])
+                share, steps = group.share * miss * read.share, common
+                if loops:  # reads of several loops meet at their disk as those of threads do
+                    steps = [*common, reads._replace(seconds=0.0, variance=0.0)]
+                    reads = loops._replace(
+                        seconds=visits * loops.seconds,
+                        variance=visits * loops.variance,
+                        visits=visits,
+                    )
+                kinds.append(AnswerKind(share, False, steps, reads))
+        return kinds
+
+    def _reading(self, size: float, read: _ReadDisk, busiest: float) -> Step:
+        """The reads of one cold file by a pool's threads, from one disk."""
+        i, disk = self.inputs, read.disk
+        pieces = max(1.0, size / max(i.read_bytes, i.window_bytes))
+        each_bytes = size / pieces
+        speed = disk.reads_per_second(i.disk_read_bytes)
+        slowest = min(one.disk.reads_per_second(i.disk_read_bytes) / one.each for one in self._disks)
+        use = busiest * slowest * read.each / speed
+        # A read goes on where the last one of its file ended, unless another came in between.
+        positions = 1 + (pieces - 1) * use
+        seconds = positions * disk.latency_seconds + size / disk.bytes_per_second
+        spread = disk.spread * disk.read_seconds(each_bytes)
+        places = max(1, round(disk.heads))
+        waits = erlang_c(places, places * use)
+        wait = waits / (speed * (1 - use)) * (1 + disk.spread**2) / 2
+        return Step("disks", seconds, positions * spread**2, waits, wait, pieces)
+
+    def _sending(self, size: float, uses: dict[Resource, float]) -> Sequence[Step]:
+        i, sent = self.inputs, size * self.sent_ratio
+        steps = []
+        if i.link_bytes_per_second is not None:
+            alone, use = sent / i.link_bytes_per_second, uses["link"]
+            steps.append(Step("link", alone, 0.0, use, alone * use / (1 - use)))
+        if i.client_bytes_per_second is not None:
+            steps.append(Step("clients", sent / i.client_bytes_per_second))
+        return steps
+
+    def _cpu(self, size: float, uses: dict[Resource, float]) -> Step:
+        """The worker's own time; a long answer gives way to others after each pass."""
+        over_mean = send_seconds(self.inputs, (size - self.inputs.object_bytes) * self.sent_ratio)
+        own = max(REQUEST_CPU_SECONDS, self.request_cpu_seconds + over_mean)
+        one_pass = min(
+            self.request_cpu_seconds,
+            REQUEST_CPU_SECONDS + send_seconds(self.inputs, SENDFILE_CHUNK_BYTES),
+        )
+        use = uses["cpus"]
+        return Step("cpus", own, 0.0, use, one_pass * use / (1 - use))
+
+
+def best_server(
+    server: Server, goal: AnswerGoal | None, *, over: float = 0.0
+) -> tuple[Server, float]:
+    """The host with thread pools, or without and fewer workers, and what it carries.
+
+    A rate in requests a second; 0 for less than ``over``. Pools stay off where nginx cannot
+    offload, and where as much is carried without.
+    """
+    i = server.inputs
+    best, most = replace(server, pools=False), 0.0
+    counts = {i.workers}
+    if i.can_offload:
+        best = replace(server, pools=True)
+        most = best.carries(goal, over=over)
+        if i.miss_ratio > 0 and most >= _KEEPS_UP / _PRECISION * best.most_per_second:
+            return best, most  # disks or link are full, whoever reads
+    elif i.miss_ratio > 0:
+        counts |= {1 << n for n in range(i.workers.bit_length())}
+    found = most if i.can_offload else 0.0
+    for workers in sorted(counts, reverse=True):
+        off = replace(server, pools=False, inputs=replace(i, workers=workers))
+        without = off.carries(goal, over=max(over, found))
+        if without > found or (best.pools and 0 < without >= found):
+            best, found = off, without
+    return best, found

@@ -1,0 +1,583 @@
+"""What a host carries, and which memory and disks would carry a rate, by the model of the decisions.
+
+A host of the table is this host with other memory or disks. Its inputs are those that the decisions
+look at, so that its own place in the table is what ``recommend`` says of it. Each figure is asked
+for three times: as expected, with all that is assumed at its worse end, and at its better one; the
+model's own errors are added to both.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from msgspec.structs import replace as replace_struct
+
+from nginx_tune.decide.answer import LEARN_COMMAND, Quantity, known
+from nginx_tune.decide.engine import WIDEST, situation_of
+from nginx_tune.decide.model.answers import AnswerGoal, Server, best_server
+from nginx_tune.decide.model.cache import hit_ratio
+from nginx_tune.decide.model.inputs import BlockingInputs, room_range
+from nginx_tune.decide.pool_plan import corners, measure_disks
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.facts import Disk, DiskClass, Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.sizing import (
+    DiskChoice,
+    LatencyPoint,
+    MemoryBoundary,
+    MissPoint,
+    SizedHost,
+    SizeRange,
+    SizeVerdict,
+    Sizing,
+)
+from nginx_tune.documents.workload import Workload
+from nginx_tune.errors import UndecidedError
+
+_TIME_FACTOR = 1.4
+"""The model's error in the time of an answer, as that of the time in reads (``pool_forecast``)."""
+_DISK_FACTOR = 1.2
+"""Assumed: the same of a disk that somebody measured or declared, in reads a second."""
+_CPU_FACTOR = 1.5
+"""Assumed: the same of the CPU of a request that nobody measured."""
+_KEPT_BUSY = 0.95
+_ROWS = 6
+_LEAST_CACHE_SHARE = 0.05
+"""Of memory: with less page cache than this nothing else would run."""
+_MOST_MEMORY = 1 << 46
+_FASTER: Mapping[str, Sequence[DiskClass]] = {
+    "hdd": ("ssd", "nvme"),
+    "card": ("ssd", "nvme"),
+    "ssd": ("nvme",),
+    "network": ("ssd", "nvme"),
+    "virtual": ("ssd", "nvme"),
+    "unknown": ("ssd", "nvme"),
+}
+"""Classes that are shown beside the host's own without prices."""
+_LINKS_GBIT = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
+_CURVE_POINTS = 24
+_BISECTIONS = 12
+
+
+class Prices(NamedTuple):
+    """Prices, in any currency and for any time."""
+
+    of_memory_byte: float | None = None
+    of_disk: Mapping[str, float] = {}
+    """By class."""
+
+
+@dataclass(frozen=True)
+class SizeRequest:
+    """What is asked of hosts."""
+
+    goal: AnswerGoal | None
+    """None: all that the resources keep up with."""
+    objective: str = ""
+    """The goal as it was written."""
+    objective_provenance: Provenance = "declared"
+    asked_per_second: float | None = None
+    """None: the workload's own rate."""
+    prices: Prices = Prices()
+
+
+def size_host(facts: Facts, workload: Workload, *, site: Site, request: SizeRequest) -> Sizing:
+    """The table of hosts for a workload.
+
+    Errors: UndecidedError where the facts and the workload do not say what is served or how much
+            memory holds of it.
+    """
+    this = _Sized(situation_of(facts, workload, site=site), request)
+    return this.sizing()
+
+
+class _End(enum.Enum):
+    """An end of what is assumed, with the model's own errors."""
+
+    EXPECTED = enum.auto()
+    WORSE = enum.auto()
+    BETTER = enum.auto()
+
+
+class _Column(NamedTuple):
+    """Disks, and the situation of this host with them."""
+
+    choice: DiskChoice
+    situation: Situation
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """One host, its workload and what is asked."""
+
+    situation: Situation
+    request: SizeRequest
+
+    @cached_property
+    def inputs(self) -> BlockingInputs:
+        """The model's inputs of the host as it is."""
+        found = self.situation.blocking_inputs
+        if found is None:
+            raise _undecided(self.situation)
+        return found
+
+    @cached_property
+    def memory_bytes(self) -> float:
+        """Memory of the host as it is."""
+        cache = self.situation.page_cache.value or 0.0
+        return float(max(self.situation.memory_bytes or 0, cache))
+
+    @cached_property
+    def asked(self) -> Quantity:
+        """The rate that is asked for."""
+        if self.request.asked_per_second is not None:
+            return Quantity("--rate", self.request.asked_per_second, "requests/s", "declared")
+        return self.situation.rate
+
+    @cached_property
+    def sent_ratio(self) -> float:
+        """Bytes sent over the sizes of what is asked for."""
+        sizes = self.situation.workload.sizes
+        if sizes.sent_mean_bytes is not None:
+            return min(1.0, sizes.sent_mean_bytes / self.inputs.object_bytes) or 1.0
+        return sizes.sent_ratio or 1.0
+
+    @cached_property
+    def columns(self) -> Sequence[_Column]:
+        """The host's disks, more of them, and other classes."""
+        s = self.situation
+        own = sorted({disk.class_ for disk in s.disks})
+        name = "+".join(own) or s.network_filesystem or "unknown"
+        count = max(1, len(s.disk.parts))
+        choice = DiskChoice(
+            count=count, class_name=name, is_own=True, provenance=s.disk.provenance
+        )
+        found = [_Column(choice, s)]
+        if not s.disks:  # nobody knows which to replace
+            return found
+        for times in (2, 4):
+            more = situation_of(_more_disks(s, times), s.workload, site=s.site)
+            found.append(_Column(replace_struct(choice, count=times * count), more))
+        priced = [name for name in self.request.prices.of_disk if name not in own]
+        for other in priced or (_FASTER.get(own[0], ()) if len(own) == 1 else ()):
+            changed = situation_of(_other_disks(s, other), s.workload, site=s.site)
+            found.append(_Column(DiskChoice(count=count, class_name=other), changed))
+        return found
+
+    def server(
+        self, column: _Column, memory_bytes: float, end: _End = _End.EXPECTED
+    ) -> Server:
+        """This host with that memory and those disks."""
+        s, more = column.situation, memory_bytes - self.memory_bytes
+        if s.kind == "cache":  # its keys lie in that memory too, and bound the data
+            s = situation_of(_with_memory(s, more), s.workload, site=s.site)
+        i = s.blocking_inputs
+        if i is None:
+            raise _undecided(s)
+        i = replace(i, workers=self.inputs.workers)
+        if s.kind != "cache":
+            i = replace(i, page_cache_bytes=max(1.0, i.page_cache_bytes + more))
+        if end is _End.EXPECTED:
+            return self._server(i)
+        easier, harder = corners(_with_inputs(s, i), i) or (i, i)
+        moved = room_range(easier)[1] if end is _End.BETTER else room_range(harder)[0]
+        factor = 1.0 if end is _End.WORSE else -1.0
+        if s.disk.provenance != "assumed":
+            moved = replace(moved, disk=moved.disk.scaled(_DISK_FACTOR**factor))
+        usual = self._server(moved)
+        if usual.cpu_seconds is not None:
+            return usual
+        return self._server(moved, usual.request_cpu_seconds * _CPU_FACTOR**factor)
+
+    def _server(self, i: BlockingInputs, cpu_seconds: float | None = None) -> Server:
+        measured = self.situation.workload.cpu_per_request.mean_seconds
+        return Server(i, pools=True, cpu_seconds=cpu_seconds or measured, sent_ratio=self.sent_ratio)
+
+    def _goal(self, end: _End) -> AnswerGoal | None:
+        """The goal, harder or easier by the model's error."""
+        goal = self.request.goal
+        if goal is None or end is _End.EXPECTED:
+            return goal
+        factor = _TIME_FACTOR if end is _End.BETTER else 1 / _TIME_FACTOR
+        return goal._replace(seconds=goal.seconds * factor)
+
+    def host(self, number: int, memory_bytes: float) -> SizedHost:
+        """One place of the table."""
+        column, asked = self.columns[number], self.asked.value
+        here = {end: self.server(column, memory_bytes, end) for end in _End}
+        found = {end: best_server(server, self._goal(end)) for end, server in here.items()}
+        best, expected = found[_End.EXPECTED]
+        low, high = min(expected, found[_End.WORSE][1]), max(expected, found[_End.BETTER][1])
+        answers = best.answers_at(expected or _near_nothing(best))
+        return SizedHost(
+            memory_bytes=round(memory_bytes),
+            disks=number,
+            is_this=number == 0 and memory_bytes == self.memory_bytes,
+            carried_per_second=_range(low, expected, high),
+            verdict=None if asked is None else _verdict(low, high, asked),
+            binds="disks" if answers is None else answers.binding(self.request.goal),
+            pools=best.pools,
+            workers=best.inputs.workers,
+            hit_ratio=1 - here[_End.EXPECTED].inputs.miss_ratio,
+            origin_per_second=self._to_origin(column, memory_bytes, asked or expected),
+            seconds=None if asked is None else self._seconds(here, asked),
+            cost=self._cost(column.choice, memory_bytes),
+        )
+
+    def _seconds(self, here: Mapping[_End, Server], rate: float) -> SizeRange | None:
+        """The goal's statistic at a rate; null where the host does not surely keep up with it."""
+        goal = self.request.goal
+        if goal is None:
+            return None
+        found = {}
+        for end, server in here.items():
+            ways = (True, False) if server.inputs.can_offload else (False,)
+            times = [
+                answers.seconds(goal.statistic, hits=goal.hits)
+                for pools in ways
+                if (answers := replace(server, pools=pools).answers_at(rate)) is not None
+            ]
+            if not times or not math.isfinite(min(times)):
+                return None
+            found[end] = min(times)
+        expected = found[_End.EXPECTED]
+        return _range(
+            min(found[_End.BETTER] / _TIME_FACTOR, expected),
+            expected,
+            max(found[_End.WORSE] * _TIME_FACTOR, expected),
+        )
+
+    def _cost(self, disks: DiskChoice, memory_bytes: float) -> float | None:
+        prices = self.request.prices
+        each = prices.of_disk.get(disks.class_name)
+        if each is None or prices.of_memory_byte is None:
+            return None
+        return prices.of_memory_byte * memory_bytes + each * disks.count
+
+    def _to_origin(self, column: _Column, memory_bytes: float, rate: float) -> float | None:
+        """Requests that a cache of that size has no object for.
+
+        Source: nginx's manager removes the least recently used (``cache_growth``), as Che has it.
+        """
+        s = column.situation
+        data, mean = s.workload.dataset.bytes, s.object_bytes.value
+        if s.kind != "cache" or not data or not mean:
+            return None
+        moved = situation_of(
+            _with_memory(s, memory_bytes - self.memory_bytes), s.workload, site=s.site
+        )
+        kept = moved.dataset_bytes.value
+        if kept is None:
+            return None
+        return rate * (1 - hit_ratio(s.popularity_classes(float(data)), kept / mean))
+
+    def memories(self) -> list[float]:
+        """The rows: this host's memory and the sizes around it, up to where all fits."""
+        this = self.memory_bytes
+        least = (this - (self.situation.page_cache.value or 0.0)) / (1 - _LEAST_CACHE_SHARE)
+        rows = [this]
+        for step in (-1, -2):
+            size = _sold(this * 2.0**step)
+            if size > least and size < rows[0]:
+                rows.insert(0, size)
+        while len(rows) < _ROWS + 1 and rows[-1] < _MOST_MEMORY:
+            fits = all(
+                self.server(column, rows[-1]).inputs.miss_ratio <= 0
+                for column in self.columns
+            )
+            if fits and rows[-1] >= this:
+                break
+            rows.append(_sold(2 * rows[-1]))
+        return rows[-_ROWS:] if this in rows[-_ROWS:] else rows[:_ROWS]
+
+    def boundary(self, number: int) -> MemoryBoundary:
+        """The memory from which the disks of a column carry the asked rate."""
+        column, asked = self.columns[number], self.asked.value or 0.0
+        expected, worse, better = (self._least_memory(column, asked, end) for end in _End)
+        if expected is None:
+            return MemoryBoundary(disks=number, reason="no memory is enough")
+        if better is None or expected <= self._smallest:
+            return MemoryBoundary(disks=number, reason="any memory is enough")
+        if worse is None:
+            return MemoryBoundary(
+                disks=number, reason=f"about {expected / (1 << 30):.3g} GiB, or no memory is enough"
+            )
+        return MemoryBoundary(
+            disks=number,
+            memory_bytes=SizeRange(
+                low=min(better, expected), expected=expected, high=max(worse, expected)
+            ),
+        )
+
+    @cached_property
+    def _smallest(self) -> float:
+        """The least memory with which the host would still run."""
+        other = self.memory_bytes - (self.situation.page_cache.value or 0.0)
+        return max(64.0 * (1 << 20), other / (1 - _LEAST_CACHE_SHARE))
+
+    def _least_memory(self, column: _Column, asked: float, end: _End) -> float | None:
+        """The least memory that carries the rate; None: no memory is enough."""
+        goal = self._goal(end)
+
+        def carries(memory_bytes: float) -> bool:
+            server = self.server(column, memory_bytes, end)
+            return best_server(server, goal, over=asked)[1] >= asked
+
+        low, high = self._smallest, 4 * self.memory_bytes + 2 * self.inputs.dataset_bytes
+        if not carries(high):
+            return None
+        if carries(low):
+            return low
+        for _ in range(_BISECTIONS):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if carries(middle) else (middle, high)
+        return high
+
+    def sizing(self) -> Sizing:
+        """The whole answer."""
+        request, asked = self.request, self.asked
+        hosts = [
+            self.host(number, memory)
+            for memory in self.memories()
+            for number in range(len(self.columns))
+        ]
+        goal = request.goal
+        this = self.server(self.columns[0], self.memory_bytes)
+        pooled = replace(this, pools=True).carries(goal) if self.inputs.can_offload else 0.0
+        alone = replace(this, pools=False).carries(goal)
+        needs = this.bounds
+        rate = asked.value
+        link = None
+        if rate is not None:
+            link = rate * self.inputs.object_bytes * self.sent_ratio * 8 / _KEPT_BUSY
+        cpus = None if rate is None else rate / (needs["cpus"] / self.inputs.workers) / _KEPT_BUSY
+        return Sizing(
+            kind=self.situation.kind,
+            objective=request.objective,
+            objective_provenance=request.objective_provenance,
+            asked_per_second=rate,
+            asked_provenance=asked.provenance,
+            columns=[column.choice for column in self.columns],
+            hosts=hosts,
+            with_pools_per_second=pooled,
+            without_pools_per_second=alone,
+            cheapest=_cheapest(hosts, [column.choice for column in self.columns]),
+            boundaries=[]
+            if rate is None
+            else [self.boundary(number) for number in range(len(self.columns))],
+            least_cpus=None if cpus is None else max(1, math.ceil(cpus)),
+            least_link_bits_per_second=None if link is None else _link_sold(link),
+            misses=list(self._misses()),
+            latencies=list(_latencies(best_server(this, goal), goal)),
+            evidence=known(*self._rests_on()),
+            next_command=self._next_command(),
+        )
+
+    def _misses(self) -> Iterator[MissPoint]:
+        """The miss ratio from an eighth of the memory to where all fits, or 64 times as much."""
+        low = max(self._smallest, self.memory_bytes / 8)
+        fits = self.memory_bytes + self.inputs.footprint_bytes * self.inputs.objects / 0.9
+        high = min(64 * self.memory_bytes, max(2 * self.memory_bytes, fits))
+        for step in range(_CURVE_POINTS):
+            memory = low * (high / low) ** (step / (_CURVE_POINTS - 1))
+            miss = self.server(self.columns[0], memory).inputs.miss_ratio
+            yield MissPoint(memory_bytes=round(memory), miss_ratio=miss)
+
+    def _rests_on(self) -> Sequence[Quantity]:
+        s = self.situation
+        popularity: Quantity = s.exponent
+        if s.workload.popularity.curve:
+            points = float(len(s.workload.popularity.curve))
+            source = s.workload.popularity.provenance
+            popularity = Quantity("workload.popularity.curve", points, "points", source)
+        cpu = s.workload.cpu_per_request
+        return (
+            s.dataset_bytes,
+            popularity,
+            s.object_bytes,
+            s.page_cache,
+            Quantity("disks", float(max(1, len(s.disk.parts))), "", s.disk.provenance),
+            s.link_bytes_per_second,
+            s.client_rate,
+            Quantity("worker processes", float(self.inputs.workers)),
+            Quantity(
+                "CPU of a request",
+                cpu.mean_seconds or self._server(self.inputs).request_cpu_seconds,
+                "s",
+                cpu.provenance if cpu.mean_seconds is not None else "assumed",
+            ),
+        )
+
+    def _next_command(self) -> str:
+        s = self.situation
+        if s.disk.provenance == "assumed" and s.disks:
+            return measure_disks(s)
+        if "assumed" in (s.exponent.provenance, s.dataset_bytes.provenance):
+            return LEARN_COMMAND
+        return ""
+
+
+def _undecided(s: Situation) -> UndecidedError:
+    if s.kind == "proxy":
+        return UndecidedError(
+            "a proxy without a cache reads no files: its origin and its CPUs decide what it carries",
+            hint="--kind cache is for one that keeps answers",
+        )
+    lacks = [
+        (s.dataset_bytes.value, "how much data there is", "--dataset DIR, or a workload of learn"),
+        (s.page_cache.value, "how much memory holds files", "facts of inspect"),
+        (s.object_bytes.value, "how large an object is", "--dataset DIR, or a workload of learn"),
+    ]
+    what, hint = next((what, hint) for value, what, hint in lacks if not value)
+    return UndecidedError(f"it is not known {what}", hint=hint)
+
+
+def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
+    """The situation with these inputs, for what moves them."""
+    moved = replace(s)
+    moved.__dict__.update(s.__dict__)
+    moved.__dict__["blocking_inputs"] = i
+    return moved
+
+
+def _with_memory(s: Situation, more_bytes: float) -> Facts:
+    """The facts with so much more memory, or less, all of it for files and caches' keys."""
+    memory = s.facts.memory
+
+    def moved(size: int | None) -> int | None:
+        return None if size is None else max(1, round(size + more_bytes))
+
+    changed = replace_struct(
+        memory,
+        total_bytes=moved(memory.total_bytes),
+        available_bytes=moved(memory.available_bytes),
+        cgroup_limit_bytes=moved(memory.cgroup_limit_bytes),
+        page_cache_limit_bytes=moved(memory.page_cache_limit_bytes),
+        arc_limit_bytes=moved(memory.arc_limit_bytes),
+    )
+    return replace_struct(s.facts, memory=changed)
+
+
+def _more_disks(s: Situation, times: int) -> Facts:
+    """The facts with so many times the disks, over which the files of each place are spread.
+
+    A disk counts with the room of all that hold its files: a place has that of its smallest.
+    """
+    storage = s.facts.storage
+    names = {disk.name for disk in s.disks}
+
+    def copies(name: str) -> list[str]:
+        return [name, *(f"{name}.{n}" for n in range(2, times + 1))] if name in names else [name]
+
+    disks = [
+        replace_struct(
+            disk,
+            name=name,
+            size_bytes=disk.size_bytes and disk.size_bytes * (times if disk.name in names else 1),
+        )
+        for disk in storage.disks
+        for name in copies(disk.name)
+    ]
+    shared = [
+        replace_struct(part, disks=[f"{name}{end}" for name in part.disks])
+        for part in storage.shared_curves
+        for end in ("", *(f".{n}" for n in range(2, times + 1)))
+        if names.issuperset(part.disks) or not end
+    ]
+    paths = [
+        replace_struct(
+            place,
+            leaf_disks=[copy for name in place.leaf_disks for copy in copies(name)],
+            size_bytes=place.size_bytes and place.size_bytes * times,
+            available_bytes=place.available_bytes and place.available_bytes * times,
+        )
+        if names.intersection(place.leaf_disks)
+        else place
+        for place in storage.paths
+    ]
+    changed = replace_struct(storage, disks=disks, shared_curves=shared, paths=paths)
+    return replace_struct(s.facts, storage=changed)
+
+
+def _other_disks(s: Situation, class_name: str) -> Facts:
+    """The facts with disks of another class in the place of those under the data."""
+    storage = s.facts.storage
+    names = {disk.name for disk in s.disks}
+
+    def other(disk: Disk) -> Disk:
+        if disk.name not in names:
+            return disk
+        return Disk(name=disk.name, class_=class_name, size_bytes=disk.size_bytes)  # type: ignore[arg-type]  # a key of prices
+
+    kept = [part for part in storage.shared_curves if not names.intersection(part.disks)]
+    changed = replace_struct(storage, disks=list(map(other, storage.disks)), shared_curves=kept)
+    return replace_struct(s.facts, storage=changed)
+
+
+def _near_nothing(server: Server) -> float:
+    return server.most_per_second * 1e-6
+
+
+def _range(low: float, expected: float, high: float) -> SizeRange | None:
+    """The range; null where it is too wide to be a prediction (``WIDEST``), unless it is 0."""
+    if high > 0 and (low <= 0 or high > WIDEST * low):
+        return None
+    low, expected, high = (float(f"{value:.4g}") for value in (low, expected, high))
+    return SizeRange(low=low, expected=expected, high=high)
+
+
+def _verdict(low: float, high: float, asked: float) -> SizeVerdict:
+    if low >= asked:
+        return "carries"
+    return "cannot" if high < asked else "in_doubt"
+
+
+def _cheapest(hosts: Sequence[SizedHost], columns: Sequence[DiskChoice]) -> int | None:
+    sure = [(host, place) for place, host in enumerate(hosts) if host.verdict == "carries"]
+    priced = [(host, place) for host, place in sure if host.cost is not None]
+    if priced:
+        return min(priced, key=lambda one: one[0].cost or 0.0)[1]
+    own = [(host, place) for host, place in sure if columns[host.disks].is_own]
+    if not own:
+        return None
+
+    def size(one: tuple[SizedHost, int]) -> tuple[bool, int, int]:
+        host = one[0]
+        return not host.is_this, columns[host.disks].count, host.memory_bytes
+
+    return min(own, key=size)[1]
+
+
+def _sold(size_bytes: float) -> float:
+    """The nearest size of memory that is a power of two, or half more."""
+    power = 2.0 ** math.floor(math.log2(size_bytes))
+    return min((power, 1.5 * power, 2 * power), key=lambda size: abs(math.log(size / size_bytes)))
+
+
+def _link_sold(bits_per_second: float) -> int:
+    for gigabits in _LINKS_GBIT:
+        if gigabits * 10**9 >= bits_per_second:
+            return round(gigabits * 10**9)
+    return math.ceil(bits_per_second)
+
+
+def _latencies(found: tuple[Server, float], goal: AnswerGoal | None) -> Iterator[LatencyPoint]:
+    """The goal's statistic, or the 99th percentile, up to the rate at which a resource is full."""
+    server, _ = found
+    statistic = "p99" if goal is None else goal.statistic
+    hits = goal is not None and goal.hits
+    for step in range(1, _CURVE_POINTS + 1):
+        rate = server.most_per_second * 0.98 * step / _CURVE_POINTS
+        answers = server.answers_at(rate)
+        if answers is None:
+            return
+        seconds = answers.seconds(statistic, hits=hits)
+        if not math.isfinite(seconds):
+            return
+        yield LatencyPoint(per_second=rate, seconds=seconds)
