@@ -1,0 +1,215 @@
+"""``size`` for people: the answer, the table of memory and disks, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.sizing import (
+    BindingResource,
+    DiskChoice,
+    MemoryBoundary,
+    SizedHost,
+    SizeRange,
+    Sizing,
+)
+from nginx_tune.documents.units import plural
+from nginx_tune.report.facts import speed_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table
+from nginx_tune.report.text import (
+    bytes_text,
+    evidence_value,
+    number_text,
+    one_line,
+)
+
+_BINDS: dict[BindingResource, str] = {
+    "disks": "the disks bind",
+    "link": "the link binds",
+    "cpus": "the CPUs bind",
+    "loops": "workers that wait in disk reads bind",
+    "clients": "what clients take binds",
+}
+_SHORT: dict[BindingResource, str] = {
+    "disks": "disks", "link": "link", "cpus": "CPU", "loops": "loops", "clients": "clients",
+}  # fmt: skip
+_MARKS = {"carries": "yes", "in_doubt": "maybe", "cannot": "no", None: ""}
+_KNOWN: Sequence[Provenance] = ("measured", "learnt", "declared", "assumed")
+_THOUSAND = 1000
+
+
+def sizing_screen(sizing: Sizing) -> Screen:
+    """The answer, the table, what each figure needs and rests on, and the commands to go on with."""
+    return [
+        list(_answers(sizing)),
+        [_table(sizing), *_legend(sizing)],
+        list(_beside(sizing)),
+        [Table(_rests_on(sizing), has_head=False)],
+        list(_next(sizing)),
+    ]
+
+
+def _answers(sizing: Sizing) -> list[Line]:
+    this = next((host for host in sizing.hosts if host.is_this), None)
+    lines = [] if this is None else [Line(_this_host(sizing, this), "answer")]
+    asked = sizing.asked_per_second
+    if asked is None or (this is not None and this.verdict == "carries"):
+        return lines
+    if sizing.cheapest is None:
+        said = f"No host of the table is sure to carry {_rate(asked)}."
+    else:
+        host = sizing.hosts[sizing.cheapest]
+        said = f"{_cost_words(host)} that carries {_rate(asked)}: {_name(sizing, host)}"
+        said += f", {_range_text(host.carried_per_second)}; {_BINDS[host.binds]}."
+    return [*lines, Line(said, "answer")]
+
+
+def _this_host(sizing: Sizing, host: SizedHost) -> str:
+    within = f" within {one_line(sizing.objective)}" if sizing.objective else ""
+    found = host.carried_per_second
+    if found is None:
+        said = f"What this host carries{within} is beyond the model's range: {_unsure(sizing)}"
+    elif found.high <= 0:
+        said = f"This host carries no rate{within}: one answer alone takes longer"
+    else:
+        said = f"This host carries {_range_text(found)}{within}"
+    asked = sizing.asked_per_second
+    if asked is not None and host.verdict is not None:
+        words = {
+            "carries": f"it carries the {_rate(asked)} that are asked for",
+            "in_doubt": f"whether it carries the {_rate(asked)} that are asked for is in doubt",
+            "cannot": f"it cannot carry the {_rate(asked)} that are asked for",
+        }
+        said += f"; {words[host.verdict]}"
+    return f"{said}; {_BINDS[host.binds]}."
+
+
+def _unsure(sizing: Sizing) -> str:
+    assumed = [one.fact for one in sizing.evidence if one.provenance == "assumed"]
+    if not assumed:
+        return "its answers are near the objective at any rate"
+    return f"{_listed(assumed)} {'is' if len(assumed) == 1 else 'are'} assumed"
+
+
+def _cost_words(host: SizedHost) -> str:
+    return "The cheapest host" if host.cost is not None else "The least of these disks and memory"
+
+
+def _name(sizing: Sizing, host: SizedHost) -> str:
+    cost = "" if host.cost is None else f" for {number_text(host.cost)}"
+    return f"{bytes_text(host.memory_bytes)} and {_disks(sizing.columns[host.disks])}{cost}"
+
+
+def _table(sizing: Sizing) -> Table:
+    """Memory down, disks across; below them the memory from which the asked rate is carried."""
+    head = ["memory", *map(_disks, sizing.columns)]
+    rows = [head]
+    width = len(sizing.columns)
+    for start in range(0, len(sizing.hosts), width):
+        hosts = sizing.hosts[start : start + width]
+        mark = " (this host)" if any(host.is_this for host in hosts) else ""
+        rows.append([f"{bytes_text(hosts[0].memory_bytes)}{mark}", *map(_cell, hosts)])
+    if sizing.boundaries:
+        asked = _rate(sizing.asked_per_second or 0.0)
+        rows.append([f"{asked} from", *map(_boundary, sizing.boundaries)])
+    return Table(rows)
+
+
+def _cell(host: SizedHost) -> str:
+    found = host.carried_per_second
+    parts = [_MARKS[host.verdict]]
+    if found is None:
+        parts.append("beyond range")
+    elif found.high <= 0:
+        parts.append("0/s")
+    else:
+        parts.append(_range_text(found))
+    parts.append(_SHORT[host.binds])
+    if host.origin_per_second is not None:
+        parts.append(f"origin {_rate(host.origin_per_second)}")
+    if host.cost is not None:
+        parts.append(f"for {number_text(host.cost)}")
+    return ", ".join(filter(None, parts))
+
+
+def _boundary(one: MemoryBoundary) -> str:
+    found = one.memory_bytes
+    if found is None:
+        return one_line(one.reason)
+    low, high = bytes_text(found.low), bytes_text(found.high)
+    return f"{bytes_text(found.expected)} [{low} – {high}]"
+
+
+def _legend(sizing: Sizing) -> list[ScreenPart]:
+    said = "Requests for files a second, [their range], and what binds."
+    if sizing.asked_per_second is not None:
+        asked = _rate(sizing.asked_per_second)
+        said += f" yes: all of the range carries {asked}; maybe: some of it; no: none."
+    if any(host.carried_per_second is None for host in sizing.hosts):
+        said += " beyond range: wider than a factor of ten, which is no prediction."
+    return [Line(said, "note")]
+
+
+def _beside(sizing: Sizing) -> list[Line]:
+    lines = []
+    with_pools, without = sizing.with_pools_per_second, sizing.without_pools_per_second
+    if with_pools and abs(with_pools - without) > 0.05 * max(with_pools, without):
+        lines.append(
+            Line(f"This host with thread pools: {_rate(with_pools)}; without: {_rate(without)}.")
+        )
+    if sizing.asked_per_second is not None and sizing.least_cpus is not None:
+        link = sizing.least_link_bits_per_second
+        needs = plural(sizing.least_cpus, "CPU")
+        if link is not None:
+            needs += f" and a link of {speed_text(link)}"
+        lines.append(Line(f"{_rate(sizing.asked_per_second)} keep busy: {needs}, at the least."))
+    return lines
+
+
+def _rests_on(sizing: Sizing) -> list[tuple[str, str]]:
+    """A row for each way in which facts are known."""
+    rows = [
+        (provenance, ", ".join(f"{one.fact} {evidence_value(one)}" for one in found))
+        for provenance in _KNOWN
+        for found in [[one for one in sizing.evidence if one.provenance == provenance]]
+        if found
+    ]
+    objective = sizing.objective or "none: all that the resources keep up with"
+    return [("objective", one_line(objective)), *((name, one_line(text)) for name, text in rows)]
+
+
+def _next(sizing: Sizing) -> ScreenBlock:
+    rows = []
+    if sizing.next_command:
+        rows.append(Line(f"Next: {one_line(sizing.next_command)}", "answer"))
+    if sizing.prove_command:
+        rows.append(Line(f"Prove it: {one_line(sizing.prove_command)}"))
+    return rows
+
+
+def _disks(choice: DiskChoice) -> str:
+    return f"{choice.count} × {one_line(choice.class_name)}"
+
+
+def _range_text(found: SizeRange | None) -> str:
+    """``3,500/s [1,000 – 4,500]``, to the digits that the range leaves."""
+    if found is None:
+        return "beyond range"
+    if found.high <= found.low:
+        return _rate(found.expected)
+    return f"{_rate(found.expected)} [{_digits(found.low)} – {_digits(found.high)}]"
+
+
+def _rate(per_second: float) -> str:
+    return f"{_digits(per_second)}/s"
+
+
+def _digits(value: float) -> str:
+    """Two digits, and no more than a rate has."""
+    if value <= 0:
+        return "0"
+    return number_text(float(f"{value:.2g}") if value >= _THOUSAND / 10 else value)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
