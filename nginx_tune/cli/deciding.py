@@ -5,8 +5,11 @@ For ``recommend``, ``generate`` and ``plan``.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,7 +100,8 @@ _OPTIONS = (
 )
 
 
-class Inputs(NamedTuple):
+@dataclass(frozen=True)
+class Inputs:
     """Everything a decision stands on, as given and as completed."""
 
     kind: Kind
@@ -106,9 +110,12 @@ class Inputs(NamedTuple):
     given_site: Site
     """As read, before --root and --cache-dir."""
     site: Site
-    decisions: Decisions
+    workload: Workload
+    """As completed."""
     decide: Callable[[Staying], Decisions]
-    """Makes them again for what of a configuration stays as it is."""
+    """Makes the decisions for what of a configuration stays as it is."""
+    settled: Decisions | None = None
+    """Those for what stays of the configuration at hand; null for none."""
     is_live: bool = False
     """True if the facts were read of this host now."""
     roots: Sequence[str] = ()
@@ -116,6 +123,11 @@ class Inputs(NamedTuple):
     """Directories as the command line names them, or else a description of the host."""
     not_known: Sequence[tuple[str, str]] = ()
     """What the sizes of caches are a guess without, each with the command that brings it."""
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The decisions they lead to."""
+        return self.settled or self.decide(ALL_AS_DECIDED)
 
     def tell(self) -> None:
         """Say on stderr what is not known."""
@@ -145,7 +157,7 @@ def read_inputs(
     described: DescribedHost | None = None,
     standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], FilledSite] | None = None,
 ) -> Inputs:
-    """The inputs that a command line names, and the decisions they lead to.
+    """The inputs that a command line names.
 
     ``conf_path`` is the configuration that they are for, in full: of several running nginx the
     one that reads it is meant. ``standing`` fills the site from what stands already, and tells the
@@ -206,7 +218,7 @@ def read_inputs(
         given_workload=given_workload,
         given_site=given_site,
         site=site,
-        decisions=made(ALL_AS_DECIDED),
+        workload=workload,
         decide=made,
         is_live=is_live,
         roots=roots,
@@ -294,7 +306,7 @@ class Held(NamedTuple):
         again = settling.without(settled, written, chosen)
         if again is None:
             return None
-        inputs = self.inputs._replace(decisions=again.decided)
+        inputs = dataclasses.replace(self.inputs, settled=again.decided)
         return Held(inputs, self.tree, again.held, again.stays)
 
 
@@ -328,7 +340,7 @@ def read_held(
     if tree is None:
         raise AssertionError("read_inputs asks what stands")
     settled = Settling(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
-    inputs = inputs._replace(decisions=settled.decided)
+    inputs = dataclasses.replace(inputs, settled=settled.decided)
     return Held(inputs, tree, settled.held, settled.stays)
 
 

@@ -32,6 +32,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "nginx-tune recommend --kind media -c /etc/nginx/nginx.conf",
         "nginx-tune recommend --facts facts.json --workload workload.json",
     ),
+    "size": (
+        "nginx-tune size --facts facts.json --workload workload.json --objective 'p99 <= 50ms'",
+        "nginx-tune size --memory 64G --disk hdd:4 --link 10G --data 1T --mean-size 1M --rate 500",
+    ),
     "generate": (
         "nginx-tune generate --facts facts.json --kind media --root /srv/media -o nginx.conf",
         "nginx-tune generate --facts facts.json --kind media --root /srv/media --check nginx.conf",

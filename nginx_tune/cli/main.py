@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "compare": "Two stored runs, two observations or two measurements.",
     "learn": "The workload that access logs show.",
     "recommend": "Which switches help on this host, and why.",
+    "size": "What a host carries, and which memory and disks would carry a rate.",
     "generate": "An nginx.conf in which every tuned line says why it is there.",
     "plan": "What to change in a configuration, as a diff of its own files.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
@@ -61,7 +62,7 @@ COMMANDS: dict[str, str] = {
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("check", "inspect", "collector", "observe", "learn", "doctor"),
-    "Decide": ("recommend", "generate", "audit", "explain"),
+    "Decide": ("recommend", "size", "generate", "audit", "explain"),
     "Prove": ("probe", "merge", "validate", "scenario", "compare"),
     "Change": ("plan", "rehearse", "apply", "confirm", "rollback"),
     "Keep": ("history", "runs", "report", "lab", "schema"),

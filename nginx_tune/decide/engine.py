@@ -131,17 +131,19 @@ def decide(
     return as_declared(made) if facts.declared else made
 
 
+def declared_evidence(found: Sequence[Evidence]) -> list[Evidence]:
+    """The evidence of a described host: nothing of it was measured."""
+    return [
+        replace(one, provenance="declared") if one.provenance == "measured" else one
+        for one in found
+    ]
+
+
 def as_declared(decisions: Decisions) -> Decisions:
     """The decisions for a described host: nothing that they stand on was measured."""
 
-    def evidence(found: Sequence[Evidence]) -> list[Evidence]:
-        return [
-            replace(one, provenance="declared") if one.provenance == "measured" else one
-            for one in found
-        ]
-
     def settings(found: Sequence[Setting]) -> list[Setting]:
-        return [replace(one, evidence=evidence(one.evidence)) for one in found]
+        return [replace(one, evidence=declared_evidence(one.evidence)) for one in found]
 
     return replace(
         decisions,
@@ -152,7 +154,7 @@ def as_declared(decisions: Decisions) -> Decisions:
         decisions=[
             replace(
                 one,
-                evidence=evidence(one.evidence),
+                evidence=declared_evidence(one.evidence),
                 settings=settings(one.settings),
                 proposed=settings(one.proposed),
             )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace as replace_struct
 
 from nginx_tune.decide.answer import LEARN_COMMAND, Quantity, known
-from nginx_tune.decide.engine import WIDEST, situation_of
+from nginx_tune.decide.engine import WIDEST, declared_evidence, situation_of
 from nginx_tune.decide.model.answers import AnswerGoal, Server, best_server
 from nginx_tune.decide.model.cache import hit_ratio
 from nginx_tune.decide.model.inputs import BlockingInputs, room_range
@@ -87,17 +87,18 @@ class SizeRequest:
     prices: Prices = Prices()
 
 
-def size_host(facts: Facts, workload: Workload, *, site: Site, request: SizeRequest) -> Sizing:
-    """The table of hosts for a workload.
+def size_hosts(
+    facts: Facts, workload: Workload, *, site: Site, request: SizeRequest
+) -> HostSizes:
+    """The hosts for a workload.
 
-    Errors: UndecidedError where the facts and the workload do not say what is served or how much
-            memory holds of it.
+    Errors (of what is asked of them): UndecidedError where the facts and the workload do not say
+            what is served, or how much memory holds of it.
     """
-    this = _Sized(situation_of(facts, workload, site=site), request)
-    return this.sizing()
+    return HostSizes(situation_of(facts, workload, site=site), request)
 
 
-class _End(enum.Enum):
+class RangeEnd(enum.Enum):
     """An end of what is assumed, with the model's own errors."""
 
     EXPECTED = enum.auto()
@@ -105,7 +106,7 @@ class _End(enum.Enum):
     BETTER = enum.auto()
 
 
-class _Column(NamedTuple):
+class DiskColumn(NamedTuple):
     """Disks, and the situation of this host with them."""
 
     choice: DiskChoice
@@ -113,7 +114,7 @@ class _Column(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Sized:
+class HostSizes:
     """One host, its workload and what is asked."""
 
     situation: Situation
@@ -149,7 +150,7 @@ class _Sized:
         return sizes.sent_ratio or 1.0
 
     @cached_property
-    def columns(self) -> Sequence[_Column]:
+    def columns(self) -> Sequence[DiskColumn]:
         """The host's disks, more of them, and other classes."""
         s = self.situation
         own = sorted({disk.class_ for disk in s.disks})
@@ -158,20 +159,20 @@ class _Sized:
         choice = DiskChoice(
             count=count, class_name=name, is_own=True, provenance=s.disk.provenance
         )
-        found = [_Column(choice, s)]
+        found = [DiskColumn(choice, s)]
         if not s.disks:  # nobody knows which to replace
             return found
         for times in (2, 4):
             more = situation_of(_more_disks(s, times), s.workload, site=s.site)
-            found.append(_Column(replace_struct(choice, count=times * count), more))
+            found.append(DiskColumn(replace_struct(choice, count=times * count), more))
         priced = [name for name in self.request.prices.of_disk if name not in own]
         for other in priced or (_FASTER.get(own[0], ()) if len(own) == 1 else ()):
             changed = situation_of(_other_disks(s, other), s.workload, site=s.site)
-            found.append(_Column(DiskChoice(count=count, class_name=other), changed))
+            found.append(DiskColumn(DiskChoice(count=count, class_name=other), changed))
         return found
 
     def server(
-        self, column: _Column, memory_bytes: float, end: _End = _End.EXPECTED
+        self, column: DiskColumn, memory_bytes: float, end: RangeEnd = RangeEnd.EXPECTED
     ) -> Server:
         """This host with that memory and those disks."""
         s, more = column.situation, memory_bytes - self.memory_bytes
@@ -183,11 +184,11 @@ class _Sized:
         i = replace(i, workers=self.inputs.workers)
         if s.kind != "cache":
             i = replace(i, page_cache_bytes=max(1.0, i.page_cache_bytes + more))
-        if end is _End.EXPECTED:
+        if end is RangeEnd.EXPECTED:
             return self._server(i)
         easier, harder = corners(_with_inputs(s, i), i) or (i, i)
-        moved = room_range(easier)[1] if end is _End.BETTER else room_range(harder)[0]
-        factor = 1.0 if end is _End.WORSE else -1.0
+        moved = room_range(easier)[1] if end is RangeEnd.BETTER else room_range(harder)[0]
+        factor = 1.0 if end is RangeEnd.WORSE else -1.0
         if s.disk.provenance != "assumed":
             moved = replace(moved, disk=moved.disk.scaled(_DISK_FACTOR**factor))
         usual = self._server(moved)
@@ -199,21 +200,21 @@ class _Sized:
         measured = self.situation.workload.cpu_per_request.mean_seconds
         return Server(i, pools=True, cpu_seconds=cpu_seconds or measured, sent_ratio=self.sent_ratio)
 
-    def _goal(self, end: _End) -> AnswerGoal | None:
+    def _goal(self, end: RangeEnd) -> AnswerGoal | None:
         """The goal, harder or easier by the model's error."""
         goal = self.request.goal
-        if goal is None or end is _End.EXPECTED:
+        if goal is None or end is RangeEnd.EXPECTED:
             return goal
-        factor = _TIME_FACTOR if end is _End.BETTER else 1 / _TIME_FACTOR
+        factor = _TIME_FACTOR if end is RangeEnd.BETTER else 1 / _TIME_FACTOR
         return goal._replace(seconds=goal.seconds * factor)
 
     def host(self, number: int, memory_bytes: float) -> SizedHost:
         """One place of the table."""
         column, asked = self.columns[number], self.asked.value
-        here = {end: self.server(column, memory_bytes, end) for end in _End}
+        here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
         found = {end: best_server(server, self._goal(end)) for end, server in here.items()}
-        best, expected = found[_End.EXPECTED]
-        low, high = min(expected, found[_End.WORSE][1]), max(expected, found[_End.BETTER][1])
+        best, expected = found[RangeEnd.EXPECTED]
+        low, high = min(expected, found[RangeEnd.WORSE][1]), max(expected, found[RangeEnd.BETTER][1])
         answers = best.answers_at(expected or _near_nothing(best))
         return SizedHost(
             memory_bytes=round(memory_bytes),
@@ -224,13 +225,13 @@ class _Sized:
             binds="disks" if answers is None else answers.binding(self.request.goal),
             pools=best.pools,
             workers=best.inputs.workers,
-            hit_ratio=1 - here[_End.EXPECTED].inputs.miss_ratio,
+            hit_ratio=1 - here[RangeEnd.EXPECTED].inputs.miss_ratio,
             origin_per_second=self._to_origin(column, memory_bytes, asked or expected),
             seconds=None if asked is None else self._seconds(here, asked),
             cost=self._cost(column.choice, memory_bytes),
         )
 
-    def _seconds(self, here: Mapping[_End, Server], rate: float) -> SizeRange | None:
+    def _seconds(self, here: Mapping[RangeEnd, Server], rate: float) -> SizeRange | None:
         """The goal's statistic at a rate; null where the host does not surely keep up with it."""
         goal = self.request.goal
         if goal is None:
@@ -246,11 +247,11 @@ class _Sized:
             if not times or not math.isfinite(min(times)):
                 return None
             found[end] = min(times)
-        expected = found[_End.EXPECTED]
+        expected = found[RangeEnd.EXPECTED]
         return _range(
-            min(found[_End.BETTER] / _TIME_FACTOR, expected),
+            min(found[RangeEnd.BETTER] / _TIME_FACTOR, expected),
             expected,
-            max(found[_End.WORSE] * _TIME_FACTOR, expected),
+            max(found[RangeEnd.WORSE] * _TIME_FACTOR, expected),
         )
 
     def _cost(self, disks: DiskChoice, memory_bytes: float) -> float | None:
@@ -260,7 +261,7 @@ class _Sized:
             return None
         return prices.of_memory_byte * memory_bytes + each * disks.count
 
-    def _to_origin(self, column: _Column, memory_bytes: float, rate: float) -> float | None:
+    def _to_origin(self, column: DiskColumn, memory_bytes: float, rate: float) -> float | None:
         """Requests that a cache of that size has no object for.
 
         Source: nginx's manager removes the least recently used (``cache_growth``), as Che has it.
@@ -299,7 +300,7 @@ class _Sized:
     def boundary(self, number: int) -> MemoryBoundary:
         """The memory from which the disks of a column carry the asked rate."""
         column, asked = self.columns[number], self.asked.value or 0.0
-        expected, worse, better = (self._least_memory(column, asked, end) for end in _End)
+        expected, worse, better = (self._least_memory(column, asked, end) for end in RangeEnd)
         if expected is None:
             return MemoryBoundary(disks=number, reason="no memory is enough")
         if better is None or expected <= self._smallest:
@@ -321,7 +322,7 @@ class _Sized:
         other = self.memory_bytes - (self.situation.page_cache.value or 0.0)
         return max(64.0 * (1 << 20), other / (1 - _LEAST_CACHE_SHARE))
 
-    def _least_memory(self, column: _Column, asked: float, end: _End) -> float | None:
+    def _least_memory(self, column: DiskColumn, asked: float, end: RangeEnd) -> float | None:
         """The least memory that carries the rate; None: no memory is enough."""
         goal = self._goal(end)
 
@@ -339,9 +340,10 @@ class _Sized:
             low, high = (low, middle) if carries(middle) else (middle, high)
         return high
 
-    def sizing(self) -> Sizing:
-        """The whole answer."""
+    def sizing(self, *, proof: str = "") -> Sizing:
+        """The whole answer; ``proof`` is the command that measures it."""
         request, asked = self.request, self.asked
+        evidence = known(*self._rests_on())
         hosts = [
             self.host(number, memory)
             for memory in self.memories()
@@ -375,8 +377,9 @@ class _Sized:
             least_link_bits_per_second=None if link is None else _link_sold(link),
             misses=list(self._misses()),
             latencies=list(_latencies(best_server(this, goal), goal)),
-            evidence=known(*self._rests_on()),
+            evidence=declared_evidence(evidence) if self.situation.facts.declared else evidence,
             next_command=self._next_command(),
+            prove_command=proof,
         )
 
     def _misses(self) -> Iterator[MissPoint]:

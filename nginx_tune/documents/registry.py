@@ -24,6 +24,7 @@ from nginx_tune.documents.scenario import (
     SourceRows,
 )
 from nginx_tune.documents.site import Site
+from nginx_tune.documents.sizing import Sizing
 from nginx_tune.documents.verdict import Comparison, Verdict
 from nginx_tune.documents.workload import Workload
 
@@ -58,6 +59,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "scenario_run": ScenarioRun,
     "scenarios": Scenarios,
     "site": Site,
+    "sizing": Sizing,
     "source_rows": SourceRows,
     "validation": Validation,
     "verdict": Verdict,

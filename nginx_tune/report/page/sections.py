@@ -19,6 +19,7 @@ from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, Validation
 from nginx_tune.documents.scenario import ArmText, ScenarioRun
+from nginx_tune.documents.sizing import Sizing
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
@@ -26,7 +27,13 @@ from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
 from nginx_tune.report.decisions import decisions_screen
 from nginx_tune.report.facts import facts_screen
 from nginx_tune.report.observation import observation_screen
-from nginx_tune.report.page.plot.curves import CurvePlot, disk_plots, histogram_plot, quantile_plots
+from nginx_tune.report.page.plot.curves import (
+    CurvePlot,
+    disk_plots,
+    histogram_plot,
+    quantile_plots,
+    sizing_plots,
+)
 from nginx_tune.report.page.plot.ratios import (
     RatioPlot,
     SharesPlot,
@@ -42,6 +49,7 @@ from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.runs import started_text
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Screen
+from nginx_tune.report.size import sizing_screen
 from nginx_tune.report.text import number_text, one_line, shown_path
 from nginx_tune.report.verdict import columns_of, verdict_screen
 from nginx_tune.report.workload import workload_screen
@@ -290,6 +298,11 @@ def _decisions(decisions: Decisions) -> Section:
     return Section("decisions", "What helps this host", decisions_screen(decisions))
 
 
+def _sizing(sizing: Sizing) -> Section:
+    """What hosts carry, with the miss ratio by memory and the latency by rate."""
+    return Section("size", "What this host carries", sizing_screen(sizing), plots=sizing_plots(sizing))
+
+
 _SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
     Run: _run,
     ScenarioRun: _scenario,
@@ -303,6 +316,7 @@ _SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
     Facts: _facts,
     Workload: _workload,
     Decisions: _decisions,
+    Sizing: _sizing,
 }
 PAGE_KINDS: tuple[type[Document], ...] = tuple(_SECTIONS)
 """The documents that a page shows."""

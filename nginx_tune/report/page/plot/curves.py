@@ -1,4 +1,4 @@
-"""Curves over two axes, each with its name at its end: latency by quantile, disks by depth.
+"""Curves over two axes, each with its name at its end: latency by quantile or rate, disks by depth.
 
 Places are in percent of the plot's width or height, because a page is read at any width: a text in
 it keeps its size, a curve stretches. Of a latency the tail is stretched by its number of nines.
@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from nginx_tune.documents.facts import Storage
 from nginx_tune.documents.facts_storage import CurvePoint, Sweep
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.sizing import Sizing
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.blocks import counts_for
 from nginx_tune.measure.proof.histogram import Histogram, decode_histogram, merge_histograms
 from nginx_tune.report.facts import named_curves
-from nginx_tune.report.text import bytes_text, number_text, one_line, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _MOST_DECADES_OF_STEPS = 2.0
 """A logarithmic axis this long or shorter has 2 and 5 as ticks too."""
@@ -316,27 +317,82 @@ def _depth_points(
 def _depth_plot(
     title: str, caption: str, values: _Values, text: Callable[[float], str]
 ) -> CurvePlot | None:
+    depths = sorted({depth for points in values.values() for depth, _ in points})
+    ticks = {float(depth): str(depth) for depth in depths}
+    return line_plot(title, caption, values, text, across_ticks=ticks)
+
+
+def line_plot(
+    title: str,
+    caption: str,
+    values: Mapping[str, Sequence[tuple[float, float]]],
+    text: Callable[[float], str],
+    *,
+    across_text: Callable[[float], str] = number_text,
+    across_ticks: Mapping[float, str] | None = None,
+    mark: float | None = None,
+) -> CurvePlot | None:
+    """Lines of points, by their names, over two logarithmic axes; null for fewer than two points.
+
+    ``text`` is of the upright axis, ``mark`` a place on the other one.
+    """
     shown = {name: points for name, points in values.items() if points}
-    depths = sorted({depth for points in shown.values() for depth, _ in points})
-    across = log_axis(depths, margin=1.0)
+    places = sorted({x for points in shown.values() for x, _ in points})
+    across = log_axis(places, margin=1.0)
     values_shown = [value for points in shown.values() for _, value in points]
     up = log_axis([*values_shown, max(values_shown, default=0.0) / _LEAST_SPAN])
-    if across is None or up is None or len(depths) == 1:
+    if across is None or up is None or len(places) == 1:
         return None
     curves = []
     for number, (name, points) in enumerate(shown.items()):
-        places = [
-            (across.percent(depth), round(100 - up.percent(value), 2)) for depth, value in points
-        ]
+        drawn = [(across.percent(x), round(100 - up.percent(value), 2)) for x, value in points]
         label = f"{name} {text(points[-1][1])}".strip()
         colour = 1 if len(shown) == 1 else number
-        curves.append(CurveLine(label, [points_text(places)], places[-1], places[-1][1], colour))
+        curves.append(CurveLine(label, [points_text(drawn)], drawn[-1], drawn[-1][1], colour))
     height_rem = height_for(curves)
+    ticks = across_ticks and [Tick(across.percent(x), said) for x, said in across_ticks.items()]
     return CurvePlot(
         title,
         caption,
         spread(curves, height_rem),
-        [Tick(across.percent(depth), str(depth)) for depth in depths],
+        ticks or across.ticks(across_text),
         [Tick(round(100 - tick.percent, 3), tick.text) for tick in up.ticks(text)],
         height_rem,
+        marks=() if mark is None else (across.percent(mark),),
     )
+
+
+_LEAST_MISS_RATIO = 1e-3
+"""A miss ratio below this is drawn here: no logarithmic axis has a 0."""
+
+
+def sizing_plots(sizing: Sizing) -> list[CurvePlot]:
+    """Two: the miss ratio by memory, and the objective's time by rate, with the knee."""
+    misses = [(float(one.memory_bytes), one.miss_ratio) for one in sizing.misses]
+    times = [(one.per_second, one.seconds) for one in sizing.latencies]
+    this = next((host for host in sizing.hosts if host.is_this), None)
+    knee = None if this is None or this.carried_per_second is None else this.carried_per_second
+    within = f" within {one_line(sizing.objective)}" if sizing.objective else ""
+    marked = "" if knee is None else f" The mark is what this host carries{within}."
+    plots = [
+        line_plot(
+            "Misses of the page cache by memory",
+            "Share of the requests that this host reads from its disks, with other memory; both "
+            f"axes are logarithmic, and less than {percent_text(_LEAST_MISS_RATIO)} is drawn there."
+            " The mark is this host.",
+            {"": [(memory, max(_LEAST_MISS_RATIO, miss)) for memory, miss in misses]},
+            percent_text,
+            across_text=bytes_text,
+            mark=None if this is None else float(this.memory_bytes),
+        ),
+        line_plot(
+            "Latency by rate",
+            f"The time of {one_line(sizing.objective) or 'p99'} on this host by requests for files "
+            f"a second; both axes are logarithmic.{marked}",
+            {"": times},
+            seconds_text,
+            across_text=lambda value: f"{number_text(value)}/s",
+            mark=None if knee is None or knee.expected <= 0 else knee.expected,
+        ),
+    ]
+    return [plot for plot in plots if plot is not None]

@@ -1,0 +1,195 @@
+"""``nginx-tune size``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nginx_tune.cli.deciding import deciding_options, read_inputs
+from nginx_tune.cli.options import FiniteNumber
+from nginx_tune.documents.base import Provenance, encode
+from nginx_tune.documents.described_host import parse_size
+from nginx_tune.errors import UsageError
+from nginx_tune.report.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes
+
+if TYPE_CHECKING:
+    from nginx_tune.decide.model.answers import AnswerGoal
+    from nginx_tune.decide.size import HostSizes, Prices
+    from nginx_tune.documents.sizing import Sizing
+
+_FORMATS = ("console", "json", "markdown", "html", "scenario")
+_STATISTICS = ("mean", "p50", "p90", "p99", "p999")
+_FROM_MEMORY = ("hot", "memory")
+"""Classes of requests that read no disk; all others ask for any file."""
+_PRICED = ("hdd", "ssd", "nvme", "card", "network", "virtual", "unknown")
+_AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
+_PROOF = "proof.toml"
+
+
+@click.command()
+@deciding_options
+@click.option(
+    "--objective",
+    metavar="EXPR",
+    help="What answers must keep to, such as 'p99 <= 50ms' or 'hot.p99 <= 5ms'; default: the "
+    "workload's, else what the host keeps up with.",
+)
+@click.option(
+    "--rate",
+    type=FiniteNumber(min=0.001, max=1e9),
+    metavar="N",
+    help="Requests for files a second that a host should carry; default: the workload's.",
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="memory=N/SIZE|CLASS=N",
+    help="Of memory (memory=3/16G) and of one disk of a class (nvme=80), in any currency; may "
+    "repeat. The classes named are the ones that are shown.",
+)
+@output_options(*_FORMATS)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    objective: str | None,
+    rate: float | None,
+    prices: tuple[str, ...],
+    formats: tuple[str, ...],
+    output: str | None,
+    **named: Any,
+) -> None:
+    """What a host carries, and which memory and disks would carry a rate.
+
+    A table over memory and disks: requests for files a second within the objective, their range,
+    and the resource that binds. -f scenario writes the nearest host as an experiment for the lab.
+    """
+    if is_screen(output) and "html" in formats:
+        raise UsageError("a page is for a browser", hint="-f html=size.html")
+    from nginx_tune.decide.size import SizeRequest, size_hosts  # noqa: PLC0415  # not for --help
+
+    priced = _prices(prices)
+    asked = parse_goal(objective) if objective else None
+    inputs = read_inputs(ctx, **named)
+    inputs.tell()
+    provenance: Provenance = "declared"
+    if objective is None and inputs.workload.objectives:
+        first = inputs.workload.objectives[0]
+        objective, provenance = first.expression, first.provenance
+        asked = parse_goal(objective)
+    sizes = size_hosts(
+        inputs.facts,
+        inputs.workload,
+        site=inputs.site,
+        request=SizeRequest(
+            goal=asked,
+            objective=objective or "",
+            objective_provenance=provenance,
+            asked_per_second=rate,
+            prices=priced,
+        ),
+    )
+    sizing = sizes.sizing(proof=_proof_command(ctx))
+    write_result(
+        {
+            "console": lambda: _screen(sizing, formats, output),
+            "json": lambda: encode(sizing),
+            "markdown": lambda: _markdown(sizing),
+            "html": lambda: _page(sizing),
+            "scenario": lambda: _scenario(sizes, sizing),
+        },
+        formats,
+        output,
+    )
+
+
+def _screen(sizing: Sizing, formats: tuple[str, ...], output: str | None) -> bytes:
+    from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
+
+    return screen_bytes(sizing_screen(sizing), formats, output)
+
+
+def _markdown(sizing: Sizing) -> bytes:
+    from nginx_tune.report.screen import markdown  # noqa: PLC0415
+    from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
+
+    return markdown(sizing_screen(sizing)).encode()
+
+
+def _page(sizing: Sizing) -> bytes:
+    from nginx_tune.report.page.render import render_page  # noqa: PLC0415  # heavy
+
+    return render_page([sizing])
+
+
+def _scenario(sizes: HostSizes, sizing: Sizing) -> bytes:
+    import tomli_w  # noqa: PLC0415
+
+    from nginx_tune.experiment.scenario.sized import sized_scenario  # noqa: PLC0415  # heavy
+
+    return tomli_w.dumps(sized_scenario(sizes, sizing)).encode()
+
+
+def parse_goal(text: str) -> AnswerGoal:
+    """The bound on a latency in an objective.
+
+    Errors: UsageError for one that is no upper bound on a time of answers.
+    """
+    from nginx_tune.decide.model.answers import AnswerGoal  # noqa: PLC0415  # not for --help
+    from nginx_tune.measure.proof.expression import parse_expression  # noqa: PLC0415
+    from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415
+
+    check_objectives([text])
+    expression = parse_expression(text)
+    of_class, _, statistic = expression.name.rpartition(".")
+    limit = expression.limit
+    if statistic not in _STATISTICS or "." in of_class or not isinstance(limit, float | int):
+        raise UsageError(
+            f"--objective '{text}': size knows the times of whole answers alone",
+            hint=f"such as 'p99 <= 50ms'; one of {', '.join(_STATISTICS)}",
+        )
+    if limit <= 0:
+        raise UsageError(f"--objective '{text}': no answer takes no time")
+    return AnswerGoal(statistic, float(limit), hits=of_class in _FROM_MEMORY)  # type: ignore[arg-type]  # one of them
+
+
+def _prices(texts: tuple[str, ...]) -> Prices:
+    from nginx_tune.decide.size import Prices  # noqa: PLC0415  # not for --help
+
+    of_memory: float | None = None
+    of_disk: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        amount, slash, size = value.partition("/")
+        if not _AMOUNT.fullmatch(amount) or (name == "memory") != bool(slash):
+            raise UsageError(
+                f"--price {text}: give memory=AMOUNT/SIZE or CLASS=AMOUNT",
+                hint="such as memory=3/16G and nvme=80",
+            )
+        if name == "memory":
+            of_memory = float(amount) / parse_size(size, "--price")
+        elif name in _PRICED:
+            of_disk[name] = float(amount)
+        else:
+            raise UsageError(f"--price {text}: no such thing", hint=f"memory, {', '.join(_PRICED)}")
+    return Prices(of_memory, of_disk)
+
+
+def _proof_command(ctx: click.Context) -> str:
+    """This command with the scenario as its result, and the one that runs it."""
+    words = ["nginx-tune", "size"]
+    for option in ctx.command.params:
+        value = ctx.params.get(str(option.name))
+        if option.name in {"formats", "output"} or value in (None, (), option.get_default(ctx)):
+            continue
+        name = max(option.opts, key=len)
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [name] if one is True else [name, f"{one:g}" if isinstance(one, float) else one]
+    written = shlex.join([*words, "-f", f"scenario={_PROOF}"])
+    return f"{written} && sudo nginx-tune scenario run ./{_PROOF}"

@@ -1,0 +1,227 @@
+"""A host of ``size`` as a scenario: a scale model of it in the lab, asked at the rate it carries.
+
+Memory and data are scaled down together, which keeps the share of the requests that memory answers;
+disks, sizes of files and the rate are the host's. Of many disks one stands for all, with its share
+of memory, data, link and rate, so that it is as busy as it would be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from nginx_tune.decide.model.answers import AnswerGoal, Server
+from nginx_tune.decide.model.disk import ModelDisk
+from nginx_tune.decide.size import HostSizes
+from nginx_tune.documents.facts import Disk
+from nginx_tune.documents.lab import DiskModel
+from nginx_tune.documents.sizing import SizedHost, Sizing
+from nginx_tune.errors import UndecidedError
+from nginx_tune.nginx.lab.disk_models import LIMITS, MODELS, MOST_READS_PER_SECOND
+from nginx_tune.nginx.lab.spec import model_of_curve
+
+_MIB = 1 << 20
+_MOST_DATA_BYTES = 1 << 30
+_MOST_FILES = 40_000
+_LEAST_MEMORY_BYTES = 96 * _MIB
+_MOST_BYTES_PER_SECOND = 200e6
+_MOST_REQUESTS_PER_SECOND = 4000.0
+"""What a lab on one machine, with the load beside it, sends without being the limit itself."""
+_MOST_LINK_BITS_PER_SECOND = 2 * 10**9
+_FEWEST_ANSWERS = 1500
+"""For the 99th percentile of a class, with some to spare."""
+_LONGEST_SECONDS = 60.0
+_LONGEST_WARMUP_SECONDS = 40.0
+_SETTLED = 1.5
+"""Requests for each object that the page cache holds, until it has those of the long run."""
+_LARGER = 4.0
+"""Times that a lab's data may be larger than what is usual."""
+
+
+def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
+    """The tables of a scenario that measures the nearest host.
+
+    That is the one which carries the asked rate at least cost; without such a rate this host, at
+    the rate that it carries.
+    Errors: UndecidedError where no lab can be its scale model.
+    """
+    host = nearest_host(sizing)
+    column = sizes.columns[host.disks]
+    server = sizes.server(column, float(host.memory_bytes))
+    rate = sizing.asked_per_second
+    if rate is None:
+        rate = host.carried_per_second.low if host.carried_per_second else 0.0
+    if rate <= 0:
+        raise UndecidedError(
+            "no host of the table is sure to carry a rate, so there is none to measure",
+            hint="--rate N, or another --objective",
+        )
+    exponent = sizes.situation.exponent.value or 0.0
+    return scenario_tables(
+        server,
+        next(iter(column.situation.disks), Disk(name="disk1", class_="unknown")),
+        disks=column.choice.count,
+        rate=rate,
+        goal=sizes.request.goal,
+        objective=sizing.objective,
+        exponent=exponent,
+        pools=host.pools,
+    )
+
+
+def nearest_host(sizing: Sizing) -> SizedHost:
+    """The cheapest host that carries the asked rate, else this one."""
+    if sizing.cheapest is not None:
+        return sizing.hosts[sizing.cheapest]
+    return next(host for host in sizing.hosts if host.is_this)
+
+
+def scenario_tables(
+    server: Server,
+    disk: Disk,
+    *,
+    disks: int,
+    rate: float,
+    goal: AnswerGoal | None,
+    objective: str,
+    exponent: float,
+    pools: bool,
+) -> Mapping[str, Any]:
+    """The tables of a scenario: one of the host's ``disks`` in the lab, stock and recommended.
+
+    Errors: UndecidedError where no lab can be its scale model.
+    """
+    i = server.inputs
+    scale = _scale(server, disks, rate)
+    rate /= disks
+    files = max(8, round(scale * i.objects))
+    memory = round(scale * i.page_cache_bytes)
+    size = max(1, round(i.object_bytes))
+    lab: dict[str, Any] = {
+        "name": f"{scale:.2g} of a host",
+        "memory_bytes": memory,
+        "worker_processes": min(2, i.workers),
+        "tls": i.encrypts,
+        "disks": [{"name": "disk1", "mount": "/srv/disk1", **_lab_disk(disk, i.disk)}],
+        "data": [{"disk": "disk1", "files": files, "file_bytes": size}],
+    }
+    link = (i.link_bytes_per_second or math.inf) * 8 / disks
+    if link <= _MOST_LINK_BITS_PER_SECOND:
+        lab |= {"topology": "link", "link": {"bits_per_second": round(link)}}
+    settled = _SETTLED * min(files, memory / size) / rate if exponent else 0.0
+    classes = [_files(rate, exponent)]
+    asked = "files"
+    if goal is not None and goal.hits:
+        classes.append(_memory())
+        asked = "memory"
+    settings = [{"context": "location", "directive": "aio", "args": ["threads"]}]
+    return {
+        "name": "size",
+        "title": f"{rate:.3g} requests a second for files on one disk, with {memory // _MIB} MiB",
+        "description": f"One of {disks} disks of a host of nginx-tune size, with {scale:.2g} of the "
+        f"host's data and memory. Objective: {objective or 'none'}.",
+        "kind": "static",
+        "needs": ["--with-threads"] if pools else [],
+        "primary_metric": f"{asked}.p99",
+        "starts": "full",
+        "pairs": 2,
+        "warmup_seconds": round(min(_LONGEST_WARMUP_SECONDS, max(3.0, settled)), 1),
+        "duration_seconds": round(min(_LONGEST_SECONDS, max(10.0, _FEWEST_ANSWERS / rate)), 1),
+        "lab": lab,
+        "baseline": {"decisions": "none"},
+        "candidate": {"decisions": "recommended", "settings": settings if pools else []},
+        "classes": classes,
+        "claims": []
+        if goal is None
+        else [
+            {
+                "name": "keeps to the objective",
+                "expression": f"{asked}.{goal.statistic} <= {goal.seconds:.6g}s",
+            }
+        ],
+    }
+
+
+def _scale(server: Server, disks: int, rate: float) -> float:
+    """The share of the data and the memory that one disk of the lab has."""
+    i = server.inputs
+    bytes_per_second = rate / disks * i.object_bytes * server.sent_ratio
+    if rate / disks > _MOST_REQUESTS_PER_SECOND or bytes_per_second > _MOST_BYTES_PER_SECOND:
+        raise UndecidedError(
+            f"{rate / disks:,.0f} requests a second of {i.object_bytes / _MIB:.3g} MiB from one disk "
+            "are more than a lab on one machine sends",
+            hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
+        )
+    data = i.objects * i.object_bytes
+    wanted = min(1 / disks, _MOST_DATA_BYTES / data, _MOST_FILES / i.objects)
+    kept = max(wanted, min(1 / disks, _LEAST_MEMORY_BYTES / i.page_cache_bytes))
+    if kept > _LARGER * wanted:
+        raise UndecidedError(
+            "no scale model: with the least memory that a lab has, "
+            f"{_LEAST_MEMORY_BYTES // _MIB} MiB, its data would be too large",
+            hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
+        )
+    return kept
+
+
+def _lab_disk(disk: Disk, model: ModelDisk) -> dict[str, Any]:
+    """The lab's disk for one of the host's: from its curve, of its class, or as the model has it."""
+    name = disk.class_ if disk.class_ in LIMITS else "hdd"
+    if disk.curve is not None and disk.curve.points:
+        found = model_of_curve(disk.curve, name)  # type: ignore[arg-type]  # a key of LIMITS
+    elif name in MODELS:
+        found = MODELS[name]
+    elif disk.class_ in LIMITS:
+        size, reads = LIMITS[name]
+        return {
+            "class_name": name,
+            "kind": "limited",
+            **({"bytes_per_second": size} if size else {}),
+            **({"reads_per_second": reads} if reads else {}),
+        }
+    else:
+        found = DiskModel(
+            read_seconds=model.latency_seconds,
+            spread_ratio=0.5,
+            channels=max(1, round(model.heads / max(1, len(model.parts)))),
+            bytes_per_second=min(1e12, model.bytes_per_second),
+        )
+    if found.read_seconds > 0 and found.channels / found.read_seconds > MOST_READS_PER_SECOND:
+        most = round(found.bytes_per_second or LIMITS["nvme"][0] or 0)
+        return {
+            "class_name": name,
+            "kind": "limited",
+            "bytes_per_second": most,
+            "reads_per_second": round(found.channels / found.read_seconds),
+        }
+    tables = {
+        key: value
+        for key, value in msgspec.to_builtins(found).items()
+        if value is not None
+    }
+    return {"class_name": name, "kind": "modelled", "model": tables}
+
+
+def _files(rate: float, exponent: float) -> dict[str, Any]:
+    return {
+        "name": "files",
+        "source": "random",
+        **({"exponent": round(exponent, 3)} if exponent else {}),
+        "connections": 256,
+        "connection_use": "turns",
+        "held_connections": 64,
+        "arrivals": {"kind": "poisson", "rate_per_second": round(rate, 4)},
+    }
+
+
+def _memory() -> dict[str, Any]:
+    return {
+        "name": "memory",
+        "source": "memory",
+        "connections": 64,
+        "connection_use": "turns",
+        "arrivals": {"kind": "poisson", "rate_per_second": 100.0},
+    }
