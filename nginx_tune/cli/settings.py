@@ -362,6 +362,7 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     "compare": {"primary": preference, **_FORMAT},
     "learn": {"log_format": preference, "kind": preference, **_FORMAT},
     "recommend": {"observation": input_below, "map": map_below, **_DECIDING},
+    "size": {"objective": preference, "price": preference, "rate": preference, **_DECIDING},
     "generate": {"with": feature_alone, **_DECIDING},
     "plan": {
         "observation": input_below,

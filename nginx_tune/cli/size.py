@@ -190,6 +190,8 @@ def _proof_command(ctx: click.Context) -> str:
             continue
         name = max(option.opts, key=len)
         for one in value if isinstance(value, tuple) else (value,):
-            words += [name] if one is True else [name, f"{one:g}" if isinstance(one, float) else one]
+            words += (
+                [name] if one is True else [name, f"{one:g}" if isinstance(one, float) else one]
+            )
     written = shlex.join([*words, "-f", f"scenario={_PROOF}"])
     return f"{written} && sudo nginx-tune scenario run ./{_PROOF}"

@@ -1,4 +1,4 @@
-"""What a host carries, and which memory and disks would carry a rate, by the model of the decisions.
+"""What a host carries, and which memory and disks would carry a rate, by the decisions' model.
 
 A host of the table is this host with other memory or disks. Its inputs are those that the decisions
 look at, so that its own place in the table is what ``recommend`` says of it. Each figure is asked
@@ -22,10 +22,17 @@ from nginx_tune.decide.engine import WIDEST, declared_evidence, situation_of
 from nginx_tune.decide.model.answers import AnswerGoal, Server, best_server
 from nginx_tune.decide.model.cache import hit_ratio
 from nginx_tune.decide.model.inputs import BlockingInputs, room_range
+from nginx_tune.decide.other_hosts import (
+    link_sold,
+    memory_sold,
+    with_more_disks,
+    with_more_memory,
+    with_other_disks,
+)
 from nginx_tune.decide.pool_plan import corners, measure_disks
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.facts import Disk, DiskClass, Facts
+from nginx_tune.documents.facts import DiskClass, Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.sizing import (
     DiskChoice,
@@ -47,7 +54,7 @@ _DISK_FACTOR = 1.2
 _CPU_FACTOR = 1.5
 """Assumed: the same of the CPU of a request that nobody measured."""
 _KEPT_BUSY = 0.95
-_ROWS = 6
+_ROWS = 5
 _LEAST_CACHE_SHARE = 0.05
 """Of memory: with less page cache than this nothing else would run."""
 _MOST_MEMORY = 1 << 46
@@ -60,7 +67,6 @@ _FASTER: Mapping[str, Sequence[DiskClass]] = {
     "unknown": ("ssd", "nvme"),
 }
 """Classes that are shown beside the host's own without prices."""
-_LINKS_GBIT = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
 _CURVE_POINTS = 24
 _BISECTIONS = 12
 
@@ -71,6 +77,9 @@ class Prices(NamedTuple):
     of_memory_byte: float | None = None
     of_disk: Mapping[str, float] = {}
     """By class."""
+
+
+_NO_PRICES = Prices()
 
 
 @dataclass(frozen=True)
@@ -84,12 +93,10 @@ class SizeRequest:
     objective_provenance: Provenance = "declared"
     asked_per_second: float | None = None
     """None: the workload's own rate."""
-    prices: Prices = Prices()
+    prices: Prices = _NO_PRICES
 
 
-def size_hosts(
-    facts: Facts, workload: Workload, *, site: Site, request: SizeRequest
-) -> HostSizes:
+def size_hosts(facts: Facts, workload: Workload, *, site: Site, request: SizeRequest) -> HostSizes:
     """The hosts for a workload.
 
     Errors (of what is asked of them): UndecidedError where the facts and the workload do not say
@@ -124,7 +131,7 @@ class HostSizes:
     def inputs(self) -> BlockingInputs:
         """The model's inputs of the host as it is."""
         found = self.situation.blocking_inputs
-        if found is None:
+        if found is None or self.situation.kind == "proxy":
             raise _undecided(self.situation)
         return found
 
@@ -156,28 +163,40 @@ class HostSizes:
         own = sorted({disk.class_ for disk in s.disks})
         name = "+".join(own) or s.network_filesystem or "unknown"
         count = max(1, len(s.disk.parts))
-        choice = DiskChoice(
-            count=count, class_name=name, is_own=True, provenance=s.disk.provenance
-        )
+        choice = DiskChoice(count=count, class_name=name, is_own=True, provenance=s.disk.provenance)
         found = [DiskColumn(choice, s)]
         if not s.disks:  # nobody knows which to replace
             return found
         for times in (2, 4):
-            more = situation_of(_more_disks(s, times), s.workload, site=s.site)
+            more = situation_of(with_more_disks(s, times), s.workload, site=s.site)
             found.append(DiskColumn(replace_struct(choice, count=times * count), more))
         priced = [name for name in self.request.prices.of_disk if name not in own]
         for other in priced or (_FASTER.get(own[0], ()) if len(own) == 1 else ()):
-            changed = situation_of(_other_disks(s, other), s.workload, site=s.site)
+            changed = situation_of(with_other_disks(s, other), s.workload, site=s.site)
             found.append(DiskColumn(DiskChoice(count=count, class_name=other), changed))
         return found
+
+    def _with_memory(self, column: DiskColumn, memory_bytes: float) -> Situation:
+        """The situation with that memory; of a cache alone, whose keys lie in it too."""
+        s = column.situation
+        if s.kind != "cache":
+            return s
+        place = (column.choice.count, column.choice.class_name, memory_bytes)
+        if place not in self._moved:
+            more = memory_bytes - self.memory_bytes
+            facts = with_more_memory(s.facts, more)
+            self._moved[place] = situation_of(facts, s.workload, site=s.site)
+        return self._moved[place]
+
+    @cached_property
+    def _moved(self) -> dict[tuple[int, str, float], Situation]:
+        return {}
 
     def server(
         self, column: DiskColumn, memory_bytes: float, end: RangeEnd = RangeEnd.EXPECTED
     ) -> Server:
         """This host with that memory and those disks."""
-        s, more = column.situation, memory_bytes - self.memory_bytes
-        if s.kind == "cache":  # its keys lie in that memory too, and bound the data
-            s = situation_of(_with_memory(s, more), s.workload, site=s.site)
+        s, more = self._with_memory(column, memory_bytes), memory_bytes - self.memory_bytes
         i = s.blocking_inputs
         if i is None:
             raise _undecided(s)
@@ -198,7 +217,9 @@ class HostSizes:
 
     def _server(self, i: BlockingInputs, cpu_seconds: float | None = None) -> Server:
         measured = self.situation.workload.cpu_per_request.mean_seconds
-        return Server(i, pools=True, cpu_seconds=cpu_seconds or measured, sent_ratio=self.sent_ratio)
+        return Server(
+            i, pools=True, cpu_seconds=cpu_seconds or measured, sent_ratio=self.sent_ratio
+        )
 
     def _goal(self, end: RangeEnd) -> AnswerGoal | None:
         """The goal, harder or easier by the model's error."""
@@ -214,7 +235,10 @@ class HostSizes:
         here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
         found = {end: best_server(server, self._goal(end)) for end, server in here.items()}
         best, expected = found[RangeEnd.EXPECTED]
-        low, high = min(expected, found[RangeEnd.WORSE][1]), max(expected, found[RangeEnd.BETTER][1])
+        low, high = (
+            min(expected, found[RangeEnd.WORSE][1]),
+            max(expected, found[RangeEnd.BETTER][1]),
+        )
         answers = best.answers_at(expected or _near_nothing(best))
         return SizedHost(
             memory_bytes=round(memory_bytes),
@@ -270,10 +294,7 @@ class HostSizes:
         data, mean = s.workload.dataset.bytes, s.object_bytes.value
         if s.kind != "cache" or not data or not mean:
             return None
-        moved = situation_of(
-            _with_memory(s, memory_bytes - self.memory_bytes), s.workload, site=s.site
-        )
-        kept = moved.dataset_bytes.value
+        kept = self._with_memory(column, memory_bytes).dataset_bytes.value
         if kept is None:
             return None
         return rate * (1 - hit_ratio(s.popularity_classes(float(data)), kept / mean))
@@ -282,20 +303,14 @@ class HostSizes:
         """The rows: this host's memory and the sizes around it, up to where all fits."""
         this = self.memory_bytes
         least = (this - (self.situation.page_cache.value or 0.0)) / (1 - _LEAST_CACHE_SHARE)
-        rows = [this]
-        for step in (-1, -2):
-            size = _sold(this * 2.0**step)
-            if size > least and size < rows[0]:
-                rows.insert(0, size)
-        while len(rows) < _ROWS + 1 and rows[-1] < _MOST_MEMORY:
-            fits = all(
-                self.server(column, rows[-1]).inputs.miss_ratio <= 0
-                for column in self.columns
-            )
-            if fits and rows[-1] >= this:
+        half = memory_sold(this / 2)
+        rows = [half, this] if least < half < this else [this]
+        while len(rows) < _ROWS and rows[-1] < _MOST_MEMORY:
+            servers = [self.server(column, rows[-1]) for column in self.columns]
+            if all(server.inputs.miss_ratio <= 0 for server in servers):
                 break
-            rows.append(_sold(2 * rows[-1]))
-        return rows[-_ROWS:] if this in rows[-_ROWS:] else rows[:_ROWS]
+            rows.append(memory_sold(2 * rows[-1]))
+        return rows
 
     def boundary(self, number: int) -> MemoryBoundary:
         """The memory from which the disks of a column carry the asked rate."""
@@ -374,15 +389,15 @@ class HostSizes:
             if rate is None
             else [self.boundary(number) for number in range(len(self.columns))],
             least_cpus=None if cpus is None else max(1, math.ceil(cpus)),
-            least_link_bits_per_second=None if link is None else _link_sold(link),
-            misses=list(self._misses()),
+            least_link_bits_per_second=None if link is None else link_sold(link),
+            misses=list(self.misses()),
             latencies=list(_latencies(best_server(this, goal), goal)),
             evidence=declared_evidence(evidence) if self.situation.facts.declared else evidence,
             next_command=self._next_command(),
             prove_command=proof,
         )
 
-    def _misses(self) -> Iterator[MissPoint]:
+    def misses(self) -> Iterator[MissPoint]:
         """The miss ratio from an eighth of the memory to where all fits, or 64 times as much."""
         low = max(self._smallest, self.memory_bytes / 8)
         fits = self.memory_bytes + self.inputs.footprint_bytes * self.inputs.objects / 0.9
@@ -429,7 +444,7 @@ class HostSizes:
 def _undecided(s: Situation) -> UndecidedError:
     if s.kind == "proxy":
         return UndecidedError(
-            "a proxy without a cache reads no files: its origin and its CPUs decide what it carries",
+            "a proxy without a cache reads no files: its origin and its CPUs bind what it carries",
             hint="--kind cache is for one that keeps answers",
         )
     lacks = [
@@ -447,80 +462,6 @@ def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
     moved.__dict__.update(s.__dict__)
     moved.__dict__["blocking_inputs"] = i
     return moved
-
-
-def _with_memory(s: Situation, more_bytes: float) -> Facts:
-    """The facts with so much more memory, or less, all of it for files and caches' keys."""
-    memory = s.facts.memory
-
-    def moved(size: int | None) -> int | None:
-        return None if size is None else max(1, round(size + more_bytes))
-
-    changed = replace_struct(
-        memory,
-        total_bytes=moved(memory.total_bytes),
-        available_bytes=moved(memory.available_bytes),
-        cgroup_limit_bytes=moved(memory.cgroup_limit_bytes),
-        page_cache_limit_bytes=moved(memory.page_cache_limit_bytes),
-        arc_limit_bytes=moved(memory.arc_limit_bytes),
-    )
-    return replace_struct(s.facts, memory=changed)
-
-
-def _more_disks(s: Situation, times: int) -> Facts:
-    """The facts with so many times the disks, over which the files of each place are spread.
-
-    A disk counts with the room of all that hold its files: a place has that of its smallest.
-    """
-    storage = s.facts.storage
-    names = {disk.name for disk in s.disks}
-
-    def copies(name: str) -> list[str]:
-        return [name, *(f"{name}.{n}" for n in range(2, times + 1))] if name in names else [name]
-
-    disks = [
-        replace_struct(
-            disk,
-            name=name,
-            size_bytes=disk.size_bytes and disk.size_bytes * (times if disk.name in names else 1),
-        )
-        for disk in storage.disks
-        for name in copies(disk.name)
-    ]
-    shared = [
-        replace_struct(part, disks=[f"{name}{end}" for name in part.disks])
-        for part in storage.shared_curves
-        for end in ("", *(f".{n}" for n in range(2, times + 1)))
-        if names.issuperset(part.disks) or not end
-    ]
-    paths = [
-        replace_struct(
-            place,
-            leaf_disks=[copy for name in place.leaf_disks for copy in copies(name)],
-            size_bytes=place.size_bytes and place.size_bytes * times,
-            available_bytes=place.available_bytes and place.available_bytes * times,
-        )
-        if names.intersection(place.leaf_disks)
-        else place
-        for place in storage.paths
-    ]
-    changed = replace_struct(storage, disks=disks, shared_curves=shared, paths=paths)
-    return replace_struct(s.facts, storage=changed)
-
-
-def _other_disks(s: Situation, class_name: str) -> Facts:
-    """The facts with disks of another class in the place of those under the data."""
-    storage = s.facts.storage
-    names = {disk.name for disk in s.disks}
-
-    def other(disk: Disk) -> Disk:
-        if disk.name not in names:
-            return disk
-        return Disk(name=disk.name, class_=class_name, size_bytes=disk.size_bytes)  # type: ignore[arg-type]  # a key of prices
-
-    kept = [part for part in storage.shared_curves if not names.intersection(part.disks)]
-    changed = replace_struct(storage, disks=list(map(other, storage.disks)), shared_curves=kept)
-    return replace_struct(s.facts, storage=changed)
 
 
 def _near_nothing(server: Server) -> float:
@@ -555,19 +496,6 @@ def _cheapest(hosts: Sequence[SizedHost], columns: Sequence[DiskChoice]) -> int 
         return not host.is_this, columns[host.disks].count, host.memory_bytes
 
     return min(own, key=size)[1]
-
-
-def _sold(size_bytes: float) -> float:
-    """The nearest size of memory that is a power of two, or half more."""
-    power = 2.0 ** math.floor(math.log2(size_bytes))
-    return min((power, 1.5 * power, 2 * power), key=lambda size: abs(math.log(size / size_bytes)))
-
-
-def _link_sold(bits_per_second: float) -> int:
-    for gigabits in _LINKS_GBIT:
-        if gigabits * 10**9 >= bits_per_second:
-            return round(gigabits * 10**9)
-    return math.ceil(bits_per_second)
 
 
 def _latencies(found: tuple[Server, float], goal: AnswerGoal | None) -> Iterator[LatencyPoint]:

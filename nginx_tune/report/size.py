@@ -39,7 +39,7 @@ _THOUSAND = 1000
 
 
 def sizing_screen(sizing: Sizing) -> Screen:
-    """The answer, the table, what each figure needs and rests on, and the commands to go on with."""
+    """The answer, the table, what each figure rests on, and the commands to go on with."""
     return [
         list(_answers(sizing)),
         [_table(sizing), *_legend(sizing)],
@@ -109,7 +109,7 @@ def _table(sizing: Sizing) -> Table:
         hosts = sizing.hosts[start : start + width]
         mark = " (this host)" if any(host.is_this for host in hosts) else ""
         rows.append([f"{bytes_text(hosts[0].memory_bytes)}{mark}", *map(_cell, hosts)])
-    if sizing.boundaries:
+    if any(one.memory_bytes for one in sizing.boundaries):
         asked = _rate(sizing.asked_per_second or 0.0)
         rows.append([f"{asked} from", *map(_boundary, sizing.boundaries)])
     return Table(rows)

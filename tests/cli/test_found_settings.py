@@ -44,6 +44,7 @@ REFUSED = {
     "compare": "control accept_inconclusive output",
     "learn": "c p manifest manifest_requests keep_paths with_query output",
     "recommend": f"{_ASKED} conf p",
+    "size": _ASKED,
     "generate": f"{_ASKED} check save_facts",
     "plan": f"{_ASKED} c p test weaker_walls",
     "audit": f"{_TRIED} {_DESCRIBED} c p pid overlay plan write_baseline diff_base fix_diff test "
@@ -307,6 +308,7 @@ echo "configure arguments: --prefix=/usr/share/nginx --conf-path=/etc/nginx/ngin
 _CALLS = {
     "inspect": [],
     "recommend": [],
+    "size": [],
     "generate": [],
     "plan": ["nginx.conf"],
     "audit": ["nginx.conf"],

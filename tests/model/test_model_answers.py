@@ -86,7 +86,8 @@ def test_what_is_carried_is_just_within_the_goal(bound: float | None, name: str)
     server = Server(inputs(link_bytes_per_second=bound), pools=True)
     most = server.carries(goal)
     within, beyond = server.answers_at(0.99 * most), server.answers_at(1.01 * most)
-    assert within is not None and within.meet(goal)
+    assert within is not None
+    assert within.meet(goal)
     assert beyond is None or not beyond.meet(goal)
     assert within.binding(goal) == name
 

@@ -48,6 +48,8 @@ _BUSY_HOST_SPREAD = 1.5
 percentile 2 ms, both as measured (``blocking``)."""
 _BEYOND_MEAN = math.exp(-1)
 """Share of exponential times beyond their mean."""
+_SELDOM = 1e-9
+"""Share of the reads that wait, below which none does: squares of it would be nothing."""
 _PRECISE = 1e-4
 """Of a time, as a share of it."""
 _KEEPS_UP = 0.95
@@ -60,7 +62,7 @@ Statistic = Literal["mean", "p50", "p90", "p99", "p999"]
 _BEYOND: dict[Statistic, float] = {"p50": 0.5, "p90": 0.1, "p99": 0.01, "p999": 0.001}
 
 
-class Step(NamedTuple):
+class AnswerPart(NamedTuple):
     """The part of an answer's time that one resource takes."""
 
     resource: Resource
@@ -96,12 +98,12 @@ class AnswerKind(NamedTuple):
 
     share: float
     is_hit: bool
-    steps: Sequence[Step]
-    reads: Step | None = None
+    steps: Sequence[AnswerPart]
+    reads: AnswerPart | None = None
     """The reads that it takes or, without thread pools, waits for."""
 
     @property
-    def every_step(self) -> Sequence[Step]:
+    def every_step(self) -> Sequence[AnswerPart]:
         """All of them."""
         return self.steps if self.reads is None else (*self.steps, self.reads)
 
@@ -125,7 +127,7 @@ class AnswerKind(NamedTuple):
         if reads is None:
             return _beyond(seconds, least, mean, variance)
         variance += reads.variance
-        waits = 1 - (1 - reads.waits_ratio) ** reads.visits
+        waits = 1 - math.pow(1 - reads.waits_ratio, reads.visits)
         if waits <= 0:
             return _beyond(seconds, least, mean, variance)
         waited = reads.waited_seconds / waits
@@ -320,10 +322,12 @@ class Server:
         p = predict(replace(self._without_clients, rate_per_second=per_second))
         if p.closed_loop:
             return None
-        turns = [Step("cpus", 0.0, 0.0, 1.0, p.turn_wait_seconds)] if p.turn_wait_seconds else []
+        turns = (
+            [AnswerPart("cpus", 0.0, 0.0, 1.0, p.turn_wait_seconds)] if p.turn_wait_seconds else []
+        )
         if self.inputs.miss_ratio <= 0:
             return Answers(self._kinds(uses, turns, None), uses)
-        loops = Step(
+        loops = AnswerPart(
             "loops",
             p.hold_seconds,
             (p.hold_seconds * self.inputs.disk.spread) ** 2,
@@ -346,7 +350,7 @@ class Server:
         )
 
     def _kinds(
-        self, uses: dict[Resource, float], turns: Sequence[Step], loops: Step | None
+        self, uses: dict[Resource, float], turns: Sequence[AnswerPart], loops: AnswerPart | None
     ) -> Sequence[AnswerKind]:
         """Answers by size, from memory and from each disk.
 
@@ -376,13 +380,15 @@ class Server:
                 kinds.append(AnswerKind(share, False, steps, reads))
         return kinds
 
-    def _reading(self, size: float, read: _ReadDisk, busiest: float) -> Step:
+    def _reading(self, size: float, read: _ReadDisk, busiest: float) -> AnswerPart:
         """The reads of one cold file by a pool's threads, from one disk."""
         i, disk = self.inputs, read.disk
         pieces = max(1.0, size / max(i.read_bytes, i.window_bytes))
         each_bytes = size / pieces
         speed = disk.reads_per_second(i.disk_read_bytes)
-        slowest = min(one.disk.reads_per_second(i.disk_read_bytes) / one.each for one in self._disks)
+        slowest = min(
+            one.disk.reads_per_second(i.disk_read_bytes) / one.each for one in self._disks
+        )
         use = busiest * slowest * read.each / speed
         # A read goes on where the last one of its file ended, unless another came in between.
         positions = 1 + (pieces - 1) * use
@@ -390,20 +396,22 @@ class Server:
         spread = disk.spread * disk.read_seconds(each_bytes)
         places = max(1, round(disk.heads))
         waits = erlang_c(places, places * use)
+        if waits < _SELDOM:
+            waits = 0.0
         wait = waits / (speed * (1 - use)) * (1 + disk.spread**2) / 2
-        return Step("disks", seconds, positions * spread**2, waits, wait, pieces)
+        return AnswerPart("disks", seconds, positions * spread**2, waits, wait, pieces)
 
-    def _sending(self, size: float, uses: dict[Resource, float]) -> Sequence[Step]:
+    def _sending(self, size: float, uses: dict[Resource, float]) -> Sequence[AnswerPart]:
         i, sent = self.inputs, size * self.sent_ratio
         steps = []
         if i.link_bytes_per_second is not None:
             alone, use = sent / i.link_bytes_per_second, uses["link"]
-            steps.append(Step("link", alone, 0.0, use, alone * use / (1 - use)))
+            steps.append(AnswerPart("link", alone, 0.0, use, alone * use / (1 - use)))
         if i.client_bytes_per_second is not None:
-            steps.append(Step("clients", sent / i.client_bytes_per_second))
+            steps.append(AnswerPart("clients", sent / i.client_bytes_per_second))
         return steps
 
-    def _cpu(self, size: float, uses: dict[Resource, float]) -> Step:
+    def _cpu(self, size: float, uses: dict[Resource, float]) -> AnswerPart:
         """The worker's own time; a long answer gives way to others after each pass."""
         over_mean = send_seconds(self.inputs, (size - self.inputs.object_bytes) * self.sent_ratio)
         own = max(REQUEST_CPU_SECONDS, self.request_cpu_seconds + over_mean)
@@ -412,7 +420,7 @@ class Server:
             REQUEST_CPU_SECONDS + send_seconds(self.inputs, SENDFILE_CHUNK_BYTES),
         )
         use = uses["cpus"]
-        return Step("cpus", own, 0.0, use, one_pass * use / (1 - use))
+        return AnswerPart("cpus", own, 0.0, use, one_pass * use / (1 - use))
 
 
 def best_server(

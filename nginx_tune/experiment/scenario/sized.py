@@ -121,8 +121,8 @@ def scenario_tables(
     return {
         "name": "size",
         "title": f"{rate:.3g} requests a second for files on one disk, with {memory // _MIB} MiB",
-        "description": f"One of {disks} disks of a host of nginx-tune size, with {scale:.2g} of the "
-        f"host's data and memory. Objective: {objective or 'none'}.",
+        "description": f"One of {disks} disks of a host of nginx-tune size, with {scale:.2g} of "
+        f"the host's data and memory. Objective: {objective or 'none'}.",
         "kind": "static",
         "needs": ["--with-threads"] if pools else [],
         "primary_metric": f"{asked}.p99",
@@ -151,8 +151,8 @@ def _scale(server: Server, disks: int, rate: float) -> float:
     bytes_per_second = rate / disks * i.object_bytes * server.sent_ratio
     if rate / disks > _MOST_REQUESTS_PER_SECOND or bytes_per_second > _MOST_BYTES_PER_SECOND:
         raise UndecidedError(
-            f"{rate / disks:,.0f} requests a second of {i.object_bytes / _MIB:.3g} MiB from one disk "
-            "are more than a lab on one machine sends",
+            f"{rate / disks:,.0f} requests a second of {i.object_bytes / _MIB:.3g} MiB from one "
+            "disk are more than a lab on one machine sends",
             hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
         )
     data = i.objects * i.object_bytes
@@ -168,7 +168,7 @@ def _scale(server: Server, disks: int, rate: float) -> float:
 
 
 def _lab_disk(disk: Disk, model: ModelDisk) -> dict[str, Any]:
-    """The lab's disk for one of the host's: from its curve, of its class, or as the model has it."""
+    """The lab's disk for one of the host's: by its curve, of its class, or as the model has it."""
     name = disk.class_ if disk.class_ in LIMITS else "hdd"
     if disk.curve is not None and disk.curve.points:
         found = model_of_curve(disk.curve, name)  # type: ignore[arg-type]  # a key of LIMITS
@@ -197,11 +197,7 @@ def _lab_disk(disk: Disk, model: ModelDisk) -> dict[str, Any]:
             "bytes_per_second": most,
             "reads_per_second": round(found.channels / found.read_seconds),
         }
-    tables = {
-        key: value
-        for key, value in msgspec.to_builtins(found).items()
-        if value is not None
-    }
+    tables = {key: value for key, value in msgspec.to_builtins(found).items() if value is not None}
     return {"class_name": name, "kind": "modelled", "model": tables}
 
 

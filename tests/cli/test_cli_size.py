@@ -1,0 +1,120 @@
+"""The command that sizes hosts: its inputs, its formats, and the scenario that it writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+from rows import each_row
+from situations import GIBIBYTE, KIBIBYTE, host, load, measured
+
+from nginx_tune.cli.main import cli
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.scenario import Scenario
+from nginx_tune.documents.sizing import Sizing
+from nginx_tune.documents.workload import Objective
+from nginx_tune.experiment.scenario.files import check_scenario
+from nginx_tune.report.page.render import embedded_documents
+from nginx_tune.report.size import sizing_screen
+from nginx_tune.report.terminal.writer import lay_out
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[object]:
+    """Facts of two measured disks, and a workload with an objective of its own."""
+    facts, workload = tmp_path / "facts.json", tmp_path / "workload.json"
+    facts.write_bytes(encode(measured(host(disks=2, memory_bytes=16 * GIBIBYTE), 0.008, 120e6)))
+    asked = load(
+        data_bytes=40 * GIBIBYTE, file_bytes=64 * KIBIBYTE, exponent=0.7, peak=None, rate=90
+    )
+    asked = msgspec.structs.replace(asked, objectives=[Objective(expression="p99 <= 80ms")])
+    workload.write_bytes(encode(asked))
+    return ["--facts", facts, "--workload", workload, "--root", "/srv/1", "--root", "/srv/2"]
+
+
+def test_every_format_has_the_same_answer(
+    run_cli: RunCli, inputs: list[object], tmp_path: Path
+) -> None:
+    files = {name: tmp_path / f"size.{name}" for name in ("json", "html", "markdown", "scenario")}
+    run = run_cli(
+        "size", *inputs, "--price", "memory=4/16G", "--price", "hdd=10", "--price", "ssd=45.5",
+        "-f", "console",
+        *(word for name, file in files.items() for word in ("-f", f"{name}={file}")),
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    sizing = decode(Sizing, files["json"].read_bytes())
+    assert (sizing.objective, sizing.asked_per_second) == ("p99 <= 80ms", 90)
+    assert [one.class_name for one in sizing.columns] == ["hdd", "hdd", "hdd", "ssd"]
+    assert sizing.cheapest is not None
+    assert run.stdout.startswith("This host ")
+    page = files["html"].read_text()
+    (embedded,) = embedded_documents(page, source="page")
+    assert decode(Sizing, embedded) == sizing
+    assert page.count('class="curves"') == 2
+    assert "this host" in files["markdown"].read_text()
+    # What the last line says is what the command line takes.
+    size, _, scenario = sizing.prove_command.partition(" && ")
+    words = shlex.split(size)
+    group = cli.make_context("nginx-tune", ["size", "--help"], resilient_parsing=True)
+    command = cli.get_command(group, "size")
+    assert command is not None
+    parsed = command.make_context("size", words[2:], resilient_parsing=True).params
+    assert parsed["prices"] == ("memory=4/16G", "hdd=10", "ssd=45.5")
+    assert scenario == "sudo nginx-tune scenario run ./proof.toml"
+    written = msgspec.toml.decode(files["scenario"].read_bytes(), type=Scenario)
+    check_scenario(written)
+    assert written.claims[0].expression == "files.p99 <= 0.08s"
+
+
+@each_row("width", [60, 100, 140])
+def test_the_screen_is_as_wide_as_the_terminal(
+    run_cli: RunCli, inputs: list[object], width: int
+) -> None:
+    run = run_cli("size", *inputs, "-f", "json")
+    screen = sizing_screen(decode(Sizing, run.stdout.encode()))
+    # The last block has commands, whose words stay whole.
+    text = lay_out(screen[:-1], Console(file=io.StringIO(), width=width), verbose=False)
+    assert max(map(len, text.splitlines())) <= width
+    assert len(text.splitlines()) <= 60
+
+
+@each_row(
+    ("words", "status", "said"),
+    [
+        (["--price", "memory=3"], 2, "memory=AMOUNT/SIZE"),
+        (["--price", "tape=3"], 2, "no such thing"),
+        (["--price", "ssd=-1"], 2, "CLASS=AMOUNT"),
+        (["--objective", "p99 >= 5ms"], 2, "bounds it from above"),
+        (["--objective", "hot.errors == 0"], 2, "whole answers"),
+        (["--objective", "p99 <= 50"], 2, "50"),
+        (["--rate", "0"], 2, "--rate"),
+        (["--kind", "proxy"], 4, "proxy"),
+    ],
+)
+def test_bad_input_is_one_line(
+    run_cli: RunCli, inputs: list[object], words: list[str], status: int, said: str
+) -> None:
+    run = run_cli("size", *inputs, *words)
+    assert (run.returncode, run.stdout) == (status, "")
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_host_in_one_line_is_declared(run_cli: RunCli) -> None:
+    run = run_cli(
+        "size", "--cpus", "4", "--memory", "8G", "--disk", "ssd", "--link", "1G", "--data", "90G",
+        "--mean-size", "100K", "--rate", "5000", "-f", "json",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert {one["provenance"] for one in found["evidence"]} == {"declared", "assumed"}
+    assert found["least_link_bits_per_second"] == 5_000_000_000
