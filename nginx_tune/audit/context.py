@@ -45,6 +45,7 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "io-read-ahead-random": ("read-ahead", OFF),
     "ls-reuseport-blocking": ("reuseport", ON),
     "ls-reuseport-candidate": ("reuseport", OFF),
+    "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }
 """By rule: the decision on the same question, and the verdicts with which its advice is refused."""
 

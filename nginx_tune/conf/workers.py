@@ -19,6 +19,7 @@ from typing import NamedTuple
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import SocketName, Wildcards, gives_options, listeners, socket_name
 from nginx_tune.conf.scopes import http_directives, scopes
+from nginx_tune.conf.served import sends_no_files
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parameter, parse_count
 
@@ -65,8 +66,9 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
 
 
 def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
-    """The entries of each cache of open files that a worker has: each holds a descriptor."""
-    lines = dict.fromkeys(scope.effective("open_file_cache") for scope in scopes(tree))
+    """The entries of each cache of open files that a worker fills: each holds a descriptor."""
+    sending = (scope for scope in scopes(tree) if not sends_no_files(scope))
+    lines = dict.fromkeys(scope.effective("open_file_cache") for scope in sending)
     return {
         line: parse_count(parameter(line.args, "max") or "") or 0
         for line in lines

@@ -50,6 +50,7 @@ from nginx_tune.decide.workers import decide_connections, decide_file_limits, de
 from nginx_tune.decide.workload.profiles import scans_of_caches, workload_for
 from nginx_tune.documents.decisions import (
     Decision,
+    DecisionId,
     Decisions,
     Evidence,
     Predicted,
@@ -112,7 +113,7 @@ def decide(
     plan = plan_pools(situation)
     first = headline(situation)
     others = elsewhere(situation)
-    answers = [(one, one(situation, plan)) for one in ALL]
+    answers = [(one, with_break_evens(one, one(situation, plan), situation, plan)) for one in ALL]
     is_assumed = situation.workload.kind_provenance == "assumed"
     made = Decisions(
         kind=situation.kind,
@@ -122,9 +123,8 @@ def decide(
         binding=first.binding,
         bindings=first.bindings,
         decisions=[
-            unsure_of_kind(law, assumed=is_assumed)
+            unsure_of_kind(keep_law(one, answer, plan, others), assumed=is_assumed)
             for one, answer in answers
-            for law in (keep_law(one, with_break_evens(one, answer, situation, plan), others),)
         ],
         unknown=situation.facts.unknown,
     )
@@ -217,8 +217,19 @@ def elsewhere(s: Situation) -> list[Elsewhere]:
     ]
 
 
-def keep_law(decide: Decide, decision: Decision, others: Sequence[Elsewhere]) -> Decision:
-    """The decision as it may be written; ``others`` as ``elsewhere`` has them."""
+_OF_POOLS = frozenset[DecisionId](
+    {"thread-pools", "thread-pool-size", "per-disk-pools", "aio-write"}
+)
+
+
+def keep_law(
+    decide: Decide, decision: Decision, plan: PoolPlan, others: Sequence[Elsewhere]
+) -> Decision:
+    """The decision as it may be written; ``others`` as ``elsewhere`` has them.
+
+    The pools that others would have are asked of what is decided about pools alone: everything else
+    stands beside the pools that are written.
+    """
     predicted = [_without_dust(p) for p in decision.predicted if is_prediction(p)]
     decision = replace(decision, predicted=predicted)
     if not decision.settings or decision.verdict not in _CHANGES:
@@ -227,7 +238,8 @@ def keep_law(decide: Decide, decision: Decision, others: Sequence[Elsewhere]) ->
     if harm is not None:
         return _held(decision, f"{harm.metric} is predicted at {harm.expected:.3g}")
     for other in others:
-        if decide(other.situation, other.plan).verdict != decision.verdict:
+        pools = other.plan if decision.id in _OF_POOLS else plan
+        if decide(other.situation, pools).verdict != decision.verdict:
             reason = f"it stands on {other.name}, which is only assumed"
             return _held(decision, reason, other.command)
     return decision

@@ -45,6 +45,18 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         1,
     ),
     "nginx's default under the usual limit": ("lim-nofile-lt-2x", conf(), linux(), 0),
+    "open files of a cache that no location fills": (
+        "lim-nofile-lt-2x",
+        conf("location / { return 204; }", http="open_file_cache max=200;"),
+        linux(),
+        0,
+    ),
+    "open files of a cache that files fill": (
+        "lim-nofile-lt-2x",
+        conf(http="open_file_cache max=200;"),
+        linux(),
+        1,
+    ),
     "connections that are more than the limit": (
         "lim-nofile-lt-2x",
         conf(events="worker_connections 4096;"),

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from situations import GIBIBYTE, MEBIBYTE, dataset, decide_without_break_evens, host, load, site
+from situations import (
+    GIBIBYTE,
+    MEBIBYTE,
+    dataset,
+    decide_without_break_evens,
+    host,
+    load,
+    nginx,
+    site,
+)
 from test_law import drawn
 from tiers import REPEAT, dice, draws
 
@@ -164,6 +173,21 @@ def test_what_is_only_proposed_is_no_warning() -> None:
     one = next(f for f in found if f.rule == "io-no-pool-cold-dataset")
     assert one.severity == "info"
     assert "learn LOG" in one.fix
+
+
+def test_pools_of_connections_left_as_they_are_are_no_warning() -> None:
+    """Of a peak that is only assumed no decision makes a number, and the audit asks for none."""
+    facts = host(cpus=64, nginx=nginx("1.30.6"))
+    text = STOCK.replace("root /srv/1;", "").replace(
+        "server {", "upstream app { server 10.0.0.1; } server {"
+        " location / { proxy_pass http://app; } location /b/ { proxy_pass http://app; }"
+    )  # fmt: skip
+    for peak, severity in ((None, "info"), (20_000.0, "warning")):
+        workload = load("proxy", peak=peak) if peak else Workload(kind="proxy")
+        decisions = decide(facts, workload, site=complete_site(site(), facts, "proxy"))
+        found = audit(parse_text(text), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
+        said = {one.rule: one.severity for one in found}
+        assert said["up-keepalive-1297-change"] == severity
 
 
 def test_a_configuration_is_decided_on_by_what_it_serves() -> None:

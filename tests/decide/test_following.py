@@ -34,7 +34,7 @@ from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.site import Site, SiteTls
-from nginx_tune.documents.workload import Rate, TlsUse, Workload
+from nginx_tune.documents.workload import Concurrency, HttpVersion, Rate, TlsUse, Workload
 
 CHANGING = ("enable", "disable", "raise", "lower", "set")
 
@@ -115,6 +115,24 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
         host(disks=2),
         load(),
         msgspec.structs.replace(LOGGED, roots=["/srv/1", "/srv/2"], root_prefixes=["/a/", "/b/"]),
+    ),
+    "two roots by prefix, FreeBSD": (
+        host(
+            disks=2,
+            kernel=Kernel(system="FreeBSD"),
+            nginx=nginx(flags=[*FLAGS, "--with-file-aio"]),
+        ),
+        load(),
+        msgspec.structs.replace(LOGGED, roots=["/srv/1", "/srv/2"], root_prefixes=["/a/", "/b/"]),
+    ),
+    "cleartext HTTP/2, pools on what is assumed": (
+        host(disk_class="ssd", datasets=[dataset(256 * GIBIBYTE, MEBIBYTE)]),
+        msgspec.structs.replace(
+            load(file_bytes=MEBIBYTE, exponent=0.8),
+            http_version=HttpVersion(value="2"),
+            concurrency=Concurrency(),
+        ),
+        LOGGED,
     ),
     "busy proxy": (
         host(cpus=16, kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"})),

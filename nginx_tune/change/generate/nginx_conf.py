@@ -6,8 +6,9 @@ comes in as a Setting with its reason. The lab runs the very text that is delive
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote as quote_url
 
 import msgspec
 
@@ -53,6 +54,8 @@ class Location:
     next_place: Written | None
     """The place to look at when the file is not below ``root``."""
     tuned: Written
+    answer: str = "404"
+    """The ``return`` of a place without files."""
 
 
 def emit_nginx_conf(
@@ -416,14 +419,12 @@ def _places(
     apart = bool(site.root_prefixes) and len(roots) > 1
     if apart:
         following = [None] * len(roots)
-        if "/" not in names:  # what no root holds is on none of the disks
-            names, roots, following = [*names, "/"], [*roots, None], [*following, None]
     places = [
         _place(name, root, nxt, settings)
         for name, root, nxt in zip(names, roots, following, strict=True)
     ]
     if apart:
-        places += _directories(dict(zip(names, roots, strict=True)), hot)
+        places += _without_files(names, hot)
     streams = [] if kind in ("static", "media") else _streams(settings, [*names, *hot])
     streams += [one for one in others if one not in streams]
     return places + [
@@ -431,14 +432,20 @@ def _places(
     ]
 
 
-def _directories(roots: Mapping[str, str | None], hot: Sequence[str]) -> list[Location]:
-    """The prefixes themselves without their slash, which a root redirects as it does below them."""
-    named = {prefix.removesuffix("/"): root for prefix, root in roots.items() if root is not None}
-    return [
-        Location(name=Written(f"= {quote(name)}"), root=root, next_place=None, tuned=Written(""))
-        for name, root in named.items()
-        if name and name not in roots and name not in hot
-    ]
+def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Location]:
+    """What no root holds, and the prefixes without their slash, which a directory redirects."""
+    if "/" not in prefixes:
+        yield Location(name=quote("/"), root=None, next_place=None, tuned=Written(""))
+    for prefix in prefixes:
+        name = prefix.removesuffix("/")
+        if name and name not in (prefix, *prefixes, *hot):
+            yield Location(
+                name=Written(f"= {quote(name)}"),
+                root=None,
+                next_place=None,
+                tuned=Written(""),
+                answer=Written(f"301 {quote_url(prefix)}$is_args$args"),
+            )
 
 
 def _streams(settings: Sequence[Setting], taken: Sequence[str]) -> list[str]:
