@@ -13,7 +13,7 @@ import posixpath
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -59,6 +59,8 @@ class _Outcome(NamedTuple):
 
     hits: list[tuple[Rule, Hit]]
     needs: dict[str, tuple[str, ...]]
+    unread: dict[str, dict[Directive, None]]
+    """By rule: the lines in whose place anything may stand that would answer it."""
     answered: frozenset[str]
     """Rules that ran and lacked nothing."""
 
@@ -103,7 +105,7 @@ def audit(
     return Findings(
         findings=findings,
         needs_facts=[
-            NeedsFacts(rule=rule, facts=list(map(as_utf8, facts)), how=as_utf8(how))
+            _needed(rule, facts, how, outcome.unread.get(rule, ()))
             for rule, facts, how in commands_for(outcome.needs, tree.path)
         ],
         suppressed=suppressed,
@@ -123,6 +125,7 @@ def reaches(findings: Findings, threshold: Severity) -> bool:
 def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
     hits: list[tuple[Rule, Hit]] = []
     needs: dict[str, tuple[str, ...]] = {}
+    unread: dict[str, dict[Directive, None]] = {}
     answered: set[str] = set()
     absence = Absence(context.tree)
     for rule in rules:
@@ -132,18 +135,23 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
         for outcome in rule.check(context):
             if isinstance(outcome, MissingFacts):
                 missing.update(dict.fromkeys(outcome.facts))
-            elif (rule.whole_tree and not context.tree.is_whole) or (
+            elif rule.whole_tree and not context.tree.is_whole:
+                missing[WHOLE_TREE] = None
+            elif (
                 _stands_on_absence(rule, outcome)
-                and absence.is_doubtful(outcome.place, rule.within)
+                and (lost := absence.doubts(outcome.place, rule.within)) is not None
             ):
                 missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
+                unread.setdefault(rule.id, {}).update(dict.fromkeys(lost))
             elif (judged := context.decided.judged(rule.id, outcome)) is not None:
                 hits.append((rule, judged))
         if missing:
             needs[rule.id] = tuple(missing)
+            if WHOLE_TREE in missing:
+                unread.setdefault(rule.id, dict.fromkeys(context.tree.lost))
         else:
             answered.add(rule.id)
-    return _Outcome(hits, needs, frozenset(answered))
+    return _Outcome(hits, needs, unread, frozenset(answered))
 
 
 def _moved(context: Context, upgrade_from: str | None) -> Iterator[tuple[Rule, Hit]]:
@@ -292,7 +300,7 @@ class Absence:
     def __init__(self, tree: ConfTree) -> None:
         self._is_part = tree.is_part
         self._lost = frozenset(tree.lost)
-        self._levels: list[_Chain] = []
+        self._levels: list[tuple[_Chain, Directive]] = []
         self._places: dict[Directive, list[_Chain]] = {}
         if self._lost or self._is_part:
             self._walk(tree.main, ())
@@ -300,7 +308,7 @@ class Absence:
     def _walk(self, block: Block, chain: _Chain) -> None:
         for directive in block.directives:
             if directive in self._lost:
-                self._levels.append(chain)
+                self._levels.append((chain, directive))
             if directive.included is not None:
                 for file in directive.included:
                     self._walk(file, chain)
@@ -309,29 +317,30 @@ class Absence:
             if directive.block is not None:
                 self._walk(directive.block, (*chain, directive))
 
-    def is_doubtful(self, place: Directive, within: frozenset[str] = frozenset()) -> bool:
-        """True where lines that were not read may hold at a place or in its block.
+    def doubts(
+        self, place: Directive, within: frozenset[str] = frozenset()
+    ) -> list[Directive] | None:
+        """The lines that were not read and may hold at a place or in its block; null for no doubt.
 
         ``within`` names the blocks outside of which no line matters; without it the blocks around
         a part of a configuration matter, and those are never read.
         """
         if not self._lost and not self._is_part:
-            return False
+            return None
         chains = self._places.get(place)
         if chains is None:
-            return True
-        return any(self._is_open(place, chain, within) for chain in chains)
-
-    def _is_open(self, place: Directive, chain: _Chain, within: frozenset[str]) -> bool:
-        whole = (*chain, place)
-        depths = [depth for depth, block in enumerate(whole, 1) if block.name in within]
-        if not depths and self._is_part:
-            return True
-        base = whole[: depths[-1]] if depths else ()
-        return any(
-            level[: len(base)] == base and (place in level or _holds_for(level, chain))
-            for level in self._levels
-        )
+            return [line for _, line in self._levels]
+        found: dict[Directive, None] = {}
+        is_open = False
+        for chain in chains:
+            whole = (*chain, place)
+            depths = [depth for depth, block in enumerate(whole, 1) if block.name in within]
+            is_open |= not depths and self._is_part
+            base = whole[: depths[-1]] if depths else ()
+            for level, line in self._levels:
+                if level[: len(base)] == base and (place in level or _holds_for(level, chain)):
+                    found[line] = None
+        return list(found) if found or is_open else None
 
 
 def _holds_for(level: _Chain, chain: _Chain) -> bool:
@@ -348,6 +357,23 @@ _NOT_WHOLE = "audit the main file (nginx.conf) with every file that it includes 
 MOST_DATASETS = 8
 
 _PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
+
+
+def _needed(rule: str, facts: Sequence[str], how: str, unread: Iterable[Directive]) -> NeedsFacts:
+    """A rule without an answer; the files that would give it, where some were not read."""
+    names = list(dict.fromkeys(as_utf8(line.value or str(line)) for line in unread))
+    if names:
+        how = f"not judged, since {_listed(names)} {'was' if len(names) == 1 else 'were'} not read"
+    return NeedsFacts(rule=rule, facts=[*map(as_utf8, facts)], how=as_utf8(how), unread=names)
+
+
+_NAMES_SHOWN = 3
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    shown = [*names[:_NAMES_SHOWN], *([f"{more} more"] if more > 0 else [])]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def commands_for(

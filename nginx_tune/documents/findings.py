@@ -50,7 +50,9 @@ class NeedsFacts(Part, frozen=True, kw_only=True):
     rule: str
     facts: list[str]
     how: str
-    """The command that gets them."""
+    """The command that gets them, or which files were not read."""
+    unread: list[str] = []
+    """The includes that were not read and may hold the answer, as they are written."""
 
 
 class Suppressed(Part, frozen=True, kw_only=True):

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from nginx_tune.documents.findings import Finding, Findings, MissingInclude, Severity
+from nginx_tune.documents.findings import (
+    Finding,
+    Findings,
+    MissingInclude,
+    NeedsFacts,
+    Severity,
+)
 from nginx_tune.documents.units import plural
 from nginx_tune.report.folding import fold
 from nginx_tune.report.text import (
@@ -163,16 +168,24 @@ def _counted(severity: str, count: int) -> str:
 
 
 def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
-    if findings.needs_facts and not verbose:
-        ways = Counter(one.how for one in findings.needs_facts)
-        count = len(findings.needs_facts)
-        rules = "rule was" if count == 1 else "rules were"
-        how = one_line(ways.most_common(1)[0][0])
+    by_way: dict[str, list[NeedsFacts]] = {}
+    for one in findings.needs_facts:
+        by_way.setdefault(one.how, []).append(one)
+    unread = {how: found for how, found in by_way.items() if found[0].unread}
+    lines = [
+        _wrapped(f"{one_line(how)}: {', '.join(one.rule for one in found)}", width)
+        for how, found in unread.items()
+    ]
+    lacking = {how: found for how, found in by_way.items() if how not in unread}
+    if lacking and not verbose:
+        count = sum(map(len, lacking.values()))
+        were = "rule was" if count == 1 else "rules were"
+        how = one_line(max(lacking, key=lambda one: len(lacking[one])))
         names = "nginx-tune -v audit names them"
-        return _wrapped(f"{count} {rules} not checked for want of facts ({names}): {how}", width)
-    lines = []
-    for how in dict.fromkeys(one.how for one in findings.needs_facts):
-        rules = ", ".join(one.rule for one in findings.needs_facts if one.how == how)
+        text = f"{count} {were} not checked for want of facts ({names}): {how}"
+        return "".join([*lines, _wrapped(text, width)])
+    for how, found in lacking.items():
+        rules = ", ".join(one.rule for one in found)
         lines.append(_wrapped(f"not checked for want of facts: {rules}", width))
         lines.append(_wrapped(f"  {one_line(how)}", width))
     return "".join(lines)
@@ -213,11 +226,14 @@ def render_findings_markdown(findings: Findings) -> bytes:
     for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
         parts.append(_markdown_rule(list(group)))
     if findings.needs_facts:
-        parts.append("## Not checked for want of facts\n")
+        parts.append("## Not judged\n")
         parts.append(
             "".join(
-                f"- {_markdown_rules(findings, how)}: {markdown_code(how)}\n"
-                for how in dict.fromkeys(one.how for one in findings.needs_facts)
+                f"- {_markdown_rules(findings, how)}: {way(how)}\n"
+                for how, way in {
+                    one.how: markdown_text if one.unread else markdown_code
+                    for one in findings.needs_facts
+                }.items()
             )
         )
     if findings.suppressed:

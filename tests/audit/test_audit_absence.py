@@ -18,6 +18,7 @@ from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import MOST_DIRECTORIES, read_tree
 from nginx_tune.documents.facts import Instance, Nginx, Running
 from nginx_tune.nginx import subject
+from nginx_tune.report.findings import render_findings
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -45,12 +46,15 @@ BARE = {
 
 
 def _fires(rule: str, text: str) -> tuple[bool, bool]:
-    """Whether a rule fires, and whether it wants the whole configuration."""
+    """Whether a rule fires, and whether it names what was not read instead."""
     files = Files({"nginx.conf": f"events {{}} http {{ {text} }}".encode()})
     (one,) = (known for known in ALL if known.id == rule)
     found = audit(read_tree("nginx.conf", files), HOST, [one])
-    wants = any(WHOLE_TREE in need.facts for need in found.needs_facts)
-    return bool(found.findings), wants
+    unread = [one.unread for one in found.needs_facts if WHOLE_TREE in one.facts]
+    assert unread in ([], [["lost.conf"]])
+    shown = render_findings(found)
+    assert (f"since lost.conf was not read: {rule}" in shown) is bool(unread)
+    return bool(found.findings), bool(unread)
 
 
 @each_row("rule", BARE)
