@@ -91,6 +91,8 @@ SAME = linux(disks={f"/d{n}": ("sda", "hdd") for n in (1, 2, 3)})
         (chain(3, "aio threads=pN;"), DISKS, 1),
         (chain(3, "aio threads=pN;"), SAME, 0),
         (chain(3, "aio threads=pN;"), None, 0),
+        (chain(3, "aio threads=cold;").replace("server {", "server { location /hot/ { root /d1;"
+         " aio threads=hot; try_files $uri @r2; }"), DISKS, 0),
         (("events {} http { server { location / { try_files $uri @a; }"
          " location @a { try_files $uri @a; } } }"), None, 0),
         ("events {} http { server { location / { try_files $uri =404; } } }", None, 0),

@@ -55,10 +55,15 @@ def _chain(start: Scope, named: dict[tuple[Directive, str], Scope]) -> list[Scop
 
 def _over_disks(context: Context, line: Directive, chain: list[Scope]) -> Iterator[Hit]:
     """Pools of their own for disks that every request looks through on the loop."""
-    pools = {aio.args[0] for one in chain if (aio := one.effective("aio")) and aio.args}
-    roots = [root.value for one in chain if (root := one.effective("root"))]
-    disks = {found for path in roots if (found := leaf_disks_of(path, context.facts))}
-    if len(pools) < 2 or len(disks) < 2:  # noqa: PLR2004  # one holds nothing apart
+    read: dict[str, set[frozenset[str]]] = {}
+    for scope in context.scopes:
+        aio, root = scope.effective("aio"), scope.effective("root")
+        disks = None if root is None else leaf_disks_of(root.value, context.facts)
+        if aio is not None and disks:
+            read.setdefault(aio.value, set()).add(disks)
+    asked = {aio.value for one in chain if (aio := one.effective("aio")) is not None}
+    apart = {disks for pool in asked for disks in read.get(pool, ()) if len(read[pool]) == 1}
+    if len(apart) < 2:  # noqa: PLR2004  # one holds nothing apart
         return
     yield Hit(
         line,
