@@ -16,13 +16,12 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.logs import main_error_logs
 from nginx_tune.conf.upstreams import host_of, is_loopback
 from nginx_tune.conf.values import parse_count
-from nginx_tune.conf.workers import kept_open, single_process
+from nginx_tune.conf.workers import files_a_connection, kept_open, single_process
 from nginx_tune.decide.descriptors import (
     DEFAULT_CONNECTIONS,
     PORTS_FACT,
     PORTS_SYSCTL,
     RESERVE,
-    descriptors_for,
     held_at_start,
     limit_for,
     uses_up_ports,
@@ -101,7 +100,7 @@ def descriptors_needed(context: Context, connections: int, open_files: int = 0) 
     Those with ``reuseport`` count once: how many workers there are may not be known.
     """
     at_start = held_at_start(*kept_open(context.tree), 1)
-    return descriptors_for(connections, at_start, open_files)
+    return connections * (1 + files_a_connection(context.tree)) + at_start + open_files
 
 
 def and_at_start(context: Context) -> str:

@@ -19,9 +19,11 @@ from typing import NamedTuple
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import SocketName, Wildcards, gives_options, listeners, socket_name
 from nginx_tune.conf.scopes import http_directives, scopes
-from nginx_tune.conf.served import sends_no_files
+from nginx_tune.conf.served import sends_no_files, served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import Pass, passes
 from nginx_tune.conf.values import parameter, parse_count
+from nginx_tune.conf.variables import Variables
 
 MOST_PROCESSES = 1024
 """Source: NGX_MAX_PROCESSES."""
@@ -74,6 +76,26 @@ def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
         for line in lines
         if line is not None and line.value.lower() != "off"
     }
+
+
+def files_a_connection(tree: ConfTree) -> int:
+    """The files that a request has open beside its connection: one, or none.
+
+    A proxied client has two connections, and a file only of what is buffered. A stream of QUIC
+    takes a connection's slot and has no descriptor but that of its file, so that it counts as none.
+    Source: ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
+            ngx_quic_create_stream().
+    """
+    if any(one.is_quic for one in listeners(tree)):
+        return 0
+    passed = passes(scopes(tree), Variables(tree))
+    return int(not passed or bool(served_paths(tree)) or not all(map(_buffers_nothing, passed)))
+
+
+def _buffers_nothing(one: Pass) -> bool:
+    if one.module in ("grpc", "memcached"):
+        return True
+    return all(one.value(name) == "off" for name in ("buffering", "request_buffering"))
 
 
 def descriptors_in(tree: ConfTree) -> int | None:

@@ -35,8 +35,6 @@ USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
 """systemd's DefaultLimitNOFILE (systemd-system.conf(5)), where the limits are not known."""
 BOUND_BY_LIMIT = "the descriptor limit allows no more"
-PER_CONNECTION = 2.0
-"""A client and its file, or its upstream."""
 RESERVE = 64
 """Kept for logs, listeners, channels and what is nginx's own, also where fewer are known of."""
 NEARLY = 0.9
@@ -57,7 +55,8 @@ class DescriptorPlan:
 
     connections: int
     slots_per_client: int
-    descriptors_per_connection: float
+    descriptors_per_connection: int
+    """Its own and its file's; of a stream of QUIC the file's alone."""
     at_start: int
     """Descriptors that a worker has before it serves anybody: logs, listeners, channels."""
     kept: int
@@ -101,24 +100,20 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
     if s.stays.descriptors is not None:
         ceiling, fact = s.stays.descriptors, "descriptors a worker has"
     at_start = max(RESERVE, _at_start(s))
-    connections, bound = _connections(s, slots, ceiling - at_start)
+    each = 1 if of_quic else 2
+    connections, bound = _connections(s, slots, (ceiling - at_start) // each)
     return DescriptorPlan(
         connections=connections,
         slots_per_client=slots,
-        descriptors_per_connection=PER_CONNECTION,
+        descriptors_per_connection=each,
         at_start=at_start,
-        kept=descriptors_for(connections, at_start),
+        kept=connections * each + at_start,
         ceiling=ceiling,
         ceiling_fact=fact,
         soft=None if limits.nofile_of == "reader" else limits.nofile_soft,
         bound_by=bound,
         needed=_needed(s, slots),
     )
-
-
-def descriptors_for(connections: int, at_start: int, open_files: int = 0) -> int:
-    """The descriptors that a worker of so many connections needs."""
-    return int(connections * PER_CONNECTION) + at_start + open_files
 
 
 def limit_for(needed: int) -> int:
@@ -168,7 +163,7 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     if s.seen.connections_refused.value:
         # Doubled until none is refused; the next observation says whether that was enough.
         wanted = max(wanted, min(USUAL_MOST, 2 * wanted))
-    bounds = [(int(room / PER_CONNECTION), BOUND_BY_LIMIT)]
+    bounds = [(room, BOUND_BY_LIMIT)]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     if memory:
         room = int(SLOTS_MEMORY_SHARE * memory / CONNECTION_BYTES / s.workers)

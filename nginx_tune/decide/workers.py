@@ -25,7 +25,7 @@ from nginx_tune.decide.situation import MAX_WORKERS, Situation, effective_cpus, 
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, Evidence, HostSetting
 from nginx_tune.documents.facts import Cpu, Limits
-from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.units import percent_text, plural
 
 
 def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
@@ -204,7 +204,8 @@ def _provenance(s: Situation) -> Provenance:
 ENOUGH_DESCRIPTORS = 65_536
 """A hard limit that no decision here runs into."""
 DESCRIPTORS_NEEDED = "descriptors a worker needs"
-"""The name of that number in the evidence."""
+DESCRIPTORS_EACH = "descriptors a connection"
+"""The names of those numbers in the evidence."""
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
@@ -233,6 +234,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     evidence = known(
         Quantity("worker_connections", d.connections, "", "assumed"),
         Quantity(DESCRIPTORS_NEEDED, needed, "descriptors", "assumed"),
+        Quantity(DESCRIPTORS_EACH, d.descriptors_per_connection, "descriptors", "assumed"),
         Quantity("limits.nofile_soft", d.soft, "descriptors"),
         Quantity("limits.nofile_hard", limits.nofile_hard, "descriptors"),
         Quantity("limits.nr_open", limits.nr_open, "descriptors"),
@@ -251,7 +253,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     if short and d.soft is None and limits.nofile_hard is not None:
         return _left(d, reason, wanted, evidence)
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
-    all_clients = int(d.needed * d.descriptors_per_connection) + d.at_start
+    all_clients = d.needed * d.descriptors_per_connection + d.at_start
     enough = max(wanted, limit_for(all_clients), ENOUGH_DESCRIPTORS)
     return Decision(
         id="file-limits",
@@ -276,7 +278,8 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 def _reason(d: DescriptorPlan, held_open: int) -> str:
-    text = f"{d.connections} connections with {d.descriptors_per_connection:.0f} descriptors each"
+    each = plural(d.descriptors_per_connection, "descriptor")
+    text = f"{d.connections} connections with {each} each"
     if d.at_start > RESERVE:
         text += f", {d.at_start} logs, listeners and channels"
     return f"{text}, {held_open} open files" if held_open else text

@@ -21,15 +21,17 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.workers import (
     DEFAULT,
     asked_pool,
+    files_a_connection,
     open_file_caches,
     single_process,
     streams_of_one_worker,
     why_one_worker,
 )
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.descriptors import PER_CONNECTION, limit_for, suffices
-from nginx_tune.decide.workers import DESCRIPTORS_NEEDED
+from nginx_tune.decide.descriptors import limit_for, suffices
+from nginx_tune.decide.workers import DESCRIPTORS_EACH, DESCRIPTORS_NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.units import plural
 
 _DIRECTIVE = "worker_rlimit_nofile"
 _CEILINGS = ("limits.nofile_hard", "limits.nr_open")
@@ -42,7 +44,8 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     More ``worker_connections`` than were decided stay, as an ``open_file_cache`` does of which
     nothing was decided, and need room: ``worker_rlimit_nofile`` sets the limit, whatever it was. A
     line that stands says what workers have, and stays where that is enough; without one nothing is
-    written where nobody knows what nginx is started with. Source: ngx_worker_process_init().
+    written where nobody knows what nginx is started with. Where no request has a file open, a
+    connection needs one descriptor. Source: ngx_worker_process_init().
     """
     every = [one for decision in decisions.decisions for one in decision.settings]
     decided = [int(one.args[0]) for one in every if one.directive == "worker_connections"]
@@ -50,14 +53,17 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     lines = [line for block in blocks for line in block.all("worker_connections")]
     own = int(lines[-1].value) if lines and lines[-1].value.isdigit() else 0
     more = max(0, own - decided[0]) if decided else 0
+    each = 1 + files_a_connection(tree)
     held = 0 if any(map(_decides_open_files, decisions.decisions)) else open_files_in(tree)
     limit = tree.main.first(_DIRECTIVE)
 
     def fitted(decision: Decision) -> Decision:
         if decision.id != "file-limits" or not decided:
             return decision
+        spared = decided[0] * max(0, int(_known(decision).get(DESCRIPTORS_EACH, each)) - each)
+        extra = more * each + held - spared
         if not decision.settings and limit is not None:
-            decision = _for_a_low_line(decision, limit, int(more * PER_CONNECTION) + held)
+            decision = _for_a_low_line(decision, limit, extra)
         settings, risks = [], list(decision.risks)
         for one in decision.settings:
             if one.directive != _DIRECTIVE:
@@ -67,11 +73,11 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 risks.append(f"{_DIRECTIVE} is left out: what nginx is started with is not known")
                 continue
             what = _what(decided[0] + more, held)
-            needed = _needed(one, decision) + int(more * PER_CONNECTION) + held
+            needed = _needed(one, decision) + extra
             if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
                 settings.append(replace(one, same=[*one.same, limit.value]))
                 continue
-            wanted = _fitted(one, needed, what) if more or held else one
+            wanted = _fitted(one, needed, what, each) if extra else one
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             is_over = ceiling is not None and int(wanted.args[0]) > ceiling
             if is_over and limit is not None and _is_below(limit, ceiling):
@@ -113,11 +119,10 @@ def _needed(one: Setting, decision: Decision) -> int:
     return int(_known(decision).get(DESCRIPTORS_NEEDED, int(one.args[0])))
 
 
-def _fitted(one: Setting, needed: int, what: str) -> Setting:
+def _fitted(one: Setting, needed: int, what: str, each: int) -> Setting:
     """The limit with room for what stands."""
-    value = max(int(one.args[0]), limit_for(needed))
-    reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
-    return replace(one, args=[str(value)], reason=reason)
+    reason = f"{what}, with {plural(each, 'descriptor')} each connection"
+    return replace(one, args=[str(limit_for(needed))], reason=reason)
 
 
 def _what(connections: int, held: int) -> str:
