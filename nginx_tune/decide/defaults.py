@@ -188,10 +188,12 @@ DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
 
 GZIP_SHARE = 0.1
 """Share of the CPUs that compression may take at the peak."""
-_GZIP_BYTES_PER_SECOND = {1: 60e6, 2: 55e6, 3: 44e6, 4: 33e6, 5: 24e6, 6: 18e6}
-"""Text that one CPU compresses, by ``gzip_comp_level`` (1 by default). Source: lzbench 1.8, zlib
-1.2.11 on a Core i7-8700K at up to 4.7 GHz: 119 MB/s at level 1, 35 at level 6; half of it, since
-servers run at 2.5 to 3 GHz and short answers pay for the tables as well."""
+_GZIP_BYTES_PER_SECOND = {1: 60e6, 2: 55e6, 3: 52e6, 4: 43e6, 5: 38e6, 6: 35e6}
+"""Text that one CPU compresses, by ``gzip_comp_level`` (1 by default). Source: zlib 1.2.13 (Debian
+12) on an EPYC, ``zlib.compressobj(LEVEL, DEFLATED, 31, 8)`` over 350 HTML pages, CPU time,
+2026-11-30: 44 to 98 MB/s at level 1 and 31 to 40 at level 6, from 8 to 31 KB each, and here the
+middle, since short answers pay for the tables. lzbench 1.8, zlib 1.2.11 on a Core i7-8700K at up to
+4.7 GHz: 119 and 35."""
 _PAGES_SHARE = 0.05
 """Share of HTML in the bytes of sites of files, at most. Source: HTTP Archive, Web Almanac 2024,
 Page Weight: 18 of 2,652 KB of a median page."""

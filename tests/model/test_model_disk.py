@@ -272,6 +272,12 @@ VOLUMES = [
         150e6,
     ),
     (Disk(name="d", class_="virtual", volume=Volume(type="premium"), size_bytes=GIB), 120, 25e6),
+    (
+        Disk(name="d", class_="virtual", volume=Volume(type="standard-ssd"), size_bytes=8000 * GIB),
+        2000,
+        400e6,
+    ),
+    (Disk(name="d", class_="virtual", volume=Volume(type="standard_hdd")), 500, 60e6),
 ]
 
 

@@ -39,6 +39,29 @@ def test_better_worse_and_no_difference(make_blocks: MakeBlocks) -> None:
     assert same.reason == ""
 
 
+def test_what_others_say_decides_where_the_primary_metric_sees_no_difference(
+    make_blocks: MakeBlocks,
+) -> None:
+    """A cache in front of pages: nothing for a static file, and much for who asks for pages."""
+
+    def outcome(pages: float, hot: float) -> tuple[str, str]:
+        blocks = []
+        for index, block in enumerate(make_blocks([(100.0, 100.0 * hot)] * 8)):
+            factor = pages if block.arm == "candidate" else 1.0
+            item = msgspec.structs.replace(
+                block.classes["hot"], requests_per_second=factor * (50 + index / 100)
+            )
+            blocks.append(msgspec.structs.replace(block, classes={**block.classes, "app": item}))
+        verdict = judge(blocks, primary_metric=RATE)
+        return verdict.outcome, verdict.reason
+
+    assert outcome(3.0, 1.0)[0] == "better"
+    assert outcome(3.0, 1.0)[1].startswith("app.requests_per_second: 3")
+    assert outcome(1.0, 1.0)[0] == "no_difference"
+    assert outcome(1 / 3, 1.0)[0] == "worse"
+    assert outcome(3.0, 0.5)[0] == "worse"
+
+
 def test_what_tls_the_arms_spoke_is_said(make_blocks: MakeBlocks) -> None:
     def spoken(versions: dict[str, str]) -> str:
         blocks = []

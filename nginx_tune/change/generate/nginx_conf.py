@@ -6,9 +6,9 @@ comes in as a Setting with its reason. The lab runs the very text that is delive
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote as quote_url
 
 import msgspec
 
@@ -444,8 +444,16 @@ def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Loca
                 root=None,
                 next_place=None,
                 tuned=Written(""),
-                answer=Written(f"301 {quote_url(prefix)}$is_args$args"),
+                answer=Written(f"301 {_in_url(prefix)}$is_args$args"),
             )
+
+
+def _in_url(path: str) -> str:
+    """The path as a client asks for it."""
+    return _ODD_IN_URL.sub(lambda odd: b"%%%02X" % odd[0], path.encode()).decode()
+
+
+_ODD_IN_URL = re.compile(rb"[^\w/.~!'()*+,:@-]", re.ASCII)
 
 
 def _streams(settings: Sequence[Setting], taken: Sequence[str]) -> list[str]:

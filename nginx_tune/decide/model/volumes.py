@@ -51,27 +51,51 @@ VOLUME_TYPES: dict[str, VolumeType] = {
     "io2": VolumeType(3_000, 125, latency_seconds=_HALF),
     "st1": VolumeType(0, 0, 0.0390625, 0.0390625, 500, 500, _SLOW),
     "sc1": VolumeType(0, 0, 0.01171875, 0.01171875, 250, 192, _SLOW),
-    # Google Cloud, "Performance limits of Persistent Disk", and "Hyperdisk": baseline and per GiB.
+    # Google Cloud, "Performance limits of Persistent Disk" (a GiB's share, and most of an instance)
+    # and "About Hyperdisk Balanced": what a volume has at no extra charge.
     "pd-standard": VolumeType(0, 0, 0.75, 0.12, 7_500, 1_200, _SLOW),
     "pd-balanced": VolumeType(3_000, 140, 6, 0.28, 80_000, 1_200),
     "pd-ssd": VolumeType(6_000, 240, 30, 0.48, 100_000, 1_200),
     "hyperdisk-balanced": VolumeType(3_000, 140),
-    # Microsoft Learn, "Azure managed disk types".
+    # Microsoft Learn, "Azure managed disk types": 3,000 IOPS and 125 MB/s of any size.
     "premium-v2": VolumeType(3_000, 119, latency_seconds=_HALF),
-    "standard-ssd": VolumeType(500, 95),
-    "standard-hdd": VolumeType(500, 57, latency_seconds=_SLOW),
 }
 """Volumes by the name that their cloud gives them. io1 and io2 have what was bought: without that
 what the console of EC2 proposes."""
 
-_PREMIUM: tuple[tuple[int, float, float], ...] = (
-    (32, 120, 25), (64, 240, 50), (128, 500, 100), (256, 1_100, 125), (512, 2_300, 150),
-    (1 << 10, 5_000, 200), (4 << 10, 7_500, 250), (8 << 10, 16_000, 500), (16 << 10, 18_000, 750),
-    (32 << 10, 20_000, 900),
-)  # fmt: skip
-"""Azure's Premium SSD, P4 to P80: most GiB, reads and megabytes a second. Source: as above."""
 
-VOLUME_NAMES = (*VOLUME_TYPES, "premium")
+class SizeSteps(NamedTuple):
+    """The documented performance of a cloud's type of volume that is sold in sizes."""
+
+    rows: tuple[tuple[int, float, float], ...]
+    """Most GiB, reads and megabytes a second."""
+    latency_seconds: float = 1 * _MILLISECOND
+
+    def of_size(self, size_bytes: float | None) -> tuple[float, float]:
+        """Reads and bytes a second of a volume of that size; of the smallest where nobody knows."""
+        gibibytes = (size_bytes or 0.0) / _GIBIBYTE
+        row = next((one for one in self.rows if gibibytes <= one[0]), self.rows[-1])
+        return row[1], row[2] * _MEGABYTE
+
+
+SOLD_IN_SIZES: dict[str, SizeSteps] = {
+    # Microsoft Learn, "Azure managed disk types": P4 to P80, E1 to E80, S4 to S80, without bursts.
+    "premium": SizeSteps(
+        (
+            (32, 120, 25), (64, 240, 50), (128, 500, 100), (256, 1_100, 125), (512, 2_300, 150),
+            (1 << 10, 5_000, 200), (4 << 10, 7_500, 250), (8 << 10, 16_000, 500),
+            (16 << 10, 18_000, 750), (32 << 10, 20_000, 900),
+        )
+    ),
+    "standard-ssd": SizeSteps(
+        ((4 << 10, 500, 100), (8 << 10, 2_000, 400), (16 << 10, 4_000, 600), (32 << 10, 6_000, 750))
+    ),
+    "standard-hdd": SizeSteps(
+        ((4 << 10, 500, 60), (8 << 10, 1_300, 300), (32 << 10, 2_000, 500)), _SLOW
+    ),
+}  # fmt: skip
+
+VOLUME_NAMES = (*VOLUME_TYPES, *SOLD_IN_SIZES)
 """Every type of volume that is known here."""
 
 _SOLD_AS: tuple[tuple[str, str], ...] = (
@@ -103,12 +127,10 @@ def volume_bounds(disk: Disk) -> tuple[float, float, float] | None:
     What was provisioned goes before what its type has. None where nothing tells of a volume.
     """
     said, name = disk.volume or None, volume_name(disk)
-    kind = VOLUME_TYPES.get(name or "")
+    kind = VOLUME_TYPES.get(name or "") or SOLD_IN_SIZES.get(name or "")
     reads, size = math.inf, math.inf
     if kind is not None:
         reads, size = kind.of_size(disk.size_bytes)
-    elif name == "premium":
-        reads, size = _premium(disk.size_bytes)
     elif said is None:
         return None
     if said is not None:
@@ -122,9 +144,3 @@ def is_known(disk: Disk) -> bool:
     said = disk.volume or None
     figures = said is not None and (said.reads_per_second or said.bytes_per_second)
     return bool(figures) or (said is not None and said.type not in (None, "io1", "io2"))
-
-
-def _premium(size_bytes: int | None) -> tuple[float, float]:
-    gibibytes = (size_bytes or 0) / _GIBIBYTE
-    row = next((one for one in _PREMIUM if gibibytes <= one[0]), _PREMIUM[-1])
-    return row[1], row[2] * _MEGABYTE

@@ -5,10 +5,12 @@ requests cost the server. All others are tested together (``step_down``). A clai
 of: at least six pairs, an exact interval clear of 1, an estimate beyond the smallest effect worth
 having and beyond the noise floor of the host, and among the others a p that survives. One judged
 metric that is worse makes the candidate worse, however much better the rest is, unless the caller
-named it beforehand as one that may be. ``no_difference`` is as strict: the whole interval of the
-primary metric and that of the cost lie inside the margin. Anything else is ``inconclusive``, with
-the pairs that would settle it. A candidate that fails more requests is never better, however fast
-the rest came. Where disks failed reads the comparison is invalid, since it is theirs.
+named it beforehand as one that may be. Where the primary metric shows no difference and none is
+worse, one that is better makes it better, by the same corrected p. ``no_difference`` is as strict:
+the whole interval of the primary metric and that of the cost lie inside the margin. Anything else
+is ``inconclusive``, with the pairs that would settle it. A candidate that fails more requests is
+never better, however fast the rest came. Where disks failed reads the comparison is invalid, since
+it is theirs.
 
 A comparison whose pairs come one by one is looked at now and then. To look after every pair at a
 level of 5 % and to stop at the first claim is wrong far more often than in 5 %. So there are few
@@ -320,21 +322,25 @@ def _overall(
     ]
     if worse:
         return "worse", "; ".join(_said(one) for one in worse)
-    return _beside_cost(judged, accept_worse)
+    return _beside_others(judged, accept_worse)
 
 
-def _beside_cost(
+def _beside_others(
     judged: Sequence[MetricVerdict], accept_worse: Sequence[str]
 ) -> tuple[Outcome, str]:
-    """The primary metric's outcome; where that sees no difference, the cost's."""
+    """The primary metric's outcome; where that sees no difference, that of the others.
+
+    The others decide for the candidate as they do against it, by the same corrected p.
+    """
     primary = judged[0]
     cost = next((one for one in judged[1:] if one.name == COST and one.judged), None)
-    if primary.outcome != "no_difference" or cost is None or COST in accept_worse:
+    if primary.outcome != "no_difference":
         return primary.outcome, primary.reason
-    if cost.outcome == "inconclusive":
+    if cost is not None and cost.outcome == "inconclusive" and COST not in accept_worse:
         return "inconclusive", f"{cost.name}: {cost.reason}"
-    if cost.outcome == "better":
-        return "better", _said(cost)
+    better = [one for one in judged[1:] if one.judged and one.outcome == "better"]
+    if better:
+        return "better", "; ".join(map(_said, better))
     return primary.outcome, primary.reason
 
 
