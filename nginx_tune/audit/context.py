@@ -44,6 +44,7 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "io-tls-small-output-buffers": ("output-buffers", OFF),
     "io-read-ahead-random": ("read-ahead", OFF),
     "ls-reuseport-blocking": ("reuseport", ON),
+    "io-sendfile-off-static": ("sendfile", frozenset({"disable"})),
     "ls-reuseport-candidate": ("reuseport", OFF),
     "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }

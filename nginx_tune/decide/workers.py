@@ -91,7 +91,8 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
     reason = f"one for each of {effective_cpus(s.facts).value:g} CPUs; nginx's default is 1"
     automatic = setting("workers", "main", "worker_processes", "auto", reason=reason)
     if cpu.effective is not None:  # auto would only follow CPUs that are added
-        automatic = replace(automatic, same=[f"{cpu.effective:g}"])
+        same = range(wanted, _AS_GOOD * wanted + 1)
+        automatic = replace(automatic, same=[*map(str, same)])
     return Decision(
         id="workers",
         verdict="set",
@@ -201,6 +202,8 @@ def _provenance(s: Situation) -> Provenance:
     return "measured" if known_limit else "assumed"
 
 
+_AS_GOOD = 2
+"""Workers for each CPU up to which fewer would change next to nothing: idle ones cost memory."""
 ENOUGH_DESCRIPTORS = 65_536
 """A hard limit that no decision here runs into."""
 DESCRIPTORS_NEEDED = "descriptors a worker needs"

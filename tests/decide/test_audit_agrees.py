@@ -175,6 +175,28 @@ def test_what_is_only_proposed_is_no_warning() -> None:
     assert "learn LOG" in one.fix
 
 
+def test_what_is_decided_of_pools_is_found_without_a_scan() -> None:
+    """By the decision: threads for what memory holds, and none for a cache that it does not."""
+    slow = msgspec.structs.replace(host(page_cache_bytes=8 * GIBIBYTE), datasets=[])
+    cached = (
+        "events {} http { proxy_cache_path /srv/1 keys_zone=c:10m max_size=500g; server { "
+        "location / { proxy_pass http://127.0.0.1:1; proxy_cache c; %s } } }"
+    )
+    threads = STOCK.replace("root /srv/1;", "root /srv/1; aio threads; %s")
+    for text, aio, workload, rule, is_found in (
+        (cached, "", load("cache", data_bytes=500 * GIBIBYTE), "io-no-pool-cold-dataset", True),
+        (cached, "aio threads;", load("cache"), "io-no-pool-cold-dataset", False),
+        (cached, "", load("cache", data_bytes=GIBIBYTE), "io-no-pool-cold-dataset", False),
+        (threads, "", load(data_bytes=GIBIBYTE), "io-pool-cached-dataset", True),
+        (threads, "directio 1m;", load(data_bytes=GIBIBYTE), "io-pool-cached-dataset", False),
+        (threads, "", load(), "io-pool-cached-dataset", False),
+    ):
+        given = site(cache_dirs=["/srv/1"]) if text is cached else site()
+        decisions = decide(slow, workload, site=complete_site(given, slow, workload.kind))
+        found = audit(parse_text(text % aio), slow, decide=lambda d=decisions: d).findings  # type: ignore[misc]
+        assert (rule in {one.rule for one in found}) is is_found, (text, aio)
+
+
 def test_pools_of_connections_left_as_they_are_are_no_warning() -> None:
     """Of a peak that is only assumed no decision makes a number, and the audit asks for none."""
     facts = host(cpus=64, nginx=nginx("1.30.6"))

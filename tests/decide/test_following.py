@@ -270,6 +270,27 @@ def test_an_unbounded_chunk_gets_the_default_where_that_is_right() -> None:
     assert lines(d) == ["sendfile_max_chunk 2m"]
 
 
+@each_row(
+    ("name", "text", "more"),
+    [
+        ("sendfile-max-chunk", ALWAYS_ON.replace("chunk 0", "chunk 512k"), {"disk_class": "nvme"}),
+        ("workers", ALWAYS_ON.replace("worker_processes auto;", ""), {"cpus": 1}),
+        ("workers", ALWAYS_ON.replace("processes auto", "processes 2"), {"cpus": 1}),
+        ("sendfile", ALWAYS_ON.replace("sendfile on;", ""), {"filesystem": "vboxsf"}),
+    ],
+)
+def test_a_line_that_would_change_nothing_is_not_written(
+    name: str, text: str, more: dict[str, Any]
+) -> None:
+    other = {**more}
+    filesystem = other.pop("filesystem", "ext4")
+    paths = [msgspec.structs.replace(p, filesystem=filesystem) for p in host().storage.paths]
+    facts = host(**other)
+    storage = msgspec.structs.replace(facts.storage, paths=paths)
+    d = one(asked(load(), text, **other, storage=storage), name)
+    assert (lines(d), d.verdict) == ([], "keep")
+
+
 def test_an_open_file_cache_that_only_churns_is_to_go() -> None:
     d = one(asked(load(data_bytes=10**13, file_bytes=10**5)), "open-file-cache")
     assert (d.verdict, lines(d)) == ("disable", ["open_file_cache off"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.audit.storage import disk_classes_of
+from nginx_tune.audit.storage import disk_classes_of, offloads
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
@@ -51,6 +51,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             fix=_OWN_AIO if is_freebsd else "" if built else _NO_THREADS,
             severity="advice" if is_fast else None,
         )
+    yield from _cached(context) if not told else ()
+
+
+def _cached(context: Context) -> Iterator[Hit]:
+    """Answers of caches that are read in the loop, where the decisions have a pool for them."""
+    lines = {one.place: one for one in context.served if one.via == "cache" and not offloads(one)}
+    pools = context.decided.on("thread-pools") if lines else None
+    if pools is not None and pools.verdict == "enable":
+        for place, one in lines.items():
+            text = f"answers in {one.path} are read in the event loop. {pools.summary}"
+            yield Hit(place, text, pools.evidence)
 
 
 _CONF = "events {} http { sendfile on; server { location / { root /srv/media; %s} } }"

@@ -25,10 +25,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if aio is not None and offloads(served):
             by_line.setdefault(aio, []).append(served)
     limit = page_cache_bytes(context.facts)
+    pools = context.decided.on("thread-pools") if by_line else None
     for aio, places in by_line.items():
         if any(served.scope.value("aio_write") == "on" for served in places):
             continue  # the pool also takes the writes of temporary files
-        if limit is None:
+        reads_past_memory = any(one.scope.value("directio", "off") != "off" for one in places)
+        if pools is not None and pools.verdict == "disable" and not reads_past_memory:
+            yield Hit(aio, f'"{aio}" does not pay. {pools.summary}', pools.evidence)
+        elif limit is None:
             names = sorted({f"datasets[{served.root}].residency" for served in places})
             yield MissingFacts(("memory.page_cache_limit_bytes", *names))
         else:

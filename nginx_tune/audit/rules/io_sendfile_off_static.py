@@ -22,8 +22,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for served in context.served:
         scope = served.scope
         if (
-            served.via != "cache"
-            and scope.value("sendfile", "off") == "off"
+            scope.value("sendfile", "off") == "off"
             and scope.value("directio", "off") == "off"
             and scope.server not in secure
         ):

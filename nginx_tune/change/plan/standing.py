@@ -24,14 +24,21 @@ from nginx_tune.conf.upstreams import UpstreamBlock
 from nginx_tune.conf.values import is_alike, parse_bytes
 from nginx_tune.conf.workers import DEFAULT, aio_lines, asked_pool
 from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
+from nginx_tune.decide.sendfile import SMALLEST_CHUNK_BYTES
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
 """Directives of which more than was decided does no harm: who wrote it may know of a peak."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
 """Directives of several conditions, each of which is enough."""
-_CONNECTIONS = ["worker_connections", str(DEFAULT_CONNECTIONS)]
+_UNSAID = {
+    "worker_connections": str(DEFAULT_CONNECTIONS),
+    "worker_processes": "1",
+    "sendfile": "off",
+}
 """Values that hold where nothing is said."""
+LITTLE_TO_CALL = 0.9
+"""Part of the smallest chunk that is decided from which a larger one saves calls alone."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
@@ -381,13 +388,16 @@ def own_blocks(decision: Decision, directive: str) -> list[str]:
 def holds(line: Directive | None, wanted: Setting) -> bool:
     """True if a line says what a setting asks for."""
     if line is None:
-        return [wanted.directive, *wanted.args] == _CONNECTIONS
+        return _UNSAID.get(wanted.directive) in (*wanted.same, *wanted.args)
     if line.value in wanted.same:
         return True
     if wanted.directive in (*AT_LEAST, "output_buffers") and len(line.args) == len(wanted.args):
         have, want = parse_bytes(line.args[-1]), parse_bytes(wanted.args[-1])
         is_more = have is not None and want is not None and have >= want
         return is_more or is_alike(line.args[-1], wanted.args[-1])
+    if wanted.directive == "sendfile_max_chunk" and not is_alike(line.value, wanted.args[0]):
+        have, want = (parse_bytes(one) or 0 for one in (line.value, wanted.args[0]))
+        return LITTLE_TO_CALL * SMALLEST_CHUNK_BYTES <= have <= want
     if wanted.directive == "access_log" and wanted.args[0] != "off" and line.value != "off":
         names = {arg.partition("=")[0] for arg in line.args[1:]}
         return "gzip" in names or all(arg.partition("=")[0] in names for arg in wanted.args[2:])
