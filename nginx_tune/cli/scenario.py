@@ -35,8 +35,8 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
     """Name, rows of the sources and subject of every built-in scenario.
 
     With --rows the table of the 33 rows: the fact, the source's figure, and the scenarios with
-    their claims and the commands that show it, or why it is not shown. As json and markdown with
-    every claim.
+    their claims and the commands that show it, or why it is not shown; below it the claims that
+    this host cannot try, and why. As json and markdown with every claim.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
@@ -59,18 +59,29 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
 
 
 def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
+    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
+
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.experiment.scenario.files import (  # noqa: PLC0415
         list_scenarios,
         read_source_rows,
     )
+    from nginx_tune.experiment.scenario.run import untried_claims  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.report.scenario import (  # noqa: PLC0415
         render_source_rows,
         render_source_rows_markdown,
         source_rows_screen,
     )
 
-    table = read_source_rows(list_scenarios())
+    scenarios = list_scenarios()
+    nginx, _ = read_nginx(LiveHost(), to_run=True)
+    table = replace(
+        read_source_rows(scenarios),
+        claims=sum(len(one.claims) for one in scenarios),
+        untried=[*untried_claims(scenarios, nginx)],
+    )
     renderers = {
         "console": lambda: (
             screen_bytes(source_rows_screen(table), formats, output)

@@ -370,7 +370,18 @@ class SourceRow(Part, frozen=True, kw_only=True):
     claims: list[RowClaim] = []
 
 
+class UntriedClaims(Part, frozen=True, kw_only=True):
+    """Claims of a scenario that cannot be tried on this host."""
+
+    scenario: str
+    claims: list[str]
+    reason: str
+
+
 class SourceRows(Document, frozen=True, kw_only=True, tag="nginx-tune/source_rows/1"):
     """All of them, in the order of the texts."""
 
     rows: list[SourceRow] = []
+    claims: int = 0
+    """Those of all scenarios; 0 where nobody counted them."""
+    untried: list[UntriedClaims] = []

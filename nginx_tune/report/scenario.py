@@ -236,7 +236,11 @@ _WIDTH = 120
 def source_rows_screen(rows: SourceRows) -> Screen:
     """A count of the rows that are shown, then the table, for a terminal of any width."""
     cells = [(row.row, row.fact, row.figure, row.shown, _by(row)) for row in rows.rows]
-    return [[Line(_rows_summary(rows).rstrip(), "answer")], [Table([_HEAD, *cells])]]
+    first, *others = _rows_summary(rows).splitlines()
+    return [
+        [Line(first, "answer"), *(Line(one, "note") for one in others)],
+        [Table([_HEAD, *cells])],
+    ]
 
 
 def render_source_rows(rows: SourceRows) -> str:
@@ -283,9 +287,17 @@ def _rows_count(number: int) -> str:
 
 def _rows_summary(rows: SourceRows) -> str:
     shown = Counter(row.shown for row in rows.rows)
-    return (
+    text = (
         f"{len(rows.rows)} rows: {shown['yes']} shown, {shown['part']} in part, {shown['no']} not\n"
     )
+    if not rows.claims:
+        return text
+    left = sum(len(one.claims) for one in rows.untried)
+    text += f"{rows.claims - left} of {_rows_count(rows.claims)} can be tried on this host\n"
+    by_reason: dict[str, list[str]] = {}
+    for one in rows.untried:
+        by_reason.setdefault(one.reason, []).append(f"{one.scenario} ({len(one.claims)})")
+    return text + "".join(f"{why}: {', '.join(names)}\n" for why, names in by_reason.items())
 
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import click
 import msgspec
+import pytest
 from rich.console import Console
 
 from nginx_tune.cli.main import cli
 from nginx_tune.documents.base import decode
+from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import Claim, RowClaim, Scenarios, SourceRow, SourceRows
+from nginx_tune.experiment.scenario import run
 from nginx_tune.experiment.scenario.files import list_scenarios, read_source_rows
 from nginx_tune.report.rule_page import rules_by_id
 from nginx_tune.report.scenario import (
@@ -114,6 +117,26 @@ def exists(line: str) -> bool:
 
 def table(*rows: SourceRow) -> SourceRows:
     return SourceRows(rows=list(rows))
+
+
+def test_claims_that_this_host_cannot_try_are_counted_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "check_nginx", lambda *_: "nginx")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    scenarios = [SCENARIOS["accept-lasting"], SCENARIOS["thread-pools"]]
+    (one,) = run.untried_claims(scenarios, Nginx(version="1.22.1"))
+    assert (one.scenario, one.reason) == ("accept-lasting", "nginx 1.18 is not here")
+    old = {arm.name for arm in scenarios[0].arms if arm.series}
+    of_old = {claim.name for claim in scenarios[0].claims if old & {claim.arm, claim.against}}
+    assert set(one.claims) == of_old
+    assert not [*run.untried_claims(scenarios, Nginx(version="1.18.0"))]
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert len([*run.untried_claims(scenarios, Nginx(version="1.22.1"))]) == 2
+    text = render_source_rows(SourceRows(claims=20, untried=[one]))
+    left = 20 - len(one.claims)
+    assert f"{left} of 20 claims can be tried on this host\nnginx 1.18 is not here: accept" in text
 
 
 def test_the_screen_breaks_no_word_and_says_first_how_many() -> None:

@@ -450,7 +450,7 @@ def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Loca
 
 def _in_url(path: str) -> str:
     """The path as a client asks for it."""
-    return _ODD_IN_URL.sub(lambda odd: b"%%%02X" % odd[0], path.encode()).decode()
+    return _ODD_IN_URL.sub(lambda odd: b"%%%02X" % odd[0][0], path.encode()).decode()
 
 
 _ODD_IN_URL = re.compile(rb"[^\w/.~!'()*+,:@-]", re.ASCII)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -22,6 +23,7 @@ from nginx_tune.documents.scenario import (
     FurtherArm,
     Scenario,
     ScenarioRun,
+    UntriedClaims,
 )
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment, Stopped, Verdict
@@ -107,6 +109,28 @@ def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
                 raise
             left_out[name] = error.message
     return Programs(found, left_out)
+
+
+def untried_claims(scenarios: Sequence[Scenario], nginx: Nginx) -> Iterator[UntriedClaims]:
+    """The claims that this host cannot try with its nginx, by scenario and reason."""
+    for scenario in scenarios:
+        every = [claim.name for claim in scenario.claims]
+        if scenario.lab.disks and os.geteuid() != 0:
+            reason = "emulated disks need root"
+            yield UntriedClaims(scenario=scenario.name, claims=every, reason=reason)
+            continue
+        try:
+            programs = find_programs(scenario, nginx, check_nginx(nginx, scenario))
+        except UndecidedError as error:
+            yield UntriedClaims(scenario=scenario.name, claims=every, reason=error.message)
+            continue
+        by_reason: dict[str, list[str]] = {}
+        for claim in scenario.claims:
+            arm = next((one for one in (claim.arm, claim.against) if one in programs.left_out), "")
+            if arm:
+                by_reason.setdefault(programs.left_out[arm], []).append(claim.name)
+        for reason, names in by_reason.items():
+            yield UntriedClaims(scenario=scenario.name, claims=names, reason=reason)
 
 
 def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
