@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from nginx_tune.cli.options import (
@@ -80,7 +82,7 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     table = replace(
         read_source_rows(scenarios),
         claims=sum(len(one.claims) for one in scenarios),
-        untried=[*untried_claims(scenarios, nginx)],
+        untried=[*untried_claims(scenarios, nginx, is_root=os.geteuid() == 0)],
     )
     renderers = {
         "console": lambda: (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol, TypeVar
@@ -111,11 +110,13 @@ def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
     return Programs(found, left_out)
 
 
-def untried_claims(scenarios: Sequence[Scenario], nginx: Nginx) -> Iterator[UntriedClaims]:
+def untried_claims(
+    scenarios: Sequence[Scenario], nginx: Nginx, *, is_root: bool
+) -> Iterator[UntriedClaims]:
     """The claims that this host cannot try with its nginx, by scenario and reason."""
     for scenario in scenarios:
         every = [claim.name for claim in scenario.claims]
-        if scenario.lab.disks and os.geteuid() != 0:
+        if scenario.lab.disks and not is_root:
             reason = "emulated disks need root"
             yield UntriedClaims(scenario=scenario.name, claims=every, reason=reason)
             continue
