@@ -1,6 +1,6 @@
 # make demo      see it work, end to end        make lint   format and static checks
 # make test      the gate: all that a merge needs
-# make check     lint, types and the tests that compute for less than a second: while you write
+# make check     lint, types and the tests that compute for less than half a second: while you write
 # make test-all  every version, sandbox part and ending, with a fresh seed: before a release
 # make docs      the documentation as a site    make build     the wheel, in dist/
 # make advice    docs/copied-advice.md, measured anew as root

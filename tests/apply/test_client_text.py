@@ -205,6 +205,7 @@ messages = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=draws(30, 200))
 @given(messages, st.integers(0, 3) | st.integers(0, 3).map(lambda pages: pages * mmap.PAGESIZE))
 def test_only_what_nginx_alone_wrote_counts(drawn: list[Any], begin: int) -> None:

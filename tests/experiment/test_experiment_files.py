@@ -51,6 +51,7 @@ SPECS = st.builds(
 )
 
 
+@pytest.mark.long
 @given(SPECS)
 def test_the_page_says_all_of_it(spec: ExperimentSpec) -> None:
     assert msgspec.convert(tomllib.loads(render_experiment(spec)), ExperimentSpec) == spec

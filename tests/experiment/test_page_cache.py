@@ -42,6 +42,7 @@ def test_full_is_what_the_limit_holds_and_a_quarter_more(data: str, share: float
     assert len(resident) == min(FILES, round(1.25 * share * FILES))
 
 
+@pytest.mark.long
 def test_full_takes_other_files_with_another_seed(data: str) -> None:
     taken = []
     for seed in (1, 2, 1):

@@ -31,7 +31,7 @@ class_name = "memory"
 mount = "/srv/disk1"
 [[lab.data]]
 disk = "disk1"
-files = 120
+files = 84
 file_bytes = 1048576
 [[classes]]
 name = "cold"

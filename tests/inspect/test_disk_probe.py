@@ -278,7 +278,7 @@ def test_ctrl_c_ends_inspect_with_what_was_measured(data: Path) -> None:
         lacks("known-disk", "the disk under the temporary directory is not known")
     with subprocess.Popen(
         [sys.executable, "-m", "nginx_tune", "-v", "inspect", "--dataset", str(data.parent),
-         "--disks", "--disk-seconds", "90", "--force", "-f", "json"],
+         "--disks", "--disk-seconds", "30", "--force", "-f", "json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stderr is not None

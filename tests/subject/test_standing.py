@@ -74,6 +74,7 @@ def test_tcp_nopush_is_not_written_where_no_files_are_sent(tmp_path: Path) -> No
     assert "tcp_nopush on;" in generated(facts, Site(), "cache")
 
 
+@pytest.mark.long
 @each_row(("line", "given", "kept"), [
     ("tcp_nopush on;", None, True), ("tcp_nopush off;", None, False), ("", None, False),
     ("tcp_nopush on;", False, False), ("", True, True),
@@ -114,6 +115,7 @@ def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Path) -> 
         assert with_standing(facts, LiveHost()) == facts
 
 
+@pytest.mark.long
 @each_row(
     ("given", "installed", "kind", "lines"),
     [
@@ -143,6 +145,7 @@ def test_compression_is_the_sites_else_the_installed_ones_else_the_usual(
     assert [line for line in found if line.startswith("gzip")] == lines
 
 
+@pytest.mark.long
 @each_row(
     "line", ["gzip", "gzip on; user root", "gzip on\nuser root", "gunzip on", "gzip $x", "aio on"]
 )
@@ -185,6 +188,7 @@ def test_listens_on_ipv6_where_the_host_and_the_build_have_it(
     assert complete_site(Site(listen=["8080"]), facts, "static").listen == ["8080"]
 
 
+@pytest.mark.long
 @each_row(
     ("version", "flags", "tls", "listen", "directive"),
     [

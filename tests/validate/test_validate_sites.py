@@ -251,18 +251,18 @@ SHOP = "server {{ listen 18081; server_name shop.test; return 200 shop; }}"
 
 
 LESS: list[tuple[str, str, str, list[str]]] = [
-        ("18081", BASELINE.replace("200 ok", "503"), SHOP,
-         ["/api: 200 with the baseline, 503 with the candidate"]),
-        ("18081", BASELINE.replace("proxy_pass http://192.0.2.9:80", "return 500"), SHOP,
-         ["/pay: 200 with the baseline, 500 with the candidate"]),
+        ("18081",
+         BASELINE.replace("200 ok", "503").replace("proxy_pass http://192.0.2.9:80", "return 500"),
+         SHOP.replace("200 shop", "421"),
+         ["/api: 200 with the baseline, 503 with the candidate",
+          "/pay: 200 with the baseline, 500 with the candidate",
+          "shop.test: 200 with the baseline, 421 with the candidate"]),
         ("18081", BASELINE.replace("location /api {{ return 200 ok; }}", ""), SHOP,
          ["/api: 200 with the baseline, 404 with the candidate"]),
-        ("18081", BASELINE, SHOP.replace("200 shop", "421"),
-         ["shop.test: 200 with the baseline, 421 with the candidate"]),
         ("127.0.0.1:18081", BASELINE, SHOP.replace("18081", "127.0.0.1:18081"),
          ["*:18081: the candidate does not listen there"]),
-        ("18081", BASELINE.replace("location /api", "location ^~ /api"), SHOP, []),
-        ("18081", BASELINE + "location /more {{ return 503; }}", SHOP, []),
+        ("18081", BASELINE.replace("location /api", "location ^~ /api")
+         + "location /more {{ return 503; }}", SHOP, []),
 ]  # fmt: skip
 
 
