@@ -11,6 +11,8 @@ from nginx_versions import Nginx, every_version, find_nginx
 from real_nginx import check
 from rows import each_row
 
+from nginx_tune.conf.tree import parse_text
+
 texts = cache(render)
 
 
@@ -77,18 +79,31 @@ def written_for(text: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else (0,)
 
 
+_OF_THE_SITE = frozenset(
+    {
+        "user", "events", "http", "server", "upstream", "location", "include", "types", "listen",
+        "server_name", "root", "return", "try_files", "proxy_pass", "ssl_certificate",
+        "ssl_certificate_key", "default_type", "log_format", "stub_status", "allow", "deny",
+        "access_log off", "proxy_set_header Host", "proxy_set_header X-Forwarded-For",
+        "proxy_set_header X-Forwarded-Proto", "proxy_set_header X-Forwarded-Host",
+    }
+)  # fmt: skip
+"""What a site is, and how it is looked at: the lines of every file for it, tuned or not."""
+_TUNED_LISTEN = re.compile("backlog|reuseport|deferred|fastopen")
+
+
 @each_row("name", texts)
-def test_every_tuned_line_says_why(name: str) -> None:
-    lines = texts()[name].splitlines()
-    tuned = re.compile(
-        r"\s*(thread_pool|aio|aio_write|worker_\w+|sendfile\w*|tcp_nopush|open_file_cache\w*|"
-        r"proxy_cache_path|proxy_cache |keepalive|split_clients|output_buffers|listen .*backlog)"
-    )
+def test_every_line_but_the_sites_own_says_why(name: str) -> None:
     if name == "static-plain":
         return
-    for before, line in zip(["", *lines], lines, strict=False):
-        if tuned.match(line):
-            assert "  # " in line or before.lstrip().startswith("#"), line
+    lines = texts()[name].splitlines()
+    for one in parse_text(texts()[name]).main.walk():
+        outer = "" if one.parent is None else one.parent.name
+        words = {one.name, f"{one.name} {one.value}"}
+        is_own = words & _OF_THE_SITE and not _TUNED_LISTEN.search(str(one))
+        if not is_own and outer not in ("types", "map", "split_clients"):
+            line, above = lines[one.line - 1], lines[one.line - 2].lstrip()
+            assert "  # " in line or above.startswith("#"), line
 
 
 def test_comments_are_aligned() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from made_decisions import decide
 from rows import each_row
-from situations import host, load, site
+from situations import FLAGS, host, load, nginx, site
 
 from nginx_tune.change.generate.plan_files import (
     SYSCTL_PATH,
@@ -20,6 +20,7 @@ from nginx_tune.change.generate.plan_files import (
 from nginx_tune.documents.decisions import Decision, HostSetting
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
 from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.site import SiteTls, Upstream
 from nginx_tune.errors import UsageError
 from nginx_tune.report.plan import (
     render_host_part,
@@ -136,6 +137,25 @@ def test_the_disks_read_on_after_a_boot_too_and_the_way_back_is_there() -> None:
     assert part.undo[0] == f"sudo rm {UDEV_PATH}"
     assert all(line in part.content for line in (*part.commands, *part.undo))
     assert told_host_parts([part]) == [part]
+
+
+def test_what_decisions_ask_of_a_host_is_taken_from_their_plan() -> None:
+    """Buffers of UDP, of which one is not known, and a range of ports beside numbers."""
+    ports, buffers = "net.ipv4.ip_local_port_range", "net.core.rmem_default"
+    facts = host(
+        nginx=nginx("1.30.6", [*FLAGS, "--with-http_v3_module", "--with-http_v2_module"]),
+        kernel=Kernel(system="Linux", release="6.1.0", sysctls={ports: "32768\t60999"}),
+    )
+    given = site(
+        http3=True,
+        tls=SiteTls(certificate="/c.pem", certificate_key="/k.pem"),
+        upstreams=[Upstream(name="app", servers=["10.0.0.1:80"])],
+    )
+    parts = host_parts(decide(facts, load("proxy", peak=40_000), site=given).decisions, facts)
+    assert {ports, buffers} <= {one.name for part in parts for one in part.settings}
+    assert told_host_parts(parts) == parts
+    undo = [line for part in parts for line in part.undo]
+    assert f"sudo sysctl -w '{ports}=32768 60999'" in undo
 
 
 @each_row("name", ["sda; reboot", "../sda", "sd\na", '"', ""])

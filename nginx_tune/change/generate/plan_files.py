@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
@@ -298,16 +299,20 @@ UNIT_PATH = "/etc/systemd/system/nginx.service.d/60-nginx-tune.conf"
 UDEV_PATH = "/etc/udev/rules.d/60-nginx-tune.rules"
 _BOUNDS = {
     ("sysctl", "net.core.somaxconn"): (1, (1 << 31) - 1),
+    ("sysctl", "net.core.rmem_default"): (1, (1 << 31) - 1),
+    ("sysctl", "net.core.rmem_max"): (1, (1 << 31) - 1),
+    ("sysctl", "net.core.wmem_max"): (1, (1 << 31) - 1),
+    ("sysctl", "net.ipv4.ip_local_port_range"): (1, 65535),
     ("sysctl", "net.ipv4.tcp_migrate_req"): (0, 1),
     ("sysctl", "fs.nr_open"): (1, (1 << 31) - 1),
     ("unit", "LimitNOFILE"): (1, (1 << 31) - 1),
     ("unit", "TasksMax"): (1, 1 << 22),
 }
 """All that decisions ask for, beside ``_READ_AHEAD`` of devices. Source:
-Documentation/admin-guide/sysctl of Linux; an int each."""
+Documentation/admin-guide/sysctl of Linux; an int each, and two of a range."""
 _READ_AHEAD = (0, 1 << 20)
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_NUMBER = re.compile(r"[0-9]{1,20}")
+_NUMBERS = re.compile(r"[0-9]{1,20}(?:[ \t]+[0-9]{1,20})?")
 
 
 def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
@@ -353,8 +358,8 @@ def told_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
         low, high = _BOUNDS.get((one.kind, one.name), (1, 0))
         if one.kind == "udev" and _DEVICE.fullmatch(one.name):
             low, high = _READ_AHEAD
-        is_number = _NUMBER.fullmatch(one.value) and _NUMBER.fullmatch(one.before or "0")
-        if not (is_number and low <= int(one.value) <= high):
+        is_number = _NUMBERS.fullmatch(one.value) and _NUMBERS.fullmatch(one.before or "0")
+        if not (is_number and all(low <= int(word) <= high for word in one.value.split())):
             raise UsageError(
                 f"the plan's setting {number} of the host is none that a decision asks for",
                 hint="make it again: nginx-tune plan",
@@ -393,7 +398,7 @@ def _kernel_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
     if not settings:
         return
     before = [
-        f"sudo sysctl -w {one.name}={one.before}"
+        "sudo sysctl -w " + shlex.quote(f"{one.name}={' '.join(one.before.split())}")
         if one.before
         else f"a restart of the host ({one.name}: what it is now is not known)"
         for one in settings

@@ -388,7 +388,8 @@ def own_blocks(decision: Decision, directive: str) -> list[str]:
 def holds(line: Directive | None, wanted: Setting) -> bool:
     """True if a line says what a setting asks for."""
     if line is None:
-        return _UNSAID.get(wanted.directive) in (*wanted.same, *wanted.args)
+        unsaid = _UNSAID.get(wanted.directive)
+        return unsaid in wanted.args or (wanted.args == ["auto"] and unsaid in wanted.same)
     if line.value in wanted.same:
         return True
     if wanted.directive in (*AT_LEAST, "output_buffers") and len(line.args) == len(wanted.args):
