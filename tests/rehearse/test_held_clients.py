@@ -17,7 +17,6 @@ from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
 from nginx_tune.experiment.held_clients import HeldClients
 from nginx_tune.experiment.operations import HeldClient
-from nginx_tune.nginx.lab.stub_server import accept_key
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
@@ -206,9 +205,3 @@ def test_who_cannot_be_reached_is_not_held() -> None:
         clients.begin_change()
         (found,) = clients.tally()
     assert (found.held, found.not_opened, found.reasons) == (0, 1, {"refused": 1})
-
-
-def test_the_echo_proves_that_it_understood() -> None:
-    """The example of RFC 6455, section 1.3."""
-    head = b"GET / HTTP/1.1\r\nsec-websocket-KEY: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    assert accept_key(head) == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

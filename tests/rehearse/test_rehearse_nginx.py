@@ -99,14 +99,6 @@ def test_what_this_host_refuses_and_what_is_served_no_longer_fails_it(
     assert dropped == "*:18321, b.test: no server names it any more, and that of a.test answers"
 
 
-def test_another_answer_is_told_and_fails_nothing(run_cli: RunCli, place: Path) -> None:
-    old = site(place, "said-old", listen=LISTEN, http=beside(place))
-    new = site(place, "said-new", listen=LISTEN, http=beside(place, "ERROR"))
-    found = rehearsed(run_cli, old, new, *NO_LOAD, "--no-back")
-    assert found["other_answers"] == ["b.test /api/: 7 bytes from OLD, 5 from NEW"]
-    assert (found["worse_answers"], found["dropped"], found["refused_here"]) == ([], [], [])
-
-
 def test_what_is_sent_elsewhere_is_answered(run_cli: RunCli, place: Path) -> None:
     """By another redirect, or by one in the place of files."""
     moved = 'location = /old {{ return {} /new; }} location /api {{ return 200 "{}"; }}'

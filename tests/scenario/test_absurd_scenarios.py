@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios, load_scenario
+from nginx_tune.experiment.scenario.files import check_scenario, load_scenario
 
 ABSURD = (-1, -0.5, 1e300, 10**30, True)
 Place = tuple[str | int, ...]
@@ -63,8 +63,3 @@ def test_a_number_that_cannot_be_is_refused() -> None:
         for absurd in ABSURD
     }
     assert [where for where, message in said.items() if not message or "\n" in message] == []
-
-
-def test_those_that_are_built_in_are_taken() -> None:
-    for scenario in list_scenarios():
-        check_scenario(scenario)

@@ -280,6 +280,7 @@ def blocks_of(result: ScenarioRun) -> dict[str, Measurement]:
 
 
 @in_the_lab
+@pytest.mark.thorough  # in the gate tests/validate has the verdict on such a pool
 def test_an_overflowing_pool_truncates_and_its_statuses_say_nothing(run_cli: RunCli) -> None:
     blocks = blocks_of(run(run_cli, "pool-overflow"))
     small = blocks["candidate"]

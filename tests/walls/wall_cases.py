@@ -1,7 +1,7 @@
 """Every directive that takes a path, a socket or a host where a command could be made to reach it.
 
 ``cases.tsv`` says of each directive of the package's table which of ``FORMS`` real nginx
-executables take, and where. It is found out by trying, not by hand:
+executables take (by their number), and where. It is found out by trying, not by hand:
 
     python tests/walls/wall_cases.py NGINX…     # as root; then review the diff
 
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
@@ -94,11 +95,25 @@ def read_cases() -> tuple[list[Case], set[str]]:
     for line in CASES.read_text().splitlines():
         if line.startswith("#"):
             continue
-        name, context, form = line.split("\t")
-        tried.add(name)
-        if form:
-            cases.append(Case(name, context, form))
+        names, *taken = line.split("\t")
+        tried.update(names.split())
+        if taken:
+            context, numbers = taken
+            cases += [Case(names, context, FORMS[int(number)]) for number in numbers.split()]
     return cases, tried
+
+
+def write_cases(cases: list[Case], tried: set[str]) -> None:
+    """A line for each directive that takes a form; names alone of those that take none."""
+    lines = [
+        "# Made by tests/walls/wall_cases.py; not edited by hand.",
+        "# directive\tcontext\tplaces in FORMS, or directives that take none of them",
+    ]
+    for (name, context), own in groupby(cases, key=lambda case: case[:2]):
+        lines.append(f"{name}\t{context}\t{' '.join(str(FORMS.index(one.form)) for one in own)}")
+    none = sorted(tried - {case.directive for case in cases})
+    lines += textwrap.wrap(" ".join(none), 100, break_on_hyphens=False)
+    CASES.write_text("\n".join(lines) + "\n")
 
 
 def candidates() -> Iterator[Case]:
@@ -212,14 +227,8 @@ def _main(binaries: list[str]) -> None:
             for found in pool.map(partial(_taken, nginx, scratch=scratch), grouped):
                 taken.update(found)
     shutil.rmtree(scratch)
-    lines = [
-        "# Made by tests/walls/wall_cases.py; not edited by hand.",
-        "# directive\tcontext\tform",
-    ]
-    for name in sorted(known_names()):
-        own = [case for case in dict.fromkeys(tried) if case.directive == name and case in taken]
-        lines += [f"{name}\t{case.context}\t{case.form}" for case in own] or [f"{name}\t\t"]
-    CASES.write_text("\n".join(lines) + "\n")
+    kept = (case for case in dict.fromkeys(tried) if case in taken)
+    write_cases(sorted(kept, key=lambda case: case.directive), known_names())
     sys.stdout.write(f"{len(tried)} tried, {len(taken)} taken\n")
 
 

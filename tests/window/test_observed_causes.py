@@ -70,10 +70,10 @@ def test_an_nginx_that_ends_in_the_window_is_no_success(
 ) -> None:
     output = tmp_path / "seen.json"
     with serving(tmp_path, free_port, "") as running:
-        end = threading.Timer(3.0, os.kill, (running.pid, signal.SIGQUIT))
+        end = threading.Timer(1.5, os.kill, (running.pid, signal.SIGQUIT))
         end.start()
         run = run_cli(
-            "observe", "--pid", str(running.pid), "--duration", "6s", "--tracing", "off",
+            "observe", "--pid", str(running.pid), "--duration", "3s", "--tracing", "off",
             "-f", "console", "-f", f"json={output}",
         )  # fmt: skip
         end.join()
