@@ -27,8 +27,8 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     """One page of results to send: the answer first, then the evidence.
 
     Takes verdicts, runs and scenario runs, measurements, findings, plans, rehearsals, observations,
-    facts, workloads and decisions as -f json wrote them, stored runs by their id or 'last', and
-    pages that it wrote. The page stands alone: no script, no network, light, dark and print. It
+    facts, workloads, decisions and sizes as -f json wrote them, stored runs by their id or 'last',
+    and pages that it wrote. The page stands alone: no script, no network, light, dark and print. It
     holds the documents: -f json gives those back, 'runs show PAGE' the run. With -o FILE.md it is
     Markdown, without plots.
     """

@@ -74,7 +74,6 @@ def test_a_loop_stands_through_stalls_as_simulated(
     blocked, waits = simulate_stalls(stalls, rate, read)
     assert loop.blocked_ratio == pytest.approx(blocked, rel=0.15)
     assert loop.mean_seconds == pytest.approx(mean(waits), rel=0.2)
-    assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
 
 
 @pytest.mark.long
@@ -86,7 +85,6 @@ def test_one_disk_of_several_stalls_by_its_own_clock(share: float, rate: float) 
     blocked, waits = simulate_stalls(stalls, rate, read)
     assert loop.blocked_ratio == pytest.approx(blocked, rel=0.15)
     assert loop.mean_seconds == pytest.approx(mean(waits), rel=0.2)
-    assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
 
 
 def test_stalls_of_several_disks_are_met_by_their_own_reads() -> None:

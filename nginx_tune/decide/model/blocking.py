@@ -77,8 +77,6 @@ class Prediction:
     """The same behind large answers that are sent in one turn, beyond what their reads take."""
     turn_p99_seconds: float
     """Time that one in a hundred waits behind such turns, their reads included."""
-    memory_p99_off_seconds: float
-    memory_p99_on_seconds: float
     hot_off_seconds: float
     """Mean time of one memory-resident request, without pools."""
     hot_on_seconds: float
@@ -162,20 +160,17 @@ def predict(i: BlockingInputs) -> Prediction:
         open_hold, utilisation = ahead
     saturates = i.rate_per_second is not None and utilisation >= _SATURATED
     open_loop = i.rate_per_second is not None and not saturates
-    # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival, who finds
-    # one read at least.
-    longest = 1.5 * max(turn, closed_hold) if miss else 0.0
     if open_loop:
         hold_seen = open_hold
-        blocked, wait, tail = _open_wait(i, utilisation, open_hold, missing)
+        blocked, wait = _open_wait(i, utilisation, open_hold, missing)
         if in_flight:
-            wait, tail = min(wait, turn), min(tail, longest)
+            wait = min(wait, turn)
     elif saturates and not in_flight:  # more and more pile up, however many there are
         hold_seen, blocked = closed_hold, 1.0
         full = max(closed_hold, i.workers / i.disk.reads_per_second(read_bytes))
-        _, wait, tail = _open_wait(i, _SATURATED, full, missing)
+        wait = _open_wait(i, _SATURATED, full, missing).mean_seconds
     else:
-        hold_seen, wait, tail = closed_hold, turn, longest
+        hold_seen, wait = closed_hold, turn
         blocked = turn / (turn + in_flight * copy) if turn else 0.0
     window_seconds = i.disk.read_seconds(i.disk_read_bytes)
     transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)
@@ -191,8 +186,6 @@ def predict(i: BlockingInputs) -> Prediction:
         wait_off_seconds=wait,
         turn_wait_seconds=turns.mean_seconds,
         turn_p99_seconds=turns.p99_seconds,
-        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
-        memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
         # Memory and link are shared with pools and without.
         hot_off_seconds=BUSY_HOST_SECONDS + turns.mean_seconds + max(reads * (wait + copy), shared),
         hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
@@ -249,19 +242,18 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
     hold = i.disk.read_seconds(i.hold_bytes)
     bounded = min(blocked_ratio, _SATURATED)
     found = _holds_found(i)
-    _, wait, tail = loop_wait(
+    wait = loop_wait(
         bounded,
         i.disk.read_seconds(found.mean_bytes),
         i.disk.spread_of(found.mean_bytes),
         sizes_spread=found.spread,
-    )
+    ).mean_seconds
     copy = i.hold_bytes / MEMORY_BYTES_PER_SECOND
     return replace(
         base,
         hold_seconds=hold,
         blocked_ratio=blocked_ratio,
         wait_off_seconds=wait,
-        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
         hot_off_seconds=BUSY_HOST_SECONDS
         + max(
             base.reads_per_request * (wait + copy),

@@ -46,7 +46,6 @@ class LoopWait(NamedTuple):
 
     blocked_ratio: float
     mean_seconds: float
-    p99_seconds: float
 
 
 def loop_wait(
@@ -65,11 +64,7 @@ def loop_wait(
     """
     spread = math.hypot(spread, sizes_spread)
     if stalls is None:
-        return LoopWait(
-            utilisation,
-            waiting_seconds(utilisation, hold_seconds, spread),
-            waiting_p99_seconds(utilisation, hold_seconds, spread),
-        )
+        return LoopWait(utilisation, waiting_seconds(utilisation, hold_seconds, spread))
     mean = waiting_seconds(utilisation, hold_seconds, spread)
     # A stall comes by its own disk's clock, however seldom that disk is read.
     met = reads_per_second * stalls.share
@@ -77,7 +72,6 @@ def loop_wait(
     return LoopWait(
         min(1.0, utilisation + stalls.per_second * stood),
         mean + stalls.per_second * squared / 2,
-        _p99(utilisation, mean, stalls, met),
     )
 
 
@@ -89,18 +83,6 @@ def waiting_seconds(utilisation: float, hold_seconds: float, spread: float) -> f
     if utilisation >= 1:
         return math.inf
     return utilisation * hold_seconds * (1 + spread**2) / (2 * (1 - utilisation))
-
-
-def waiting_p99_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
-    """99th percentile of that wait.
-
-    A share of 1 - rho of the arrivals does not wait, the rest about exponentially.
-    Source: the heavy-traffic form of the M/G/1 wait (Kingman 1962), exact for M/M/1.
-    """
-    if utilisation <= _TAIL:  # fewer than one in a hundred waits at all
-        return 0.0
-    mean_of_waiters = waiting_seconds(utilisation, hold_seconds, spread) / utilisation
-    return mean_of_waiters * math.log(utilisation / _TAIL)
 
 
 def _stall_moments(
@@ -127,26 +109,6 @@ def _stall_moments(
         whole * seconds + (1 - whole) * first,
         whole * seconds**2 + (1 - whole) * second,
     )
-
-
-def _p99(utilisation: float, mean: float, stalls: Stalls, reads_per_second: float) -> float:
-    """The time that one wait in a hundred passes.
-
-    Of those that come while the loop stands, as many have t or more before them as would stand
-    in a stall that is t shorter.
-    """
-
-    def beyond(time: float) -> float:
-        share = 0.0
-        if mean > 0:
-            share = utilisation * math.exp(-time * utilisation / mean)
-        if time < stalls.seconds:
-            rest = stalls.seconds - time
-            under_way = utilisation * stalls.share
-            share += stalls.per_second * _stall_moments(rest, reads_per_second, under_way)[0]
-        return share
-
-    return one_in_a_hundred(beyond, stalls.seconds)
 
 
 def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> float:

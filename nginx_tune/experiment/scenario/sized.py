@@ -127,7 +127,7 @@ def scenario_tables(
         "needs": ["--with-threads"] if pools else [],
         "primary_metric": f"{asked}.p99",
         "starts": "full",
-        "pairs": 2,
+        "pairs": 1,
         "warmup_seconds": round(min(_LONGEST_WARMUP_SECONDS, max(3.0, settled)), 1),
         "duration_seconds": round(min(_LONGEST_SECONDS, max(10.0, _FEWEST_ANSWERS / rate)), 1),
         "lab": lab,
