@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from nginx_tune.cli.deciding import deciding_options, read_inputs
 from nginx_tune.cli.options import FiniteNumber
 from nginx_tune.documents.base import Provenance, encode
 from nginx_tune.documents.described_host import parse_size
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.report.terminal.output import is_screen, output_options, write_result
 from nginx_tune.report.terminal.writer import screen_bytes
 
@@ -95,14 +97,14 @@ def command(
             prices=priced,
         ),
     )
-    sizing = sizes.sizing(proof=_proof_command(ctx))
+    sizing, scenario = _with_proof(sizes, sizes.sizing(), ctx)
     write_result(
         {
             "console": lambda: _screen(sizing, formats, output),
             "json": lambda: encode(sizing),
             "markdown": lambda: _markdown(sizing),
             "html": lambda: _page(sizing),
-            "scenario": lambda: _scenario(sizes, sizing),
+            "scenario": lambda: _scenario(scenario),
         },
         formats,
         output,
@@ -128,12 +130,26 @@ def _page(sizing: Sizing) -> bytes:
     return render_page([sizing])
 
 
-def _scenario(sizes: HostSizes, sizing: Sizing) -> bytes:
-    import tomli_w  # noqa: PLC0415
-
+def _with_proof(
+    sizes: HostSizes, sizing: Sizing, ctx: click.Context
+) -> tuple[Sizing, Mapping[str, Any] | UndecidedError]:
+    """The answer with the command that measures it, and the scenario, or why there is none."""
     from nginx_tune.experiment.scenario.sized import sized_scenario  # noqa: PLC0415  # heavy
 
-    return tomli_w.dumps(sized_scenario(sizes, sizing)).encode()
+    try:
+        scenario = sized_scenario(sizes, sizing)
+    except UndecidedError as error:
+        return replace(sizing, no_proof=error.message), error
+    return replace(sizing, prove_command=_proof_command(ctx)), scenario
+
+
+def _scenario(found: Mapping[str, Any] | UndecidedError) -> bytes:
+    """Errors: UndecidedError where there is none."""
+    import tomli_w  # noqa: PLC0415
+
+    if isinstance(found, UndecidedError):
+        raise found
+    return tomli_w.dumps(found).encode()
 
 
 def parse_goal(text: str) -> AnswerGoal:

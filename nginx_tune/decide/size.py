@@ -355,8 +355,8 @@ class HostSizes:
             low, high = (low, middle) if carries(middle) else (middle, high)
         return high
 
-    def sizing(self, *, proof: str = "") -> Sizing:
-        """The whole answer; ``proof`` is the command that measures it."""
+    def sizing(self) -> Sizing:
+        """The whole answer, without the command that measures it."""
         request, asked = self.request, self.asked
         evidence = known(*self._rests_on())
         hosts = [
@@ -373,7 +373,7 @@ class HostSizes:
         link = None
         if rate is not None:
             link = rate * self.inputs.object_bytes * self.sent_ratio * 8 / _KEPT_BUSY
-        cpus = None if rate is None else rate / (needs["cpus"] / self.inputs.workers) / _KEPT_BUSY
+        cpus = None if rate is None else rate / (needs["cpu"] / self.inputs.workers) / _KEPT_BUSY
         return Sizing(
             kind=self.situation.kind,
             objective=request.objective,
@@ -394,7 +394,6 @@ class HostSizes:
             latencies=list(_latencies(best_server(this, goal), goal)),
             evidence=declared_evidence(evidence) if self.situation.facts.declared else evidence,
             next_command=self._next_command(),
-            prove_command=proof,
         )
 
     def misses(self) -> Iterator[MissPoint]:

@@ -8,7 +8,7 @@ from nginx_tune.documents.base import Bytes, Count, Document, Number, Part, Prov
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.workload import Kind
 
-BindingResource = Literal["disks", "link", "cpus", "loops", "clients"]
+AnswerResource = Literal["disks", "link", "cpu", "loops", "clients"]
 """The resource that takes most of the answers that miss the objective. ``loops``: workers that wait
 in disk reads, without thread pools; ``clients``: what they take in a second."""
 
@@ -48,7 +48,7 @@ class SizedHost(Part, frozen=True, kw_only=True):
     """Requests a second for files; null where the range is wider than a factor of ten."""
     verdict: SizeVerdict | None = None
     """Null without a rate that is asked for."""
-    binds: BindingResource
+    binds: AnswerResource
     pools: bool
     """True if it carries more with thread pools."""
     workers: Count
@@ -121,4 +121,6 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     next_command: str = ""
     """The command that brings the most important of what is only assumed; else empty."""
     prove_command: str = ""
-    """The commands that measure the nearest host in the lab."""
+    """The commands that measure the nearest host in the lab; empty where no lab can."""
+    no_proof: str = ""
+    """Why no lab can."""

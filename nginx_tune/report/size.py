@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.sizing import (
-    BindingResource,
+    AnswerResource,
     DiskChoice,
     MemoryBoundary,
     SizedHost,
@@ -23,15 +23,15 @@ from nginx_tune.report.text import (
     one_line,
 )
 
-_BINDS: dict[BindingResource, str] = {
+_BINDS: dict[AnswerResource, str] = {
     "disks": "the disks bind",
     "link": "the link binds",
-    "cpus": "the CPUs bind",
+    "cpu": "the CPUs bind",
     "loops": "workers that wait in disk reads bind",
     "clients": "what clients take binds",
 }
-_SHORT: dict[BindingResource, str] = {
-    "disks": "disks", "link": "link", "cpus": "CPU", "loops": "loops", "clients": "clients",
+_SHORT: dict[AnswerResource, str] = {
+    "disks": "disks", "link": "link", "cpu": "CPU", "loops": "loops", "clients": "clients",
 }  # fmt: skip
 _MARKS = {"carries": "yes", "in_doubt": "maybe", "cannot": "no", None: ""}
 _KNOWN: Sequence[Provenance] = ("measured", "learnt", "declared", "assumed")
@@ -184,6 +184,8 @@ def _next(sizing: Sizing) -> ScreenBlock:
         rows.append(Line(f"Next: {one_line(sizing.next_command)}", "answer"))
     if sizing.prove_command:
         rows.append(Line(f"Prove it: {one_line(sizing.prove_command)}"))
+    if sizing.no_proof:
+        rows.append(Line(f"No lab can show it: {one_line(sizing.no_proof)}."))
     return rows
 
 

@@ -109,6 +109,20 @@ def test_bad_input_is_one_line(
     assert "Traceback" not in run.stderr
 
 
+def test_what_no_lab_can_show_names_no_command(run_cli: RunCli) -> None:
+    """A command that is printed runs: here the scenario would ask for more than a lab sends."""
+    described = (
+        "--cpus", "4", "--memory", "8G", "--disk", "ssd", "--link", "10G", "--data", "90G",
+        "--mean-size", "100K", "--rate", "9000", "--objective", "p99 <= 1s",
+    )  # fmt: skip
+    found = json.loads(run_cli("size", *described, "-f", "json").stdout)
+    assert found["prove_command"] == ""
+    assert "more than a lab" in found["no_proof"]
+    run = run_cli("size", *described, "-f", "scenario")
+    assert (run.returncode, run.stdout) == (4, "")
+    assert "more than a lab" in run.stderr
+
+
 def test_a_host_in_one_line_is_declared(run_cli: RunCli) -> None:
     run = run_cli(
         "size", "--cpus", "4", "--memory", "8G", "--disk", "ssd", "--link", "1G", "--data", "90G",

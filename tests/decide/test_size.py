@@ -21,8 +21,8 @@ from situations import (
 )
 
 from nginx_tune.decide.engine import situation_of
+from nginx_tune.decide.headline import headline
 from nginx_tune.decide.model.answers import AnswerGoal
-from nginx_tune.decide.pool_plan import beyond_disks
 from nginx_tune.decide.size import HostSizes, Prices, SizeRequest, size_hosts
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.facts import DiskClass, Facts
@@ -72,7 +72,7 @@ def test_the_host_itself_is_as_recommend_has_it(
         assert s.prediction is not None
         assert found.is_this
         assert found.hit_ratio == pytest.approx(s.prediction.hit_ratio)
-        if "give the" in beyond_disks(s):  # "This host cannot …"
+        if "give the" in headline(s).cannot:  # "This host cannot …"
             assert found.verdict == "cannot"
 
 

@@ -39,9 +39,7 @@ from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.reads import SENDFILE_CHUNK_BYTES, SizeGroup
 from nginx_tune.decide.model.sending import send_seconds
 from nginx_tune.decide.model.waiting import erlang_c
-
-Resource = Literal["disks", "link", "cpus", "loops", "clients"]
-"""A resource that answers wait for; ``loops`` are workers that read without thread pools."""
+from nginx_tune.documents.sizing import AnswerResource
 
 _BUSY_HOST_SPREAD = 1.5
 """Coefficient of variation of an answer's time on a host whose loops never block: mean 0.3 ms, 99th
@@ -65,7 +63,7 @@ _BEYOND: dict[Statistic, float] = {"p50": 0.5, "p90": 0.1, "p99": 0.01, "p999": 
 class AnswerPart(NamedTuple):
     """The part of an answer's time that one resource takes."""
 
-    resource: Resource
+    resource: AnswerResource
     seconds: float
     variance: float = 0.0
     waits_ratio: float = 0.0
@@ -155,7 +153,7 @@ class Answers:
     """All answers at one rate."""
 
     kinds: Sequence[AnswerKind]
-    uses: dict[Resource, float]
+    uses: dict[AnswerResource, float]
     """Share of its time that each resource is busy."""
 
     def seconds(self, statistic: Statistic, *, hits: bool = False) -> float:
@@ -183,7 +181,7 @@ class Answers:
             return self.seconds("mean", hits=goal.hits) <= goal.seconds
         return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
 
-    def binding(self, goal: AnswerGoal | None) -> Resource:
+    def binding(self, goal: AnswerGoal | None) -> AnswerResource:
         """The resource that takes most of the time of those that most often miss the goal.
 
         The busiest one without a goal.
@@ -192,7 +190,7 @@ class Answers:
             return max(self.uses, key=lambda name: self.uses[name])
         kinds = self._of(hits=goal.hits)
         worst = max(kinds, key=lambda kind: kind.share * kind.longer_than(goal.seconds))
-        taken: dict[Resource, float] = {}
+        taken: dict[AnswerResource, float] = {}
         for step in worst.every_step:
             taken[step.resource] = taken.get(step.resource, 0.0) + step.mean_seconds
         return max(taken, key=lambda name: taken[name])
@@ -263,10 +261,10 @@ class Server:
         return REQUEST_CPU_SECONDS + sends + reads + offload + others
 
     @cached_property
-    def bounds(self) -> dict[Resource, float]:
+    def bounds(self) -> dict[AnswerResource, float]:
         """Requests a second that each resource bears when it does nothing else."""
         i = self.inputs
-        found: dict[Resource, float] = {"cpus": i.workers / self.request_cpu_seconds}
+        found: dict[AnswerResource, float] = {"cpu": i.workers / self.request_cpu_seconds}
         if i.link_bytes_per_second is not None:
             found["link"] = i.link_bytes_per_second / (i.object_bytes * self.sent_ratio)
         reads = i.miss_ratio * i.disk_reads_per_miss
@@ -312,7 +310,7 @@ class Server:
 
     def answers_at(self, per_second: float) -> Answers | None:
         """The answers at that rate; None where some resource does not keep up with it."""
-        uses: dict[Resource, float] = {
+        uses: dict[AnswerResource, float] = {
             name: per_second / bound for name, bound in self.bounds.items()
         }
         if max(uses.values()) >= 1:
@@ -323,7 +321,7 @@ class Server:
         if p.closed_loop:
             return None
         turns = (
-            [AnswerPart("cpus", 0.0, 0.0, 1.0, p.turn_wait_seconds)] if p.turn_wait_seconds else []
+            [AnswerPart("cpu", 0.0, 0.0, 1.0, p.turn_wait_seconds)] if p.turn_wait_seconds else []
         )
         if self.inputs.miss_ratio <= 0:
             return Answers(self._kinds(uses, turns, None), uses)
@@ -350,7 +348,10 @@ class Server:
         )
 
     def _kinds(
-        self, uses: dict[Resource, float], turns: Sequence[AnswerPart], loops: AnswerPart | None
+        self,
+        uses: dict[AnswerResource, float],
+        turns: Sequence[AnswerPart],
+        loops: AnswerPart | None,
     ) -> Sequence[AnswerKind]:
         """Answers by size, from memory and from each disk.
 
@@ -401,7 +402,7 @@ class Server:
         wait = waits / (speed * (1 - use)) * (1 + disk.spread**2) / 2
         return AnswerPart("disks", seconds, positions * spread**2, waits, wait, pieces)
 
-    def _sending(self, size: float, uses: dict[Resource, float]) -> Sequence[AnswerPart]:
+    def _sending(self, size: float, uses: dict[AnswerResource, float]) -> Sequence[AnswerPart]:
         i, sent = self.inputs, size * self.sent_ratio
         steps = []
         if i.link_bytes_per_second is not None:
@@ -411,7 +412,7 @@ class Server:
             steps.append(AnswerPart("clients", sent / i.client_bytes_per_second))
         return steps
 
-    def _cpu(self, size: float, uses: dict[Resource, float]) -> AnswerPart:
+    def _cpu(self, size: float, uses: dict[AnswerResource, float]) -> AnswerPart:
         """The worker's own time; a long answer gives way to others after each pass."""
         over_mean = send_seconds(self.inputs, (size - self.inputs.object_bytes) * self.sent_ratio)
         own = max(REQUEST_CPU_SECONDS, self.request_cpu_seconds + over_mean)
@@ -419,8 +420,8 @@ class Server:
             self.request_cpu_seconds,
             REQUEST_CPU_SECONDS + send_seconds(self.inputs, SENDFILE_CHUNK_BYTES),
         )
-        use = uses["cpus"]
-        return AnswerPart("cpus", own, 0.0, use, one_pass * use / (1 - use))
+        use = uses["cpu"]
+        return AnswerPart("cpu", own, 0.0, use, one_pass * use / (1 - use))
 
 
 def best_server(
