@@ -1,8 +1,9 @@
-"""Decisions that are made once for all tests that share their inputs: a tenth of a second each."""
+"""Decisions made once for all tests that share their inputs, without the costly break-evens."""
 
 from __future__ import annotations
 
-from nginx_tune.decide import decide as decide_anew
+from situations import decide_without_break_evens
+
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
@@ -19,5 +20,5 @@ def decide(
     """The same inputs give the same decisions, and nobody can change them."""
     key = encode(facts), encode(workload), encode(site), stays
     if key not in _made:
-        _made[key] = decide_anew(facts, workload, site=site, stays=stays)
+        _made[key] = decide_without_break_evens(facts, workload, site=site, stays=stays)
     return _made[key]

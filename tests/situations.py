@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -234,10 +236,19 @@ def _none(*_: object) -> list[Any]:
     return []
 
 
-def decide_without_break_evens(facts: Facts, workload: Workload, *, site: Site) -> Decisions:
-    """`decide` without what takes most of its time, for tests that ask for nothing of that."""
+@contextmanager
+def without_break_evens() -> Iterator[None]:
+    """Decisions without what takes nearly all of their time, for tests that do not look at it."""
     with (
         patch.object(engine, "with_break_evens", _as_decided),
         patch.object(thread_pools, "_break_evens", _none),
     ):
-        return engine.decide(facts, workload, site=site)
+        yield
+
+
+def decide_without_break_evens(
+    facts: Facts, workload: Workload, *, site: Site, **more: Any
+) -> Decisions:
+    """`decide` in a thirtieth of the time."""
+    with without_break_evens():
+        return engine.decide(facts, workload, site=site, **more)

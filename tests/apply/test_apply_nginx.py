@@ -13,6 +13,7 @@ import pytest
 from apply_site import Site
 from change_files import snapshot
 from free_ports import free_port
+from recorded_hosts import facts_file
 
 from nginx_tune.change.apply import undo
 from nginx_tune.change.apply.examine import Permissions
@@ -30,7 +31,7 @@ from nginx_tune.nginx.reload.host_refusals import Looked
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
-FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 
 
 def test_a_change_is_kept_and_taken_back_later(make_site: Make) -> None:

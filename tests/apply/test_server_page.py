@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from recorded_hosts import facts_file
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = ROOT / "tests" / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 QUICK = {
     "audit": ["--fail-on", "never"],  # of this configuration there is something to be found

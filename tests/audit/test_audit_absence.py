@@ -117,14 +117,6 @@ def test_map_says_where_files_are_and_what_is_not_here_is_said(
     assert broken.returncode == 3, "what is here and cannot be parsed is a fault all the same"
 
 
-@each_row("value", ["nginx", "etc=nginx", "/etc=nowhere", "/etc="])
-def test_a_map_that_is_none(run_cli: Run, checkout: Path, value: str) -> None:
-    run = run_cli("audit", "nginx/nginx.conf", "--map", value)
-    assert run.returncode == 2
-    assert run.stderr.count("\n") <= 4
-    assert f"--map {value}" in run.stderr
-
-
 class Deep:
     """A file system in which every directory holds others without end."""
 
@@ -145,12 +137,6 @@ def test_a_pattern_that_looks_through_the_file_system_is_given_up() -> None:
     assert "matches too many" in tree.unparsed[0].reason
     assert deep.listed <= MOST_DIRECTORIES + 1
     assert not tree.is_whole
-
-
-def test_a_dump_has_no_map(run_cli: Run, checkout: Path) -> None:
-    run = run_cli("audit", "-", "--map", "/etc/nt=nginx")
-    assert run.returncode == 2
-    assert "no --map" in run.stderr
 
 
 SITE = "server { listen 80; location / { proxy_pass http://127.0.0.1:1; } }"

@@ -180,34 +180,8 @@ def _edits_go_together(found: Findings) -> None:
             )  # fmt: skip
 
 
-def test_opposites_are_seen() -> None:
-    def one(rule: str, fix: str) -> Finding:
-        return Finding(rule=rule, severity="info", file="f", line=1, message="", why="", fix=fix)
-
-    assert _opposites(Findings(findings=[one("a", "sendfile on;"), one("b", "sendfile off.")]))
-    assert _opposites(Findings(findings=[one("a", "Remove sendfile."), one("b", "sendfile on;")]))
-    assert not _opposites(Findings(findings=[one("a", "sendfile on;"), one("b", "sendfile on;")]))
-
-
 @pytest.mark.needs("nginx")
 def test_debians_own_tree_has_no_error() -> None:
     found = audit(read_tree("/etc/nginx/nginx.conf", LiveHost()), linux(version="1.22.1"), EVERY)
     assert [_told(one) for one in found.findings if one.severity == "error"] == []
     assert not [one for one in found.findings if one.rule.startswith("cf-")]
-
-
-SNIPPETS = [
-    "fastcgi_params", "fastcgi.conf", "mime.types", "proxy_params", "koi-utf", "win-utf",
-    "snippets/snakeoil.conf", "sites-available/default",
-]  # fmt: skip
-
-
-@pytest.mark.needs("packaged-nginx")
-def test_a_packaged_part_audited_alone_has_no_error() -> None:
-    here = [path for name in SNIPPETS if (path := Path("/etc/nginx", name)).exists()]
-    for path in here:
-        found = audit(read_tree(str(path), LiveHost()), None, EVERY)
-        assert [_told(one) for one in found.findings if one.severity == "error"] == [], path
-        assert not [one for one in found.findings if one.rule.startswith("cf-")], path
-    if len(here) < len(SNIPPETS):
-        lacks("debian-build", f"/etc/nginx has only {len(here)} of {len(SNIPPETS)} parts")

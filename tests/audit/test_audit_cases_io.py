@@ -7,18 +7,9 @@ from msgspec.structs import replace
 from rows import each_row
 
 from nginx_tune.audit.rule import linux
-from nginx_tune.documents.facts import (
-    Dataset,
-    ErrorLog,
-    Facts,
-    Kernel,
-    Nginx,
-    PathStorage,
-    Storage,
-)
+from nginx_tune.documents.facts import Dataset, Facts, Kernel, PathStorage, Storage
 
 COLD = linux(datasets={"/srv/media": (256, 0.1)})
-WARM = linux(datasets={"/srv/media": (3, 1.0)})
 SHARED = replace(
     linux(), storage=Storage(paths=[PathStorage(path="/srv/media", filesystem="vboxsf")])
 )
@@ -42,182 +33,55 @@ CACHE = "proxy_cache_path /mnt/disk%s keys_zone=c%s:9m;"
 CACHES = CACHE % (1, 1) + CACHE % (2, 2)
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
-    "a pool that a variable names": (
-        "io-pool-unused",
-        site("aio threads=$p;", "map $uri $p { ~a media; default media; }", POOL),
-        None,
-        0,
-    ),
     "a pool that a request can name": (
-        "io-pool-unused",
-        site("aio threads=$arg_p;", "", POOL),
-        None,
-        0,
+        "io-pool-unused", site("aio threads=$arg_p;", "", POOL), None, 0,
     ),
     "a pool for another module": (
-        "io-pool-unused",
-        site("vod_open_file_thread_pool media;", "", POOL),
-        None,
-        0,
-    ),
-    "one of two pools": (
-        "io-pool-unused",
-        site("aio threads=media;", "", POOL + "thread_pool spare threads=2;"),
-        None,
-        1,
-    ),
-    "a pool whose aio may stand in a file that was not read": (
-        "io-pool-unused",
-        site("include more.conf;", "", POOL),
-        None,
-        "the whole configuration",
+        "io-pool-unused", site("vod_open_file_thread_pool media;", "", POOL), None, 0,
     ),
     "aio sendfile on Linux": (
-        "io-aio-on-not-built",
-        site("aio sendfile;"),
-        linux(version="1.18.0"),
-        1,
-    ),
-    "aio sendfile on FreeBSD before 1.21.5": (
-        "io-aio-on-not-built",
-        site("aio sendfile;"),
-        replace(FREEBSD, nginx=Nginx(version="1.18.0", nginx_version="1.18.0")),
-        0,
+        "io-aio-on-not-built", site("aio sendfile;"), linux(version="1.18.0"), 1,
     ),
     "aio sendfile is one rule's matter": (
-        "cf-parameter-unknown",
-        site("aio sendfile;"),
-        linux(version="1.28.0"),
-        0,
-    ),
-    "aio on of a build that has it": (
-        "cf-parameter-unknown",
-        site("aio on; directio 8m;"),
-        linux(version="1.28.0", flags=("--with-file-aio",)),
-        0,
+        "cf-parameter-unknown", site("aio sendfile;"), linux(version="1.28.0"), 0,
     ),
     "aio on before there were threads": (
-        "cf-parameter-unknown",
-        site("aio on; directio 8m;"),
-        linux(version="1.6.3", flags=("--with-file-aio",)),
-        0,
-    ),
-    "aio off": ("cf-parameter-unknown", site("aio off;"), linux(version="1.28.0"), 0),
-    "aio threads before there were any": (
-        "cf-parameter-unknown",
-        site("aio threads=default;"),
-        linux(version="1.7.10"),
-        1,
-    ),
-    "aio threads of the first version with them": (
-        "cf-parameter-unknown",
-        site("aio threads=pool_$host;"),
-        linux(version="1.7.11"),
-        0,
+        "cf-parameter-unknown", site("aio on; directio 8m;"),
+        linux(version="1.6.3", flags=("--with-file-aio",)), 0,
     ),
     "aio sendfile somewhere": (
-        "io-aio-on-not-built",
-        site("aio sendfile;"),
-        None,
-        "kernel.system",
+        "io-aio-on-not-built", site("aio sendfile;"), None, "kernel.system",
     ),
     "aio on without directio on FreeBSD": ("io-aio-on-no-directio", site("aio on;"), FREEBSD, 0),
     "aio on without directio somewhere": (
-        "io-aio-on-no-directio",
-        site("aio on;"),
-        None,
-        "kernel.system",
+        "io-aio-on-no-directio", site("aio on;"), None, "kernel.system",
     ),
-    "aio on beside directio off": ("io-aio-on-no-directio", site("aio on; directio off;"), COLD, 1),
+    "aio on beside directio off": (
+        "io-aio-on-no-directio", site("aio on; directio off;"), COLD, 1,
+    ),
     "directio over a cache": (
-        "io-directio-no-aio",
-        site("directio 1m; proxy_pass http://b; proxy_cache c1;", CACHES),
-        None,
-        0,
+        "io-directio-no-aio", site("directio 1m; proxy_pass http://b; proxy_cache c1;", CACHES),
+        None, 0,
     ),
     "directio off": ("io-directio-no-aio", site("directio off;"), None, 0),
-    "directio over files in memory": (
-        "io-directio-no-aio",
-        site("directio 1m;"),
-        replace(
-            linux(), storage=Storage(paths=[PathStorage(path="/srv/media", filesystem="tmpfs")])
-        ),
-        0,
-    ),
-    "directio over a set that is too large to keep": (
-        "io-directio-dataset-fits",
-        site("directio 1m; aio threads;"),
-        COLD,
-        0,
-    ),
     "directio over a set nobody has counted": (
-        "io-directio-dataset-fits",
-        site("directio 1m;"),
-        linux(),
-        "datasets[/srv/media].bytes",
-    ),
-    "directio over files that are not there yet": (
-        "io-directio-dataset-fits",
-        site("directio 1m;"),
-        linux(datasets={"/srv/media": (0, 0.0)}),
-        0,
-    ),
-    "use epoll": (
-        "io-pool-event-method",
-        site("aio threads;").replace("{}", "{ use epoll; }"),
-        None,
-        0,
-    ),
-    "use poll without pools": (
-        "io-pool-event-method",
-        site("").replace("{}", "{ use poll; }"),
-        None,
-        0,
-    ),
-    "a slow operation in another log": (
-        "io-pool-slow-seen",
-        site("aio threads;", "", "error_log /main.log;"),
-        replace(
-            linux(version="1.26.3"),
-            error_logs=[ErrorLog(path="/main.log"), ErrorLog(path="/b", operations_too_slow=1)],
-        ),
-        0,
-    ),
-    "a queue that was not given": (
-        "io-pool-queue-small",
-        site("aio threads=media;", "", POOL),
-        None,
-        0,
-    ),
-    "no queue at all": (
-        "io-pool-queue-small",
-        site("aio threads=media;", "", "thread_pool media threads=4 max_queue=0;"),
-        None,
-        1,
+        "io-directio-dataset-fits", site("directio 1m;"), linux(), "datasets[/srv/media].bytes",
     ),
     "disks that were not measured": (
         "io-pool-threads-over-knee",
         site("aio threads=media;", "", "thread_pool media threads=4000;"),
-        linux(disks={"/srv/media": ("sda", "hdd")}),
-        0,
+        linux(disks={"/srv/media": ("sda", "hdd")}), 0,
     ),
     "an experiment with a rest that gets nothing": (
-        "io-split-no-default",
-        site("add_header X $v;", "split_clients $uri $v { 10% a; }"),
-        None,
+        "io-split-no-default", site("add_header X $v;", "split_clients $uri $v { 10% a; }"), None,
         0,
     ),
     "parts that make up the whole": (
-        "io-split-no-default",
-        split("$uri", "50% 1; 50% 2;", "root /mnt/disk$disk;"),
-        None,
-        0,
+        "io-split-no-default", split("$uri", "50% 1; 50% 2;", "root /mnt/disk$disk;"), None, 0,
     ),
     "parts that nearly make up the whole": (
         "io-split-no-default",
-        split("$uri", "33.33% 1; 33.33% 2; 33.33% 3;", "root /mnt/disk$disk;"),
-        None,
-        1,
+        split("$uri", "33.33% 1; 33.33% 2; 33.33% 3;", "root /mnt/disk$disk;"), None, 1,
     ),
     "a cache without a name": (
         "io-split-no-default",
@@ -229,34 +93,8 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         1,
     ),
     "two parts on one disk": (
-        "io-split-disk-missing",
-        split("$uri", "50% 1; * 2;", "root /mnt/disk$disk;"),
-        linux(disks={"/mnt/disk1": ("sda", "hdd"), "/mnt/disk2": ("sda", "hdd")}),
-        1,
-    ),
-    "two caches on one disk": (
-        "io-split-disk-missing",
-        site(
-            "proxy_pass http://b; proxy_cache c$disk;",
-            CACHES + "split_clients $uri $disk { 50% 1; * 2; }",
-        ),
-        linux(disks={"/mnt/disk1": ("sda", "hdd"), "/mnt/disk2": ("sda", "hdd")}),
-        1,
-    ),
-    "parts nobody has looked at": (
-        "io-split-disk-missing",
-        split("$uri", "50% 1; * 2;", "root /mnt/disk$disk;"),
-        linux(),
-        "storage.paths[/mnt/disk1]",
-    ),
-    "the request line is the cache key": (
-        "io-split-key-args",
-        site(
-            "proxy_pass http://b; proxy_cache c$disk; proxy_cache_key $request_uri;",
-            CACHES + "split_clients $request_uri $disk { 50% 1; * 2; }",
-        ),
-        None,
-        0,
+        "io-split-disk-missing", split("$uri", "50% 1; * 2;", "root /mnt/disk$disk;"),
+        linux(disks={"/mnt/disk1": ("sda", "hdd"), "/mnt/disk2": ("sda", "hdd")}), 1,
     ),
     "the path and its arguments are the cache key": (
         "io-split-key-args",
@@ -294,178 +132,57 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         None,
         1,
     ),
-    "kTLS without TLS in the kernel": (
-        "io-ktls-bypasses-pool",
-        site("aio threads;", "sendfile on; ssl_conf_command Options KTLS;", listen="443 ssl"),
-        COLD,
-        0,
-    ),
     "kTLS over files that fit": (
         "io-ktls-bypasses-pool",
         site("aio threads;", "sendfile on; ssl_conf_command Options KTLS;", listen="443 ssl"),
-        linux(datasets={"/srv/media": (3, 1.0)}, features={"tls": True}),
-        0,
+        linux(datasets={"/srv/media": (3, 1.0)}, features={"tls": True}), 0,
     ),
     "another command for OpenSSL": (
         "io-ktls-bypasses-pool",
         site("aio threads;", "sendfile on; ssl_conf_command Options -Tickets;", listen="443 ssl"),
-        linux(datasets={"/srv/media": (256, 0.1)}, features={"tls": True}),
-        0,
+        linux(datasets={"/srv/media": (256, 0.1)}, features={"tls": True}), 0,
     ),
     "small files over TLS": (
-        "io-tls-small-output-buffers",
-        site("aio threads;", listen="443 ssl"),
-        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=40_000),
-        0,
-    ),
-    "large files without TLS": (
-        "io-tls-small-output-buffers",
-        site("aio threads;"),
-        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=4 << 20),
-        0,
+        "io-tls-small-output-buffers", site("aio threads;", listen="443 ssl"),
+        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=40_000), 0,
     ),
     "an unbuffered proxy writes no files": (
-        "io-aio-write-missing",
-        site("proxy_pass http://b; aio threads; proxy_buffering off;"),
-        linux(),
-        0,
+        "io-aio-write-missing", site("proxy_pass http://b; aio threads; proxy_buffering off;"),
+        linux(), 0,
     ),
     "a proxy without temporary files": (
         "io-aio-write-missing",
-        site("proxy_pass http://b; aio threads; proxy_max_temp_file_size 0;"),
-        linux(),
-        0,
-    ),
-    "aio_write for those below with pools": (
-        "io-aio-write-noop",
-        (
-            "events {} http { aio_write on; server { location /a { proxy_pass http://b; }"
-            " location /b { proxy_pass http://b; aio threads; } } }"
-        ),
-        None,
-        0,
-    ),
-    "HTTP/2 over TLS before 1.21.5": (
-        "io-aio-buggy-version",
-        site("aio threads;", "sendfile on;", listen="443 ssl http2"),
-        linux(version="1.21.4"),
-        0,
-    ),
-    "HTTP/2 without TLS before 1.21.5": (
-        "io-aio-buggy-version",
-        site("aio threads;", "sendfile on;", listen="80 http2"),
-        linux(version="1.21.4"),
-        1,
-    ),
-    "aio_write over HTTP/2 before 1.21.4": (
-        "io-aio-buggy-version",
-        site("aio threads; aio_write on;", "", listen="443 ssl http2"),
-        linux(version="1.18.0"),
-        1,
+        site("proxy_pass http://b; aio threads; proxy_max_temp_file_size 0;"), linux(), 0,
     ),
     "slices from an upstream over TLS before 1.25.4": (
-        "io-aio-buggy-version",
-        site("proxy_pass https://b; slice 1m; aio threads;"),
-        linux(version="1.25.3"),
-        1,
+        "io-aio-buggy-version", site("proxy_pass https://b; slice 1m; aio threads;"),
+        linux(version="1.25.3"), 1,
     ),
     "aio off has no faults": (
-        "io-aio-buggy-version",
-        site("aio off;", "sendfile on;", listen="80 http2"),
-        linux(version="1.18.0"),
-        0,
-    ),
-    "few files open quickly": (
-        "io-open-blocking",
-        site("aio threads;"),
-        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=1 << 30),
-        0,
+        "io-aio-buggy-version", site("aio off;", "sendfile on;", listen="80 http2"),
+        linux(version="1.18.0"), 0,
     ),
     "an open_file_cache that is looked at often": (
-        "io-open-cache-inplace",
-        site("open_file_cache max=9; open_file_cache_valid 5m;"),
-        None,
+        "io-open-cache-inplace", site("open_file_cache max=9; open_file_cache_valid 5m;"), None,
         0,
     ),
     "no open_file_cache at all": (
-        "io-open-cache-inplace",
-        site("open_file_cache_valid 1d;"),
-        None,
-        0,
-    ),
-    "caches add up": (
-        "io-open-cache-fd-budget",
-        (
-            "worker_rlimit_nofile 2000; events {} http { server { location /a { root /a;"
-            " open_file_cache max=600; } location /b { root /b; open_file_cache max=600; } } }"
-        ),
-        None,
-        1,
-    ),
-    "one cache for many places": (
-        "io-open-cache-fd-budget",
-        (
-            "worker_rlimit_nofile 2000; events {} http { open_file_cache max=600; server {"
-            " location /a { root /a; } location /b { root /b; } } }"
-        ),
-        None,
-        0,
+        "io-open-cache-inplace", site("open_file_cache_valid 1d;"), None, 0,
     ),
     "a cache under limits nobody has read": (
-        "io-open-cache-fd-budget",
-        site("open_file_cache max=9;"),
-        None,
-        "limits.nofile_soft",
-    ),
-    "a cache in a file of its own": (
-        "io-open-cache-fd-budget",
-        "server { root /a; open_file_cache max=9999; }",
-        linux(),
-        "the whole configuration",
+        "io-open-cache-fd-budget", site("open_file_cache max=9;"), None, "limits.nofile_soft",
     ),
     "files on a shared folder": ("io-sendfile-off-static", site("sendfile off;"), SHARED, 0),
-    "files over TLS": ("io-sendfile-off-static", site("", listen="443 ssl"), COLD, 0),
     "files with directio": ("io-sendfile-off-static", site("directio 1m; aio threads;"), COLD, 0),
-    "files on what nobody knows": (
-        "io-sendfile-off-static",
-        site(""),
-        WARM,
-        "storage.paths[/srv/media]",
-    ),
-    "one of many locations with sendfile": (
-        "io-nopush-no-sendfile",
-        (
-            "events {} http { tcp_nopush on; server { location /a { sendfile on; }"
-            " location /b { root /b; } } }"
-        ),
-        None,
-        0,
-    ),
-    "gzip for some types of large files": (
-        "io-sendfile-defeated",
-        site("gzip on; gzip_types text/css;", "sendfile on;"),
-        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=4 << 20),
-        0,
-    ),
     "gzip for every type of small files": (
-        "io-sendfile-defeated",
-        site("gzip on; gzip_types *;", "sendfile on;"),
-        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=9_000),
-        0,
+        "io-sendfile-defeated", site("gzip on; gzip_types *;", "sendfile on;"),
+        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=9_000), 0,
     ),
     "gzip off for every type": (
-        "io-sendfile-defeated",
-        site("gzip off; gzip_types *;", "sendfile on;"),
-        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=4 << 20),
-        0,
+        "io-sendfile-defeated", site("gzip off; gzip_types *;", "sendfile on;"),
+        linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=4 << 20), 0,
     ),
     "read_ahead 0": ("io-read-ahead-random", site("mp4; read_ahead 0;"), linux(), 0),
-    "read_ahead for files that are read whole": (
-        "io-read-ahead-random",
-        site("read_ahead 1m;"),
-        linux(),
-        0,
-    ),
     "disable_symlinks off": ("io-symlink-check", site("disable_symlinks off;"), None, 0),
     "two candidates": ("io-try-files-no-cache", site("try_files $uri $uri/ /index.php;"), None, 0),
     "a dataset that is not there": (
@@ -477,7 +194,7 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ),
         1,
     ),
-}
+}  # fmt: skip
 
 
 @each_row("name", CASES)

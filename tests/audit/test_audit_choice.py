@@ -7,7 +7,7 @@ from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import linux, select_rules
+from nginx_tune.audit.rule import select_rules
 from nginx_tune.audit.suppression import NOTICES, baseline_of, without_known
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import decode, encode
@@ -37,15 +37,6 @@ def test_names_groups_and_patterns_choose_rules() -> None:
 def test_a_name_that_no_rule_has_is_wrong_usage(word: str) -> None:
     with pytest.raises(UsageError, match="no rule or group"):
         select_rules(EVERY, ignore=[word])
-
-
-def test_strict_takes_advice_for_a_warning() -> None:
-    rule = next(rule for rule in ALL if rule.severity == "advice" and rule.bad.facts is not None)
-    tree = parse_text(rule.bad.conf)
-    assert audit(tree, rule.bad.facts, [rule]).findings[0].severity == "advice"
-    found = audit(tree, rule.bad.facts, [rule], profile="strict")
-    assert found.findings[0].severity == "warning"
-    assert found.profile == "strict"
 
 
 CONF = """events {}
@@ -124,14 +115,6 @@ def test_what_is_no_comment_silences_nothing() -> None:
         assert [one.rule for one in _audit(conf).findings] == ["io-pool-literal-unknown"]
 
 
-@each_row("rule", NOTICES, ids=lambda rule: rule.id)
-def test_the_examples_of_the_notices(rule: object) -> None:
-    for example, is_bad in ((rule.bad, True), (rule.good, False)):  # type: ignore[attr-defined]
-        found = audit(parse_text(example.conf), None, EVERY, today="2026-11-20")
-        fired = {one.rule for one in found.findings}
-        assert (rule.id in fired) is is_bad  # type: ignore[attr-defined]
-
-
 BEFORE = "events {} http { server { aio threads=p; } server { aio threads=q; aio_write on; } }"
 
 
@@ -170,8 +153,3 @@ def test_fingerprints_are_unique_and_the_same_in_another_place() -> None:
     there = audit(parse_text("\n" + conf, file="/srv/x/nginx.conf"), None, [POOL]).findings
     assert len({one.fingerprint for one in here}) == 3
     assert [one.fingerprint for one in here] == [one.fingerprint for one in there]
-
-
-def test_the_profile_reaches_the_checks() -> None:
-    found = audit(parse_text("events {}"), linux(), ALL, profile="cis")
-    assert found.profile == "cis"

@@ -12,7 +12,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from msgspec.structs import replace
 from rows import each_row
 
 from nginx_tune.audit.rule import linux
@@ -163,23 +162,6 @@ def test_without_a_name_it_takes_the_hosts_own() -> None:
     assert document["files_unparsed"] == []
 
 
-def test_the_prefix_finds_the_file_and_the_relative_root(
-    run_cli: Run, conf: Path, tmp_path: Path
-) -> None:
-    conf.write_text((PLAIN % "").replace("/srv/media", "media"))
-    media = str(tmp_path / "media")
-    facts = _write_facts(tmp_path, linux(datasets={media: (256, 0.1)}))
-    run = run_cli("audit", "nginx.conf", "-p", tmp_path, "--facts", facts)
-    assert media in run.stdout
-    installed = replace(linux(datasets={media: (256, 0.1)}), nginx=_with_prefix(tmp_path))
-    run = run_cli("audit", conf, "--facts", _write_facts(tmp_path, installed))
-    assert media in run.stdout
-
-
-def _with_prefix(prefix: Path) -> object:
-    return replace(linux().nginx, prefix=str(prefix))
-
-
 def test_terminal_escapes_of_a_configuration_do_not_reach_the_terminal(
     run_cli: Run, conf: Path
 ) -> None:
@@ -225,12 +207,6 @@ def test_a_pipe_is_read_and_one_without_a_writer_is_named(
     run = run_cli("audit", conf)
     assert run.returncode == 3
     assert f"include {pipe}: cannot read: a FIFO, not a file" in run.stdout
-
-
-def test_an_empty_file_fails_every_gate(run_cli: Run, conf: Path) -> None:
-    conf.write_text("")
-    assert run_cli("audit", conf, "--facts", "none").returncode == 1
-    assert run_cli("audit", conf, "--facts", "none", "--fail-on", "never").returncode == 0
 
 
 @pytest.mark.needs("root", "nginx")

@@ -95,12 +95,6 @@ def _check(data: bytes, facts: Facts | None) -> None:
         assert one.line >= 1
 
 
-@given(st.binary(max_size=400), st.sampled_from([None, HOST]))
-@settings(max_examples=draws(100, 1000))
-def test_random_bytes(data: bytes, facts: Facts | None) -> None:
-    _check(data, facts)
-
-
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
     data = draw(st.sampled_from(SEEDS))

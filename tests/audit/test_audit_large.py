@@ -76,15 +76,6 @@ def test_past_what_is_parsed_it_is_listed(
     assert f"{conf}:4: not parsed: {reason}" in capsys.readouterr().out
 
 
-def test_the_last_token_that_fits(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    around = 11  # events { } http { map $uri $to { } }
-    tokens = 3 * LINES + around
-    monkeypatch.setattr(parser, "MOST_TOKENS", tokens)
-    assert audited(conf) == 0
-    monkeypatch.setattr(parser, "MOST_TOKENS", tokens - 1)
-    assert audited(conf) == 3
-
-
 def test_what_uses_a_large_map_is_judged_without_all_of_its_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,13 +13,11 @@ from nginx_tune.audit.rule import linux, select_rules
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Facts
 
-MULTI = "worker_processes auto; events { multi_accept on; } http { server { listen 80 %s; %s } }"
 POOL = (
     "events {} http { upstream app { server 127.0.0.1:81; keepalive 8; keepalive_timeout 65s; %s } "
     "server { listen 80; location / { proxy_pass http://app; } } "
     "server { listen 127.0.0.1:81; keepalive_timeout %s; return 204; } }"
 )
-STATIC = "events {} http { server { listen 80; root /srv; %s } }"
 DOLLARS = (
     "events {} http { server { root /a/%s; location / { proxy_pass http://a.example; "
     "proxy_set_header Host $$host; proxy_set_header A $$remote_addr; proxy_set_header B $$scheme; "
@@ -34,45 +32,14 @@ GZIP = (
     "server { listen 80; location / { return 204; } %s } }"
 )
 GZIP_HOST = linux(flags=("--with-http_gzip_static_module",))
-SRV = linux(disks={"/srv": ("sda", "ssd")})
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
-    "multi_accept with reuseport takes from nobody": (
-        "ls-multi-accept", MULTI % ("reuseport", ""), None, 0,
-    ),
-    "multi_accept with one shared queue": (
-        "ls-multi-accept", MULTI % ("reuseport", "listen 81;"), None, 1,
-    ),
-    "multi_accept on a shared queue": ("ls-multi-accept", MULTI % ("", ""), None, 1),
-    "equal idle times": ("up-keepalive-idle-mismatch", POOL % ("", "65s"), None, 0),
-    "a shorter idle time": ("up-keepalive-idle-mismatch", POOL % ("", "64s"), None, 1),
     "servers that a script chooses": (
         "up-keepalive-idle-mismatch", POOL % ("balancer_by_lua_block { x() }", "5s"), None, 0,
-    ),
-    "content handlers alone": (
-        "io-sendfile-off-static", STATIC % "location / { content_by_lua_file /a.lua; }", SRV, 0,
-    ),
-    "a module's own answers": (
-        "io-sendfile-off-static", STATIC % "location / { echo hello; }", SRV, 0,
-    ),
-    "a server that sends all away": (
-        "io-sendfile-off-static", STATIC % "rewrite ^ https://b$request_uri permanent;", SRV, 0,
-    ),
-    "a server that sends some away": (
-        "io-sendfile-off-static", STATIC % "rewrite ^/a https://b permanent;", SRV, 1,
-    ),
-    "a part of a configuration": (
-        "up-zone-missing",
-        "upstream u { server a max_conns=3; } server { location / { proxy_pass http://u; } }",
-        linux(), WHOLE_TREE,
     ),
     "ports, of a part of a configuration": (
         "up-ports-exhaustion", "server { location / { proxy_pass http://10.0.0.1; } }",
         linux(sysctls={"net.ipv4.ip_local_port_range": "32768 60999"}), WHOLE_TREE,
-    ),
-    "an address in stream": (
-        "up-stream-static-dns", "events {} stream { server { listen 1; proxy_pass 10.0.0.1:2; } }",
-        None, 0,
     ),
     "a name in stream that is looked up again": (
         "up-stream-static-dns",
@@ -86,29 +53,10 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "server { listen 1; proxy_pass u; } }"),
         None, 1,
     ),
-    "another server at the address may answer": (
-        "up-proxies-to-itself",
-        ("events {} http { server { listen 80; location / { proxy_pass http://127.0.0.1; } } "
-        "server { listen 80; server_name app; return 204; } }"),
-        None, 0,
-    ),
     "another path is asked for": (
         "up-proxies-to-itself",
         "events {} http { server { listen 80; location /a { proxy_pass http://127.0.0.1/b; } } }",
         None, 0,
-    ),
-    "a variable that another module may make": (
-        "cf-variable-unknown",
-        "events {} http { server { location / { eval $res { return 200; } return 200 $other; } } }",
-        None, 0,
-    ),
-    "a variable in a template": (
-        "cf-variable-unknown",
-        "events {} http { server { location / { proxy_pass http://${BACKEND_HOST}:80; } } }",
-        None, 0,
-    ),
-    "a variable that nothing makes": (
-        "cf-variable-unknown", "events {} http { server { return 200 $other; } }", None, 1,
     ),
     "a scheme of the request to an upstream": (
         "up-proxy-pass-no-resolver",
@@ -137,25 +85,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "events {} http { server { location / { proxy_pass http://10.0.0.1; } } }",
         None, 0,
     ),
-    "a small cache beside many connections": (
-        "io-open-cache-fd-budget",
-        ("worker_rlimit_nofile 4096; events { worker_connections 2048; } http { open_file_cache "
-        "max=1000; server { root /srv; } }"), linux(), 0,
-    ),
-    "a large cache": (
-        "io-open-cache-fd-budget",
-        ("worker_rlimit_nofile 4096; events { worker_connections 2048; } http { open_file_cache "
-        "max=2000; server { root /srv; } }"), linux(), 1,
-    ),
-    "a limit of a cache that a template fills in": (
-        "ca-no-max-size",
-        "events {} http { proxy_cache_path /c keys_zone=c:1m max_size=CACHE_DISK_SIZE; }",
-        None, 0,
-    ),
-    "a resolver that the including file has": (
-        "up-proxy-pass-no-resolver",
-        "server { location / { set $to a.example; proxy_pass http://$to; } }", None, WHOLE_TREE,
-    ),
     "a named location of the server around a part": (
         "cf-named-location-missing", "location / { error_page 404 = @far; root /srv; }",
         None, WHOLE_TREE,
@@ -164,23 +93,9 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "cf-named-location-missing",
         "server { location / { error_page 404 = @far; root /srv; } }", None, 1,
     ),
-    "a value of a template": (
-        "cf-value-invalid",
-        ("events {} http { client_max_body_size %MAX_SIZE%; keepalive_timeout @timeout@; "
-        "client_body_timeout __TIMEOUT__; send_timeout '{{ timeout }}'; sendfile <%= @on %>; }"),
-        None, 0,
-    ),
     "words that a template cuts": (
         "cf-directive-arguments",
         "events {} http { ssl_ciphers <%= @ciphers -%>; server { listen 80; } }", None, 0,
-    ),
-    "a line of a template": (
-        "cf-directive-unknown", "events {} http { <% if @x -%> sendfile on; <% end -%>\n }",
-        None, 0,
-    ),
-    "branches of a template": (
-        "cf-directive-twice",
-        "events {} http {\n<% if @x %>;\n sendfile on;\n<% else %>;\n sendfile off;\n}", None, 0,
     ),
     "servers that the commercial nginx is given": (
         "cf-upstream-refused", "upstream u { zone u 64k; }", None, 0,
@@ -192,33 +107,10 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "} location /a { proxy_pass http://10.0.0.1; } } }"),
         None, 0,
     ),
-    "nearly twice as many descriptors": (
-        "lim-nofile-lt-2x",
-        "worker_rlimit_nofile 20480; events { worker_connections 10620; } http { }", None, 0,
-    ),
-    "500 requests for each connection": (
-        "cn-keepalive-extreme", "events {} http { keepalive_requests 500; server { } }", None, 0,
-    ),
-    "ten million requests over HTTP/1": (
-        "cn-keepalive-extreme",
-        "events {} http { keepalive_requests 10000000; server { listen 80; } }", None, 0,
-    ),
-    "a status page that closes": (
-        "cn-keepalive-extreme",
-        "location = /status { stub_status; keepalive_timeout 0; }", None, 0,
-    ),
-    "a name of documentation": (
-        "up-static-dns",
-        "events {} http { server { location / { proxy_pass http://example.com; } } }", None, 0,
-    ),
     "an address for the shell to fill in": (
         "up-proxy-pass-no-resolver",
         "events {} http { server { location / { proxy_pass http://$FLASK_SERVER_ADDR; } } }",
         None, 0,
-    ),
-    "a long wait for the loopback": (
-        "up-connect-timeout",
-        "location / { fastcgi_pass 127.0.0.1:9000; fastcgi_connect_timeout 360s; }", None, 0,
     ),
     "a long wait for an upstream of the including file": (
         "up-connect-timeout",
@@ -239,12 +131,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "Lua of http in the wrong block of http": (
         "cf-directive-misplaced", "events { lua_code_cache on; } http {}", None, 1,
     ),
-    "nginx's own directive of http in stream": (
-        "cf-directive-misplaced", "events {} stream { server { listen 1; sendfile on; } }", None, 1,
-    ),
-    "a text that stream returns": (
-        "cf-value-invalid", "events {} stream { server { listen 1; return BACKEND; } }", None, 0,
-    ),
     "a text that http returns without a code": (
         "cf-value-invalid", "events {} http { server { listen 1; return BACKEND; } }", None, 1,
     ),
@@ -253,14 +139,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ("events {} stream { upstream u { server IP_1:6443; } "
         "server { listen 1; proxy_pass u; } }"),
         None, 0,
-    ),
-    "a placeholder in capitals in a line that passes on": (
-        "up-static-dns",
-        "events {} http { server { location / { proxy_pass http://APP_HOST:80; } } }", None, 0,
-    ),
-    "a path in capitals": (
-        "up-static-dns",
-        "events {} http { server { location / { proxy_pass http://app:80/API_V1/; } } }", None, 1,
     ),
     "an upstream that another file may hold": (
         "up-literal-no-keepalive", "location / { grpc_pass grpcs://app; }", None, WHOLE_TREE,
@@ -282,9 +160,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "a limit for a place that few ask at once": (
         "lim-conn-h2", LIMIT % "/login { limit_conn a 5", None, 0,
     ),
-    "a limit that one browser passes over HTTP/2 alone": (
-        "lim-conn-h2", LIMIT % "/api/ { limit_conn a 10", None, 1,
-    ),
     "a small limit of all pages": ("lim-conn-h2", LIMIT % "/ { limit_conn a 5", None, 1),
     "a health check that closes": (
         "cn-keepalive-extreme", "location = /ping { keepalive_timeout 0; fastcgi_pass a; }",
@@ -295,10 +170,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     ),
     "challenges of certificates alone": (
         "gz-dynamic-static-files", GZIP % "location /.well-known/ { root /srv/e; }", GZIP_HOST, 0,
-    ),
-    "files beside pages of errors": (
-        "gz-dynamic-static-files",
-        GZIP % "location @e { root /srv/errors; } location /s/ { root /srv; }", GZIP_HOST, 1,
     ),
     "pictures alone": (
         "gz-dynamic-static-files",
@@ -313,14 +184,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         GZIP % "location /hls/ { types { video/mp2t ts; } default_type video/mp4; root /srv; }",
         GZIP_HOST, 0,
     ),
-    "large files": (
-        "gz-dynamic-static-files", GZIP % "location / { root /srv; }",
-        replace(
-            GZIP_HOST,
-            datasets=linux(datasets={"/srv": (90, 0.1)}, mean_file_bytes=9 << 20).datasets,
-        ),
-        0,
-    ),
     "a cache that no location uses": (
         "ca-no-max-size", "events {} http { proxy_cache_path /c keys_zone=c:1m; server { } }",
         None, 0,
@@ -330,15 +193,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ("events {} http { proxy_cache_path /c keys_zone=c:1m; server { location / {"
         " proxy_pass http://b; proxy_cache $arg_c; } } }"),
         None, 1,
-    ),
-    "one page of errors through a filter": (
-        "io-threads-body-filter",
-        "events {} http { aio threads; server { location = /e.html { root /srv; ssi on; } } }",
-        None, 0,
-    ),
-    "a health check over TLS": (
-        "up-literal-no-keepalive",
-        "events {} http { server { location /healthz { proxy_pass https://10.0.0.1; } } }", None, 0,
     ),
     "a server with its port, in a part": (
         "up-literal-no-keepalive", "location / { grpc_pass grpcs://app:443; }", None, 1,
@@ -368,10 +222,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "events {} http { server { keepalive_timeout 0; } server { keepalive_requests 1; } }",
         None, 2,
     ),
-    "a mark on a line of its own, which takes the next line in": (
-        "cf-directive-unknown",
-        "events {} http { server { listen 80;\n%USE_API%\nlocation / { return 444; } } }", None, 0,
-    ),
     "dollars doubled for a program that fills single ones in": (
         "cf-variable-unknown", DOLLARS % "$ssl_cert", None, 0,
     ),
@@ -392,18 +242,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "the queue of an address that a template fills in": (
         "ls-backlog-capped", "server { listen %ip%:%port%; }",
         linux(sysctls={"net.core.somaxconn": "128"}), 0,
-    ),
-    "the queue of an address in a part": (
-        "ls-backlog-capped", "server { listen 80; }",
-        linux(sysctls={"net.core.somaxconn": "128"}), 1,
-    ),
-    "one worker that serves nothing": (
-        "lim-workers-one", "events {} http {}", linux(cpus=8), 0,
-    ),
-    "http2 at both addresses of a server": (
-        "ls-http2-param",
-        "events {} http { server { listen 443 ssl http2; listen [::]:443 ssl http2; } }",
-        linux(version="1.26.3"), 1,
     ),
 }  # fmt: skip
 
@@ -431,8 +269,7 @@ def test_of_several_places_the_widest_is_shown() -> None:
 
 
 @each_row(
-    "rule",
-    ["ob-no-status", "ls-reuseport-reload-loss", "up-ports-exhaustion", "lim-conn-default"],
+    "rule", ["ob-no-status", "ls-reuseport-reload-loss", "up-ports-exhaustion", "lim-conn-default"]
 )
 def test_what_holds_for_nearly_everybody_is_said_in_the_strict_profile(rule: str) -> None:
     assert rule not in {one.id for one in select_rules(ALL)}

@@ -47,10 +47,7 @@ def test_a_site_is_judged_as_where_it_is_included() -> None:
         ("{% if tls %}\nserver { listen 443 ssl; root {{ root }}; }\n{% endif %}", []),
         ("map $uri $x { default 1; } server { root /a; listen 80; }", []),
         ("root /a; index index.html; sendfile on;", []),
-        (
-            "server { listen 443 ssl; listen 443 http3 reuseport; root /a; }",
-            [],
-        ),
+        ("server { listen 443 ssl; listen 443 http3 reuseport; root /a; }", []),
     ],
 )
 def test_what_cannot_be_told_of_a_part_is_not_told(text: str, rules: list[str]) -> None:

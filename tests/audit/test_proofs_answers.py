@@ -42,26 +42,6 @@ def test_ca_key_without_host_serves_one_hosts_page_to_another(
     assert fires("ca-key-without-host", server.conf) is not bool(key)
 
 
-@every_version
-@each_row(
-    ("other", "is_asked"),
-    [("listen PORT default_server;", False), ("listen 0.0.0.0:PORT default;", False),
-     ("listen PORT;", True)],
-)  # fmt: skip
-def test_ca_key_without_host_knows_the_default_server(
-    serve: Serve, nginx: Nginx, other: str, *, is_asked: bool
-) -> None:
-    with run_origin(lambda *_: ok(b"a page", "Cache-Control: max-age=60")) as origin:
-        server = serve(
-            "events {} http { proxy_cache_path DIR/cache keys_zone=c:1m max_size=1m; server { "
-            "listen PORT; server_name a.example; location / { proxy_set_header Host $host; "
-            f"proxy_cache c; proxy_pass http://127.0.0.1:{origin.port}; }} }} "
-            f"server {{ {other} server_name _; return 200 other; }} }}"
-        )
-        assert _page(server, "nobody.example") == (b"a page" if is_asked else b"other")
-    assert fires("ca-key-without-host", server.conf) is is_asked
-
-
 def _page(server: Server, host: str) -> bytes:
     with server.connect() as peer:
         peer.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())

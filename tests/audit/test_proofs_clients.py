@@ -15,7 +15,7 @@ from nginx_versions import Nginx, every_version
 from origin import Request, run_origin
 from proving import fires, has_ended, system_calls, until
 from rows import each_row
-from scratch_nginx import Serve, Server, config_test, write_conf
+from scratch_nginx import Serve, Server
 
 from nginx_tune.audit.rule import linux
 
@@ -80,25 +80,6 @@ def test_tls_no_resumption_is_a_full_handshake_each_time(
     assert fires("tls-no-resumption", server.conf) is not is_resumed
 
 
-SHARED = "ssl_session_cache shared:SSL:1m;"
-
-
-@pytest.mark.needs("openssl")
-@every_version
-@each_row(("default", "named"), [("", SHARED), (SHARED, "")])
-def test_tls_no_resumption_is_a_matter_of_the_default_server(
-    serve: Serve, certificate: Certificate, default: str, named: str
-) -> None:
-    """A named server's own cache is not what is looked into."""
-    listen = "listen 127.0.0.1:PORT ssl; ssl_session_tickets off;"
-    conf = _secure(f"{listen} {default}", certificate).removesuffix("}")
-    server = serve(f"{conf} server {{ {listen} server_name named; {named} return 200 x; }} }}")
-    client = _Client()
-    client.connect(server, "named")
-    assert client.connect(server, "named") is bool(default)
-    assert fires("tls-no-resumption", server.conf) is not bool(default)
-
-
 @pytest.mark.needs("openssl")
 @every_version
 @each_row(("cache", "is_shared"), [("builtin:100", False), ("shared:SSL:1m", True)])
@@ -154,28 +135,6 @@ def test_log_var_path_opens_the_log_for_each_line(serve: Serve, cache: str, open
             server.get("/")
     assert sum("/x.log" in call for call in calls) == opened
     assert fires("log-var-path", server.conf) is (opened > 1)
-
-
-@every_version
-def test_log_var_path_cannot_have_a_buffer(tmp_path: Path, nginx: Nginx) -> None:
-    log = "access_log DIR/$host.log combined buffer=64k;"
-    conf = f"events {{}} http {{ {log} server {{ listen 127.0.0.1:1; }} }}"
-    refused = config_test(write_conf(tmp_path, conf), nginx.program)
-    assert refused.returncode == 1
-    assert "buffered logs cannot have variables in name" in refused.stderr
-
-
-@every_version
-@each_row(("line", "name"), [("off", "off"), ("DIR/error.log crit", "error.log")])
-def test_log_debug_prod_off_is_a_file(serve: Serve, line: str, name: str) -> None:
-    server = serve(
-        f"error_log {line}; worker_processes 1; events {{}} http {{ error_log DIR/other.log;"
-        " server { listen 127.0.0.1:PORT; root DIR; } }"
-    )
-    server.process.send_signal(1)
-    assert (server.directory / name).exists()
-    assert (server.directory / "off").exists() is (name == "off")
-    assert fires("log-debug-prod", server.conf) is (name == "off")
 
 
 @every_version

@@ -93,11 +93,6 @@ def test_io_aio_on_not_built_does_not_start(nginx: Nginx, tmp_path: Path) -> Non
     _refuses_aio(nginx, tmp_path, "on", "unsupported on this platform")
 
 
-@every_version
-def test_io_aio_on_not_built_is_said_of_sendfile_too(nginx: Nginx, tmp_path: Path) -> None:
-    _refuses_aio(nginx, tmp_path, "sendfile", "invalid value")
-
-
 def _refuses_aio(nginx: Nginx, tmp_path: Path, kind: str, says: str) -> None:
     location = f"location / {{ root /srv; aio {kind}; }}"
     conf = write_conf(tmp_path, f"events {{}} http {{ server {{ {location} }} }}")

@@ -50,14 +50,6 @@ def test_lim_key_forged_lets_who_says_another_address_through(serve: Serve, sour
     assert fires("lim-key-forged", server.conf) is is_forged
 
 
-@every_version
-def test_lim_key_forged_does_not_count_who_sends_no_header(serve: Serve) -> None:
-    server = serve(CONF % (SOURCES["header"], LIMITED))
-    assert [ask(server, "/")[0] for _ in range(3)] == [200] * 3
-    same = [ask(server, "/", "X-Forwarded-For: 10.0.0.1")[0] for _ in range(3)]
-    assert same == [200, 503, 503]
-
-
 ADDED = "X-Forwarded-For: 10.6.6.6, 192.0.2.7"
 """What comes from a proxy that added the address of who wrote the first."""
 ADMIN = "allow 10.0.0.0/8; deny all;"

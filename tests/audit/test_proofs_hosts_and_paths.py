@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from cases import outcome
 from nginx_versions import Nginx, every_version
 from origin import run_origin
 from proving import fires
@@ -61,24 +60,6 @@ def test_up_proxy_pass_no_resolver_is_about_the_host(
     assert fires("up-proxy-pass-no-resolver", server.conf) is (status == 502)
 
 
-@each_row(
-    "to",
-    [
-        "fastcgi_pass 127.0.0.1:$arg_p",
-        "uwsgi_pass $server_addr:90",
-        "scgi_pass 10.0.0.$arg_n:90",
-        "grpc_pass grpc://127.0.0.1:$arg_p",
-        "uwsgi_pass unix:/run/$host.sock",
-        "proxy_pass http://[::1]:$arg_p",
-        "proxy_pass http://[$server_addr]:80",
-        "memcached_pass 127.0.0.1:$arg_p",
-    ],
-)
-def test_up_proxy_pass_no_resolver_is_silent_of_addresses(to: str) -> None:
-    conf = f"events {{}} http {{ server {{ listen 80; location / {{ {to}; }} }} }}"
-    assert outcome("up-proxy-pass-no-resolver", conf, None) == 0
-
-
 @every_version
 @each_row(
     ("location", "asked", "word"), [("/g?x=1", "/g%3Fx=1", "%3F"), ("/%20x", "/%2520x", "%25")]
@@ -92,16 +73,3 @@ def test_cn_location_unreachable_says_what_reaches_it(
     found = audit(read_tree(str(server.conf), LiveHost()), None).findings
     (said,) = (one.message for one in found if one.rule == "cn-location-unreachable")
     assert said.startswith(f"only a path with {word} reaches")
-
-
-@every_version
-def test_cn_location_unreachable_knows_who_merges_slashes(serve: Serve, nginx: Nginx) -> None:
-    server = serve(
-        "events {} http { server { listen PORT; server_name b; location //x { return 205; } "
-        "location / { return 204; } } "
-        "server { listen PORT default_server; merge_slashes off; return 403; } }"
-    )
-    with server.connect() as peer:
-        peer.sendall(b"GET //x HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
-        assert peer.recv(65536).split()[1] == b"205"
-    assert not fires("cn-location-unreachable", server.conf)

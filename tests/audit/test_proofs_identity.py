@@ -156,12 +156,3 @@ def test_what_kept_connections_share(
     assert fires("up-identity-shared", path, host) is is_shared
     path = of(tmp_path, "", f"{OFF} location / {{ {location} }}", http)
     assert not fires("up-identity-shared", path, host)
-
-
-def test_one_pool_for_all_is_not_advised_where_places_differ(tmp_path: Path) -> None:
-    host = linux(version="1.29.7")
-    places = "proxy_pass http://app; } location /b { %s proxy_pass http://app;"
-    for line, is_advised in (("", True), ("proxy_bind 10.0.0.9;", False)):
-        path = of(tmp_path, "", f"location / {{ {places % line} }}")
-        path.write_text(f"worker_processes 16; {path.read_text()}")
-        assert fires("up-keepalive-1297-change", path, host) is is_advised

@@ -14,7 +14,7 @@ from busy import HELD_SECONDS, ask, status_of, transfers
 from nginx_versions import Nginx, every_version
 from proving import fires, until
 from rows import each_row
-from scratch_nginx import Serve, Server, config_test, write_conf
+from scratch_nginx import Serve, Server, config_test
 
 from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import Cpu, Facts, Kernel
@@ -86,26 +86,6 @@ def test_lim_conn_exceeds_rlimit_leaves_clients_waiting(serve: Serve) -> None:
         peer.close()
     assert fires("lim-conn-exceeds-rlimit", server.conf)
     assert not fires("lim-nofile-lt-2x", server.conf), "one finding is enough"
-
-
-@every_version
-@each_row(
-    ("level", "main", "is_told"),
-    [("error", "", False), ("warn", "", True), ("warn", "worker_rlimit_nofile 2048;", False)],
-)
-def test_lim_conn_exceeds_rlimit_is_hardly_ever_said(
-    nginx: Nginx, tmp_path: Path, level: str, main: str, *, is_told: bool
-) -> None:
-    """Only at level warn, and only when the limit of the master is as low."""
-    log = tmp_path / "error.log"
-    conf = write_conf(
-        tmp_path, _slow(f"error_log {log} {level}; {main}", 1000).replace("PORT", "1")
-    )
-    under = ("prlimit", f"--nofile={4096 if main else 512}:")
-    conf.write_text(conf.read_text().replace("2048", "512"))
-    assert config_test(conf, nginx.program, under).returncode == 0
-    told = "1000 worker_connections exceed open file resource limit: 512" in log.read_text()
-    assert told is is_told
 
 
 @every_version
@@ -217,10 +197,7 @@ def _pinned(server: Server) -> list[str]:
 @pytest.mark.needs("cpus")
 @each_row(
     ("masks", "pinned", "is_right"),
-    [
-        ("01 10", {"0": 1, "1": 3}, False),
-        ("01 10 01 10", {"0": 2, "1": 2}, True),
-    ],
+    [("01 10", {"0": 1, "1": 3}, False), ("01 10 01 10", {"0": 2, "1": 2}, True)],
 )
 def test_lim_affinity_mismatch_repeats_the_last_mask(
     serve: Serve, masks: str, pinned: dict[str, int], *, is_right: bool
@@ -229,16 +206,6 @@ def test_lim_affinity_mismatch_repeats_the_last_mask(
     assert until(lambda: Counter(_pinned(server)) == pinned)
     facts = Facts(kernel=Kernel(system="Linux"), cpu=Cpu(online=ONLINE))
     assert fires("lim-affinity-mismatch", server.conf, facts) is not is_right
-
-
-@every_version
-def test_lim_affinity_mismatch_cannot_pin_to_a_cpu_that_is_not_there(serve: Serve) -> None:
-    mask = "1" + "0" * 60
-    server = serve(_slow(f"worker_processes 1; worker_cpu_affinity {mask};", 512))
-    assert until(lambda: "sched_setaffinity() failed" in server.log())
-    assert _pinned(server) == [Path("/sys/devices/system/cpu/online").read_text().strip()]
-    facts = Facts(kernel=Kernel(system="Linux"), cpu=Cpu(online=ONLINE))
-    assert fires("lim-affinity-mismatch", server.conf, facts)
 
 
 @every_version

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -92,37 +91,6 @@ def test_ls_port_ephemeral_is_held_by_an_outgoing_connection(nginx: Nginx, tmp_p
     names = [f"net.ipv4.ip_local_{name}" for name in ("port_range", "reserved_ports")]
     here = {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in names}
     assert fires("ls-port-ephemeral", conf, linux(sysctls=here))
-
-
-@pytest.mark.needs("ip")
-def test_ls_port_ephemeral_is_not_given_once_it_is_reserved() -> None:
-    """In a network of its own with ten ports to give: of an even number all are tried."""
-    connect = """
-import socket
-from pathlib import Path
-given = Path("/proc/sys/net/ipv4/ip_local_port_range")
-given.write_text("20000 20009")
-def ports(of):
-    peer = socket.create_server(("127.0.0.1", of))
-    kept = []
-    try:
-        while len(kept) < 20:
-            kept.append(socket.create_connection(peer.getsockname()))
-    except OSError:
-        pass
-    return sorted(one.getsockname()[1] for one in kept)
-print(*ports(80))
-Path("/proc/sys/net/ipv4/ip_local_reserved_ports").write_text("20000,20002-20008")
-print(*ports(81))
-"""
-    said = subprocess.run(
-        ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" -c "$1"',
-         sys.executable, connect],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    without, reserved = said.stdout.splitlines()
-    assert without.split() == [str(port) for port in range(20000, 20010)]
-    assert reserved.split() == ["20001", "20009"]
 
 
 @every_version

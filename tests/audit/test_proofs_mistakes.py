@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from cases import outcome
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
-from proving import fires, severity
+from proving import fires
 from rows import each_row
 from scratch_nginx import Server, config_test
 from tiers import dice
@@ -91,21 +90,6 @@ def test_up_fastcgi_keep_conn_asks_to_close(serve: Serve, nginx: Nginx, line: st
             assert ask(server, "/")[0] == 200
     assert kept == [bool(line)] * REQUESTS
     assert fires("up-fastcgi-keep-conn", server.conf) is not bool(line)
-
-
-@every_version
-@each_row("to", ["http://$backend", "http://a.example$request_uri", "$whole",
-                                "$scheme://a.example"])  # fmt: skip
-@each_row("resolver", ["", "resolver 127.0.0.1:1; resolver_timeout 1s;"])
-def test_up_proxy_pass_no_resolver_is_answered_with_502(
-    serve: Serve, nginx: Nginx, resolver: str, to: str
-) -> None:
-    made = "set $backend a.example; set $whole http://a.example;"
-    server = serve(CONF % (resolver, f"{made} location / {{ proxy_pass {to}; }}"))
-    assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
-    assert ask(server, "/")[0] == 502
-    assert ("no resolver defined to resolve a.example" in server.log()) is not bool(resolver)
-    assert fires("up-proxy-pass-no-resolver", server.conf) is not bool(resolver)
 
 
 @every_version
@@ -251,18 +235,6 @@ def test_ca_set_cookie_cached_knows_what_is_not_kept(
     assert fires("ca-set-cookie-cached", server.conf) is is_shared
 
 
-@each_row("module", ["fastcgi", "uwsgi", "scgi"])
-@each_row("is_refused", [True, False])
-def test_ca_set_cookie_cached_of_other_modules(module: str, *, is_refused: bool) -> None:
-    line = f"{module}_no_cache $upstream_http_set_cookie;" if is_refused else ""
-    conf = (
-        f"events {{}} http {{ {module}_cache_path /c keys_zone=c:1m max_size=1g; server {{ "
-        f"listen 80; location / {{ {module}_pass 127.0.0.1:9000; {module}_cache c; {line} "
-        f"{module}_cache_key $request_uri; {module}_ignore_headers Set-Cookie; }} }} }}"
-    )
-    assert outcome("ca-set-cookie-cached", conf, None) == (not is_refused)
-
-
 @every_version
 @each_row(
     ("lines", "is_leaked"),
@@ -284,24 +256,6 @@ def test_ca_authorization_cached_gives_one_user_s_answer_to_others(
         told = [ask(server, "/", *headers)[2] for headers in asked]
     assert told == [b"Authorization: a", b"Authorization: a" if is_leaked else b"nobody"]
     assert fires("ca-authorization-cached", server.conf) is is_leaked
-
-
-@every_version
-@each_row("lines", ["", "proxy_ignore_headers Cache-Control;"])
-def test_ca_authorization_cached_is_an_error_where_the_server_is_not_heard(
-    serve: Serve, nginx: Nginx, lines: str
-) -> None:
-    def answer(request: Request, _: socket.socket) -> bytes:
-        body = b"hers" if "Authorization: a" in request.head else b"public"
-        return ok(body, "Cache-Control: private")
-
-    passed = "proxy_set_header Authorization $http_authorization;"
-    with run_origin(answer) as origin:
-        server = serve(_cached(origin.port, f"{passed} {lines}"))
-        told = [ask(server, "/", *headers)[2] for headers in (["Authorization: a"], [])]
-    assert told == [b"hers", b"hers" if lines else b"public"]
-    said = severity("ca-authorization-cached", server.conf)
-    assert said == ("error" if lines else "warning")
 
 
 @every_version

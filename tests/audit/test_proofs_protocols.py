@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,7 @@ from proving import fires, until
 from rows import each_row
 from scratch_nginx import Serve, Server
 
-from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rule import linux
-from nginx_tune.conf.tree import read_tree
-from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
@@ -51,11 +47,6 @@ def socket_server(request: Request, peer: socket.socket) -> bytes:
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
     ).encode()
-
-
-def lax_server(request: Request, peer: socket.socket) -> bytes:
-    """One that does not look at the version, as Node's."""
-    return socket_server(replace(request, head=request.head.replace("HTTP/1.0", "HTTP/1.1")), peer)
 
 
 def status_of_handshake(server: Server) -> int:
@@ -90,23 +81,6 @@ def test_px_upgrade_http10_opens_no_websocket(
         assert status_of_handshake(server) == (101 if is_opened else 200)
     facts = linux(version=nginx.version)
     assert fires("px-upgrade-http10", server.conf, facts) is not is_opened
-
-
-@every_version
-@each_row("connection", ["upgrade", None])
-def test_px_upgrade_http10_is_opened_by_some_servers(
-    serve: Serve, nginx: Nginx, connection: str | None
-) -> None:
-    line = f"proxy_set_header Connection {connection};" if connection else ""
-    with run_origin(lax_server) as origin:
-        server = serve(
-            CONF % f"location / {{ proxy_pass http://127.0.0.1:{origin.port}; "
-            f"proxy_http_version 1.0; proxy_set_header Upgrade $http_upgrade; {line} }}"
-        )
-        assert status_of_handshake(server) == (101 if connection else 200)
-    found = audit(read_tree(str(server.conf), LiveHost()), linux(version=nginx.version)).findings
-    (said,) = (one.message for one in found if one.rule == "px-upgrade-http10")
-    assert ("many servers open no WebSocket" in said) is bool(connection)
 
 
 def s_client(port: int, *arguments: str, text: str = "") -> str:

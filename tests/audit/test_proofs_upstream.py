@@ -85,11 +85,7 @@ UPGRADE = "map $http_upgrade $upgrading { default upgrade; '' %s; }"
             UPGRADE % "close",
             REQUESTS,
         ),
-        (
-            "proxy_http_version 1.1; proxy_set_header Connection $upgrading;",
-            UPGRADE % "''",
-            1,
-        ),
+        ("proxy_http_version 1.1; proxy_set_header Connection $upgrading;", UPGRADE % "''", 1),
         ("proxy_http_version 1.1; proxy_set_header Connection upgrade;", "", 1),
     ],
 )
@@ -170,15 +166,6 @@ def test_up_keepalive_idle_mismatch_fails_writes(serve: Serve, idle: str, post: 
     assert fires("up-keepalive-idle-mismatch", server.conf) is (post == 502)
 
 
-def test_up_keepalive_idle_mismatch_knows_servers_of_the_same_configuration(serve: Serve) -> None:
-    conf = (
-        "events {{}} http {{ upstream app {{ server 127.0.0.1:PORT; keepalive 1; }}"
-        " server {{ listen PORT; keepalive_timeout {}; }} }}"
-    )
-    assert fires("up-keepalive-idle-mismatch", serve(conf.format("20s")).conf)
-    assert not fires("up-keepalive-idle-mismatch", serve(conf.format("75s")).conf)
-
-
 @every_version
 @each_row(
     ("directives", "method", "tried"),
@@ -187,11 +174,7 @@ def test_up_keepalive_idle_mismatch_knows_servers_of_the_same_configuration(serv
         ("proxy_next_upstream_tries 2;", "GET", 2),
         ("", "POST", 1),
         ("proxy_next_upstream error timeout non_idempotent;", "POST", 5),
-        (
-            "proxy_next_upstream error non_idempotent; proxy_next_upstream_tries 2;",
-            "POST",
-            2,
-        ),
+        ("proxy_next_upstream error non_idempotent; proxy_next_upstream_tries 2;", "POST", 2),
     ],
 )
 def test_up_retry_unbounded_asks_every_server(
@@ -265,8 +248,7 @@ def test_up_ports_exhaustion_answers_502(
     refused = (tmp_path / "error.log").read_text().count("(99: Cannot assign requested address)")
     assert refused == 8 - served
     host = replace(
-        linux(),
-        kernel=Kernel(system="Linux", sysctls={"net.ipv4.ip_local_port_range": ports}),
+        linux(), kernel=Kernel(system="Linux", sysctls={"net.ipv4.ip_local_port_range": ports})
     )
     assert fires("up-ports-exhaustion", tmp_path / "nginx.conf", host) is (served == 4)
 

@@ -179,11 +179,7 @@ LOCATIONS = [
     SERVER % "location = /x {} location =/x {}",
     SERVER % "location /a { location /a/b {} location /a/b {} }",
 ]
-PARAMETER = [
-    SERVER % "listen 127.0.0.1:1 foo;",
-    PEER % "wieght=3",
-    CACHE % "maxsize=1g",
-]
+PARAMETER = [SERVER % "listen 127.0.0.1:1 foo;", PEER % "wieght=3", CACHE % "maxsize=1g"]
 UPSTREAM = [
     HTTP % "upstream u { server 127.0.0.1 backup; }",
     HTTP % "upstream u { }",

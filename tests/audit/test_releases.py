@@ -141,23 +141,6 @@ def test_what_a_release_takes_is_no_fault(conf: str, version: str) -> None:
     assert [one.message for one in found.findings if one.rule.startswith("cf-")] == []
 
 
-@each_row(
-    ("text", "version", "is_refused"),
-    [
-        ("stream { server { proxy_protocol on; } }", "1.26.3", False),
-        ("stream { server { proxy_protocol on; } }", "1.9.2", False),
-        ("stream { server { proxy_protocol v2; } }", "1.26.3", True),
-        ("http { server_tokens off; }", "1.10.3", False),
-        ("http { server_tokens build; }", "1.10.3", True),
-    ],
-)
-def test_a_flag_that_later_got_more_words_was_always_one(
-    text: str, version: str, *, is_refused: bool
-) -> None:
-    found = audit(parse_text(f"events {{}} {text}"), linux(version=version), ALL).findings
-    assert any(one.rule == "cf-parameter-unknown" for one in found) is is_refused
-
-
 _PARAMETERS = [
     ("server { listen 80 fastopen=9; }", "1.5.7", "1.5.8"),
     ("server { listen 80 proxy_protocol; }", "1.5.11", "1.5.12"),

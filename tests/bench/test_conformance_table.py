@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from rows import each_row
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import conformance  # noqa: E402
-from conforming.arrivals import anderson_darling, dispersion, drift, kolmogorov  # noqa: E402
-from conforming.delays import distances, order_interval  # noqa: E402
+from conforming.arrivals import anderson_darling, dispersion, kolmogorov  # noqa: E402
+from conforming.delays import distances  # noqa: E402
 from conforming.elsewhere import ELSEWHERE, is_there  # noqa: E402
 from conforming.rows import ground_truth, run  # noqa: E402
 
@@ -33,13 +32,6 @@ def test_a_test_that_is_gone_is_seen() -> None:
     assert is_there("tests/bench/test_conformance_table.py::test_every_number_has_rows")
     assert not is_there("tests/bench/test_conformance_table.py::test_every_number")
     assert not is_there("tests/bench/no_such_file.py")
-
-
-@each_row(("text", "numbers"), [("4", ["4"]), ("4,13", ["4", "13"])])
-def test_numbers_are_read(text: str, numbers: list[str]) -> None:
-    assert conformance._read_numbers(text) == numbers
-    with pytest.raises(argparse.ArgumentTypeError, match="no number 99"):
-        conformance._read_numbers(f"{text},99")
 
 
 def test_distances_from_evenly_spread_shares() -> None:
@@ -63,17 +55,6 @@ def test_regular_and_random_arrivals_are_told_apart() -> None:
     assert dispersion(poisson, 3_990) == pytest.approx(1, abs=0.1)
     # Each of them twice.
     assert dispersion(sorted(poisson * 2), 3_990) > 1.5
-
-
-def test_arrivals_that_get_later_drift() -> None:
-    assert drift([0.0] * 5_000) == 0
-    assert drift([1e-5 * number / 1000 for number in range(5_000)]) == pytest.approx(1e-5)
-
-
-def test_the_interval_of_a_quantile_is_two_of_the_values() -> None:
-    values = [float(number) for number in range(1, 101)]
-    assert order_interval(values, 0.5) == (40.0, 60.0)
-    assert order_interval(values, 0.99) == (97.0, 100.0)
 
 
 def test_a_distribution_beside_the_delays_and_the_way() -> None:
@@ -105,11 +86,3 @@ def test_the_server_keeps_answers_back_and_tells_of_each() -> None:
     assert sum(seconds >= 0.05 for seconds in own) >= 5
     assert (seen.service_seconds.p50 or 0) >= 0.0099
     assert (seen.response_seconds.max or 0) >= 0.0499
-
-
-@pytest.mark.needs("probe")
-def test_the_server_holds_one_path_until_the_end_of_the_block() -> None:
-    with ground_truth("--hold", "/", "--hold-from", 0.3, "--hold-for", 0.5) as server:
-        _, seen = run(server, rate=100.0, duration_seconds=1.0)
-    assert seen.requests == 100
-    assert (seen.response_seconds.max or 0) >= 0.45

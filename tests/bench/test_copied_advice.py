@@ -22,7 +22,6 @@ import copied_advice  # noqa: E402
 from advising.book import directives, files, read  # noqa: E402
 from advising.page import CONTROL, page, summary  # noqa: E402
 
-from nginx_tune.documents.base import encode  # noqa: E402
 from nginx_tune.documents.verdict import BetterWhen, Environment, MetricVerdict, Outcome, Verdict  # noqa: E402
 
 FOLDER = ROOT / copied_advice.FOLDER
@@ -121,25 +120,6 @@ def test_nginx_takes_it(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_cell_says_what_made_it_worse_before_what_is_better() -> None:
-    better = metric("cold.mean", 0.8, "better")
-    worse = metric("server.cpu_seconds_per_request", 1.5, "worse")
-    told = summary(replace_cell(verdict("worse", better, worse, decides="better")))
-    assert told.startswith("**worse**: *server.cpu_seconds_per_request 1.50 [1.35–1.65] ×*<br>")
-    assert told.index("hot.mean 0.50") < told.index("cold.mean 0.80")
-    assert summary(CELLS[0]) == "–"
-
-
-def test_the_metric_that_decides_stands_first_and_without_its_name() -> None:
-    told = summary(replace_cell(verdict("better", metric("cold.mean", 0.8, "better"))))
-    assert told == "better: 0.50 [0.45–0.55] ×<br>*cold.mean 0.80 [0.72–0.88] ×*"
-
-
-def replace_cell(one: Verdict) -> copied_advice.Cell:
-    cell = CELLS[0]
-    return copied_advice.Cell(cell.advice, cell.lab, cell.command, one, datetime.now(timezone.utc))
-
-
 def test_the_page_counts_cells_without_the_control() -> None:
     when = datetime(2026, 11, 24, tzinfo=timezone.utc)
     outcomes: list[Outcome] = ["better", "no_difference", "worse", "inconclusive"]
@@ -162,13 +142,3 @@ def test_the_page_counts_cells_without_the_control() -> None:
     for advice in BOOK.advice:
         assert f"### {advice.name}\n" in text
         assert f"| [{advice.name}](#{advice.name}) | " in text
-
-
-def test_verdicts_are_kept_and_read_back(tmp_path: Path) -> None:
-    file = tmp_path / "x.json"
-    assert copied_advice.kept(CELLS[0], file) == CELLS[0]
-    file.write_bytes(encode(verdict("better")))
-    cell = copied_advice.kept(CELLS[0], file)
-    assert cell.verdict is not None
-    assert cell.verdict.outcome == "better"
-    assert cell.measured is not None

@@ -23,7 +23,7 @@ import kept  # noqa: E402
 import remade  # noqa: E402
 import replayed  # noqa: E402
 import scoring  # noqa: E402
-from kept import KeptCell, KeptNumber, add, candidates_table, read, score, summary  # noqa: E402
+from kept import KeptCell, KeptNumber, add, candidates_table, read, summary  # noqa: E402
 from predicted import BLOCKED_RATIO  # noqa: E402
 
 EVEN = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01]
@@ -58,20 +58,6 @@ def test_a_cell_that_lost_is_told_from_one_that_did_not() -> None:
     assert text.count("**") == 2
 
 
-def test_predictions_are_counted_and_those_outside_are_shown() -> None:
-    inside = KeptNumber("page_cache.hit_ratio", 0.5, 0.4, 0.6, 0.55)
-    outside = KeptNumber("ratio(hot.mean)", 0.5, 0.4, 0.6, 0.9)
-    text = summary([cell("drawn-5-000", 1.0, inside, outside)])
-    assert "1 of 2 predictions inside their range" in text
-    assert "| 1 of 2 | ratio(hot.mean) 0.9 (0.4 to 0.6) |" in text
-
-
-def test_too_few_rounds_are_not_scored() -> None:
-    few = cell("drawn-5-000", 2.0, rounds=3)
-    assert score(few) is None
-    assert "too few rounds" in summary([few])
-
-
 def test_each_candidate_stands_in_the_place_of_the_recommendation() -> None:
     lines = candidates_table([cell("drawn-5-000", 1.0), cell("drawn-5-001", 0.5)]).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| recommended", "| threads", "| stock"]
@@ -90,11 +76,6 @@ def test_a_cell_that_ran_again_takes_its_own_place(tmp_path: Path) -> None:
     assert summary([]) == "No cell is kept.\n"
 
 
-def test_a_name_that_is_not_drawn_is_refused() -> None:
-    with pytest.raises(ValueError, match="no drawn cell"):
-        kept.drawn("copied-5-000")
-
-
 def test_the_seed_still_draws_what_was_run() -> None:
     cells = read(kept.KEPT)
     others = [one.name for one in cells if kept.digest_of(kept.drawn(one.name)) != one.digest]
@@ -107,26 +88,6 @@ def test_the_table_in_benchmarks_is_of_the_kept_cells() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text()
     begin, end = "<!-- drawn cells -->\n", "<!-- end of drawn cells -->\n"
     assert text.partition(begin)[2].partition(end)[0] == summary(read(kept.KEPT))
-
-
-def number(metric: str, low: float, high: float, measured: float) -> KeptNumber:
-    return KeptNumber(metric, (low + high) / 2, low, high, measured)
-
-
-def test_what_is_predicted_again_stands_apart_from_what_was_predicted() -> None:
-    cells = [
-        remade.Remade(
-            "drawn-5-000",
-            before=[number("hits", 0.4, 0.6, 0.7), number("gone", 1.0, 2.0, 1.5)],
-            today=[number("hits", 0.5, 0.8, 0.7)],
-            verdicts={"thread-pools": ("disable", "enable")},
-        )
-    ]
-    text = remade.report(cells)
-    assert "| hits | 0.7 | **0.5 (0.4 to 0.6)** | 0.65 (0.5 to 0.8) |" in text
-    assert "| gone | 1.5 | 1.5 (1 to 2) | none |" in text
-    assert "thread-pools was disable, is enable" in text
-    assert "before the runs 1 of 2 inside; made again 1 of 1 inside." in text
 
 
 def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
@@ -147,8 +108,7 @@ def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
         arm="baseline",
         duration_seconds=1.0,
         server=ServerMeasurement(
-            series=[ServerSecond(second=0, block_io_delay_seconds=0.01)],
-            workers=[WorkerUse(pid=1)],
+            series=[ServerSecond(second=0, block_io_delay_seconds=0.01)], workers=[WorkerUse(pid=1)]
         ),
     )
     run = ScenarioRun(
@@ -165,20 +125,6 @@ def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
     assert before.measured == today.measured == 0.01
     assert today.high < 0.5
     assert found.verdicts["thread-pools"][0] == "enable"
-
-
-def test_the_field_knows_no_disk_and_no_client_and_the_same_files() -> None:
-    """Knowledge that no log and no scan tells is taken away; what they tell stays."""
-    scenario = kept.scenario_named("drawn-4201-000")
-    facts = replayed.facts_of(cell("drawn-4201-000", 1.0), scenario)
-    known, field = (each(facts, scenario) for each in (replayed.informed, replayed.in_the_field))
-    assert all(disk.curve is not None for disk in known[0].storage.disks)
-    assert all(disk.curve is None for disk in field[0].storage.disks)
-    assert field[1].popularity.curve == known[1].popularity.curve
-    assert field[1].popularity.requests_seen is None
-    assert not field[1].concurrency.clients_keep_pace
-    assert field[1].dataset.bytes == known[1].dataset.bytes == facts.datasets[0].bytes
-    assert field[1].rate.peak_per_second == known[1].rate.peak_per_second
 
 
 def test_what_is_decided_is_looked_up_among_the_arms_that_were_measured() -> None:

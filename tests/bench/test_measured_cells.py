@@ -125,26 +125,6 @@ def test_nine_measurements_in_ten_lie_in_their_range() -> None:
     assert len(untold) <= len(MEASURED) // 10, untold
 
 
-@each_row(
-    ("name", "metric"),
-    [
-        ("thread-pools", "ratio(hot.requests_per_second)"),
-        ("thread-pools", "ratio(total.bytes_per_second)"),
-        ("loop-blocked", "server.loop_blocked_ratio without pools"),
-        ("cold-open", "server.loop_blocked_ratio without pools"),
-        ("thread-pools-cold-heavy", "ratio(cold.bytes_per_second)"),
-        ("06-tls-large-files", "ratio(hot.requests_per_second)"),
-        ("06-tls-large-files", "server.loop_blocked_ratio without pools"),
-        ("small-files-ssd", "ratio(server.cpu_seconds_per_request)"),
-    ],
-)
-def test_what_once_lay_outside_is_inside(name: str, metric: str) -> None:
-    p = predicted(name, metric)
-    for one in MEASURED:
-        if (one.name, one.metric) == (name, metric):
-            assert p.low <= one.value <= p.high
-
-
 @each_row("name", ["11-large-files-over-tls", "12-slow-disk-nothing-in-memory"])
 def test_cells_that_lost_without_pools_have_them(name: str) -> None:
     assert pools_for(name).verdict == "enable"

@@ -52,20 +52,6 @@ def test_every_cell_is_a_scenario_of_all_candidates(path: Path) -> None:
     assert next(arm for arm in s.arms if arm.name == "stock-again").settings == stock
 
 
-def test_a_single_change_differs_from_its_origin_in_that_alone() -> None:
-    for one in CANDIDATES.values():
-        if one.changes:
-            origin = {(s.directive, *s.args) for s in CANDIDATES[one.changes].settings}
-            own = {(s.directive, *s.args) for s in one.settings}
-            assert len({name for name, *_ in own ^ origin}) == 1
-
-
-def test_what_is_no_decision_stays_as_stock_has_it() -> None:
-    for name in ("stock", "recommended", "near-chunk", "near-open-files"):
-        said = {(s.directive, *s.args) for s in CANDIDATES[name].settings}
-        assert ("tcp_nopush", "on") in said
-
-
 def rounds(
     means: dict[str, float], *, noise: float = 0.03, count: int = 8, seed: int = 1
 ) -> dict[str, list[float]]:
@@ -108,15 +94,6 @@ def test_a_regret_that_is_there_is_found_in_either_direction() -> None:
     assert outcomes == ["worse", "worse"]
 
 
-def test_the_best_has_none_and_beats_stock() -> None:
-    score = scoring.score_cell("x", rounds({**EQUAL, "recommended": 2.0}), "higher")
-    assert score.opponents == ("recommended", "recommended")
-    assert score.regret == 0.0
-    assert score.stock_low > 1.8
-    (judged,) = scoring.judge_cells([score])
-    assert judged.outcome == "within"
-
-
 def test_what_noise_hides_is_open() -> None:
     score = scoring.score_cell("x", rounds({**EQUAL, "threads": 1.08}, noise=0.4, seed=4), "higher")
     (judged,) = scoring.judge_cells([score])
@@ -136,22 +113,6 @@ def test_within_ten_percent_is_seldom_called_worse() -> None:
         ]
         wrong += any(j.outcome == "worse" for j in scoring.judge_cells(scores))
     assert wrong <= 4
-
-
-def test_the_geometric_mean_counts_every_cell_alike() -> None:
-    cells = [
-        (rounds({**EQUAL, "recommended": 4.0}, noise=0.0), "higher"),
-        (rounds({**EQUAL, "recommended": 1.0}, noise=0.0), "lower"),
-    ]
-    assert scoring.geometric_mean_over(cells, "recommended", "stock") == pytest.approx(2.0)
-
-
-@each_row(
-    "values", [{"a": [1.0] * 3}, {"a": [1.0] * 4, "b": [1.0] * 5}, {"a": [1.0, 0.0, 1.0, 1.0]}]
-)
-def test_rounds_that_cannot_be_scored_are_refused(values: dict[str, list[float]]) -> None:
-    with pytest.raises(ValueError):
-        scoring.score_cell("x", values, "higher", recommended="a", stock="a", again="-")
 
 
 def test_what_noise_alone_does_is_told_from_regret() -> None:
@@ -177,8 +138,3 @@ def test_regret_has_a_floor_of_what_a_busy_host_adds(
     score = scoring.score_cell("x", rounds(values, noise=0.01), "lower", of_answers=True)
     assert scoring.is_within(score) == is_within
     assert scoring.judge_cells([score])[0].outcome == ("within" if is_within else "worse")
-
-
-def test_a_rate_has_no_floor() -> None:
-    score = scoring.score_cell("x", rounds({**EQUAL, "threads": 2.0}), "higher")
-    assert not scoring.is_within(score)

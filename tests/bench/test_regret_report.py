@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rows import each_row
 
 HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
 sys.path.insert(0, str(HERE))
@@ -24,7 +23,7 @@ from nginx_tune.documents.measured_server import (  # noqa: E402
     WorkerUse,
 )
 from nginx_tune.documents.measurement import Measurement  # noqa: E402
-from nginx_tune.documents.scenario import PredictionResult, Scenario, ScenarioRun  # noqa: E402
+from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
 from nginx_tune.documents.verdict import Verdict  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
@@ -90,77 +89,6 @@ def test_hits_and_blocking_are_of_the_load_and_of_arms_without_pools() -> None:
     assert blocked.error == pytest.approx(0.2)
 
 
-def test_hot_requests_of_clients_that_wait_are_taken_as_answered_from_memory() -> None:
-    """80 hot and 20 random requests a second: 0.85 of the random ones were foreseen."""
-    closed = scenario("01-hdd-cold")
-    hits = predicted.compare_hits(run([block("baseline", 0, hot_mean=1.0)]), closed)
-    assert hits.measured == pytest.approx(0.9)
-    assert hits.predicted == pytest.approx(0.8 + 0.2 * 0.85)
-
-
-def test_where_most_of_what_is_read_is_still_to_be_sent_bytes_tell_no_hits() -> None:
-    """The cell 015 of seed 5309: 70 answers in a block with 80 clients that wait."""
-    closed = scenario("01-hdd-cold")
-    waiting = sum(one.arrivals.users or 0 for one in closed.classes)
-    few, enough = (
-        msgspec.structs.replace(
-            whole,
-            classes={
-                name: msgspec.structs.replace(one, requests=count if name == "cold" else 0)
-                for name, one in whole.classes.items()
-            },
-        )
-        for whole in [block("baseline", 0, hot_mean=1.0)]
-        for count in (2 * waiting - 1, 2 * waiting)
-    )
-    assert predicted.compare_hits(run([few]), closed).measured is None
-    assert predicted.compare_hits(run([enough]), closed).measured == pytest.approx(0.9)
-
-
-@each_row("metric", ["ratio(cold.mean)", "ratio(total.bytes_per_second)"])
-def test_a_ratio_of_clients_that_wait_asks_for_two_answers_of_each(metric: str) -> None:
-    """The cell 000 of seed 7717: three answers in a block of stock with four clients."""
-    closed = scenario("01-hdd-cold")
-    waiting = sum(one.arrivals.users or 0 for one in closed.classes if one.name == "cold")
-    whole = block("baseline", 0, hot_mean=1.0)
-    for requests, measured in ((2 * waiting - 1, None), (2 * waiting, 1.5)):
-        cold = msgspec.structs.replace(whole.classes["cold"], requests=requests, users=waiting)
-        classes = whole.classes | {"cold": cold}
-        seen = msgspec.structs.replace(
-            run([msgspec.structs.replace(whole, classes=classes)]),
-            predictions=[
-                PredictionResult(
-                    decision="thread-pools", metric=metric, low=1.0, expected=1.2, high=1.4,
-                    measured=1.5, inside=False,
-                )
-            ],
-        )  # fmt: skip
-        assert predicted.compare_all(seen, closed)[-1].measured == measured
-
-
-def test_small_files_are_counted_in_whole_pages() -> None:
-    small = scenario("03-ssd-small-files")
-    size = small.lab.data[0].file_bytes
-    second = ServerSecond(second=0, disk_read_bytes=100 * 32768)
-    one = Measurement(
-        arm="baseline",
-        duration_seconds=1.0,
-        classes={"small": ClassMeasurement(bytes_per_second=200 * size)},
-        server=ServerMeasurement(series=[second]),
-    )
-    assert predicted.compare_hits(run([one]), small).measured == pytest.approx(0.5)
-
-
-def test_what_was_not_measured_has_no_number() -> None:
-    assert predicted.compare_hits(run([]), MIXED).measured is None
-    assert predicted.compare_blocked(run([]), MIXED).error is None
-    names = scenario("10-tiny-files-cold-names")
-    cold = run([block("baseline", 0, hot_mean=1.0)])
-    assert predicted.compare_hits(cold, names).predicted is None
-    assert predicted.compare_blocked(cold, names)[0] is None
-    assert predicted.compare_blocked(cold, names).measured == pytest.approx(0.3)
-
-
 def test_the_tables_have_every_candidate_and_name_what_is_missing() -> None:
     arms = ["baseline", "candidate", *(arm.name for arm in MIXED.arms)]
     blocks = [
@@ -175,10 +103,3 @@ def test_the_tables_have_every_candidate_and_name_what_is_missing() -> None:
     assert "2.00 times stock" in text
     assert "| **recommended** | 2e+03 ms | 2.00 (2.00 to 2.00) |" in text
     assert "- 01-hdd-cold: not measured" in text
-
-
-def test_too_few_rounds_are_said_and_not_scored() -> None:
-    blocks = [block("baseline", 0, hot_mean=1.0), block("candidate", 1, hot_mean=1.0)]
-    text = table.render([table.Cell(MIXED.name, MIXED, run(blocks))])
-    assert "too few to score" in text
-    assert "times stock" not in text

@@ -8,17 +8,15 @@ from pathlib import Path
 
 from rows import each_row
 
-from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import Claim, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, Verdict
-from nginx_tune.report.scenario import expected_text
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import scenario_runs  # noqa: E402
-from scenario_runs import KeptClaim, add, found_in, judged_anew, kept, read, summary  # noqa: E402
+from scenario_runs import KeptClaim, judged_anew, kept, read, summary  # noqa: E402
 from scenarios import all_scenarios  # noqa: E402
 
 SCENARIOS = list(all_scenarios().values())
@@ -50,21 +48,6 @@ def run(measured: float | None, *, held: bool, expected: str = CLAIM.expression)
         name=SCENARIO.name, prediction=Decisions(), claims=claims, verdict=verdict,
         predictions=predictions,
     )  # fmt: skip
-
-
-def test_a_run_is_kept_once_and_without_what_was_not_tried(tmp_path: Path) -> None:
-    documents, file = tmp_path / "runs", tmp_path / "kept.jsonl"
-    documents.mkdir()
-    (documents / "thread-pools.json").write_bytes(encode(run(12.5, held=True)))
-    assert add(file, found_in(documents)) == 1
-    assert add(file, found_in(documents)) == 0
-    (one,) = read(file)
-    assert list(one.claims) == [CLAIM.name]
-    assert one.claims[CLAIM.name].measured == 12.5
-    assert one.claims[CLAIM.name].expected == expected_text(CLAIM)
-    assert [(told.arm, told.measured, told.inside) for told in one.predictions] == [
-        ("candidate", 12.5, True)
-    ]
 
 
 def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
@@ -108,10 +91,6 @@ def test_a_bound_that_was_changed_judges_what_was_measured(
     assert (
         judged_anew(fails, KeptClaim("fails: server.mean <= 2s", held=True, measured=2.5)) is None
     )
-
-
-def test_nothing_kept_is_said() -> None:
-    assert summary(SCENARIOS, []) == "No run is kept.\n"
 
 
 def test_the_table_in_benchmarks_is_of_the_kept_runs() -> None:

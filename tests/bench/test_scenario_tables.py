@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from nginx_tune.documents.decisions import Decisions
@@ -63,33 +62,6 @@ def test_a_claim_stands_beside_source_prediction_and_measurement() -> None:
     assert row.endswith("| 29.9× | held, in 5 of 6 rounds |")
     assert "| no nginx 1.18 | not tried |" in text
     assert "cold-open gave no result: no nbdkit" in text
-
-
-def test_the_page_shows_the_report_from_its_first_line_on() -> None:
-    text = scenarios.example(RUN, "a day")
-    assert "(a day):\n\n    thread-pools: the claim holds, 1 could not be tried here;" in text
-    assert "    claims\n" in text
-    assert "OUTSIDE" in text
-    assert "    metric " in text
-    assert all(len(line) < 150 for line in text.splitlines())
-
-
-def test_the_page_shows_seven_claims_and_counts_the_others() -> None:
-    nine = msgspec.structs.replace(RUN, claims=[RUN.claims[0]] * 9)
-    text = scenarios.example(nine, "a day")
-    assert text.startswith("It ends like this (a day):\n\n    thread-pools: all 9 claims hold")
-    assert text.count("      A7 ") == 7
-    assert "      and 2 more\n" in text
-    assert " more\n" not in scenarios.example(RUN, "a day")
-
-
-def test_text_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text("before\n<!-- x -->\nold\n<!-- end of x -->\nafter\n")
-    scenarios.put(file, "x", "new\n")
-    assert file.read_text() == "before\n<!-- x -->\nnew\n<!-- end of x -->\nafter\n"
-    with pytest.raises(SystemExit, match="no marks"):
-        scenarios.put(file, "y", "new\n")
 
 
 def test_scenarios_are_short_and_the_marks_are_there() -> None:

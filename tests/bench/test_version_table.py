@@ -18,7 +18,7 @@ from nginx_tune.nginx.binary import find_series
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from versions import WORKERS, Row, look, table
+from versions import WORKERS, look
 
 
 @pytest.fixture
@@ -49,14 +49,3 @@ def test_each_keeps_to_what_is_said_of_its_version(series: str, work: Path) -> N
     )
     rules = {one.rule for one in found.findings}
     assert not rules & {"ls-reuseport-old-bugs", "cf-parameter-unknown", "io-aio-buggy-version"}
-
-
-def test_the_table_says_what_a_version_does_not_have() -> None:
-    rows = [
-        Row("1.7.10", 'invalid value "threads"', 'invalid parameter "reuseport"', *[None] * 4),
-        Row("1.13.3", "accepted", "accepted", 3, 1, 3, 17, 2000),
-    ]
-    said = table(rows).splitlines()
-    assert len({line.count("|") for line in said}) == 1
-    assert said[2].endswith("| – | – | – | – |")
-    assert said[3].endswith("| 3 | 1 | 3 | 17 of 2000 |")

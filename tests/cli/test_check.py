@@ -116,12 +116,6 @@ def test_what_was_not_read_is_no_pass(run_cli: RunCli, tree: Path, tmp_path: Pat
     assert found["files_not_read"] == 1
 
 
-def test_a_file_that_nginx_cannot_parse_is_3(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
-    tree.write_text("http {")
-    found = _checked(run_cli, tree, "--facts", _facts(tmp_path), status=3)
-    assert found["files_not_read"] == 1
-
-
 def _stored(used: int, total: int = 100 * GIBIBYTE, device: str = "8:1") -> PathStorage:
     return PathStorage(
         path="/srv", device=device, size_bytes=total, available_bytes=total - used * GIBIBYTE
@@ -129,8 +123,7 @@ def _stored(used: int, total: int = 100 * GIBIBYTE, device: str = "8:1") -> Path
 
 
 @each_row(
-    "paths, bound",
-    [([_stored(30)], 30 * GIBIBYTE), ([PathStorage(path="/srv")], None), ([], None)],
+    "paths, bound", [([_stored(30)], 30 * GIBIBYTE), ([PathStorage(path="/srv")], None), ([], None)]
 )
 def test_used_bytes_are_a_bound_on_what_nobody_counted(
     paths: list[PathStorage], bound: int | None

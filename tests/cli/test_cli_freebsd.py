@@ -9,9 +9,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from recorded_hosts import freebsd_file
 
 Run = Callable[..., "CompletedProcess[str]"]
-FACTS = Path(__file__).resolve().parent.parent / "host" / "freebsd.facts.json"
 OF_THREADS = {"thread_pool", "aio_write"}
 
 
@@ -23,7 +23,8 @@ def tuned(text: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["static", "media", "cache", "proxy"])
 def test_freebsd_reads_by_itself(run_cli: Run, tmp_path: Path, kind: str) -> None:
-    asked = ("--facts", FACTS, "--kind", kind, "--root", "/media/disk1", "--root", "/media/disk2")
+    host = freebsd_file(tmp_path)
+    asked = ("--facts", host, "--kind", kind, "--root", "/media/disk1", "--root", "/media/disk2")
     said = run_cli("recommend", *asked, "-f", "json")
     assert said.returncode == 0, said.stderr
     decisions = {one["id"]: one for one in json.loads(said.stdout)["decisions"]}
@@ -38,7 +39,7 @@ def test_freebsd_reads_by_itself(run_cli: Run, tmp_path: Path, kind: str) -> Non
     assert run_cli("generate", *asked, "-o", conf).returncode == 0
     assert set(tuned(conf.read_text())) == (set() if kind == "proxy" else {"aio on;"})
 
-    audited = run_cli("audit", conf, "--facts", FACTS, "-f", "json")
+    audited = run_cli("audit", conf, "--facts", host, "-f", "json")
     assert audited.returncode == 0, audited.stdout
     assert json.loads(audited.stdout)["findings"] == []
 
@@ -51,7 +52,7 @@ def test_freebsd_is_not_told_to_use_threads(run_cli: Run, tmp_path: Path) -> Non
         " server { listen 80; location / { root /media/disk1; } } }"
     )
     fixes: dict[str, dict[str, str]] = {}
-    facts = json.loads(FACTS.read_text())
+    facts = json.loads(freebsd_file(tmp_path).read_text())
     for system in ("FreeBSD", "Linux"):
         facts["kernel"]["system"] = system
         host = tmp_path / f"{system}.json"

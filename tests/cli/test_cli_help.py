@@ -45,15 +45,6 @@ def test_an_example_parses(words: str, line: str) -> None:
     command.make_context(name, typed, parent=context)
 
 
-def test_help_shows_groups_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    places = [shown.index(f"{title}:\n") for title in ("Look", "Decide", "Prove", "Change", "Keep")]
-    assert places == sorted(places)
-    assert main(["runs", "show", "--help"]) == 0
-    assert "Examples:\n    nginx-tune runs show last\n" in capsys.readouterr().out
-
-
 @each_row(
     ("typed", "meant"),
     [
@@ -111,19 +102,6 @@ def test_errors_of_the_command_line_are_said_as_all_others(
 ) -> None:
     assert main(typed.split()) == 2
     assert capsys.readouterr().err == f"nginx-tune: {told}\n"
-
-
-def test_a_missing_name_is_answered_with_all_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("nginx-tune: missing argument 'NAME' (one of ")
-    assert "verdict" in said
-
-
-def test_click_is_not_doubled(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scenario", "shw"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("show") == 1
 
 
 def test_the_nearest_name() -> None:

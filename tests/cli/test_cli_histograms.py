@@ -50,12 +50,6 @@ def test_what_is_no_latency_is_refused_before_the_load(loads: list[Any], name: s
     assert loads == []
 
 
-def test_a_search_has_no_histogram(loads: list[Any]) -> None:
-    with pytest.raises(UsageError, match="--histogram are for one run"):
-        run_probe("--objective", "p99 <= 1s", "--histogram", "url")
-    assert loads == []
-
-
 def test_it_stands_below_the_report_and_loses_nothing(loads: list[Any], tmp_path: Path) -> None:
     alone, whole = tmp_path / "h.json", tmp_path / "m.json"
     shown = run_probe(

@@ -13,13 +13,14 @@ from typing import Any
 import click
 import pytest
 from jsonschema import Draft202012Validator
+from recorded_hosts import facts_file
 
 from nginx_tune.cli.inputs import read_toml
 from nginx_tune.cli.main import COMMANDS, cli
 from nginx_tune.cli.manual import SHELLS, ManPage, completion_script, manual_pages, render_man_page
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = ROOT / "tests" / "host" / "golden" / "three-disk-node.facts.json"
+FACTS = facts_file("three-disk-node")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -42,14 +42,6 @@ def test_two_hosts_become_one_measurement(run_cli: RunCli, hosts: list[Path]) ->
     assert [agent["stripe"]["index"] for agent in merged["agents"]] == [0, 1]
 
 
-def test_the_table_names_the_hosts(run_cli: RunCli, hosts: list[Path]) -> None:
-    run = run_cli("merge", *hosts)
-    assert run.returncode == 0, run.stderr
-    assert "load host" in run.stdout
-    assert "1 of 2" in run.stdout
-    assert "degraded: start_unknown" in run.stdout
-
-
 def test_histograms_stand_below_the_report_and_alone(run_cli: RunCli, hosts: list[Path]) -> None:
     """Of one host as of two: the same shape, twice the counts."""
     one = run_cli("merge", hosts[0], "--histogram", "hot.ttfb", "-f", "histogram-json")
@@ -82,7 +74,3 @@ def test_the_same_file_twice_is_one_line_and_status_2(run_cli: RunCli, hosts: li
     assert "hold the same arrivals" in run.stderr
     assert run.stderr.count("\n") == 1
     assert run.stdout == ""
-
-
-def test_without_a_file_it_says_how_to_call_it(run_cli: RunCli) -> None:
-    assert run_cli("merge").returncode == 2

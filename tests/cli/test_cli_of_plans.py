@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from planned_files import as_json, planned_file
+from recorded_hosts import facts_file
 from tiers import dice
 
-FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
 user root;

@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import crossplane
 import pytest
+from recorded_hosts import facts_file
 from situations import load
 
 from nginx_tune.documents.base import encode
 
-FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
 events {
@@ -101,22 +100,6 @@ def test_it_is_about_the_files_that_the_configuration_serves(
     assert figures["workload.dataset.bytes"] == 100_000
 
 
-def test_a_number_of_workers_that_auto_comes_to_stays(run_cli: RunCli, conf: Path) -> None:
-    facts = json.loads(FACTS.read_text())
-    usable = f"{facts['cpu']['effective']:g}"
-    for number, stays in ((usable, True), ("1", False)):
-        conf.write_text(f"worker_processes {number};\n{CONF}")
-        plan = run_cli("plan", conf, "--facts", FACTS).stdout
-        assert ("worker_processes auto" not in plan) is stays
-
-
-def test_figures_are_told_in_units_that_are_easy_to_read(run_cli: RunCli, conf: Path) -> None:
-    plan = run_cli("plan", conf, "--facts", FACTS).stdout
-    said = [line for line in plan.splitlines() if line.startswith("#")]
-    assert any("GiB" in line for line in said)
-    assert not any(re.search(r"\d{4,} bytes", line) for line in said)
-
-
 def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf: Path) -> None:
     several = f"worker_processes auto; {CONF}"
     alone = run_cli("plan", conf, "--facts", FACTS, "--only", "accept")
@@ -174,18 +157,6 @@ def test_a_file_that_links_have_included_twice_is_changed_once(
     assert base64.b64decode(plan["files"][0]["content"]) == b"lingering_close on;\n"
 
 
-def test_a_comment_between_the_words_of_a_line_that_moves_hides_nothing(
-    run_cli: RunCli, conf: Path
-) -> None:
-    conf.write_text(
-        "events {} http { upstream u { keepalive # of a worker\n 16;\n least_conn;\n"
-        " server 127.0.0.1:9; }\n server { location / { proxy_pass http://u; } } }\n"
-    )
-    run = run_cli("plan", conf, "--facts", FACTS, "--only", "up-keepalive-before-lb", "-f", "json")
-    (file,) = json.loads(run.stdout)["files"]
-    assert b"least_conn;\n keepalive 16;\n" in base64.b64decode(file["content"])
-
-
 def test_a_plan_holds_secrets_so_its_file_is_private(
     run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:
@@ -216,7 +187,7 @@ def test_what_the_audit_finds_only_then_is_said(run_cli: RunCli, conf: Path) -> 
     """The pool that a configuration names is used no more where the plan takes another."""
     text = CONF.replace("root /srv;", "root /srv; aio threads=old;")
     conf.write_text(f"thread_pool old threads=4;\n{text}")
-    facts = FACTS.with_name("three-disk-node.facts.json")
+    facts = facts_file("three-disk-node")
     plan = json.loads(run_cli("plan", conf, "--facts", facts, "-f", "json").stdout)
     [brought] = plan["brings"]
     assert (brought["rule"], brought["line"]) == ("io-pool-unused", 1)
@@ -227,16 +198,6 @@ def test_what_the_audit_finds_only_then_is_said(run_cli: RunCli, conf: Path) -> 
     assert f"- {said}" in run_cli("plan", conf, "--facts", facts, "-f", "md").stdout
     few = run_cli("plan", conf, "--facts", facts, "--only", "accept")
     assert "the audit finds then" not in few.stdout
-
-
-def test_the_new_configuration_as_crossplane_reads_it(
-    run_cli: RunCli, conf: Path, tmp_path: Path
-) -> None:
-    made = run_cli("plan", conf, "--facts", FACTS, "-f", "crossplane", "-f",
-                   f"json={tmp_path}/plan.json")  # fmt: skip
-    [file] = json.loads((tmp_path / "plan.json").read_text())["files"]
-    conf.write_bytes(base64.b64decode(file["content"]))
-    assert json.loads(made.stdout) == crossplane.parse(str(conf))
 
 
 def test_a_site_of_files_that_passes_some_requests_on_keeps_those_connections_too(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_hosts import facts_bytes
 
-GOLDEN = Path(__file__).resolve().parents[1] / "host" / "golden"
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 WORDPRESS = """\
@@ -83,8 +83,8 @@ CASES: dict[str, tuple[dict[str, str], Mapping[str, Any], list[str]]] = {
 
 def facts_of(host: str, root: Path) -> dict[str, Any]:
     """The host with all of the site on its first recorded disks, and 6 TB of files in its root."""
-    facts: dict[str, Any] = json.loads((GOLDEN / f"{host}.facts.json").read_text())
-    scans = json.loads((GOLDEN / "three-disk-node.facts.json").read_text())["datasets"]
+    facts: dict[str, Any] = json.loads(facts_bytes(host))
+    scans = json.loads(facts_bytes("three-disk-node"))["datasets"]
     place = facts["storage"]["paths"][0]
     facts["storage"]["paths"] = [
         place | {"path": str(path)} for path in (root, root / "www", root / "cache")

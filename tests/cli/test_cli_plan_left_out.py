@@ -123,8 +123,7 @@ def test_a_new_cache_brings_its_key_and_goes_with_it(planned: Planned) -> None:
 
 def test_a_cache_that_stands_needs_no_key(planned: Planned) -> None:
     stands = (PASSED % "proxy_cache z;").replace(
-        "access_log off;",
-        "access_log off; proxy_cache_path /var/cache/own keys_zone=z:1m;",
+        "access_log off;", "access_log off; proxy_cache_path /var/cache/own keys_zone=z:1m;"
     )
     options = ("--kind", "cache", "--except", "cache-key")
     assert "it goes with" not in planned(stands, *options)

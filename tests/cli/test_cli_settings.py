@@ -9,9 +9,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from recorded_hosts import facts_file
 
 Run = Callable[..., "CompletedProcess[str]"]
-FACTS = Path(__file__).resolve().parent.parent / "host" / "golden" / "three-disk-node.facts.json"
+FACTS = facts_file("three-disk-node")
 CONF = Path(__file__).resolve().parent.parent / "conf" / "valid" / "one-line.conf"
 
 
@@ -49,13 +50,6 @@ def test_settings_bear_the_names_of_the_options(
     assert 'root "/srv/a b";' in run.stdout, run.stderr
 
 
-def test_values_of_a_variable_stand_on_a_line_each(run_cli: Run, tmp_path: Path) -> None:
-    env = {"NGINX_TUNE_GENERATE_ROOT": "/srv/a\n/srv/b c"}
-    run = run_cli("generate", "--facts", FACTS, cwd=tmp_path, env=env)
-    assert "/srv/a" in run.stdout
-    assert '"/srv/b c"' in run.stdout
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -80,25 +74,6 @@ def test_the_audit_s_threshold_is_not_lost(run_cli: Run, tmp_path: Path) -> None
     run = run_cli("audit", tmp_path / "nginx.conf", "--facts", "none", env=env)
     assert run.returncode == 2
     assert "perhaps NGINX_TUNE_AUDIT_FAIL_ON" in run.stderr
-
-
-def test_a_variable_of_nothing_is_told(run_cli: Run) -> None:
-    run = run_cli("recommend", "--facts", FACTS, env={"NGINX_TUNE_COLOUR": "1"})
-    assert run.returncode == 0
-    assert run.stderr.startswith("nginx-tune: NGINX_TUNE_COLOUR in the environment")
-    assert run_cli("-q", "recommend", "--facts", FACTS, env={"NGINX_TUNE_COLOUR": "1"}).stderr == ""
-
-
-def test_variables_of_other_commands_and_of_ours_are_left_alone(run_cli: Run) -> None:
-    env = {
-        "NGINX_TUNE_AUDIT_FAIL_ON": "warning",
-        "NGINX_TUNE_SCENARIO_RUN_PAIRS": "3",
-        "NGINX_TUNE_QUIET": "1",
-        "NGINX_TUNE_LAB": "mark",
-        "NGINX_TUNE_REQUIRE": "root",
-    }
-    run = run_cli("recommend", "--facts", FACTS, env=env)
-    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.needs("root")

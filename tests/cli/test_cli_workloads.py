@@ -7,9 +7,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from recorded_hosts import facts_file
 
 Run = Callable[..., "CompletedProcess[str]"]
-FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 TIME = "a time needs its unit: 50 ms or s? (write"
 
 

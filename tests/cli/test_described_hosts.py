@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from recorded_hosts import facts_file
 from rows import each_row
 
 from nginx_tune.cli.described import described_inputs, read_described
@@ -21,7 +22,7 @@ from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import UsageError
 
 Run = Callable[..., "CompletedProcess[str]"]
-FACTS = Path(__file__).resolve().parent.parent / "host" / "golden" / "three-disk-node.facts.json"
+FACTS = facts_file("three-disk-node")
 
 
 def decided(kind: Kind, disks: str = "", site: Site | None = None, **words: Any) -> dict[str, str]:

@@ -61,13 +61,6 @@ def test_the_reference_names_options_decisions_and_metrics(site: Path) -> None:
     assert all(name in metrics for page in metric_pages().values() for name in page.metrics)
 
 
-def test_a_page_of_the_site_asks_nothing_of_the_network(site: Path) -> None:
-    for page in (site / "index.html", site / "reference/metrics.html"):
-        loaded = re.findall(r'<(?:link|script|img)[^>]*(?:href|src)="([^"]+)"', page.read_text())
-        assert loaded
-        assert not [one for one in loaded if re.match(r"(?:https?:)?//", one)]
-
-
 @pytest.fixture
 def build_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The tool, for a checkout of its own in which nothing is yet."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from planned_files import as_json, planned_file
+from recorded_hosts import facts_file
 from rows import each_row
 
 from nginx_tune.cli.configurations import check_plan
@@ -24,7 +25,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.subject import ConfigurationFiles
 from nginx_tune.report.page.render import render_page, render_report_markdown
 
-FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 Document = dict[str, Any]
 CONF = """\

@@ -145,13 +145,6 @@ def test_two_results_in_one_file_are_refused(
     assert not file.exists()
 
 
-def test_a_directory_stands_for_the_file_in_it(tmp_path: Path) -> None:
-    """As ``generate -o DIR`` takes it."""
-    both = ("--save-facts", str(tmp_path / "nginx.conf"), "-o", str(tmp_path))
-    assert main(["generate", *both]) == 2
-    assert not (tmp_path / "nginx.conf").exists()
-
-
 def test_the_settings_file_is_read_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,13 +153,3 @@ def test_the_settings_file_is_read_too(
     assert main(["schema", "facts", "-o", "nginx-tune.toml"]) == 2
     assert "is read by this command" in capsys.readouterr().err
     assert main(["schema", "facts", "-o", "other.json"]) == 0
-
-
-def test_results_apart_are_written(tmp_path: Path) -> None:
-    line = '127.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"\n'
-    (tmp_path / "a.log").write_text(line * 20)
-    (tmp_path / "old.json").write_text("old")
-    results = ("--manifest", str(tmp_path / "m"), "-f", "json", "-o", str(tmp_path / "old.json"))
-    assert main(["-q", "learn", str(tmp_path / "a.log"), *results]) == 0
-    assert (tmp_path / "m").stat().st_size > 0
-    assert (tmp_path / "old.json").read_text().startswith("{")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rows import each_row
+from situations import decide_without_break_evens as decide
 from situations import host, load, site
 
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
 
 
@@ -50,12 +50,3 @@ def test_a_buffer_goes_to_the_line_of_the_file(http: str, server: str) -> None:
     assert setting.args[0] == "/var/log/a.log"
     assert "buffer=64k" in setting.args
     assert [(p.text, p.change) for p in setting.places] == [("access_log /var/log/a.log", True)]
-
-
-@each_row(("piped", "is_buffered"), [(["/l/a"], False), (["/l/b"], True)])
-def test_a_log_that_is_a_pipe_gets_no_buffer(piped: list[str], *, is_buffered: bool) -> None:
-    given = site(roots=["/srv/1"], access_log="/l/a", piped_logs=piped)
-    made = decide(host(), load(rate=5000), site=given).decisions
-    (line,) = next(one.settings for one in made if one.id == "access-log")
-    assert line.args[0] == "/l/a"
-    assert ("buffer=64k" in line.args) is is_buffered

@@ -12,23 +12,9 @@ from rows import each_row
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import DataPath, asked_places, reads_by_disk, requests_by_disk
-from nginx_tune.documents.facts import (
-    Cpu,
-    Dataset,
-    Disk,
-    Facts,
-    Memory,
-    PathStorage,
-    Storage,
-)
+from nginx_tune.documents.facts import Cpu, Dataset, Disk, Facts, Memory, PathStorage, Storage
 from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import (
-    ObjectSizes,
-    Popularity,
-    Rate,
-    ServedData,
-    Workload,
-)
+from nginx_tune.documents.workload import ObjectSizes, Popularity, Rate, ServedData, Workload
 
 FILES, SIZE = 4000, 100_000
 PLACES = [DataPath("/srv/archive", ("sda",)), DataPath("/srv/site", ("nvme0n1",))]

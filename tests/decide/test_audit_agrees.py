@@ -21,7 +21,8 @@ from situations import (
     nginx,
     site,
 )
-from test_law import drawn
+from situations import decide_without_break_evens as decide
+from test_law import MOST_IN_A_CHAIN, drawn
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.context import REFUSED, Decided
@@ -30,7 +31,7 @@ from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import decide_configured
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site
 from nginx_tune.decide.answer import build_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
@@ -42,8 +43,6 @@ from nginx_tune.documents.workload import Workload
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COUNT = draws(100, 1500)
-MOST_IN_A_CHAIN = 10
-"""Roots that a generated file can look through; more are refused."""
 ADDS = {
     "io-no-pool-cold-dataset": "aio threads",
     "io-open-blocking": "open_file_cache ",

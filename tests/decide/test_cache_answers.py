@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
+from situations import decide_without_break_evens as decide
 
-from nginx_tune.decide import decide
 from nginx_tune.decide.cache_fetches import once_share, slice_bytes
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision
@@ -128,9 +128,7 @@ def test_two_uses_are_proposed_where_the_cache_is_full_of_what_is_asked_for_once
 ) -> None:
     facts = host()
     place = replace(
-        facts.storage.paths[0],
-        size_bytes=room_gib * GIBIBYTE,
-        available_bytes=room_gib * GIBIBYTE,
+        facts.storage.paths[0], size_bytes=room_gib * GIBIBYTE, available_bytes=room_gib * GIBIBYTE
     )
     facts = replace(facts, storage=replace(facts.storage, paths=[place]))
     found = decided(asked_once(share), facts)["cache-misses"]

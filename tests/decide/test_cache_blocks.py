@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 from rows import each_row
 from situations import MEBIBYTE, host, load, site
+from situations import decide_without_break_evens as decide
 
-from nginx_tune.decide import decide
 from nginx_tune.decide.cache_growth import block_bytes, file_bytes
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.facts import Dataset, PathStorage

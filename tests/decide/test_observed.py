@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
+from situations import decide_without_break_evens as decide
 
-from nginx_tune.decide import decide
+from nginx_tune.decide import engine
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Decisions
@@ -130,7 +131,7 @@ def test_only_waits_for_reads_turn_pools_on(
 def test_the_break_even_of_the_measured_share_is_right(blocked_seconds: float) -> None:
     def verdict(seconds: float) -> Decision:
         o = observed(block_io_delay_seconds=seconds)
-        return one(decide(running(), load(), site=site(), observation=o), "thread-pools")
+        return one(engine.decide(running(), load(), site=site(), observation=o), "thread-pools")
 
     d = verdict(blocked_seconds)
     (flip,) = d.break_evens
@@ -180,13 +181,6 @@ def test_refused_tasks_raise_the_pool() -> None:
     d = one(decide(running(), load(), site=site(), observation=o), "thread-pool-size")
     assert d.verdict == "raise"
     assert "12 tasks refused" in d.summary
-
-
-def test_refused_connections_raise_worker_connections() -> None:
-    before = one(decide(running(), load(), site=site()), "connections")
-    o = observed(connections_exhausted=5)
-    after = one(decide(running(), load(), site=site(), observation=o), "connections")
-    assert int(after.settings[0].args[0]) == 2 * int(before.settings[0].args[0])
 
 
 def test_a_window_that_is_unfit_is_not_used() -> None:
@@ -267,18 +261,6 @@ def test_the_cache_of_zfs_is_its_own() -> None:
     memory = msgspec.structs.replace(facts.memory, arc_limit_bytes=8 * GIBIBYTE)
     places = [msgspec.structs.replace(p, filesystem="zfs") for p in facts.storage.paths]
     facts = msgspec.structs.replace(
-        facts,
-        memory=memory,
-        storage=msgspec.structs.replace(facts.storage, paths=places),
+        facts, memory=memory, storage=msgspec.structs.replace(facts.storage, paths=places)
     )
     assert situation_of(facts, load(), site=site()).page_cache.value == 8 * GIBIBYTE
-
-
-def test_files_on_a_shared_folder_are_not_said_to_leave_through_sendfile() -> None:
-    facts = host()
-    places = [msgspec.structs.replace(p, filesystem="9p") for p in facts.storage.paths]
-    facts = msgspec.structs.replace(
-        facts, storage=msgspec.structs.replace(facts.storage, paths=places)
-    )
-    decisions = decide(facts, load(), site=site()).decisions
-    assert not any("leave through sendfile" in d.summary for d in decisions)

@@ -22,19 +22,13 @@ from situations import (
     site,
     source_host,
 )
+from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel, Layer
-from nginx_tune.documents.workload import (
-    ConnectionReuse,
-    CpuPerRequest,
-    Rate,
-    TlsUse,
-    Workload,
-)
+from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Rate, TlsUse, Workload
 
 HERE = Path(__file__).parent
 NO_DECISION = {

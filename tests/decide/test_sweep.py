@@ -14,8 +14,6 @@ from situations import GIBIBYTE, host, load, site
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import sweep
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.workload import Workload
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -35,11 +33,6 @@ def test_the_table_agrees_with_the_decision(name: str) -> None:
         assert any(s.flips for s in rows) == any(b.fact == fact for b in now.break_evens)
         for one, before in zip(rows[1:], rows, strict=False):
             assert one.flips == (one.verdict != before.verdict)
-
-
-def test_nothing_known_is_no_table() -> None:
-    assert sweep("thread-pools", Facts(), Workload(), site()) == []
-    assert sweep("sendfile", host(), load(), site()) == []
 
 
 @pytest.mark.thorough
@@ -68,20 +61,3 @@ def test_wrong_calls(run_cli: Run, arguments: list[str], said: str) -> None:
     run = run_cli("explain", *arguments)
     assert run.returncode == 2
     assert said in run.stderr
-
-
-@pytest.mark.long
-def test_the_sweep_is_a_table_in_markdown(run_cli: Run, tmp_path: Path) -> None:
-    facts = tmp_path / "facts.json"
-    facts.write_bytes(encode(host()))
-    workload = tmp_path / "workload.json"
-    workload.write_bytes(encode(load()))
-    given = ("explain", "thread-pools", "--facts", facts, "--workload", workload)
-    table = run_cli(*given, "-f", "markdown")
-    assert table.returncode == 0, table.stderr
-    assert table.stdout.startswith("# thread-pools\n")
-    swept = table.stdout.partition("On this host, with one fact")[2]
-    rows = [line for line in swept.splitlines() if line.startswith("| ")][1:]
-    assert all(row.count(" | ") == len(("fact", "value", "verdict")) for row in rows), rows
-    assert any("**flips**" in row for row in rows)
-    assert any(row.endswith(" now |") for row in rows)

@@ -12,7 +12,6 @@ from rows import each_row
 
 import nginx_tune
 from nginx_tune.documents.units import percent_text
-from nginx_tune.report.quantities import predicted_text
 
 PACKAGE = Path(nginx_tune.__file__).parent
 OWN_STYLE = re.compile(r":[+.,]?[0-9.]*%\}|\}\s?%[^(%\w]|[0-9]%\"")
@@ -48,23 +47,6 @@ def test_a_share_is_said_in_one_way(ratio: float | None, digits: int, text: str)
     assert percent_text(ratio, digits) == text
 
 
-@each_row(
-    ("metric", "value", "unit", "text"),
-    [
-        ("ratio(hot.p99)", 0.0043, "", "0.0043×"),
-        ("server.loop_blocked_ratio without pools", 0.961, "", "96.1 %"),
-        ("page_cache.hit_ratio", 0.169, "", "16.9 %"),
-        ("share of opens saved", 1.0, "", "100 %"),
-        ("seconds of one cold chunk", 0.00625, "s", "6.25 ms"),
-        ("hot.requests_per_second", 32.9, "", "32.9/s"),
-    ],
-)
-def test_what_is_predicted_is_said_as_what_is_measured(
-    metric: str, value: float, unit: str, text: str
-) -> None:
-    assert predicted_text(metric, value, unit) == text
-
-
 def test_a_share_with_its_error() -> None:
     assert percent_text(0.125, error=0.0031) == "12.5 ± 0.3 %"
     assert percent_text(0.125, error=0.0) == "12.5 %"
@@ -74,11 +56,6 @@ def test_a_share_with_its_error() -> None:
     assert percent_text(0.5, error=0.0096) == "50 ± 1 %"
     assert percent_text(0.5, error=0.96) == "50 ± 100 %"
     assert percent_text(0.97246, error=0.00031) == "97.25 ± 0.03 %"
-
-
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_an_error_is_told_without_an_exponent(ratio: float, error: float) -> None:
-    assert "e" not in percent_text(ratio, error=error)
 
 
 @given(st.floats(0, 1), st.sampled_from([2, 3]))

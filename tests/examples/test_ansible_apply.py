@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from recorded_hosts import facts_file
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = ROOT / "tests" / "host" / "golden" / "raid10-4hdd.facts.json"
+FACTS = facts_file("raid10-4hdd")
 BIN = Path(sys.executable).parent
 CONF = """
 user root; worker_processes 1;

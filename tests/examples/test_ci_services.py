@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import yaml
 from checkouts import MODULES, commit_all, debian_tree
+from recorded_hosts import facts_file
 from rows import each_row
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ACTION = EXAMPLES / "github-actions" / "action.yml"
 WORKFLOW = EXAMPLES / "github-actions" / "nginx.yml"
 GITLAB = EXAMPLES / "gitlab-ci" / ".gitlab-ci.yml"
-FACTS = EXAMPLES.parent / "tests" / "host" / "golden" / "three-disk-node.facts.json"
+FACTS = facts_file("three-disk-node")
 GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
 BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import MODULES, commit_all, debian_tree
+from recorded_hosts import facts_file
 from rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +88,7 @@ def test_a_tree_of_debians_layout_is_read_whole_or_fails(
 def test_an_edited_generated_file_fails_with_a_diff(
     tmp_path: Path, checkout: Path, cache: Path
 ) -> None:
-    facts = ROOT / "tests" / "host" / "golden" / "three-disk-node.facts.json"
+    facts = facts_file("three-disk-node")
     shutil.copy2(facts, tmp_path / "facts.json")
     made = subprocess.run(
         [sys.executable, "-m", "nginx_tune", "generate", "--facts", "facts.json"],

@@ -147,10 +147,7 @@ def test_a_change_to_an_included_file_goes_through_the_gate_again(tmp_path: Path
 @pytest.mark.needs("root", "nginx", "probe")
 @pytest.mark.parametrize(
     ("gate", "passes"),
-    [
-        ("hot.mean <= 1us", False),
-        pytest.param("hot.mean <= 10s", True, marks=pytest.mark.thorough),
-    ],
+    [("hot.mean <= 1us", False), pytest.param("hot.mean <= 10s", True, marks=pytest.mark.thorough)],
 )
 def test_a_gate_of_the_validation_decides(
     tmp_path: Path, served: Path, gate: str, *, passes: bool

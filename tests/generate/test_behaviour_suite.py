@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import runpy
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from goldens import render
 
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.tree import parse_text
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "behaviour-suite"
-GOLDEN = Path(__file__).with_name("golden")
 
 NO_SWITCH = {
     # The site's own shape, which every configuration has.
@@ -52,8 +48,8 @@ def _names(block: Block) -> Iterator[str]:
 
 def test_every_switch_that_is_written_has_its_settings(tool: dict[str, Any]) -> None:
     written = set()
-    for file in GOLDEN.glob("*.conf"):
-        written |= set(_names(parse_text(file.read_text()).main))
+    for text in render().values():
+        written |= set(_names(parse_text(text).main))
     tried = set()
     for one in tool["read_settings"](TOOL.with_name("behaviour-settings.toml")):
         tried |= set(_names(parse_text(f"{one.main} {one.events} {one.http}").main))
@@ -84,66 +80,3 @@ def test_cases_are_read_by_what_they_prove(tool: dict[str, Any]) -> None:
     )
     assert passed == {"1 first", "5"}
     assert failed == {"2 second"}
-
-
-SUITE = {
-    "same.t": 'print "1..1\\nok 1 - the same\\n";',
-    "differs.t": "my $bad = $ENV{TEST_NGINX_GLOBALS_HTTP} =~ /aio threads/;"
-    ' print "1..2\\nok 1 - start\\n", $bad ? "not " : "", "ok 2 - whole body\\n"; exit $bad;',
-    "stops.t": 'print "1..2\\nok 1 - start\\n"; sleep 60 if $ENV{TEST_NGINX_GLOBALS_HTTP} =~ /aio/;'
-    ' print "ok 2 - end\\n";',
-    "own.t": 'if ($ENV{TEST_NGINX_GLOBALS_HTTP} =~ /aio/) { my $d = "$ENV{TMPDIR}/nginx-test-x";'
-    ' mkdir $d; open my $f, ">", "$d/error.log"; print $f "2026 [emerg] 1#1: \\"aio\\" directive'
-    ' is duplicate\\n"; close $f; die "Cannot start" } print "1..1\\nok 1 - own\\n";',
-    "broken.t": 'print "1..3\\nok 1 - no alerts\\n"; die "nginx did not start";',
-}
-
-
-def test_a_difference_is_what_fails_each_time(tmp_path: Path) -> None:
-    library = tmp_path / "lib" / "Test"
-    library.mkdir(parents=True)
-    (library / "Nginx.pm").write_text("1;")
-    for name, text in SUITE.items():
-        (tmp_path / name).write_text(f"use strict;\n{text}\n")
-    table = tmp_path / "table.md"
-    ran = subprocess.run(
-        [sys.executable, str(TOOL), str(tmp_path), "--nginx", "true", "--settings", "aio-threads",
-         "--settings", "backlog", "--seconds", "3", "-o", str(table)],
-        capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert "4 of 5 test files run here, 6 cases pass, 0 fail as it is." in ran.stdout
-    assert "| aio-threads | 1 | 2 | 1 | differs.t (1); stops.t (2: not ended after 3 s) |" in (
-        table.read_text()
-    )
-    assert "| backlog | 4 | 0 | 0 | – |" in ran.stdout
-
-
-def test_no_test_outlives_a_run_that_is_stopped(tmp_path: Path) -> None:
-    library = tmp_path / "lib" / "Test"
-    library.mkdir(parents=True)
-    (library / "Nginx.pm").write_text("1;")
-    (tmp_path / "long.t").write_text("sleep 60;")
-    tool = subprocess.Popen([sys.executable, str(TOOL), str(tmp_path), "--nginx", "true"])
-    deadline = time.monotonic() + 30
-
-    def children() -> list[str]:
-        lists = Path(f"/proc/{tool.pid}/task").glob("*/children")
-        return [pid for one in lists for pid in one.read_text().split()]
-
-    while not (found := children()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    (pid,) = found
-    tool.terminate()
-    assert tool.wait(30) == 128 + signal.SIGTERM
-    while Path(f"/proc/{pid}/cmdline").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def test_what_is_no_suite_is_said(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, str(TOOL), str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 2
-    assert "that is no checkout of nginx-tests" in ran.stderr

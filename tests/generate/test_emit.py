@@ -16,7 +16,7 @@ from situations import host, lab_host, lab_load, load, nginx
 
 from nginx_tune.change.generate import emit_decided, emit_nginx_conf, emit_plain
 from nginx_tune.change.generate.nginx_conf import write_arm
-from nginx_tune.change.generate.writing import FileProvenance, header, merge
+from nginx_tune.change.generate.writing import FileProvenance, header
 from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec
@@ -154,27 +154,12 @@ def test_where_some_addresses_say_that_they_are_for_tls_the_others_stay_plain(
     ]
 
 
-def test_a_site_without_tls_gets_the_http2_that_is_asked_for() -> None:
-    text = emit_plain(site(listen=["80"]), forced=[forced("server", "listen", "http2")])
-    assert lines_of(text, "listen") == ["listen 80 http2;"]
-
-
 def test_a_forced_setting_without_a_block_holds_in_every_block() -> None:
     decisions = decide(host(disks=2), load(), site=site(roots=["/srv/1", "/srv/2"]))
     text = emit_decided(
-        decisions,
-        site(roots=["/srv/1", "/srv/2"]),
-        forced=[forced("location", "aio", "off")],
+        decisions, site(roots=["/srv/1", "/srv/2"]), forced=[forced("location", "aio", "off")]
     )
     assert lines_of(text, "aio ") == ["aio off;", "aio off;"]
-
-
-def test_merging_keeps_the_place_of_what_is_replaced() -> None:
-    old = [forced("http", "a", "1"), forced("http", "b", "1"), forced("http", "c", "1")]
-    merged = merge(old, [forced("http", "b", "2"), forced("http", "d", "2")])
-    assert [(s.directive, s.args) for s in merged] == [
-        ("a", ["1"]), ("b", ["2"]), ("c", ["1"]), ("d", ["2"]),
-    ]  # fmt: skip
 
 
 def test_both_arms_of_an_experiment_differ_in_what_is_compared_alone() -> None:

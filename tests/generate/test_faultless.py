@@ -24,14 +24,7 @@ def make(decisions: Sequence[Decision]) -> Changes:
 
 def finding(rule: str, severity: Severity) -> Finding:
     return Finding(
-        rule=rule,
-        severity=severity,
-        file="/n.conf",
-        line=1,
-        column=1,
-        message=rule,
-        why="",
-        fix="",
+        rule=rule, severity=severity, file="/n.conf", line=1, column=1, message=rule, why="", fix=""
     )
 
 

@@ -39,7 +39,6 @@ from nginx_tune.documents.workload import (
 )
 from nginx_tune.errors import UsageError
 
-NAMED = [Upstream(name="app", servers=["app.example.com:8443", "app.example.com:8444"])]
 ADDRESSES = [Upstream(name="app", servers=["10.0.0.1:80", "10.0.0.2:80", "unix:/run/app.sock"])]
 
 
@@ -111,12 +110,6 @@ def test_a_feature_is_its_lines_and_only_where_it_is_asked_for(
     assert not set(wanted) & set(lines(without)), without
 
 
-def test_each_line_of_a_feature_says_why() -> None:
-    every = ["uploads=1G:/data/tmp", "websocket=/ws/", "tls-origin=a.example.com"]
-    found = beside(asked(*every), "proxy", host(), load("proxy")).settings
-    assert all(one.reason for one in found)
-
-
 @each_row(
     ("features", "kind", "said"),
     [
@@ -167,13 +160,6 @@ def test_websockets_are_seen_by_how_long_requests_last(
     workload: Workload, given: Site, *, is_seen: bool
 ) -> None:
     assert ("$connection_upgrade" in written(given, workload=workload)) is is_seen
-
-
-def test_pages_beside_websockets_keep_their_timeout() -> None:
-    few = Workload(kind="proxy", traffic=Traffic(statuses={"101": 0.01, "200": 0.99}))
-    text = written(asked(), workload=few)
-    assert "proxy_set_header Upgrade $http_upgrade;" in text
-    assert "    proxy_read_timeout" not in text
 
 
 def test_prompts_of_a_language_model_have_room() -> None:

@@ -22,11 +22,7 @@ from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.site import SiteTls, Upstream
 from nginx_tune.errors import UsageError
-from nginx_tune.report.plan import (
-    render_host_part,
-    render_plan_diff,
-    render_plan_markdown,
-)
+from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 
 
 def asked(name: str, value: int, *, before: str = "128", decision: str = "backlog") -> HostSetting:

@@ -10,6 +10,7 @@ import pytest
 import tiers
 from made_decisions import decide
 from msgspec.structs import replace
+from recorded_hosts import facts_bytes
 from rows import each_row
 
 from nginx_tune.change.generate.changes import Changes, plan_changes
@@ -32,7 +33,6 @@ from nginx_tune.nginx.subject import ConfigurationFiles
 from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
 from nginx_tune.report.text import markdown_text
 
-GOLDEN = Path(__file__).resolve().parents[1] / "host" / "golden"
 HOSTS = ("raid10-4hdd", "three-disk-node", "kvm-guest", "sata-ssd")
 SITES = {
     "one file": """\
@@ -65,7 +65,7 @@ thread_pool old threads=4;
 
 
 def facts_of(host: str) -> Facts:
-    return decode(Facts, (GOLDEN / f"{host}.facts.json").read_bytes())
+    return decode(Facts, facts_bytes(host))
 
 
 def write(folder: Path, files: Mapping[str, str]) -> ConfTree:

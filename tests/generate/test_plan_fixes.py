@@ -114,13 +114,6 @@ def test_a_fix_that_a_decision_would_undo_is_left_out_and_said(tmp_path: Path) -
     assert (hunk.confidence, hunk.reason) == ("high", "server_tokens is wrong")
 
 
-def test_a_line_that_goes_is_shown_as_gone(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"nginx.conf": CONF})
-    changes, _ = with_fixes(tree, facts_of("raid10-4hdd"), [wanting("gzip", "")])
-    hunks = [one for file in changes.files for one in file.hunks if one.decision == "io-gzip"]
-    assert [(one.line, one.before, one.after) for one in hunks] == [(6, "    gzip on;\n", "")]
-
-
 def test_lines_are_told_as_they_are_in_the_old_file() -> None:
     rng = random.Random(7)
     for _ in range(300):

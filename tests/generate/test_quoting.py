@@ -23,17 +23,6 @@ QUOTED = [
 REFUSED = ["$a", "a${b}", "a\nb", "a\rb", "a\0b", "\x1b[31m", "a\udc80", "x" * 1025, "\u2028"]
 
 
-@each_row("value", HARMLESS)
-def test_harmless_words_stay_bare(value: str) -> None:
-    assert quote(value) == value
-
-
-@each_row("value", QUOTED)
-def test_words_with_meaning_are_quoted(value: str) -> None:
-    assert quote(value).startswith('"')
-    assert quote(value).endswith('"')
-
-
 @each_row("value", REFUSED)
 def test_what_cannot_be_written_is_refused_in_one_line(value: str) -> None:
     with pytest.raises(UsageError) as caught:

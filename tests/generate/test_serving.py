@@ -14,16 +14,14 @@ import pytest
 from goldens import _site as site
 from made_decisions import decide
 from real_nginx import serving
-from situations import GIBIBYTE, host, load, nginx
+from situations import host, load, nginx
 
 from nginx_tune.change.generate import emit_decided
-from nginx_tune.change.generate.writing import MOST_CHAINED, check_site
 from nginx_tune.decide import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Workload
-from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
@@ -196,21 +194,6 @@ def test_a_prefix_for_each_root(tmp_path: Path, free_port: int) -> None:
     assert "redirection cycle" not in (tmp_path / "error.log").read_text()
 
 
-def test_a_chain_of_ten_roots_is_the_longest(tmp_path: Path, free_port: int) -> None:
-    """nginx allows ten changes of a request; with more roots it would answer 500."""
-    roots = [tmp_path / str(number) for number in range(MOST_CHAINED)]
-    for number, root in enumerate(roots):
-        root.mkdir()
-        (root / f"only-{number}").write_text(str(number))
-    given = served(tmp_path, free_port, roots=[str(root) for root in roots])
-    with run(tmp_path, host(nginx=nginx("1.22.1")), load(), given, free_port):
-        for number in range(MOST_CHAINED):
-            assert fetch(free_port, f"/only-{number}")[::2] == (200, str(number).encode())
-        assert fetch(free_port, "/none")[0] == 404
-    with pytest.raises(UsageError, match="one after the other"):
-        check_site(served(tmp_path, free_port, roots=[f"/srv/{n}" for n in range(12)]))
-
-
 def test_hosts_have_pages_of_their_own(tmp_path: Path, free_port: int, origin: str) -> None:
     """One host's cached page must not be served to another, nor to a name that nobody has."""
     upstreams = [Upstream(name="app", servers=[origin])]
@@ -247,11 +230,3 @@ def test_what_a_user_is_answered_is_for_nobody_else(
         assert fetch(free_port, "/me")[1:] == ("MISS", b"/me" * 1000)
         assert fetch_kept(free_port, "/me")[1:] == ("HIT", b"/me" * 1000)
         assert fetch(free_port, "/me", user="bob")[2] == b"/meBearer bob" * 1000
-
-
-def test_no_page_is_invented(tmp_path: Path, free_port: int) -> None:
-    """A page that says 200 whatever the servers behind do would keep a dead host in service."""
-    given = served(tmp_path, free_port, roots=[str(tmp_path)])
-    workload = load(data_bytes=GIBIBYTE, file_bytes=1024, rate=1000)
-    with run(tmp_path, host(nginx=nginx("1.22.1")), workload, given, free_port):
-        assert fetch(free_port, "/healthz")[0] == 404

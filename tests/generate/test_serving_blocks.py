@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 from real_nginx import serving
 
-from nginx_tune.decide.cache_growth import (
-    HEAD_BYTES,
-    block_bytes,
-    file_bytes,
-    scanned_file_bytes,
-)
+from nginx_tune.decide.cache_growth import HEAD_BYTES, block_bytes, file_bytes, scanned_file_bytes
 
 MEBIBYTE = 1 << 20
 CASES = [(300, 2), (3400, 2), (3900, 4)]

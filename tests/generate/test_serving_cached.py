@@ -318,8 +318,7 @@ def test_one_address_of_several_servers_and_places_is_several_pages(
     address = f"127.0.0.1:{origin.server_address[1]}"
     other = free_ports.free_port()
     text = with_cache(
-        tmp_path,
-        SEVERAL.format(folder=tmp_path, origin=address, port=free_port, other=other),
+        tmp_path, SEVERAL.format(folder=tmp_path, origin=address, port=free_port, other=other)
     )
     assert text.count("proxy_cache cache_1;") == 4
     with serving(command(tmp_path, text), free_port):

@@ -202,12 +202,7 @@ def bond_vlan() -> tuple[Machine, Request]:
     ):
         machine.network_links.append(
             Link(
-                name=name,
-                kind=kind,
-                state="up",
-                mtu=1500,
-                speed_bits_per_second=speed,
-                lower=lower,
+                name=name, kind=kind, state="up", mtu=1500, speed_bits_per_second=speed, lower=lower
             )
         )
     return machine, Request()

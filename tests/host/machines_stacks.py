@@ -152,10 +152,7 @@ def zfs_pool() -> tuple[Machine, Request]:
             queue=HDD,
         )
         partition(machine, disk, 1, f"8:{16 * number + 1}", 27344740352)
-        machine.link(
-            f"/sys/class/block/sd{name}1",
-            f"../..{disk.removeprefix('/sys')}/sd{name}1",
-        )
+        machine.link(f"/sys/class/block/sd{name}1", f"../..{disk.removeprefix('/sys')}/sd{name}1")
         rows.append(f"\t/dev/sd{name}1\t12.7T\t-\t-\t-\t-\t-\t-\t-\tONLINE\n")
     machine.programs["/usr/sbin/zpool"] = ProgramResult(
         0,
@@ -203,12 +200,7 @@ def container_nginx() -> tuple[Machine, Request]:
     assert data
     cgroup = f"0::/system.slice/docker-{DOCKER_ID}.scope\n"
     running_nginx(
-        machine,
-        master=4711,
-        workers=2,
-        cpus="0-3",
-        cgroup=cgroup,
-        arguments="nginx -g daemon off;",
+        machine, master=4711, workers=2, cpus="0-3", cgroup=cgroup, arguments="nginx -g daemon off;"
     )
     everything = [4711, 4712, 4713, 4700]
     ages = {4711: 432000, 4712: 600, 4713: 600, 4700: 86400}

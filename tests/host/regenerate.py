@@ -1,7 +1,6 @@
-"""Write the expected facts of every host again: ``python tests/host/regenerate.py``.
+"""Write ``facts.txt``, the expected facts of all recorded hosts.
 
-Review the difference. Machines of ``machines*.py`` are recorded anew each time; recordings of real
-hosts stay as they are.
+Review the difference. With a directory as argument, write the whole facts of each host there too.
 """
 
 from __future__ import annotations
@@ -12,19 +11,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from freebsd import freebsd  # noqa: E402
-from recorded_hosts import NAMES, read_capture  # noqa: E402
-
-from nginx_tune.documents.base import encode  # noqa: E402
-from nginx_tune.observe.inspect.inspection import replay  # noqa: E402
+from recorded_hosts import EXPECTED, NAMES, distinct_facts, facts_bytes  # noqa: E402
 
 
 def main() -> None:
-    (HERE / "golden").mkdir(exist_ok=True)
-    (HERE / "freebsd.facts.json").write_bytes(encode(freebsd()))
-    for name in NAMES:
-        facts = encode(replay(read_capture(name)))
-        (HERE / "golden" / f"{name}.facts.json").write_bytes(facts)
+    EXPECTED.write_text(distinct_facts())
+    for directory in sys.argv[1:]:
+        for name in NAMES:
+            (Path(directory) / f"{name}.facts.json").write_bytes(facts_bytes(name))
 
 
 if __name__ == "__main__":

@@ -272,19 +272,6 @@ def test_what_is_required_and_not_there() -> None:
     assert not unmet(doctor, ["nginx"])
 
 
-def test_one_line_each(run_cli: Run) -> None:
-    run = run_cli("doctor")
-    assert run.returncode == 0
-    answer, empty, *lines = run.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == names()
-    ok = sum(line.split()[1] == "ok" for line in lines)
-    assert (empty, answer.partition(" of ")[0]) == ("", str(ok))
-    lacking = [line.split()[0] for line in lines if line.split()[1] != "ok"]
-    assert all(name in answer for name in lacking)
-    found = json.loads(run_cli("doctor", "-f", "json").stdout)
-    assert found["schema"] == "nginx-tune/doctor/1"
-
-
 @pytest.mark.long
 def test_a_requirement_decides_the_status(run_cli: Run) -> None:
     found = {c["name"]: c for c in json.loads(run_cli("doctor", "-f", "json").stdout)["checks"]}

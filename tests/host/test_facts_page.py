@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from recorded_hosts import capture_bytes, golden_facts
+from recorded_hosts import capture_bytes, facts_bytes
 from rows import each_row
 
 from nginx_tune.documents.facts import Facts
@@ -107,7 +107,7 @@ def test_the_files_that_a_row_names_have_the_fact(row: Row) -> None:
 
 @cache
 def facts_of(sample: str) -> Any:
-    return json.loads(golden_facts(sample))
+    return json.loads(facts_bytes(sample))
 
 
 @cache

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -17,13 +18,7 @@ from tiers import draws
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.inspection import Answer, Capture
 from nginx_tune.errors import UsageError
-from nginx_tune.host import (
-    parse_network,
-    parse_nginx,
-    parse_proc,
-    parse_storage,
-    version_texts,
-)
+from nginx_tune.host import parse_network, parse_nginx, parse_proc, parse_storage, version_texts
 from nginx_tune.host.recording import redact
 from nginx_tune.observe.inspect.inspection import replay
 
@@ -122,25 +117,29 @@ def cut(draw: st.DrawFn) -> str:
     return text[: draw(st.integers(0, len(text)))]
 
 
+def parsers() -> list[Callable[[str], object]]:
+    """Every public function of a ``parse_*`` file that takes a text alone."""
+    found = [
+        one
+        for module in (parse_network, parse_nginx, parse_proc, parse_storage)
+        for name, one in vars(module).items()
+        if name.startswith("parse_")
+        and getattr(one, "__module__", "") == module.__name__
+        and [p.annotation for p in inspect.signature(one).parameters.values()] == ["str"]
+    ]
+    assert len(found) > 30
+    return found
+
+
 @given(st.one_of(JUNK, cut()))
 def test_no_parser_breaks_on_anything(text: str) -> None:
-    parse_storage.parse_dm_kind(text)
-    parse_storage.parse_dm_table(text)
-    parse_storage.parse_sync_completed(text)
-    parse_storage.parse_zpool_devices(text)
-    parse_storage.parse_busy_milliseconds(text)
-    parse_proc.parse_kstat(text)
+    for parse in parsers():
+        parse(text)
     parse_proc.memory_consumers(parse_proc.parse_meminfo(text))
-    parse_storage.parse_mountinfo(text)
-    parse_network.parse_netstat(text)
-    parse_network.parse_tls_stat(text)
-    parse_nginx.parse_libc(text)
+    parse_proc.parse_cmdline(text.encode(errors="surrogatepass"))
     parse_nginx.libc_of([text])
-    parse_proc.parse_capabilities(text)
-    parse_proc.parse_mapped_files(text)
-    parse_proc.parse_soft_limits(text)
-    parse_proc.parse_start_seconds(text)
-    parse_proc.parse_uptime(text)
+    parse_nginx.parse_title([text])
+    parse_storage.mount_of(parse_storage.parse_mountinfo(text), "/srv/x")
     version_texts.version_texts(text.encode(errors="surrogatepass"))
 
 

@@ -6,17 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rows import each_row
 
 from nginx_tune.documents.described_host import parse_speed
 from nginx_tune.errors import UsageError
-from nginx_tune.host import (
-    parse_nginx,
-    parse_proc,
-    parse_storage,
-)
+from nginx_tune.host import parse_nginx, parse_proc, parse_storage
 from nginx_tune.host.door import Missing
 
 MEMINFO = "MemTotal:       24684084 kB\nMemFree:          1000 kB\nHugePages_Total:       3\n"
@@ -234,50 +228,3 @@ def test_process_titles(arguments: list[str], role: str) -> None:
 def test_start_options() -> None:
     title = parse_nginx.parse_title(["nginx: master process nginx -p/srv -g daemon off; -c a.conf"])
     assert parse_nginx.parse_start_options(title.arguments) == ("a.conf", "/srv")
-
-
-TEXT_PARSERS = [
-    parse_proc.parse_integer,
-    parse_proc.parse_id_list,
-    parse_proc.parse_choice,
-    parse_proc.parse_release,
-    parse_proc.parse_meminfo,
-    parse_proc.parse_membership,
-    parse_proc.parse_memory_limit,
-    parse_proc.parse_memory_stat,
-    parse_proc.parse_cpu_max,
-    parse_storage.parse_mountinfo,
-    parse_proc.parse_open_files,
-    parse_proc.parse_status,
-    parse_proc.parse_parent_pid,
-    parse_nginx.parse_build,
-]
-
-REAL = [
-    MEMINFO,
-    MOUNTS,
-    *BUILDS,
-    "4:memory:/box\n0::/unified\n",
-    "150000 100000\n",
-    "0-3,8\n",
-    "7 (nginx) S 1 7 7 0 -1\n",
-    "Max open files            1024                 524288               files     \n",
-    "anon 104857600\nfile 1073741824\n",
-]
-
-
-@st.composite
-def _damaged(draw: st.DrawFn) -> str:
-    """A real text cut off and with something else in the middle."""
-    text = draw(st.sampled_from(REAL))
-    start, end = sorted(draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
-    return text[:start] + draw(st.text(max_size=12)) + text[end:]
-
-
-@given(st.one_of(_damaged(), st.text(max_size=200)))
-def test_no_parser_breaks_on_anything(text: str) -> None:
-    for parse in TEXT_PARSERS:
-        parse(text)
-    parse_proc.parse_cmdline(text.encode(errors="surrogatepass"))
-    parse_nginx.parse_title([text])
-    parse_storage.mount_of(parse_storage.parse_mountinfo(text), "/srv/x")

@@ -231,10 +231,7 @@ def test_a_btrfs_of_two_devices_stands_on_both(tmp_path: Path) -> None:
 @pytest.mark.needs("root", "loop", "dm")
 @each_row(
     ("target", "table"),
-    [
-        ("linear", "0 204800 linear $A 0"),
-        ("striped", "0 204800 striped 2 128 $A 0 $B 0"),
-    ],
+    [("linear", "0 204800 linear $A 0"), ("striped", "0 204800 striped 2 128 $A 0 $B 0")],
 )
 def test_device_mapper_targets_are_told(tmp_path: Path, target: str, table: str) -> None:
     name = f"nginx-tune-test-{tmp_path.stat().st_ino}"

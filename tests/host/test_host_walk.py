@@ -127,13 +127,6 @@ def test_a_sample_of_linked_files(tmp_path: Path) -> None:
     assert dataset.bytes_error_ratio == 0
 
 
-def test_a_sample_of_next_to_nothing(tmp_path: Path) -> None:
-    fill(tmp_path, 40)
-    dataset = scan_dataset(str(tmp_path), budget_seconds=10, sample_ratio=0.0001)
-    assert dataset.files == 40
-    assert dataset.bytes_error_ratio is None
-
-
 def test_how_far_a_scan_has_come_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "_TOLD_EVERY", 128)
     monkeypatch.setattr(walks, "_CHECKED_EVERY", 64)
@@ -198,10 +191,3 @@ def test_error_bounds_hold_19_times_in_20(share: float) -> None:
         mean, error = weighted_share(pairs)
         held += abs(mean - share) <= error
     assert held / rounds > 0.92
-
-
-def test_files_that_all_agree_are_no_proof() -> None:
-    mean, error = weighted_share([(1.0, 1.0)] * 300)
-    assert mean == 1
-    assert error == pytest.approx(0.01)
-    assert weighted_share([(0.0, 5.0)]) == (0.0, 1.0)

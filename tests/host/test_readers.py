@@ -19,11 +19,11 @@ from nginx_tune.documents.facts_machine import Listening, ListenSocket
 from nginx_tune.documents.inspection import Request
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.block_devices import read_array, read_layer
-from nginx_tune.host.cpu import read_cpu, with_workers
-from nginx_tune.host.door import Gaps, Host, Missing
+from nginx_tune.host.cpu import with_workers
+from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.host.kernel import NETWORK_SYSCTLS, read_kernel, read_limits
 from nginx_tune.host.memory import read_memory
-from nginx_tune.host.mounts import View, own_view, view_of
+from nginx_tune.host.mounts import View
 from nginx_tune.host.network import add_counters, read_listeners, read_network
 from nginx_tune.host.storage import read_storage
 from nginx_tune.nginx.processes import find_masters, read_running
@@ -294,13 +294,6 @@ def test_links_are_followed_in_the_other_root(
     assert found == expected if expected else isinstance(found, Missing)
 
 
-def test_a_view_without_mounts_is_none() -> None:
-    machine = Machine()
-    machine.directories.add("/proc/7/root")
-    assert isinstance(view_of(machine, 7), Missing)
-    assert own_view(machine).mounts == []
-
-
 # Processors and limits.
 
 
@@ -322,17 +315,6 @@ def test_what_auto_becomes(
     found = with_workers(cpu, libc, gaps)
     assert (found.auto_workers, found.fitting_workers) == (auto, fitting)
     assert ("/auto_workers" in gaps) == (auto is None)
-
-
-def test_odd_topologies() -> None:
-    machine = machine_with(
-        ("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "\n"),
-        ("/sys/devices/system/node/online", "0-x\n"),
-    )
-    cpu, gaps = read_cpu(machine)
-    assert cpu.threads_per_core is None
-    assert cpu.numa_nodes is None
-    assert {"/threads_per_core", "/numa_nodes"} <= gaps.keys()
 
 
 @each_row(
@@ -377,14 +359,6 @@ def test_dirty_limits_in_bytes_stand_before_ratios() -> None:
     assert memory.dirty_bytes == 3 * 1024
 
 
-def test_memory_of_a_host_that_tells_nothing() -> None:
-    memory, gaps = read_memory(Machine())
-    assert memory.consumers == {}
-    for field in ("dirty_bytes", "dirty_limit_bytes", "dirty_background_bytes", "arc_bytes"):
-        assert getattr(memory, field) is None
-        assert gaps[f"/{field}"]
-
-
 def test_consumers_are_what_the_page_cache_cannot_have() -> None:
     text = (
         "MemTotal: 1000 kB\nAnonPages: 100 kB\nShmem: 20 kB\nSUnreclaim: 7 kB\n"
@@ -395,14 +369,6 @@ def test_consumers_are_what_the_page_cache_cannot_have() -> None:
     assert memory.consumers == {
         "anonymous": 100 << 10, "shared": 20 << 10, "kernel": 8 << 10, "huge_pages": 6 << 20,
     }  # fmt: skip
-
-
-def test_arcstats_that_make_no_sense() -> None:
-    memory, gaps = read_memory(
-        machine_with(("/proc/spl/kstat/zfs/arcstats", "size 4\nc_max x 9\n"))
-    )
-    assert memory.arc_bytes is None
-    assert gaps["/arc_limit_bytes"]
 
 
 # Network.
@@ -501,22 +467,3 @@ def test_a_master_that_may_not_be_looked_at() -> None:
     assert found.age_seconds is None
     assert "Permission denied" in gaps["/modules"]
     assert "Permission denied" in gaps["/generations"] or gaps["/generations"]
-
-
-@each_row("text", ["", "TlsTxSw 3\n", "TlsCurrTxSw lots\n"])
-def test_a_tls_stat_that_tells_no_connections(text: str) -> None:
-    found, gaps = running(lambda m: m.write("/proc/4711/net/tls_stat", text))
-    assert found.ktls_connections is None
-    assert gaps["/ktls_connections"] == "tls_stat does not tell"
-
-
-def test_no_reader_needs_a_kernel_at_all() -> None:
-    host: Host = Machine()
-    facts = inspect_host(host, Request())
-    assert isinstance(facts, Facts)
-    assert len(facts.unknown) > 20
-
-
-@each_row("path", ["//", "..", "../../..", "", ".", "//x", "a/b"])
-def test_a_path_that_is_nowhere_has_an_end(path: str) -> None:
-    assert isinstance(View(Machine(), []).nearest(path), (str, Missing))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from needs import lacks
-from recorded_hosts import capture_file, golden_facts
+from recorded_hosts import capture_file, facts_bytes
 from rows import each_row
 from tiers import draws
 
@@ -33,7 +33,7 @@ def replayed(capture: Path, *, environment: dict[str, str], directory: Path) -> 
 @pytest.mark.long
 @each_row("name", NAMES[: draws(2, 4)])
 def test_with_no_environment_and_from_elsewhere(name: str, tmp_path: Path) -> None:
-    golden = golden_facts(name)
+    golden = facts_bytes(name)
     capture = capture_file(name, tmp_path)
     assert replayed(capture, environment={}, directory=Path("/")) == golden
     odd = {"LC_ALL": "C", "PYTHONHASHSEED": "1", "TZ": "Asia/Kathmandu", "HOME": "/nowhere"}
@@ -79,4 +79,4 @@ def test_by_another_python(python: Path, tmp_path: Path) -> None:
              "-f", "json"],
             capture_output=True, check=True, env=environment,
         )  # fmt: skip
-        assert said.stdout == golden_facts(name)
+        assert said.stdout == facts_bytes(name)

@@ -12,12 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from programs_of_others import (
-    NOBODY,
-    give_to_nobody,
-    roots_directory,
-    write_program,
-)
+from programs_of_others import NOBODY, give_to_nobody, roots_directory, write_program
 from rows import each_row
 from tiers import REPEAT, dice, draws
 from twins import twin

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from recorded_hosts import facts_bytes
 from rows import each_row
 
 from nginx_tune.documents.base import decode
@@ -28,11 +29,9 @@ from nginx_tune.observe.inspect.inspection import with_disk_probes
 from nginx_tune.report.facts import curve_blocks
 from nginx_tune.report.screen import plain_text
 
-GOLDEN = Path(__file__).resolve().parent.parent / "host" / "golden"
-
 
 def facts_of(name: str) -> Facts:
-    return decode(Facts, (GOLDEN / f"{name}.facts.json").read_bytes())
+    return decode(Facts, facts_bytes(name))
 
 
 # What is done in the time there is.

@@ -234,15 +234,6 @@ def test_the_manifest_is_the_traffic(run_cli, tmp_path: Path, log: Path) -> None
     assert all(len(request["path"]) == 17 for request in requests)
 
 
-def test_a_log_of_one_line_is_no_plural(run_cli, tmp_path: Path) -> None:
-    path = tmp_path / "access.log"
-    path.write_text(
-        '127.0.0.1 - - [24/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"\n'
-    )
-    result = run_cli("learn", str(path))
-    assert "1 line in format combined, 1 request\n" in result.stdout
-
-
 def test_garbage_is_counted_and_not_shown(run_cli, tmp_path: Path) -> None:
     log = tmp_path / "mixed.log"
     bad = "\x1b]0;evil\x07 not a line of this log\n"

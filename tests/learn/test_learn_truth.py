@@ -175,11 +175,7 @@ def test_decisions_are_made_from_it(tmp_path: Path, run_cli) -> None:
     assert run.returncode == 0, run.stderr
     for command in (
         ("recommend", "-f", "json"),
-        (
-            "generate",
-            "--cache-dir",
-            "/var/cache/nginx-tune-test",
-        ),
+        ("generate", "--cache-dir", "/var/cache/nginx-tune-test"),
     ):
         run = run_cli(*command, "--workload", learnt, "--facts", facts)
         assert run.returncode == 0, run.stderr

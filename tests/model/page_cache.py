@@ -101,14 +101,7 @@ class LinuxLists:
         self._evicted[piece] = self._age
 
 
-def hits(
-    cache: Cache,
-    exponent: float,
-    sizes: list[int],
-    requests: int,
-    *,
-    seed: int = 7,
-) -> float:
+def hits(cache: Cache, exponent: float, sizes: list[int], requests: int, *, seed: int = 7) -> float:
     """Share of a file that was there, mean over the second half of the requests.
 
     ``sizes`` are the pieces of each file, the most popular file first.

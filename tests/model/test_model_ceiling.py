@@ -26,7 +26,3 @@ def test_clients_that_ask_for_everything_alike_meet_the_disks() -> None:
     name, rate = bound(replace(LAB, cold_concurrency=None))
     assert name == "the disks"
     assert rate == pytest.approx(60e6 / 0.83, rel=0.05)
-
-
-def test_data_that_fits_never_meets_the_disks() -> None:
-    assert bound(replace(LAB, page_cache_bytes=1e12, cold_concurrency=None))[0] != "the disks"

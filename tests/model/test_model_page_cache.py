@@ -42,9 +42,7 @@ def drawn(seed: int) -> tuple[BlockingInputs, list[int], float]:
 
 @pytest.mark.long
 @each_row("kind", [Lru, LinuxLists])
-def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(
-    kind: type[Lru | LinuxLists],
-) -> None:
+def test_nine_in_ten_simulated_caches_lie_in_the_stated_range(kind: type[Lru | LinuxLists]) -> None:
     """Of the whole limit, as a cache alone would have, and of what others leave of it."""
     missed = []
     rng = random.Random(3)

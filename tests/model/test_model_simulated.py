@@ -12,11 +12,7 @@ from simulation import Clock, Station, divided, gamma, mean, poisson
 from tiers import draws
 
 from nginx_tune.decide.model.blocking import find_ceiling, predict, predict_measured
-from nginx_tune.decide.model.cache import (
-    curve_classes,
-    hit_ratio,
-    zipf_classes,
-)
+from nginx_tune.decide.model.cache import curve_classes, hit_ratio, zipf_classes
 from nginx_tune.decide.model.disk import ModelDisk, disks_together
 from nginx_tune.decide.model.inputs import BlockingInputs
 

@@ -22,18 +22,16 @@ from rows import each_row
 from tiers import ALL, draws
 
 from nginx_tune.documents.base import Document, decode, encode
-from nginx_tune.documents.facts import Disk, Facts, Storage
-from nginx_tune.documents.facts_storage import Curve, CurvePoint
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import History, Plan
 from nginx_tune.documents.run import Run, Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.measure.proof.histogram import decode_histogram, merge_histograms
 from nginx_tune.report.page.plot.curves import CurvePlot, LogAxis, disk_plots, quantile_plots
-from nginx_tune.report.page.plot.ratios import SharesPlot, metrics_plot, workers_plots
-from nginx_tune.report.page.plot.seconds import loop_plot, seconds_plots
+from nginx_tune.report.page.plot.ratios import SharesPlot, metrics_plot
+from nginx_tune.report.page.plot.seconds import seconds_plots
 from nginx_tune.report.page.render import embedded_documents, render_page, render_report_markdown
 from nginx_tune.report.page.sections import section_of
 from nginx_tune.report.text import seconds_text
@@ -142,20 +140,6 @@ def test_the_numbers_of_a_page_are_the_documents() -> None:
     assert page.values("data-ratio") == [*metrics, *pairs, primary.ratio]
 
 
-@each_row(("own", "colour"), [("better", "good"), ("inconclusive", "plain")])
-def test_the_large_ratio_has_the_colour_of_its_metric(own: Any, colour: str) -> None:
-    """Where another metric makes the whole worse, what became better is not bad."""
-    verdict = next(one for one in EVERY if isinstance(one, Run)).result.verdict
-    metrics = [
-        msgspec.structs.replace(one, outcome=own) if one.name == verdict.primary_metric else one
-        for one in verdict.metrics
-    ]
-    worse = msgspec.structs.replace(verdict, outcome="worse", metrics=metrics)
-    page = render_page([worse]).decode()
-    assert re.findall(r'<div class="key (\w+)">', page) == [colour]
-    assert 'class="tag bad"' in page
-
-
 def test_pairs_of_a_scenario_with_more_arms_are_its_rounds() -> None:
     scenario = next(one for one in EVERY if isinstance(one, ScenarioRun))
     more = []
@@ -187,28 +171,6 @@ def test_a_measured_disk_is_drawn_by_depth() -> None:
     begins = {curve.name[:3]: curve.segments[0].split(",")[0] for curve in times.curves}
     assert float(begins["p50"]) == 0 < float(begins["p99"])
     assert "The knee is at depth 4." in small[0].caption
-
-
-def test_a_rate_that_wavers_by_a_tenth_looks_level() -> None:
-    points = [
-        CurvePoint(depth=depth, reads_per_second=rate)
-        for depth, rate in ((1, 1000.0), (2, 1100.0), (4, 990.0))
-    ]
-    disk = Disk(name="sda", curve=Curve(read_bytes=4096, points=points))
-    (plot,) = disk_plots(Storage(disks=[disk]))
-    heights = [float(point.split(",")[1]) for point in plot.curves[0].segments[0].split()]
-    assert max(heights) - min(heights) < 6
-
-
-def test_loop_turns_are_drawn_from_their_histogram() -> None:
-    seen = next(one for one in EVERY if isinstance(one, Observation))
-    page = page_of(seen)
-    assert "Loop turns" in page.text
-    assert [tag for tag, _ in page.elements].count("polyline") >= 1
-    raw = msgspec.to_builtins(seen)
-    raw["server"]["loop_turn_seconds"]["histogram"] = "!"
-    text = page_of(msgspec.convert(raw, Observation)).text
-    assert "loop-blocked-on-disk (high confidence): the loop waits" in text
 
 
 def test_marks_lie_where_the_axis_says() -> None:
@@ -342,25 +304,6 @@ def test_a_gap_is_a_gap_and_a_long_run_has_few_points() -> None:
     assert [tick.text for tick in plot.x_ticks][:3] == ["0 s", "10 min", "20 min"]
 
 
-def test_workers_are_bars_with_those_that_did_nothing() -> None:
-    (plot,) = workers_plots(blocks(2))
-    assert [bar.label for bar in plot.bars] == ["baseline", "candidate"]
-    for bar in plot.bars:
-        assert list(bar.shares) == [0.75, 0.25, 0.0]
-        assert bar.said == "75 %, 25 %, 0 %"
-        assert [(piece.left, piece.width) for piece in bar.pieces] == [(0, 75), (75, 25), (100, 0)]
-    only = [msgspec.structs.replace(one, classes={}) for one in blocks(1)]
-    assert workers_plots(only) == []
-
-
-def test_loop_turns_of_each_second_are_drawn() -> None:
-    seen = next(one for one in EVERY if isinstance(one, Observation))
-    plot = loop_plot(seen.server.series)
-    assert plot is not None
-    assert [curve.name for curve in plot.curves] == ["longest", "p99"]
-    assert loop_plot(seen.server.series[:2]) is None
-
-
 def test_zero_and_enormous_numbers_have_a_page() -> None:
     scenario = next(one for one in EVERY if isinstance(one, ScenarioRun))
     raw = msgspec.to_builtins(scenario)
@@ -370,13 +313,6 @@ def test_zero_and_enormous_numbers_have_a_page() -> None:
         raw["predictions"][0] |= {"measured": value, "low": value, "measured_low": value}
         page = page_of(msgspec.convert(raw, ScenarioRun))
         assert "nan" not in page.text.split()
-
-
-def test_the_markdown_says_the_same() -> None:
-    text = render_report_markdown(EVERY).decode()
-    assert text.count("\n## ") + text.startswith("## ") == len(EVERY)
-    assert "**With the candidate, hot requests/s is" in text
-    assert "<" not in re.sub(r"\\<", "", text)
 
 
 def test_through_the_command_line(run_cli: RunCli, tmp_path: Path) -> None:
@@ -443,10 +379,6 @@ def test_a_page_of_an_hour_of_eight_arms_and_four_classes_is_below_two_megabytes
     assert len(page) - markup < 200_000
 
 
-def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
-
-
 @pytest.mark.needs("chromium")
 def test_a_browser_opens_it_without_a_word_and_nothing_is_wider_than_a_phone() -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -497,14 +429,3 @@ def test_a_page_of_a_plan_does_not_carry_the_files(run_cli: RunCli, tmp_path: Pa
     refused = run_cli("rehearse", "--plan", tmp_path / "sent.json")
     assert refused.returncode == 2
     assert "its content is left out, as in a page of 'report'" in refused.stderr
-
-
-def test_a_number_stays_with_its_unit_and_a_name_whole_where_lines_end() -> None:
-    seen = next(one for one in EVERY if isinstance(one, Observation))
-    said = msgspec.structs.replace(seen.causes[0], summary="loops wait 12.5 ms, 0.4 % of the time")
-    text = render_page([msgspec.structs.replace(seen, causes=[said])]).decode()
-    assert "loops wait 12.5\u00a0ms, 0.4\u00a0% of the time" in text
-    plan = next(one for one in EVERY if isinstance(one, Plan))
-    path = "/etc/nginx/<b>.conf"
-    title = render_page([msgspec.structs.replace(plan, conf_path=path)]).decode()
-    assert "Plan for “/<wbr>etc/<wbr>nginx/<wbr>&lt;b&gt;.conf”</h1>" in title

@@ -19,7 +19,6 @@ from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.conf.values import is_alike
 from nginx_tune.decide import complete_site
 from nginx_tune.decide.cache_growth import SMALLEST_ZONE_MEBIBYTES
 from nginx_tune.decide.workload.profiles import workload_for
@@ -28,7 +27,6 @@ from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.report.decisions import render_decisions
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -58,7 +56,7 @@ def test_each_setting_names_file_line_and_block() -> None:
     pools = held()["thread-pools"]
     (aio,) = pools.settings
     assert [(p.file, p.line, p.text, p.change) for p in aio.places] == [
-        ("/n.conf", 11, "aio off", True),
+        ("/n.conf", 11, "aio off", True)
     ]
 
 
@@ -66,18 +64,6 @@ def test_what_stands_outside_http_names_its_line() -> None:
     (line,) = [s for s in held()["connections"].settings if s.directive == "worker_connections"]
     (place,) = line.places
     assert (place.line, place.text, place.change) == (2, "worker_connections 768", True)
-
-
-def test_every_setting_of_a_site_has_a_place_or_is_for_the_top_of_the_file() -> None:
-    for decision in held().values():
-        for one in decision.settings:
-            assert one.places, one
-
-
-def test_the_screen_says_it() -> None:
-    decisions = decide(host(), load(cold_peak=200), site=site(roots=["/srv/1"]))
-    text = render_decisions(hold_against(decisions, parse_text(CONF, file="/n.conf")))
-    assert "/n.conf:11 aio off" in " ".join(text.split())
 
 
 def test_a_filter_that_reads_bodies_is_named() -> None:
@@ -390,23 +376,6 @@ def test_audit_and_decision_agree_on_keys() -> None:
             beyond += over
     assert told, REPEAT
     assert beyond, REPEAT
-
-
-@each_row(
-    ("line", "other", "is_told"),
-    [
-        ("972800m", "950g", False),
-        ("940g", "950g", False),
-        ("800g", "950g", True),
-        ("keys_zone=a:9m", "keys_zone=a:9216k", False),
-        ("keys_zone=a:9m", "keys_zone=b:9m", True),
-        ("on", "off", True),
-        ("0", "1", True),
-        ("text", "text", False),
-    ],
-)
-def test_a_number_that_changes_nothing_is_the_same(line: str, other: str, *, is_told: bool) -> None:
-    assert is_alike(line, other) is not is_told
 
 
 _EMPTY = "events { } http { %s access_log off; %s }"

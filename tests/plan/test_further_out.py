@@ -87,10 +87,7 @@ def test_one_line_does_for_all_that_want_it(text: str, expected: list[str]) -> N
 
 def test_what_has_a_pool_of_its_own_keeps_nothing_from_being_written_once() -> None:
     text = conf(places("a", "b", "c", "hot"))
-    assert sorted(aio(text, ["/hot/"])) == [
-        "location /hot/: threads=hot",
-        "server: threads=cold",
-    ]
+    assert sorted(aio(text, ["/hot/"])) == ["location /hot/: threads=hot", "server: threads=cold"]
 
 
 def drawn(dice: Random, depth: int = 0, path: str = "/") -> str:

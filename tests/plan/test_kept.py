@@ -296,13 +296,7 @@ def test_a_bound_that_one_worker_counts_stays_the_same_with_more() -> None:
 
 @each_row(
     "line",
-    [
-        "check interval=3000 type=http;",
-        "sticky;",
-        "fair;",
-        "balancer_by_lua_file /b.lua;",
-        "ntlm;",
-    ],
+    ["check interval=3000 type=http;", "sticky;", "fair;", "balancer_by_lua_file /b.lua;", "ntlm;"],
 )
 def test_a_group_with_a_method_of_others_is_left_as_it_is(line: str) -> None:
     d = kept(whole((line, "")))

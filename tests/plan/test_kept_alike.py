@@ -150,10 +150,7 @@ CHOOSES = "location /ab { proxy_pass http://$ab; }"
 
 
 @each_row("group", ["", "keepalive 4;"])
-@each_row(
-    "place",
-    [CHOOSES, "location /any { proxy_pass http://app$arg_more; }"],
-)
+@each_row("place", [CHOOSES, "location /any { proxy_pass http://app$arg_more; }"])
 def test_a_place_that_may_ask_a_refused_group_is_left_as_it_is(place: str, group: str) -> None:
     """Its requests would fill the pool that stands in that group and was never used."""
     more = SPLIT % ("app", group)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rows import each_row
 from test_kept import KEPT, PLAIN, conf, kept, lines, said
 
-from nginx_tune.conf.answer_bodies import ROWS, BodyReader
 from nginx_tune.documents.decisions import Decision
 
 HARMED = [
@@ -207,18 +206,3 @@ def test_idle_connections_end_before_a_server_ends_them(
     assert [one.args[0] for one in found] == written
     assert "Tomcat 20 s" in said(decision)
     assert ("before 1.15.3" in said(decision)) is (version == "1.15.2")
-
-
-def test_it_is_said_which_places_a_pool_is_for() -> None:
-    filtered = at("sub_filter a b;")
-    some = kept(conf(f"{filtered}\n{PLAIN}"))
-    assert 'upstream "app" is for 1 of 2 places that ask it: /n.conf:8' in said(some)
-    assert " places that ask it" not in said(kept(conf(f"{PLAIN}\n{PLAIN.replace('/', '/b', 1)}")))
-
-
-@each_row("row", ROWS, ids=lambda row: row.directive)
-def test_each_row_of_the_table_keeps_a_place_at_1_0(row: BodyReader) -> None:
-    words = "{ x }" if row.directive.endswith(("_block", "_code")) else "on;"
-    assert changed(kept(conf(at(f"{row.directive} {words}")))) == set()
-    assert row.what
-    assert row.module

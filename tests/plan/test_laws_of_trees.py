@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from drawn_trees import drawn_host, drawn_tree
 from msgspec.structs import replace
+from situations import without_break_evens
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.registry import ALL
@@ -18,7 +18,7 @@ from nginx_tune.cli.deciding import Held, Inputs
 from nginx_tune.cli.plan import Made, audited, settle_choice
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.conf.values import is_alike
-from nginx_tune.decide import complete_site, engine, thread_pools
+from nginx_tune.decide import complete_site, engine
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
@@ -60,11 +60,8 @@ OF_NUMBERS = {"accept", "file-limits"}
 
 
 @pytest.fixture(autouse=True)
-def _without_break_evens() -> Iterator[None]:
-    with (
-        patch.object(engine, "with_break_evens", lambda _decide, decision, *_: decision),
-        patch.object(thread_pools, "_break_evens", lambda *_: []),
-    ):
+def _quick() -> Iterator[None]:
+    with without_break_evens():
         yield
 
 

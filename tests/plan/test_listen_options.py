@@ -134,8 +134,3 @@ def test_the_plan_says_what_stays_and_why() -> None:
     assert sum("may be the same socket" in one for one in found.risks) == 2
     found = held(*(f"{name}.example:80" for name in "abcdef"))
     assert found.risks[-1] == "3 more addresses stay as they are"
-
-
-def test_nothing_is_said_where_all_is_clear() -> None:
-    assert held("localhost:80", "LOCALHOST:80").risks == []
-    assert held("localhost:80 backlog=4096", "localhost backlog=4096").withheld == ""

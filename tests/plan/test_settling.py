@@ -20,7 +20,6 @@ from nginx_tune.change.plan.settling import (
     BY_THREADS,
     GOES_WITH,
     RESTS_ON,
-    FittedDecisions,
     Settling,
     site_in,
 )
@@ -252,18 +251,6 @@ def test_the_tables_name_decisions_and_all_that_may_stay() -> None:
     assert known >= set().union(*RESTS_ON.values())
     assert known >= {*BRINGS, *(name for names in BRINGS.values() for name in names)}
     assert set(GOES_WITH) >= BY_THREADS
-
-
-def test_it_is_made_again_until_all_fits() -> None:
-    one = held(FILES % ("", LUA))
-    settling = Settling(one.inputs.decide, one.tree, one.inputs.facts)
-    settled = FittedDecisions(one.inputs.decisions, one.decisions, one.stays)
-    written = {d.id for d in one.decisions.decisions if d.settings}
-    assert settling.without(settled, written, written) is None
-    less = settling.without(settled, written - {"thread-pools"}, written)
-    assert less is not None
-    assert less.stays.no_pools == "thread-pools, which is left out"
-    assert settling.without(settled, written - {"thread-pools"}, {"access-log"}) is None
 
 
 def drawn(dice: Random, folder: Path) -> str:

@@ -206,12 +206,6 @@ def test_a_run_says_what_is_in_the_way(measurement: Measurement, limit: LimitedB
     assert step.met or step.reason
 
 
-def test_a_metric_without_a_class_is_meant_of_each() -> None:
-    objective = parse_objective(["p99 <= 50ms", "b.ttfb.p50 < 1ms"], ["a", "b"])
-    assert [e.name for e in objective.expressions] == ["a.p99", "b.p99", "b.ttfb.p50"]
-    assert objective.samples == 1300
-
-
 @each_row(
     ("text", "words"),
     [

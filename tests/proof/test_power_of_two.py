@@ -9,21 +9,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from hdr_reference import plain_text, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from tiers import draws
 
-from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
 from nginx_tune.documents.measurement import Generator, Histograms, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.blocks import counts_for
-from nginx_tune.measure.proof.histogram import Histogram, Layout, decode_histogram
+from nginx_tune.measure.proof.histogram import Histogram, Layout
 from nginx_tune.measure.proof.latency import latency_of
-from nginx_tune.measure.proof.power_of_two import histograms_of, latency_names, power_buckets
-from nginx_tune.report.probing import bar, render_histograms, render_histograms_markdown
+from nginx_tune.measure.proof.power_of_two import histograms_of, power_buckets
+from nginx_tune.report.probing import render_histograms, render_histograms_markdown
 
 VALUES = st.lists(
     st.one_of(
@@ -66,16 +65,6 @@ def test_buckets_count_as_counting_each_value_does(values: list[int], layout: La
     assert ends == [2 * low or 1 << layout.unit_bits for low in starts]
     assert buckets[0].count
     assert buckets[-1].count
-
-
-@settings(max_examples=draws(30, 60), deadline=None)
-@given(values=st.lists(st.integers(1, 60_000_000_000), min_size=1, max_size=60))
-def test_what_another_implementation_wrote_is_counted_alike(values: list[int]) -> None:
-    histogram = decode_histogram(plain_text(recorded(values)))
-    found = {
-        round(one.from_seconds * 1e9): one.count for one in power_buckets(histogram) if one.count
-    }
-    assert found == counted(values, histogram.layout.unit_bits)
 
 
 def test_of_no_sample_there_is_no_bucket() -> None:
@@ -138,11 +127,6 @@ def test_arms_and_latencies_are_kept_apart() -> None:
 def test_what_is_no_latency_is_refused_before_anything_is_read(name: str) -> None:
     with pytest.raises(UsageError, match="no latency"):
         histograms_of([block([1])], [name])
-
-
-@each_row("name", latency_names(["hot"]))
-def test_every_latency_that_has_a_name_can_be_asked_for(name: str) -> None:
-    assert [one.count for one in histograms_of([block([])], [name]).histograms] == [0]
 
 
 def test_a_block_that_the_run_discarded_is_left_out() -> None:
@@ -217,32 +201,9 @@ def test_the_look_is_bucket_bar_and_count() -> None:
     assert "| --: | --: | --- | --: |\n" in marked
 
 
-@settings(max_examples=draws(80, 200), deadline=None)
-@given(most=st.integers(1, 10**9), share=st.floats(0, 1))
-def test_a_bar_is_as_long_as_its_share(most: int, share: float) -> None:
-    count = round(most * share)
-    drawn = bar(count, most)
-    assert bool(drawn) == bool(count)
-    length = sum(8 if cell == "█" else " ▏▎▍▌▋▊▉".index(cell) for cell in drawn)
-    assert length <= 400
-    if count:
-        assert length == max(math.floor(count * 400 / most), 1)
-
-
 def test_a_name_from_outside_steers_no_terminal_and_no_markup() -> None:
     evil = LatencyHistogram(latency="a\x1b[2J|<b>", arm="x\ny", count=1)
     assert "\x1b" not in render_histograms(Histograms(histograms=[evil]))
     marked = render_histograms_markdown(Histograms(histograms=[evil]))
     assert "<b>" not in marked
     assert marked.startswith("### a\\\\x1b")
-
-
-def test_without_a_sample_it_says_so() -> None:
-    one = histograms_of([Measurement(classes={"hot": ClassMeasurement()})])
-    assert render_histograms(one) == "hot\n  no samples\n"
-    assert render_histograms_markdown(one) == "### hot\n\nno samples\n"
-    assert Latency() == one_latency()
-
-
-def one_latency() -> Latency:
-    return latency_of({})

@@ -74,13 +74,6 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: M
     ]
 
 
-def test_connections_of_quic_that_the_server_ended_are_its_result(make_blocks: MakeBlocks) -> None:
-    """To leave such blocks out would leave out what a reload does."""
-    blocks = make_blocks([(100.0, 200.0)] * 6)
-    blocks[1] = msgspec.structs.replace(blocks[1], flags=["quic: aborted by peer"])
-    assert judge(blocks, primary_metric=RATE).environment.discarded_pairs == 0
-
-
 def test_a_missing_half_is_discarded(make_blocks: MakeBlocks) -> None:
     paired = pair_blocks(make_blocks([(1.0, 2.0)] * 3)[:-1])
     assert len(paired.pairs) == 2
@@ -163,14 +156,3 @@ def test_wrong_answers_count_however_late_they_were_asked_for() -> None:
         (2.0 * len(blocks) / 2, False),
         (None, False),
     ]
-
-
-def test_requests_that_fail_in_both_arms_are_told(make_blocks: MakeBlocks) -> None:
-    blocks = []
-    for block in make_blocks([(100.0, 200.0)] * 6):
-        hot = msgspec.structs.replace(block.classes["hot"], requests=1000, errors={"reset": 9})
-        cold = ClassMeasurement(requests=900, errors={"status": 90, "timeout": 10})
-        blocks.append(msgspec.structs.replace(block, classes={"hot": hot, "cold": cold}))
-    [said] = judge(blocks, primary_metric=RATE, environment=Environment()).warnings
-    arms = "600 of 6,000 (baseline) and 600 of 6,000 (candidate)"
-    assert said == f"cold: {arms} requests failed: status, timeout"

@@ -76,13 +76,6 @@ def test_two_equal_arms_are_rarely_told_apart_and_the_truth_is_held() -> None:
     assert missed <= runs / 12
 
 
-def test_a_seed_gives_one_interval() -> None:
-    pairs = experiment(random.Random(1), 6, 1.2)
-    first = ratio_by_seconds(pairs, alpha=0.05, seed="a")
-    assert first == ratio_by_seconds(pairs, alpha=0.05, seed="a")
-    assert first != ratio_by_seconds(pairs, alpha=0.05, seed="b")
-
-
 def test_a_second_without_anything_has_no_ratio() -> None:
     pairs = [(seconds([1] * 10), seconds([0] * 10))] * 6
     assert ratio_by_seconds(pairs, alpha=0.05, seed="zero") is None

@@ -31,12 +31,6 @@ def test_the_tail_of_chi_square(statistic: float, degrees: int, tail: float) -> 
     assert chi_square_tail(statistic, degrees) == pytest.approx(tail, rel=2e-3)
 
 
-def test_the_tail_of_chi_square_is_between_zero_and_one() -> None:
-    for degrees in (1, 2, 7, 512):
-        for statistic in (1e-9, 1.0, 50.0, 1e5):
-            assert 0 <= chi_square_tail(statistic, degrees) <= 1
-
-
 @each_row(
     ("connections", "idle", "is_open", "flagged"),
     [
@@ -65,13 +59,6 @@ def test_an_open_loop_of_few_connections_is_flagged(
     assert with_imbalance(told, idle).flags == told.flags
 
 
-def test_even_counts_are_no_imbalance() -> None:
-    even = imbalance_of([25, 25, 25, 25])
-    assert even is not None
-    assert (even.max_to_mean, even.variation, even.chi_square) == (1, 0, 0)
-    assert even.p_value == 1
-
-
 def test_a_known_skew() -> None:
     skewed = imbalance_of([70, 10, 10, 10])
     assert skewed is not None
@@ -79,12 +66,6 @@ def test_a_known_skew() -> None:
     assert skewed.variation == pytest.approx(math.sqrt((45**2 + 3 * 15**2) / 4) / 25)
     assert skewed.chi_square == pytest.approx((45**2 + 3 * 15**2) / 25)
     assert skewed.p_value < 1e-20
-
-
-def test_one_worker_and_no_request_have_none() -> None:
-    assert imbalance_of([5]) is None
-    assert imbalance_of([0, 0]) is None
-    assert imbalance_of([]) is None
 
 
 @each_row("workers", [2, 4, 16])

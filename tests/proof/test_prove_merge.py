@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 
-import msgspec
 import pytest
 from hdr_reference import recorded
 from hypothesis import given, settings
@@ -13,13 +12,8 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from nginx_tune.documents.loadplan import Stripe
-from nginx_tune.documents.measured_class import (
-    ClassMeasurement,
-    Latency,
-    TlsSessions,
-    WorkerShare,
-)
-from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency, TlsSessions, WorkerShare
+from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.histogram import decode_histogram
@@ -158,22 +152,6 @@ def test_each_hosts_flags_are_kept_with_its_name() -> None:
     assert alone.flags == ["agents_missing: of seed 1 stripes 0, 2 of 3 are not there"]
 
 
-def test_stripes_that_ran_beside_the_server_add() -> None:
-    """Each saw the connections that all of them held there."""
-    seen = [
-        ServerMeasurement(
-            workers=[WorkerUse(pid=7, connections=4), WorkerUse(pid=8, connections=n)]
-        )
-        for n in (3, 5)
-    ]
-    parts = [
-        HostMeasurement(f"m{i}", measurement([1], index=i, server=server))
-        for i, server in enumerate(seen)
-    ]
-    merged = merge_measurements(parts).server.workers
-    assert [(one.pid, one.connections) for one in merged] == [(7, 4), (8, 5)]
-
-
 def test_what_tls_agreed_on_adds() -> None:
     def agreed(index: int, **counts: int) -> Measurement:
         sessions = [
@@ -195,9 +173,7 @@ def test_workers_of_the_one_server_add() -> None:
             for pid, n in by.items()
         }
         return measurement(
-            [],
-            index=index,
-            classes={"hot": ClassMeasurement(workers=by, worker_shares=shares)},
+            [], index=index, classes={"hot": ClassMeasurement(workers=by, worker_shares=shares)}
         )
 
     hot = merge(answered({"70": 30, "71": 10}, 0), answered({"70": 30, "72": 50}, 1)).classes["hot"]
@@ -206,19 +182,6 @@ def test_workers_of_the_one_server_add() -> None:
     assert hot.worker_shares["70"].connections == 2
     assert hot.worker_requests is not None
     assert hot.worker_requests.max_to_mean == pytest.approx(1.5)
-
-
-def test_a_merged_measurement_merges_again() -> None:
-    values = [[5_000] * 3, [7_000] * 4, [9_000] * 5, [11_000] * 6]
-    hosts = [measurement(v, index=k, count=4) for k, v in enumerate(values)]
-    at_once = merge(*hosts)
-    seeds = [msgspec.structs.replace(merge(*hosts[k : k + 2]), seed=k) for k in (0, 2)]
-    twice = merge(*seeds)
-    assert twice.classes["hot"].requests == at_once.classes["hot"].requests
-    assert decode_histogram(twice.classes["hot"].response_seconds.histogram) == decode_histogram(
-        at_once.classes["hot"].response_seconds.histogram
-    )
-    assert len(twice.agents) == 4
 
 
 @each_row(

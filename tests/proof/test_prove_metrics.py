@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
 from rows import each_row
 
-from nginx_tune.documents import measured_class as documents
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof import metrics as metrics_module
 from nginx_tune.measure.proof.latency import LatencySample, Reading, read_statistic
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric, metric_names
 
@@ -126,12 +122,6 @@ def test_a_spread_of_blocks_is_pooled(latency: MakeLatency) -> None:
     assert pooled.value == pytest.approx(both.stdev, rel=2e-3)
 
 
-def test_a_quantile_is_not_an_average_of_quantiles(latency: MakeLatency) -> None:
-    fast, slow = latency([0.001] * 9_000), latency([0.001] * 900 + [1.0] * 100)
-    merged = read_statistic([LatencySample(fast), LatencySample(slow)], "p99")
-    assert merged.value == pytest.approx(0.001, rel=2e-3)
-
-
 @each_row(
     ("count", "censored", "measured"),
     [(999, 0, False), (1000, 0, True), (1000, 1, False), (1100, 1, True), (0, 0, False)],
@@ -213,12 +203,6 @@ def test_defaults_show_each_class_and_what_the_server_has(blocks: list[Measureme
     names = default_metrics(blocks)
     assert {"hot.p99", "memory.requests_per_second", "server.pool_overflow"} <= set(names)
     assert "server.listen_overflows" not in names
-
-
-def test_failure_kinds_are_those_of_the_document() -> None:
-    text = Path(documents.__file__).read_text()
-    described = text[text.index("Failures by kind") :].split('"""')[0]
-    assert re.findall(r"``(\w+)``", described) == list(metrics_module.FAILURE_KINDS)
 
 
 def test_the_busiest_workers_shares_are_added_by_rank() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 
-from msgspec.structs import fields, replace
 from rows import each_row
 
 from nginx_tune.documents.measured_class import ClassMeasurement
@@ -20,7 +19,6 @@ from nginx_tune.measure.proof.compare import compare
 from nginx_tune.measure.proof.comparison import NO_SIDE
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
 from nginx_tune.measure.proof.verdict import judge, verdict_status
-from nginx_tune.observe.causes.naming import find_causes
 
 NEUTRAL = (
     "server.host_load", "server.iowait_ratio", "server.virtual_bytes", "server.pool_threads",
@@ -96,11 +94,6 @@ def test_a_gain_stays_one_whatever_they_do() -> None:
     assert not set(NEUTRAL) & set(default_metrics(blocks()))
 
 
-def test_no_cause_is_made_of_them() -> None:
-    calm, loaded = (replace(server(pools=pools), series=[], workers=[]) for pools in (False, True))
-    assert find_causes(loaded, duration_seconds=40.0) == find_causes(calm, duration_seconds=40.0)
-
-
 def test_two_windows_that_differ_in_nothing_else_are_alike() -> None:
     before, after = (
         Observation(duration_seconds=40.0, server=server(pools=pools, seed=3))
@@ -109,8 +102,3 @@ def test_two_windows_that_differ_in_nothing_else_are_alike() -> None:
     found = compare(before, after)
     assert found == compare(before, before)
     assert not {one.name for one in found.metrics} & set(NEUTRAL)
-
-
-def test_the_seconds_that_are_compared_have_none_of_them() -> None:
-    named = {field.name for field in fields(ServerSecond)}
-    assert not named & {name.removeprefix("server.") for name in NEUTRAL}

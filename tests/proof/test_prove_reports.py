@@ -19,10 +19,9 @@ from nginx_tune.documents.verdict import (
     Verdict,
 )
 from nginx_tune.measure.proof.comparison import COST
-from nginx_tune.report.quantities import metric_words, ratio_text, value_text
+from nginx_tune.report.quantities import value_text
 from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.text import align
-from nginx_tune.report.verdict import render_verdict, verdict_sentence
+from nginx_tune.report.verdict import render_verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -265,14 +264,6 @@ def test_scenario_run() -> None:
     check("scenario-run", render_scenario_run(RUN))
 
 
-def test_every_verdict_begins_with_one_sentence_to_quote() -> None:
-    for verdict in VERDICTS.values():
-        sentence = verdict_sentence(verdict)
-        assert render_verdict(verdict).startswith(f"{sentence}\n\n")
-        assert "\n" not in sentence
-        assert sentence.endswith(".")
-
-
 def test_nothing_from_outside_steers_the_terminal() -> None:
     evil = "a\x1b[2J\nb\u202e"
     metric = changed(RATE, name=evil, reason=evil, outcome="inconclusive")
@@ -308,31 +299,3 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
 )
 def test_values_have_their_units(metric: str, value: float | None, text: str) -> None:
     assert value_text(metric, value) == text
-
-
-@each_row(
-    ("ratio", "text"),
-    [(None, "–"), (1.0, "1.00×"), (0.00424, "0.0042×"), (31.04, "31.0×"), (12345.0, "12,345×")],
-)
-def test_ratios(ratio: float | None, text: str) -> None:
-    assert ratio_text(ratio) == text
-
-
-@each_row(
-    ("metric", "words"),
-    [
-        ("hot.p99", "hot p99 latency"),
-        ("hot.ttfb.p999", "hot p99.9 time to first byte"),
-        ("total.bytes_per_second", "total bytes/s"),
-        ("server.cpu_seconds_per_request", "server cpu time per request"),
-        ("server.loop_turn_seconds.p99", "server loop turn time p99"),
-        ("cold.errors.reset", "cold errors reset"),
-    ],
-)
-def test_metrics_in_words(metric: str, words: str) -> None:
-    assert metric_words(metric) == words
-
-
-def test_columns() -> None:
-    assert align([("a", "1"), ("bb", "22")], right=(1,), indent=1) == " a    1\n bb  22\n"
-    assert align([]) == ""

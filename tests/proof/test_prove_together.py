@@ -59,19 +59,6 @@ def test_it_is_what_a_plain_count_gives() -> None:
         assert found == pytest.approx(counted(metrics)), REPEAT
 
 
-def test_one_metric_has_its_own_p_value() -> None:
-    chance = dice("one metric")
-    for size in (2, 6, 13):
-        values = [chance.gauss(0.5, 1) for _ in range(size)]
-        assert step_down([by_pair(values)]) == pytest.approx([sign_flip_p(values)])
-
-
-def test_many_pairs_are_sampled_near_the_truth() -> None:
-    chance = dice("many pairs")
-    values = [chance.gauss(0.4, 1) for _ in range(20)]
-    assert step_down([by_pair(values)])[0] == pytest.approx(sign_flip_p(values), abs=0.02)
-
-
 def test_nothing_and_zero_and_pairs_of_their_own() -> None:
     assert step_down([]) == []
     assert step_down([{}]) == [1.0]

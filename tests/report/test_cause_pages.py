@@ -15,7 +15,6 @@ from nginx_tune.report.explained import (
     render_cause_markdown,
     render_cause_text,
 )
-from nginx_tune.report.folding import fold_text
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -46,11 +45,3 @@ def test_pages_from_the_command_line(run_cli: Run) -> None:
     assert run.returncode == 2
     assert "loop-held-by-cpu" in run.stderr
     assert "cause-not-known" in run_cli("explain", "--list").stdout
-
-
-def test_each_source_of_a_page_keeps_a_line_of_its_own() -> None:
-    """Two long ones were taken for a paragraph and filled into one."""
-    for name, page in cause_pages().items():
-        lines = fold_text(render_cause_text(name, page), 80).splitlines()
-        for source in page.sources:
-            assert any(line.startswith(f"  - {source[:40]}") for line in lines), (name, source)

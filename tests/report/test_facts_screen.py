@@ -11,18 +11,12 @@ from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import (
     Dataset,
-    Disk,
-    ErrorLog,
     Facts,
     Instance,
-    Limits,
-    Link,
     Memory,
-    Network,
     Nginx,
     Residency,
     Running,
-    Storage,
     Throttled,
     Worker,
 )
@@ -39,19 +33,6 @@ def test_a_limit_of_the_page_cache_has_its_reason_where_it_is_not_what_is_availa
     assert "page cache can hold 2.0 GiB (memory.max of /a)" in _screen(memory=memory)
     usual = replace(memory, page_cache_limit_bytes=9 << 30)
     assert "memory.max" not in _screen(memory=usual)
-
-
-def test_queues_and_paths_of_a_disk_the_driver_of_a_link_and_the_limit_of_all() -> None:
-    disk = Disk(name="nvme0n1", depth=4092, hardware_queues=4, nr_requests=1023, paths=["a", "b"])
-    screen = _screen(
-        storage=Storage(disks=[disk]),
-        network=Network(links=[Link(name="eth0", kind="physical", driver="ena")]),
-        limits=Limits(nofile_soft=1, nofile_hard=2, nr_open=3, file_max=4000),
-    )
-    assert "depth 4092, 4 queues of 1023, by 2 paths" in screen
-    assert "physical ena" in screen
-    assert "fs.nr_open 3, 4000 for all processes" in screen
-    assert "for all" not in _screen(limits=Limits(file_max=2**63 - 1))
 
 
 def test_a_sampled_dataset_says_of_what_it_tells() -> None:
@@ -77,27 +58,6 @@ def test_every_master_stands_on_the_screen_once() -> None:
     assert "workers keep cap_net_raw" in screen
     idle = replace(nginx, running=None, pid_path="/run/nginx.pid", instances=[])
     assert "not running; its pid file is /run/nginx.pid" in _screen(nginx=idle)
-
-
-@each_row(
-    ("log", "fact"),
-    [
-        (ErrorLog(path="/e"), "overflow lines in /e"),
-        (ErrorLog(path="/e", complete=False, bytes_read=64 << 20),
-         "overflow lines in the last 64 MiB of /e"),
-    ],
-)  # fmt: skip
-def test_evidence_of_a_log_says_that_only_its_end_was_read(log: ErrorLog, fact: str) -> None:
-    conf = "error_log /e; thread_pool p threads=2; events {} http { server { aio threads=p; } }"
-    facts = replace(linux(), error_logs=[replace(log, pool_overflow={"p": 3})])
-    found = audit(parse_text(conf), facts, ALL).findings
-    assert fact in {one.fact for finding in found for one in finding.evidence}
-
-
-def test_what_was_held_back_for_less_than_ten_seconds_tells_nothing() -> None:
-    held = Throttled(directory="/", periods=99, throttled_periods=99, throttled_seconds=1.0)
-    assert held.ratio is None
-    assert replace(held, periods=198).ratio == 0.5
 
 
 @each_row(("workers", "fires"), [("16", True), ("4", False), ("auto", False)])

@@ -55,9 +55,3 @@ def test_markdown_stays_markdown() -> None:
     start = lines.index(next(line for line in lines if line.startswith("- line 1")))
     assert lines[start + 1].startswith("  ")
     assert " ".join(" ".join(lines).split()) == " ".join(text.split())
-
-
-def test_other_files_are_left_alone() -> None:
-    data = '{"a": "' + "b " * 100 + '"}\n# no comment here ' + "c " * 60
-    assert fold_file(data, "json", 40) == data
-    assert fold_file(data, "crossplane", 40) == data

@@ -103,13 +103,6 @@ def test_hostile_text_stays_text(render: Callable[[Findings], bytes]) -> None:
     assert render(Findings(files_parsed=["nginx.conf"])).decode() is not None
 
 
-@EACH
-def test_no_day_and_no_place_of_this_machine(render: Callable[[Findings], bytes]) -> None:
-    text = render(FOUND).decode()
-    assert str(Path(__file__).parent) not in text
-    assert not re.search(r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b", text.replace("2020-12/schema", ""))
-
-
 def _sarif(findings: Findings) -> Any:
     log = json.loads(render_sarif(findings))
     jsonschema.Draft202012Validator(SCHEMA).validate(log)
@@ -179,17 +172,6 @@ def test_junit_counts_what_it_holds() -> None:
     (clean,) = root.findall("./testsuite[@name='nginx.conf']/testcase")
     assert list(clean) == []
     assert "</failure>" in (root.findall(".//failure")[0].text or "")
-
-
-def test_checkstyle_names_each_file_once() -> None:
-    root = ET.fromstring(render_checkstyle(FOUND))  # noqa: S314  # our own
-    files = [file.attrib["name"] for file in root.findall("file")]
-    assert len(files) == len(set(files)) == 3
-    errors = root.findall(".//error")
-    assert [one.attrib["severity"] for one in errors] == [
-        "error", "warning", "info", "info", "error",
-    ]  # fmt: skip
-    assert errors[1].attrib["source"] == "nginx-tune.io-chunk-unlimited"
 
 
 def test_gitlab_has_relative_paths_and_its_own_fingerprints() -> None:

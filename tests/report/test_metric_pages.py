@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
-from subprocess import CompletedProcess
 
 from rows import each_row
 
@@ -21,7 +20,6 @@ from nginx_tune.report.explained import (
     render_metric_text,
 )
 
-Run = Callable[..., "CompletedProcess[str]"]
 VALUES = {"CLASS": ["hot"], "STATISTIC": STATISTICS, "KIND": FAILURE_KINDS}
 
 
@@ -87,23 +85,3 @@ def test_names_find_their_page(name: str, title: str) -> None:
 @each_row("name", ["hot", "hot.p98", "hot.ttbf.p99", "server.", ".p99", "hot.errors.none", "x\n.p"])
 def test_what_is_no_metric_has_no_page(name: str) -> None:
     assert find_metric_page(name) is None
-
-
-def test_pages_that_are_named_exist(run_cli: Run) -> None:
-    """``nginx-tune explain NAME`` and ``nginx-tune schema NAME`` among the sources."""
-    listed = run_cli("explain").stdout.split()
-    for page in metric_pages().values():
-        for source in page.sources:
-            program, _, rest = source.partition(" explain ")
-            if program == "nginx-tune" and rest:
-                assert rest in listed
-
-
-def test_the_command_shows_a_page(run_cli: Run) -> None:
-    run = run_cli("explain", "server.pool_overflow")
-    assert run.returncode == 0
-    assert "ngx_thread_task_post" in run.stdout
-    assert "count; lower is better" in run.stdout
-    markdown = run_cli("explain", "hot.p99", "-f", "markdown").stdout
-    assert markdown.startswith("# Response time")
-    assert "| `CLASS.STATISTIC` | seconds; lower is better |" in markdown

@@ -54,21 +54,7 @@ def test_a_command_is_drawn_as_a_terminal_of_that_width_shows_it(
     assert "#82be6e" in svg, "the green of the theme"
 
 
-def test_a_picture_loads_nothing(pictures: ModuleType) -> None:
-    svg = pictures.draw("text\n", "title")
-    # The name of SVG itself is no request.
-    assert not re.findall(r"""(?:url\(|href=|src=)["']?(?!#|["']?#)[a-z]+:""", svg)
-    assert "@font-face" not in svg
-
-
-def test_a_command_that_fails_is_no_picture(pictures: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="ended with 4"):
-        pictures.run_in_terminal([sys.executable, "-c", "raise SystemExit(4)"], 72, tmp_path)
-
-
-def test_the_pictures_of_the_pages_are_of_the_command_that_makes_them(
-    pictures: ModuleType,
-) -> None:
+def test_the_pictures_of_the_pages_are_of_the_command_that_makes_them(pictures: ModuleType) -> None:
     svg = (PICTURES / "terminal.svg").read_text()
     assert "$ sudo " + " ".join(pictures.COMMAND) in rows(svg)
     assert (PICTURES / "report.png").stat().st_size <= pictures.MOST_BYTES

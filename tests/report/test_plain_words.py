@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +15,9 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment, MetricVerdict
 from nginx_tune.measure.proof.blocks import Pair
 from nginx_tune.measure.proof.comparison import _extremes
-from nginx_tune.report.measurement import render_measurement
-from nginx_tune.report.quantities import ratio_text
 from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.verdict import settles_text, verdict_sentence
-from tests.proof.test_prove_reports import RUN, UNSETTLED, VERDICTS
+from nginx_tune.report.verdict import settles_text
+from tests.proof.test_prove_reports import RUN
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -34,33 +31,16 @@ def test_as_many_pairs_as_were_run_do_not_settle_it() -> None:
     assert settles_text(replace(open_one, pairs_needed=7)) == "about 7 pairs would settle it"
 
 
-def test_a_first_look_of_several_needs_seven_pairs() -> None:
-    few = replace(UNSETTLED, pairs=4)
-    for stopped, needed in (("pairs", 6), ("time", 7)):
-        verdict = replace(VERDICTS["verdict-inconclusive"], metrics=[few], stopped=stopped)
-        assert f"{needed} are needed" in verdict_sentence(verdict)
-
-
 def test_the_mix_is_that_of_all_pairs_not_of_the_first() -> None:
     def block(hot: int, cold: int) -> Measurement:
         classes = {"hot": ClassMeasurement(requests=hot), "cold": ClassMeasurement(requests=cold)}
         return Measurement(classes=classes)
 
-    pairs = [
-        Pair(0, block(100, 100), block(200, 100)),
-        Pair(1, block(100, 100), block(100, 100)),
-    ]
+    pairs = [Pair(0, block(100, 100), block(200, 100)), Pair(1, block(100, 100), block(100, 100))]
     (most, name), (least, other) = _extremes(pairs)
     assert (name, other) == ("hot", "cold")
     assert 2.718281828459045**most == pytest.approx(1.5)
     assert least == 0
-
-
-def test_where_all_requests_fail_there_are_no_others() -> None:
-    item = ClassMeasurement(intended=20, errors={"refused": 20})
-    text = render_measurement(Measurement(classes={"c": item}))
-    assert "others" not in text
-    assert "they are in no latency" in text
 
 
 def test_claims_of_an_interrupted_run_are_not_judged() -> None:
@@ -73,28 +53,6 @@ def test_claims_of_an_interrupted_run_are_not_judged() -> None:
     assert "claims hold" not in text
     assert "NOT HELD" not in text
     assert "not judged" in text.splitlines()[0]
-
-
-def test_a_ratio_beyond_all_measure_is_short() -> None:
-    assert ratio_text(1e308) == "1e+308×"
-    assert ratio_text(1234567.0) == "1,234,567×"
-
-
-def test_a_newer_document_is_told_as_such(run_cli: RunCli, tmp_path: Path) -> None:
-    file = tmp_path / "facts.json"
-    file.write_text(json.dumps({"schema": "nginx-tune/facts/99"}))
-    for arguments in (["report"], ["recommend", "--facts"]):
-        told = run_cli(*arguments, file)
-        assert told.returncode == 2
-        assert "it was made by a newer nginx-tune" in told.stderr
-
-
-def test_a_plan_is_no_configuration_and_says_its_option(run_cli: RunCli, tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
-    file.write_text(json.dumps({"schema": "nginx-tune/plan/1"}, indent=2))
-    told = run_cli("validate", file)
-    assert told.returncode == 2
-    assert f"--plan {file}" in told.stderr
 
 
 def test_a_log_that_ends_within_its_first_line_is_said_to_be_cut(

@@ -41,11 +41,6 @@ def test_what_changes_comes_first_and_what_does_not_in_one_line() -> None:
     )
 
 
-def test_lines_fold_to_the_screen() -> None:
-    text = render_decisions(Decisions(decisions=[ENABLE]), width=48)
-    assert max(map(len, text.splitlines())) <= 48
-
-
 def test_nothing_from_outside_steers_the_terminal() -> None:
     evil = Decision(id="accept", verdict="keep", summary="a\x1b[31m\nb\u202e")
     text = render_decisions(Decisions(decisions=[evil]))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Unparsed
-from nginx_tune.report.findings import PLACES_SHOWN, render_findings, render_findings_markdown
+from nginx_tune.report.findings import render_findings, render_findings_markdown
 from nginx_tune.report.page.screens import findings_screen
 from nginx_tune.report.sarif import render_sarif
 from nginx_tune.report.screen import Table
@@ -104,20 +104,6 @@ def test_rules_without_facts_are_one_line() -> None:
     )
     assert "rule-3" not in text
     assert "get y" in render_findings(Findings(needs_facts=needs), verbose=True)
-
-
-def test_many_places_of_one_rule_are_counted_and_explained_once() -> None:
-    text = render_findings(Findings(findings=[FINDING] * 40, files_parsed=["x"]))
-    assert text.count("why:") == 1
-    assert text.count(":7:") == PLACES_SHOWN
-    assert f"and {40 - PLACES_SHOWN} more places" in text
-
-
-def test_a_screen_gets_colour_and_its_own_width() -> None:
-    text = render_findings(Findings(findings=[FINDING]), color=True, width=40)
-    assert "\x1b[1;33mwarning" in text
-    assert max(len(line) for line in text.split("\n") if "\x1b" not in line) <= 40
-    assert "\x1b" not in render_findings(Findings(findings=[FINDING]))
 
 
 def test_text_from_outside_cannot_steer_a_terminal_or_forge_a_line() -> None:

@@ -12,7 +12,6 @@ from rows import each_row
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import read_tree
-from nginx_tune.documents.findings import Findings
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.prometheus import (
     MetricFamily,
@@ -46,11 +45,6 @@ def test_findings_are_counted_by_severity_and_rule(tmp_path: Path) -> None:
     rules = {key: n for key, n in values.items() if key[0] == "nginx_tune_audit_rule_findings"}
     assert sum(rules.values()) == len(found.findings)
     assert values["nginx_tune_audit_rules_without_facts", ()] == len(found.needs_facts)
-
-
-def test_a_severity_without_findings_is_zero_not_absent() -> None:
-    values = parsed(render_findings_prometheus(Findings()))
-    assert values["nginx_tune_audit_findings", (("severity", "error"),)] == 0
 
 
 @given(st.text(), st.floats(), st.text(alphabet=st.characters(exclude_categories=["Cs"])))

@@ -20,9 +20,10 @@ from typing import Any, Literal
 
 import msgspec
 from nginx_versions import SYSTEM, present, stream_modules
+from recorded_hosts import facts_file
 
 HERE = Path(__file__).resolve().parent
-HOST = HERE.parent / "host" / "golden" / "virtio-vm.facts.json"
+HOST = facts_file("virtio-vm")
 """The made-up host of all sites: a virtual machine with 4 CPUs, 8 GB and one virtual disk."""
 
 

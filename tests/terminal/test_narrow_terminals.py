@@ -15,17 +15,15 @@ import termios
 from pathlib import Path
 
 import pytest
-from rows import each_row
+from recorded_hosts import facts_file
 
 from nginx_tune import cli
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.findings import Finding, Findings, NeedsFacts
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.observation import Observation
-from nginx_tune.report.findings import render_findings
 from nginx_tune.report.folding import fold, fold_text
 
-FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "sata-ssd.facts.json"
+FACTS = facts_file("sata-ssd")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 BROAD = "inspect --host nowhere.json --capture somewhere.json --path /srv/a/rather/long/directory"
 
@@ -131,11 +129,6 @@ def test_every_result_for_people_knows_the_terminal() -> None:
                         assert folding.search(said), said
 
 
-def test_lines_of_a_list_stay_lines_of_their_own() -> None:
-    notes = [f"degraded: {f'{word} ' * 20}and so on for a while" for word in ("one", "two")]
-    assert "\ndegraded: two" in fold_text("\n".join(notes), 60, is_page=False)
-
-
 def test_a_pipe_gets_lines_as_they_are(run_cli: object) -> None:
     told = run_cli(*BROAD.split())  # type: ignore[operator]
     assert len(told.stderr.splitlines()) == 1
@@ -158,49 +151,6 @@ def test_a_filled_paragraph_is_filled_anew_and_cells_keep_their_column() -> None
     assert fold_text(page, 60).splitlines()[2].startswith("  twelve thirteen fourteen")
     row = "name   ok     some words that go on and on until there is no room left for them here"
     assert fold_text(row, 60).splitlines()[1].startswith(" " * 14 + "room left")
-
-
-def test_carets_stand_below_what_they_are_about() -> None:
-    line = "    proxy_set_header X-Something " + "a" * 40 + "; keepalive_timeout 5s; " + "b" * 40
-    start = line.index("keepalive_timeout")
-    finding = Finding(
-        rule="x", severity="warning", message="m", why="w", fix="f", file="/n.conf", line=1,
-        column=start + 1, end_line=1, end_column=start + 1 + len("keepalive_timeout"),
-    )  # fmt: skip
-    found = Findings(
-        findings=[finding], files_parsed=["/n.conf"],
-        needs_facts=[NeedsFacts(rule="y", facts=[], how="nginx-tune inspect -f json "
-                                "-o facts.json; then nginx-tune audit --facts facts.json")],
-    )  # fmt: skip
-    text = render_findings(found, width=60, sources={"/n.conf": [(line, line)]})
-    assert max(map(len, text.splitlines())) <= 60
-    shown, marks = (one for one in text.splitlines() if " | " in one)
-    at = marks.index("^")
-    assert shown[at : at + marks.count("^")] == "keepalive_timeout"
-
-
-@each_row("unit", ["%", "ms", "s", "µs", "MiB", "GiB/s"])
-def test_a_number_stands_on_one_line_with_its_unit(unit: str) -> None:
-    text = f"warning: others than the probe and the server used 94 {unit} of what there is"
-    for width in range(30, 80):
-        lines = fold(text, width)
-        assert " ".join(line.strip() for line in lines) == text
-        assert not any(line.endswith(" 94") for line in lines), width
-
-
-def test_two_commands_that_follow_each_other_are_each_whole() -> None:
-    first, then = (
-        "nginx-tune inspect --dataset /srv -f json -o facts.json",
-        "nginx-tune audit site/nginx.conf --facts facts.json",
-    )
-    lines = [line.strip() for line in fold(f"5 rules lack facts: {first} && {then}", 70)]
-    assert lines == ["5 rules lack facts:", f"{first} &&", then]
-
-
-def test_a_command_goes_below_its_column_before_it_is_broken() -> None:
-    row = "delay-accounting  missing      not counted; sysctl kernel.task_delayacct=1, then reload"
-    lines = fold_text(row, 60).splitlines()
-    assert any("sysctl kernel.task_delayacct=1, then" in line for line in lines)
 
 
 def test_text_for_an_ascii_terminal_is_ascii(seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +183,3 @@ def test_a_page_is_not_poured_into_a_terminal(seen: Path) -> None:
     program = [sys.executable, "-m", "nginx_tune", "report", str(seen / "seen.json")]
     piped = subprocess.run(program, capture_output=True, check=True).stdout
     assert piped.startswith(b"<!DOCTYPE html>")
-
-
-def test_a_scenario_on_a_terminal_has_its_comments_folded() -> None:
-    lines = _on_terminal(70, "scenario", "show", "pool-limits")
-    comments = [line for line in lines if line.startswith("#")]
-    assert comments
-    assert max(map(len, comments)) <= 70

@@ -49,18 +49,6 @@ def test_a_format_with_an_empty_name_is_refused(run_cli: Run, tmp_path: Path) ->
     assert run_cli("audit", CONF, "-f", f"json={tmp_path}/x").returncode == 0
 
 
-def test_an_overlay_of_one_file_is_given_once(run_cli: Run) -> None:
-    run = run_cli("audit", CONF, "--overlay", f"{CONF}={CONF}", "--overlay", f"{CONF}={CONF}")
-    assert (run.returncode, "given twice" in run.stderr) == (2, True)
-    assert run_cli("audit", CONF, "--overlay", f"{CONF}={CONF}").returncode == 0
-
-
-def test_a_state_directory_is_named(run_cli: Run, tmp_path: Path) -> None:
-    run = run_cli("history", "--state-dir", "", cwd=tmp_path)
-    assert (run.returncode, "empty: is a variable not set?" in run.stderr) == (2, True)
-    assert run_cli("history", "--state-dir", ".", cwd=tmp_path).stderr == ""
-
-
 def test_an_overlay_is_no_larger_than_a_configuration_can_be(run_cli: Run, tmp_path: Path) -> None:
     new = tmp_path / "new"
     with new.open("wb") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import random
 import re
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, 
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
 from nginx_tune.observe.access_logs import LogFiles, choose_format, read_logs
 from nginx_tune.report.probing import block_step, run_step
-from nginx_tune.report.terminal.live_view import ASCII_BARS, BARS, LiveView, left_text, sparkline
+from nginx_tune.report.terminal.live_view import LiveView, left_text
 from nginx_tune.report.terminal.saying import clear_progress, echo_line, progress_printer
 
 CLASSES = {
@@ -78,16 +77,6 @@ def test_a_part_begins_where_the_part_before_ended() -> None:
         tell(text)
     figures = [(one.done, one.total) if isinstance(one, Step) else one for one in told]
     assert figures == ["words", (6, 12), (0.5, None), (15, 15)]
-
-
-@pytest.mark.parametrize("bars", [BARS, ASCII_BARS])
-def test_a_sparkline_rises_with_its_values(bars: str) -> None:
-    assert sparkline([0.001, None, 0.01, 0.1, 0.0], bars=bars) == (f"{bars[0]} {bars[4]}{bars[7]} ")
-    assert sparkline([0.5, 0.5], bars=bars) == bars[0] * 2
-    assert sparkline([None, None], bars=bars) == "  "
-    values = sorted(random.Random(3).uniform(1e-6, 10) for _ in range(50))
-    heights = [bars.index(bar) for bar in sparkline(values, bars=bars)]
-    assert heights == sorted(heights)
 
 
 def test_how_long_it_may_take() -> None:
@@ -225,13 +214,3 @@ def test_a_line_takes_the_display_away_and_the_next_step_brings_it_back(
     assert "block 5 of 12" in again
     assert "hot" in again
     clear_progress()
-
-
-def test_what_stands_in_the_lines_of_classes_is_not_said_again() -> None:
-    view, _ = _view(80)
-    hot = {"hot": Glance(1200.5, 0.0012, 0)}
-    view.tell(Step("3 of 6 s: hot 1,200/s, p99 1.2 ms", done=4, total=7, unit="s", classes=hot))
-    assert _lines(view, 80)[-1] == "3 of 6 s"
-    view.tell(Step("4 of 6 s: hot 9/s, 8 waiting", done=5, total=7, unit="s", classes=hot))
-    assert _lines(view, 80)[-1] == "4 of 6 s: hot 9/s, 8 waiting"
-    view.close()

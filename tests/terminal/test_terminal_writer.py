@@ -92,14 +92,6 @@ def test_an_ascii_terminal_gets_ascii() -> None:
     assert shown == "p99 >= 1.2 us > 3x\n"
 
 
-def test_notes_are_folded_and_said_to_be() -> None:
-    screen = [[Line("seen"), *(Line(f"note {n}", "note", 2) for n in range(3))]]
-    assert _shown(screen, 60) == "seen\n  3 notes more: -v\n"
-    assert _shown(screen, 60, verbose=True) == plain_text(screen)
-    few = [[Line("one", "note"), Line("two", "note")]]
-    assert _shown(few, 60) == "one\ntwo\n"
-
-
 def test_a_command_that_fits_a_line_stays_on_one() -> None:
     command = "sudo nginx-tune validate new.conf --require 'hot.p99 <= 50ms'"
     text = f"a rather long beginning of a line; {command}; and what comes after it"
@@ -148,59 +140,3 @@ def test_the_same_screen_in_markdown() -> None:
     assert "### claims\n" in text
     assert "| source | claim |" in text
     assert "| --- |" in text
-
-
-def test_metrics_of_many_places_stay_a_table_at_80_columns() -> None:
-    kinds = ("requests_per_second", "mean", "p99", "ttfb.p99", "bytes_per_second")
-    rows = [
-        (f"shop.example.org:8443.{kind}" if number else "www.example.org./static/.p99",
-         "1.25 GiB/s", "823 ms", "0.32× [0.098–0.46]", "inconclusive [1]")
-        for number in range(5) for kind in kinds
-    ]  # fmt: skip
-    head = ("metric", "baseline", "candidate", "ratio", "outcome")
-    lines = _shown([[Table([head, *rows], right=(1, 2))]], 80).splitlines()
-    assert len(lines) <= 60
-    assert max(map(len, lines)) <= 80
-    assert "shop.example.org:8443." in "\n".join(lines)
-    assert "\0" not in "".join(lines)
-
-
-def test_a_number_in_a_cell_stays_with_its_unit() -> None:
-    rows = [("worker", "CPU", "run queue"), ("18523", "0.399 %", "1.78 % ± 0.2 %")]
-    rows += [("18524", "12.5 MiB/s", "9.79 ms/s")]
-    for width in range(26, 60):
-        for line in _shown([[Table(rows)]], width).splitlines():
-            assert not re.match(r"\s*(%|MiB/s|ms/s)(\s|$)", line), (width, line)
-
-
-def test_the_last_cell_of_a_table_without_a_head_gives_way_first() -> None:
-    label = Table([("working set", "58.6 KiB for half of them, and so on and on")], has_head=False)
-    assert _shown([[label]], 50).splitlines()[0].startswith("working set  58.6 KiB for half")
-    reason = "virtio_net: the hypervisor offers no speed"
-    link = Table([("eth0", "physical virtio_net", "queues 1 in, 1 out", reason)], has_head=False)
-    assert _shown([[link]], 60).splitlines() == [
-        "eth0  physical virtio_net  queues 1 in, 1 out",
-        f"    {reason}",
-    ]
-
-
-def test_rows_are_stacked_where_that_takes_fewer_lines() -> None:
-    rows = [("source", "claim", "expected")]
-    rows += [("A2", "some words " * 12, "predicted(ratio(hot.requests_per_second))")]
-    lines = _shown([[Table(rows)]], 60).splitlines()
-    assert lines[0] == "A2"
-    assert lines[1].startswith("  claim: some words")
-    assert len(lines) < 8
-
-
-def test_an_ascii_terminal_gets_ascii_of_every_sign_of_ours() -> None:
-    text = "1 µs ± 2 × 3 ÷ 4 – 5 → 6 ≤ 7 ≥ 8 … ▁▂▃▄▅▆▇█"
-    assert _shown([[Line(text)]], 90, encoding="ascii").isascii()
-    assert "\\" not in _shown([[Line(text)]], 90, encoding="ascii")
-
-
-def test_many_cells_without_a_head_follow_each_other_in_words() -> None:
-    row = ("eth0", "physical virtio_net", "up", "?", "queues 1 in, 1 out", "pfifo_fast", "mtu 1400")
-    lines = _shown([[Table([(*row, "no speed")], indent=2, has_head=False)]], 60).splitlines()
-    assert " ".join(" ".join(lines).split()) == f"{' '.join(row)} no speed"
-    assert "queues 1 in, 1 out" in lines[0]

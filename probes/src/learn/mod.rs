@@ -1,9 +1,8 @@
 //! The reader of access logs: lines in, a tally out (`nginx-tune learn`).
 //!
 //! It takes a plan and plain lines from standard input; which files those are of and what packs
-//! them is its caller's affair. Memory is bounded however long the log is. The reader in Python
-//! (`tests/learn/oracle_reader.py`) gives the same tally: what is counted is whole
-//! numbers, and whoever reads a tally does the arithmetic.
+//! them is its caller's affair. Memory is bounded however long the log is. What is counted is
+//! whole numbers, and whoever reads a tally does the arithmetic.
 
 mod clock;
 mod extent;

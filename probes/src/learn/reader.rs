@@ -1,4 +1,4 @@
-//! Counts what the lines of a log say; the same as `tests/learn/oracle_reader.py`.
+//! Counts what the lines of a log say.
 
 use std::collections::BTreeMap;
 

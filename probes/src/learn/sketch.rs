@@ -1,6 +1,7 @@
 //! What stays small however long a log is: samples by hash, and counts of the most popular.
 //!
-//! The same as `tests/learn/oracle_sketches.py`, which names the sources.
+//! Sources: Waldspurger et al., Efficient MRC Construction with SHARDS, FAST 2015; Misra, Gries,
+//! Finding Repeated Elements, 1982; Agarwal et al., Mergeable Summaries, PODS 2012.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -3,7 +3,6 @@
 //! nginx logs a request when it ends, and workers that buffer their lines write them late, so a
 //! line may be older than those before it. The window is a day and a half: lines within it find
 //! their second; what leaves it is final.
-//! The same as `tests/learn/oracle_timeline.py`.
 
 use std::collections::BTreeMap;
 
