@@ -298,6 +298,9 @@ def turns_text(p: Prediction) -> str:
 def _others_wait(s: Situation) -> str:
     if s.prediction is None or not s.prediction.only_others:
         return ""
+    if s.prediction.is_late:
+        share = percent_text(s.prediction.blocked_ratio, 2)
+        return f" {share} of the time, for longer than {s.aim.limit_text} allows others to wait"
     waits = Quantity("", s.prediction.wait_off_seconds, "s").text
     return f", and requests that read no file wait {waits} behind them"
 

@@ -5,6 +5,7 @@ What the output buffers of all transfers hold together stays within a share of t
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from nginx_tune.decide.model.sending import (
     chunk_wait_seconds,
     thread_wait_seconds,
 )
+from nginx_tune.decide.objectives import Aim
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import filesystems_under
@@ -153,6 +155,10 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     hard disks and slow flash, 2 MiB on fast flash. On a slow link the socket fills first and the
     chunk matters less.
 
+    An objective of the workload moves it. One that bounds a time (``hot.p99 <= 5ms``) lets a
+    transfer take a tenth of that time at most: everybody else waits for several of them. Where only
+    bytes or requests a second are asked for, it is 2 MiB: the disk moves most between two starts.
+
     Where memory holds the data nothing is made for a disk that nobody reads, nor where hardly a
     file is as large: the default stays.
     Where clients then take large files as fast as they are sent everybody else waits for a chunk of
@@ -174,7 +180,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
             "sendfile-max-chunk", "sendfile is off here.", flips="sendfile is enabled"
         )
     spared = _why_no_disk(s)
-    chunk = DEFAULT_CHUNK_BYTES if spared else chunk_bytes(s.disk)
+    chunk = DEFAULT_CHUNK_BYTES if spared else chunk_bytes(s.disk, s.aim)
     bounded = s.build.at_least(1, 21, 4)
     buffer_bytes = _encrypted_at_once(s, plan)
     if bounded and buffer_bytes > ENCRYPTED_TURN_BYTES:
@@ -185,8 +191,9 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         return _without_disk(s, plan, spared, bounded=bounded)
     hold = s.disk.read_seconds(chunk)
     transfer = chunk / s.disk.bytes_per_second
-    longest = longest_transfer(s.disk)
-    evidence = known(
+    longest = longest_transfer(s.disk, s.aim)
+    aimed = f" ({s.aim.text})" if chunk != chunk_bytes(s.disk) else ""
+    evidence = aim_evidence(s) + known(
         Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance),
         Quantity("disk bandwidth", s.disk.bytes_per_second, "bytes/s", s.disk.provenance),
         Quantity("time of one cold chunk (model)", hold, "s", s.disk.provenance),
@@ -196,13 +203,15 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="sendfile-max-chunk",
             verdict="keep",
-            summary=f"The default of 2m fits this disk: it moves one in "
+            summary=f"The default of 2m fits this disk{aimed}: it moves one in "
             f"{seconds_text(transfer)}, after {seconds_text(s.disk.latency_seconds)} to the first "
             "byte.",
             evidence=evidence,
             confidence="medium",
             flips_when=[
-                f"the disks move less than {bytes_text(chunk / longest)}/s",
+                "an objective bounds a time"
+                if s.aim.only_quantity
+                else f"the disks move less than {bytes_text(chunk / longest)}/s",
                 *_pace_flip(s, plan, chunk),
             ],
         )
@@ -213,7 +222,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     return Decision(
         id="sendfile-max-chunk",
         verdict="lower" if bounded else "set",
-        summary=f"{size}: {apart}one cold chunk then holds {who} for {seconds_text(hold)} "
+        summary=f"{size}: {apart}one cold chunk then holds {who} for {seconds_text(hold)}{aimed} "
         f"(the default is {default}).",
         settings=[
             setting(
@@ -407,17 +416,34 @@ def _on_link(s: Situation, chunk: int) -> float | None:
     return None if link is None else chunk / link
 
 
-def chunk_bytes(disk: ModelDisk) -> int:
+NO_AIM = Aim()
+
+
+def chunk_bytes(disk: ModelDisk, aim: Aim = NO_AIM) -> int:
     """The largest power of two within [512k, 2m] whose transfer is not too long."""
+    longest = longest_transfer(disk, aim)
     chunk = DEFAULT_CHUNK_BYTES
-    while chunk > SMALLEST_CHUNK_BYTES and chunk / disk.bytes_per_second > longest_transfer(disk):
+    while chunk > SMALLEST_CHUNK_BYTES and chunk / disk.bytes_per_second > longest:
         chunk //= 2
     return chunk
 
 
-def longest_transfer(disk: ModelDisk) -> float:
-    """Seconds for which a transfer may hold the disk: as long as the positioning before it."""
-    return max(disk.latency_seconds, SHORT_SECONDS)
+def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
+    """Seconds for which a transfer may hold the disk: as long as the positioning before it.
+
+    As long as it takes where only bytes count, and no longer than objectives let others wait.
+    """
+    if aim.only_quantity:
+        return math.inf
+    usual = max(disk.latency_seconds, SHORT_SECONDS)
+    return usual if aim.wait_seconds is None else min(usual, aim.wait_seconds)
+
+
+def aim_evidence(s: Situation) -> list[Evidence]:
+    """The objective that decides, where there is one."""
+    if not s.aim.text:
+        return []
+    return [Evidence(fact="workload.objectives", value=s.aim.text, provenance="declared")]
 
 
 def _rounded(value: float) -> float:
@@ -434,13 +460,22 @@ BUFFERS_MEMORY_SHARE = 0.05
 
 
 def output_bytes(s: Situation, largest: int) -> int:
-    """A buffer of at most ``largest`` bytes: a power of two for which there is memory."""
+    """A buffer of at most ``largest`` bytes: a power of two for which there is memory.
+
+    And, over TLS, which the loop encrypts in the time that objectives let others wait.
+    """
     cache, peak = s.page_cache.value or 0.0, s.concurrency.value or 0.0
     room = BUFFERS_MEMORY_SHARE * cache / max(1.0, peak) / BUFFERS
+    if s.tls and s.aim.wait_seconds is not None:
+        room = min(room, s.aim.wait_seconds * ENCRYPTED_BYTES_PER_SECOND)
     size = BUFFER_BYTES
     while size * 2 <= min(room, largest):
         size *= 2
     return size
+
+
+def _or_time(s: Situation) -> str:
+    return f", or the time that others may wait ({s.aim.limit_text})" if s.aim.limit_text else ""
 
 
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
@@ -449,7 +484,9 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     TLS, gzip and HTTP/3 need the bytes in nginx's memory, and files are then read a buffer at a
     time: 245 reads, each one task of the pool, for 8 MB with the default of ``2 32k``, and 16 with
     buffers of 512 KiB. Larger buffers pay only together with a pool, since on the loop a larger
-    read holds it longer; each transfer holds two of them in memory.
+    read holds it longer; each transfer holds two of them in memory. Over TLS the loop encrypts what
+    a buffer holds in one turn: where an objective bounds a time, that turn takes a tenth of it at
+    most.
     """
     folder = s.shared_folder
     copies = f"sendfile is off on {folder}" if folder else "sendfile is off"
@@ -468,13 +505,18 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
             flips="thread-pools is enabled",
         )
     mean, cache, peak = s.object_bytes, s.page_cache, s.concurrency
-    evidence = known(mean, cache, peak)
+    evidence = aim_evidence(s) + known(mean, cache, peak)
     size = output_bytes(s, min(LARGE_BUFFER_BYTES, int(mean.value or 0)))
     if size == BUFFER_BYTES:
         return Decision(
             id="output-buffers",
             verdict="keep",
-            summary="The default of 2 32k: objects are small, or memory is.",
+            summary="The default of 2 32k: objects are small, or memory is"
+            + (
+                f", or the time that others may wait ({s.aim.limit_text})."
+                if s.aim.limit_text
+                else "."
+            ),
             evidence=evidence,
             confidence="medium",
             flips_when=["objects are larger than 64 KiB and memory has room for larger buffers"],

@@ -28,6 +28,7 @@ from nginx_tune.decide.model.reads import (
     read_path,
     turn_bytes,
 )
+from nginx_tune.decide.objectives import Aim, aim_of
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.storage import (
     AskedPlace,
@@ -359,6 +360,11 @@ class Situation:
         """Memory that nginx may use: its cgroup's limit, else all of the host's."""
         return self.facts.memory.cgroup_limit_bytes or self.facts.memory.total_bytes
 
+    @cached_property
+    def aim(self) -> Aim:
+        """What the objectives ask of pools, chunk and buffers."""
+        return aim_of(self.workload.objectives)
+
     @property
     def object_bytes(self) -> Quantity:
         """Mean size of what is asked for."""
@@ -518,6 +524,9 @@ class Situation:
             sizes=self._sizes,
             page_waste_bytes=page_waste_bytes(self.facts.datasets, mean.value),
             names_take_memory=not self.facts.memory.names_apart,
+            limit_seconds=self.aim.limit_seconds,
+            limit_share=self.aim.limit_share,
+            only_quantity=self.aim.only_quantity,
             directories=directories_of(self.facts.datasets),
             asked=CacheAge(
                 self.workload.popularity.requests_seen,

@@ -85,6 +85,9 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
     and bounds together; where that turns the verdict, ten seconds of ``inspect --disks`` settle it.
     Until then the smaller expected regret over those disks decides, where the data is near memory
     or above it: off costs little on fast disks, and everything on slow ones.
+    Objectives of the workload weigh in. Where one bounds a time (``hot.p999 <= 5ms``) and a loop
+    stands in longer reads than that, for more of the time than answers may be late, pools are on;
+    where only bytes or requests a second are asked for, what others wait does not count.
     Files of the network (NFS, CIFS, Ceph, Lustre) are read by threads however fast they are: a
     server that stalls would stop every worker that reads. FreeBSD reads files by ``aio on`` alone.
     """

@@ -94,6 +94,9 @@ class Prediction:
     others_per_request: float = 0.0
     """Requests that read no file, for each that does."""
     can_offload: bool = True
+    limit_seconds: float | None = None
+    limit_share: float | None = None
+    only_quantity: bool = False
     margin: float = MARGIN
     """The ``gain`` from which pools pay."""
 
@@ -106,8 +109,21 @@ class Prediction:
     @property
     def pools_pay(self) -> bool:
         """True if offloading costs clearly less than blocking, or ends what others feel."""
-        felt = self.turns_are_felt or self.reads_are_felt
+        felt = self.turns_are_felt or self.reads_are_felt or self.is_late
         return self.can_offload and (self.gain > self.margin or felt)
+
+    @property
+    def is_late(self) -> bool:
+        """True if more answers from memory than an objective allows take longer behind cold reads.
+
+        As many find a loop that stands in a read as it does so, one read or two after each other.
+        """
+        limit = self.limit_seconds
+        if limit is None:
+            return False
+        if self.limit_share is None:
+            return self.hot_on_seconds <= limit < self.hot_off_seconds
+        return self.blocked_ratio > self.limit_share and limit < 1.5 * self.hold_seconds
 
     @property
     def turns_are_felt(self) -> bool:
@@ -115,7 +131,7 @@ class Prediction:
 
         On average, or those who wait longest.
         """
-        return (
+        return not self.only_quantity and (
             self.turn_wait_seconds > BUSY_HOST_SECONDS
             or self.turn_p99_seconds > SCHEDULING_TAIL_SECONDS
         )
@@ -128,12 +144,17 @@ class Prediction:
         """
         others = self.wait_off_seconds * self.others_per_request
         weighed = self.gain + others / (OFFLOAD_SECONDS * self.tasks_per_request)
-        return self.wait_off_seconds > BUSY_HOST_SECONDS and weighed > self.margin
+        return (
+            not self.only_quantity
+            and self.wait_off_seconds > BUSY_HOST_SECONDS
+            and weighed > self.margin
+        )
 
     @property
     def only_others(self) -> bool:
         """True if others alone make pools pay, not the answers that read files."""
-        return (self.turns_are_felt or self.reads_are_felt) and self.gain <= self.margin
+        felt = self.turns_are_felt or self.reads_are_felt or self.is_late
+        return felt and self.gain <= self.margin
 
 
 def predict(i: BlockingInputs) -> Prediction:
@@ -196,6 +217,9 @@ def predict(i: BlockingInputs) -> Prediction:
         closed_loop=waits_for_answers or not open_loop,
         others_per_request=i.others_per_second / (i.rate_per_second or math.inf),
         can_offload=i.can_offload,
+        limit_seconds=i.limit_seconds,
+        limit_share=i.limit_share,
+        only_quantity=i.only_quantity,
         margin=ENCRYPTED_MARGIN if i.encrypts else MARGIN,
     )
 

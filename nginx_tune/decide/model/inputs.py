@@ -109,6 +109,12 @@ class BlockingInputs:
     directories: float | None = None
     """That the files lie in, where somebody counted them."""
     asked: CacheAge = LONG_SINCE
+    limit_seconds: float | None = None
+    """Most that an answer may take, where an objective says so."""
+    limit_share: float | None = None
+    """Share of the answers that may take longer; None where it is their mean that may not."""
+    only_quantity: bool = False
+    """True if an objective asks for bytes or requests a second, and none for a time."""
     can_offload: bool = True
     """True if a pool takes reads off the loop; not with kernel TLS (ngx_ssl_sendfile())."""
 
