@@ -46,6 +46,7 @@ from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, log_of_build
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.workload.profiles import workload_for
+from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.described_host import DescribedHost
 from nginx_tune.documents.facts import AccessLog, Facts, Nginx, with_nginx_version
@@ -230,25 +231,13 @@ def read_inputs(
 def _site(ctx: click.Context, path: str | None) -> Site:
     if path is None:
         table = ctx.obj["settings"].get("site")
-        return Site() if table is None else _convert(table, "[site] of the settings file")
+        return (
+            Site() if table is None else decode_tables(Site, table, "[site] of the settings file")
+        )
     if not path.endswith(".toml"):
         return read_document(Site, path)
     tables = read_toml(Path(path))
-    return _convert(tables.get("site", tables), path)
-
-
-def _convert(table: Any, source: str) -> Site:
-    try:
-        site = msgspec.convert(table, Site)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: not a site: {error}") from None
-    unknown = sorted(set(table) - {"schema", *Site.__struct_fields__})
-    if unknown:  # people write it by hand: a misspelt word would do nothing
-        raise UsageError(
-            f"{source}: a site has no '{unknown[0]}'",
-            hint=f"one of {', '.join(Site.__struct_fields__)}",
-        )
-    return site
+    return decode_tables(Site, tables.get("site", tables), path)
 
 
 def _live_nginx(nginx_binary: str | None, conf_path: str | None) -> Nginx:

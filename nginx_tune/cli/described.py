@@ -42,8 +42,12 @@ def read_described(
             option = "disk" if name == "disks" else name.replace("_", "-")
             raise UsageError(f"--{option}: {path} says {name} too", hint="give one of them")
     described = replace(found, **given)
-    described_facts(described)  # a figure that is none is refused before anything is read
-    described_workload(described)
+    try:  # a figure that is none is refused before anything else is read
+        described_facts(described)
+        described_workload(described)
+    except UsageError as error:
+        said = f"{path}: {error.message}" if path else error.message
+        raise UsageError(said, hint=error.hint) from None
     return described
 
 

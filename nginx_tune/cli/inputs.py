@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from nginx_tune.documents.base import Document, decode, schema_of
+from nginx_tune.documents.base import Document, decode, schema_of, unknown_keys
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError, name_meant
+from nginx_tune.report.terminal.saying import say
 
 if TYPE_CHECKING:
     from nginx_tune.nginx.lab.spec import LabPlan
@@ -118,8 +119,47 @@ def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def read_document(kind: type[D], path: str) -> D:
-    """The document in a JSON file (``-``: standard input)."""
-    return decode(kind, read_bytes(path), source="standard input" if path == "-" else path)
+    """The document in a JSON file (``-``: standard input).
+
+    One of a later version of nginx-tune is read as far as it fits, but for a plan, which is carried
+    out; standard error says so once. Any other key that the document has not is refused.
+    """
+    source = "standard input" if path == "-" else path
+    data = read_bytes(path)
+    found = decode(kind, data, source=source, takes_newer=kind.__name__ != "Plan")
+    if later := _of_later_version(kind, data, source):
+        _say_once(f"{source}: {later}; the rest is read")
+    return found
+
+
+_HAND_WRITTEN = frozenset({"facts", "workload", "site"})
+_said: set[str] = set()
+
+
+def _of_later_version(kind: type[Document], data: bytes, source: str) -> str:
+    """What of a document a later nginx-tune wrote; empty for nothing.
+
+    Errors: UsageError for a key that people misspelt.
+    """
+    expected = schema_of(kind)
+    tables = msgspec.json.decode(data)
+    if (schema := tables.get("schema", "")) != expected:
+        return f"of a newer nginx-tune ({schema})"
+    if expected.split("/")[1] not in _HAND_WRITTEN:
+        return ""
+    added = []
+    for key in unknown_keys(kind, tables):
+        if not key.is_added:
+            raise key.error(source, kind)
+        added.append(f"{key.path}.{key.key}".lstrip("."))
+    return f"of a newer nginx-tune: what {', '.join(added[:3])} says is not known" if added else ""
+
+
+def _say_once(text: str) -> None:
+    context = click.get_current_context(silent=True)
+    if text not in _said and not (context and (context.obj or {}).get("quiet")):
+        _said.add(text)
+        say(text)
 
 
 def decode_one_of(

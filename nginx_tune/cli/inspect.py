@@ -27,7 +27,7 @@ from nginx_tune.observe.inspect.inspection import (
     with_volumes,
 )
 from nginx_tune.observe.inspect.live_facts import with_access_logs
-from nginx_tune.report.facts import facts_blocks
+from nginx_tune.report.facts import facts_blocks, render_host_toml
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,
     named_results,
@@ -184,7 +184,7 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     help="Record the host there, secrets redacted.",
 )
 @click.option("--host", "host_path", metavar="FILE", help="Inspect a recorded host instead.")
-@output_options("console", "json")
+@output_options("console", "json", "toml")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -256,6 +256,7 @@ def command(
     renderers = {
         "console": lambda: screen_bytes(facts_blocks(facts), formats, output),
         "json": lambda: encode(facts),
+        "toml": lambda: render_host_toml(facts),
     }
     write_result(renderers, formats, output)
     if without_curves and status is ExitStatus.OK:

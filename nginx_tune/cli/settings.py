@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
 
 FILE_NAME = "nginx-tune.toml"
 SITE_TABLE = "site"
@@ -171,7 +171,8 @@ def command_defaults(command: click.Command, table: Any, place: str) -> dict[str
         else:
             raise UsageError(
                 f"settings file: [{place}] has no setting '{key}'",
-                hint=f"one of {', '.join(sorted([*options, *below]))}",
+                hint=name_meant(name, [*options, *below])
+                or f"one of {', '.join(sorted([*options, *below]))}",
             )
     return found
 

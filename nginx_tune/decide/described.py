@@ -301,14 +301,17 @@ def _size(text: DescribedSize | None, place: str) -> int | None:
 def _path(directory: DescribedDirectory, disks: Mapping[str, Disk]) -> PathStorage:
     """A directory; disks of the network are none of the host's."""
     leaves = [name for name in directory.disks if name in disks]
-    own = disks[leaves[0]].size_bytes if len(leaves) == 1 else None
+    only = disks[leaves[0]] if len(leaves) == 1 else None
     path = directory.path
     return PathStorage(
         path=path,
-        mount_point=path,
+        mount_point=directory.mount_point or path,
         filesystem=directory.filesystem,
         leaf_disks=leaves,
-        size_bytes=_size(directory.size, f"{path}: size") or own,
+        stack=leaves if only else [],
+        read_ahead_bytes=_size(directory.read_ahead, f"{path}: read_ahead")
+        or (only.read_ahead_bytes if only else None),
+        size_bytes=_size(directory.size, f"{path}: size") or (only.size_bytes if only else None),
         available_bytes=_size(directory.free, f"{path}: free"),
     )
 

@@ -11,6 +11,7 @@ inside. ``decide/defaults.py`` goes by the same bounds where a document was not 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -116,12 +117,17 @@ def decode_tables(kind: type[D], tables: Any, source: str) -> D:
     Errors: UsageError that names ``source`` and the key, with the nearest one that it has.
     """
     for key in unknown_keys(kind, tables):
-        raise key.error(source)
+        raise key.error(source, kind)
     try:
         return msgspec.convert(tables, kind)
     except msgspec.ValidationError as error:
-        name = PurePath(schema_of(kind)).parent.name
-        raise UsageError(f"{source}: not a {name}: {error}") from None
+        raise UsageError(f"{source}: not {noun_of(kind)}: {error}") from None
+
+
+def noun_of(kind: type[Document]) -> str:
+    """A document in a sentence: ``a site``, ``an experiment``."""
+    name = PurePath(schema_of(kind)).parent.name
+    return f"an {name}" if name[0] in "aeiou" else name if name == "facts" else f"a {name}"
 
 
 class UnknownKey(NamedTuple):
@@ -134,20 +140,25 @@ class UnknownKey(NamedTuple):
     is_added: bool
     """True if the object has all keys that are known: a later version has written it."""
 
-    def error(self, source: str) -> UsageError:
+    def error(self, source: str, kind: type[Document]) -> UsageError:
         """The refusal, with the nearest key that there is."""
-        place = f"{source}: {self.path}" if self.path else source
+        verb = "have" if noun_of(kind) == "facts" and not self.path else "has"
         return UsageError(
-            f"{place}: no such key '{self.key}'",
+            f"{source}: {self.path or noun_of(kind)} {verb} no '{self.key}'",
             hint=name_meant(self.key, self.known) or f"one of {', '.join(self.known)}",
         )
 
 
 def unknown_keys(kind: type[Document], tables: Any) -> Iterator[UnknownKey]:
     """Every key of some tables that a document's type has not, in their order."""
+    yield from _unknown_in(_type_info(kind), tables, "")
+
+
+@lru_cache(maxsize=16)
+def _type_info(kind: type[Document]) -> Any:
     import msgspec.inspect  # noqa: PLC0415  # only for what people write
 
-    yield from _unknown_in(msgspec.inspect.type_info(kind), tables, "")
+    return msgspec.inspect.type_info(kind)
 
 
 def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
@@ -167,9 +178,14 @@ def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
         yield from _unknown_of_struct(kind, value, path)
 
 
+def _has_default(field: Any) -> bool:
+    """False for a field that is left out of a document where it is not set."""
+    return any(one is not msgspec.NODEFAULT for one in (field.default, field.default_factory))
+
+
 def _unknown_of_struct(kind: Any, value: dict[str, Any], path: str) -> Iterator[UnknownKey]:
     fields = {field.encode_name: field for field in kind.fields}
-    always = {name for name, one in fields.items() if one.default is not msgspec.UNSET}
+    always = {name for name, one in fields.items() if one.required or _has_default(one)}
     for key, item in value.items():
         if key in fields:
             yield from _unknown_in(fields[key].type, item, f"{path}.{key}".lstrip("."))

@@ -57,9 +57,13 @@ class DescribedDirectory(Part, frozen=True, kw_only=True):
     """Names of the disks under it. Where no directory names any: one disk each if there are as many
     of them, or else all disks under the only directory, or all directories on the only disk."""
     filesystem: str | None = None
+    mount_point: str | None = None
+    """Where the file system is mounted; null: at the path."""
     size: DescribedSize | None = None
     """Of the file system; null: that of the disk, where it is one alone."""
     free: DescribedSize | None = None
+    read_ahead: DescribedSize | None = None
+    """Of the device that the file system is on; null: that of the disk, where it is one alone."""
     bytes: DescribedSize | None = None
     """Of the files in it."""
     files: Count | None = None

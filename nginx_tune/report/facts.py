@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from nginx_tune.decide.hindrances import find_hindrances
 from nginx_tune.documents.facts import (
@@ -41,6 +44,39 @@ _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3
 def render_facts(facts: Facts) -> bytes:
     """The screen, UTF-8, with a final newline."""
     return plain_text(facts_blocks(facts)).encode()
+
+
+_HOST_HEAD = """\
+# This host in short, for --host FILE of nginx-tune. Every figure counts as declared, and any may be
+# changed: what decisions ask and no word says stands in [facts].
+
+"""
+
+
+def render_host_toml(facts: Facts) -> bytes:
+    """The description of the host that gives the same decisions, as TOML."""
+    import tomli_w  # noqa: PLC0415  # only for this format
+
+    from nginx_tune.decide.describing import describe  # noqa: PLC0415
+
+    tables = _without_defaults(msgspec.to_builtins(describe(facts)))
+    del tables["schema"]
+    return (_HOST_HEAD + tomli_w.dumps(tables)).encode()
+
+
+def _without_defaults(value: Any) -> Any:
+    """Tables as a person would write them: no nulls, nothing empty, whole numbers without a dot."""
+    if isinstance(value, dict):
+        kept = {key: _without_defaults(item) for key, item in value.items() if key != "facts"}
+        found = {
+            key: item
+            for key, item in kept.items()
+            if item not in (None, "", [], {}) and (key, item) != ("count", 1)
+        }
+        return {**found, "facts": value["facts"]} if value.get("facts") else found
+    if isinstance(value, list):
+        return [_without_defaults(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def facts_screen(facts: Facts) -> Screen:

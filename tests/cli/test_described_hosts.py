@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -12,14 +13,25 @@ from typing import Any
 import pytest
 from recorded_hosts import facts_file
 from rows import each_row
+from situations import decide_without_break_evens
 
 from nginx_tune.cli.described import described_inputs, read_described
-from nginx_tune.decide.described import described_workload
-from nginx_tune.decide.engine import decide
-from nginx_tune.documents.described_host import parse_size
+from nginx_tune.cli.options import KINDS
+from nginx_tune.decide.described import described_facts, described_workload
+from nginx_tune.decide.workload.profiles import workload_for
+from nginx_tune.documents.base import decode, decode_tables
+from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.described_host import DescribedHost, parse_size
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import UsageError
+from nginx_tune.report.facts import render_host_toml
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Run = Callable[..., "CompletedProcess[str]"]
 FACTS = facts_file("three-disk-node")
@@ -31,7 +43,7 @@ def decided(kind: Kind, disks: str = "", site: Site | None = None, **words: Any)
     facts, site, _ = described_inputs(described, site or Site(), kind)
     workload = described_workload(described)
     assert workload is not None
-    found = decide(facts, workload, site=site)
+    found = decide_without_break_evens(facts, workload, site=site)
     for one in found.decisions:
         for evidence in one.evidence:
             assert evidence.provenance != "measured", (one.id, evidence)
@@ -171,15 +183,42 @@ def test_a_file_holds_more_and_options_add_to_it(run_cli: Run, tmp_path: Path) -
     assert "--cpus" in twice.stderr
 
 
+MACHINES = sorted((FACTS.parent).glob("*.facts.json"))
+
+
+@each_row("path", MACHINES)
+def test_a_host_in_short_gives_the_decisions_of_its_facts(path: Path) -> None:
+    """``inspect -f toml`` and back: verdicts, what is written and proposed, and of the host."""
+    facts = decode(Facts, path.read_bytes())
+    tables = tomllib.loads(render_host_toml(facts).decode())
+    again = described_facts(decode_tables(DescribedHost, tables, "host.toml"))
+    for kind in KINDS[::2]:
+        site = Site(roots=[one.path for one in facts.storage.paths][:2] or ["/srv"])
+        assert answers(again, kind, site) == answers(facts, kind, site)
+
+
+def answers(facts: Facts, kind: Kind, site: Site) -> dict[str, Any]:
+    found = decide_without_break_evens(facts, workload_for(kind, facts, site=site), site=site)
+    return {
+        one.id: (one.verdict, _lines(one.settings), _lines(one.proposed), one.host_settings)
+        for one in found.decisions
+    }
+
+
+def _lines(settings: Sequence[Setting]) -> list[tuple[str, ...]]:
+    return [(one.context, one.block, one.directive, *one.args) for one in settings]
+
+
 @each_row(
     ("old", "new", "said"),
     [
         ("memory =", "memmory =", "is memory meant?"),
-        ("size =", "sise =", "disks[0]: no such key 'sise' (is size meant?)"),
-        ("cpus = 4", "cpus = 4\n[facts.kernel]\nsistem = 'FreeBSD'\n[x]", "no such key"),
+        ("size =", "sise =", "disks[0] has no 'sise' (is size meant?)"),
+        ("files =", "[facts.kernel]\nsistem = 1\n[[directories]]\npath = '/a'\nfiles =",
+         "kernel has no 'sistem' (is system meant?)"),
         ("clients = 300", "clients = -1", "$.clients"),
     ],
-)
+)  # fmt: skip
 def test_a_misspelt_word_of_a_file_is_refused(
     run_cli: Run, tmp_path: Path, old: str, new: str, said: str
 ) -> None:
@@ -206,3 +245,53 @@ def test_every_deciding_command_takes_a_described_host(
     assert done.stdout
     if name in {"plan", "generate"}:
         assert "aio" in done.stdout
+
+
+FULL = json.loads(FACTS.read_bytes())
+
+
+@each_row(
+    ("option", "document", "said"),
+    [
+        # People misspell: the object then lacks the word that is meant.
+        ("--facts", {"schema": "nginx-tune/facts/1", "memmory": {}}, "is memory meant?"),
+        ("--facts", {"schema": "nginx-tune/facts/1", "cpu": {"efective": 4}},
+         "cpu has no 'efective' (is effective meant?)"),
+        ("--workload", {"schema": "nginx-tune/workload/1", "rate": {"peak": 4}},
+         "rate has no 'peak' (is peak_per_second meant?)"),
+        ("--workload", {"schema": "nginx-tune/workload/1", "kinds": "media"}, "is kind meant?"),
+        ("--site", {"schema": "nginx-tune/site/1", "listens": []}, "is listen meant?"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_word_of_a_document_is_refused(
+    run_cli: Run, tmp_path: Path, option: str, document: dict[str, Any], said: str
+) -> None:
+    file = tmp_path / "document.json"
+    file.write_text(json.dumps(document))
+    done = run_cli("recommend", "--cpus", "2", option, str(file))
+    if option == "--facts":
+        done = run_cli("recommend", option, str(file))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@each_row(
+    "change",
+    [
+        {"schema": "nginx-tune/facts/2"},
+        {"schema": "nginx-tune/facts/1.4", "weather": "rain"},
+        {"weather": "rain"},
+        {"cpu": FULL["cpu"] | {"caches": 3}},
+    ],
+)
+def test_a_document_of_a_newer_version_is_read_with_one_warning(
+    run_cli: Run, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    file = tmp_path / "facts.json"
+    file.write_text(json.dumps(FULL | change))
+    done = run_cli("recommend", "--facts", str(file), "-f", "json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("newer nginx-tune") == 1
+    file.write_text(json.dumps(FULL | {"schema": "nginx-tune/facts/2", "cpu": "many"}))
+    assert run_cli("recommend", "--facts", str(file)).returncode == 2, "what cannot be read is not"

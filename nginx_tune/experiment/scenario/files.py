@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from nginx_tune.documents.base import Document, schema_of
+from nginx_tune.documents.base import decode_tables, schema_of
 from nginx_tune.documents.lab import Lab, has_origin
 from nginx_tune.documents.scenario import (
     ArmSpec,
@@ -27,15 +27,12 @@ from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.nginx.lab.check import check_lab
 from nginx_tune.report.scenario import expected_text
 
-_NOUNS = {schema_of(Scenario): "a scenario", schema_of(ExperimentSpec): "an experiment"}
-D = TypeVar("D", bound=Document)
-
 
 def list_scenarios() -> list[Scenario]:
     """The built-in scenarios, by name."""
     folder = resources.files("nginx_tune") / "scenarios"
     files = [item for item in folder.iterdir() if item.name.endswith(".toml")]
-    found = (_convert(_tables(file), file.name, Scenario) for file in files)
+    found = (decode_tables(Scenario, _tables(file), file.name) for file in files)
     return sorted(found, key=lambda one: one.name)
 
 
@@ -64,10 +61,10 @@ def load_experiment(
         return load_scenario(name, read_toml)
     tables = read_toml(Path(name))
     if tables.get("schema") == schema_of(ExperimentSpec):
-        spec = _convert(tables, name, ExperimentSpec)
+        spec = decode_tables(ExperimentSpec, tables, name)
         check_experiment(spec, name)
         return spec
-    return _convert(tables, name, Scenario)
+    return decode_tables(Scenario, tables, name)
 
 
 def load_scenario(name: str, read_toml: Callable[[Path], dict[str, Any]]) -> Scenario:
@@ -76,7 +73,7 @@ def load_scenario(name: str, read_toml: Callable[[Path], dict[str, Any]]) -> Sce
     Errors: UsageError for an unknown name or a file that is no scenario.
     """
     if is_file_name(name):
-        return _convert(read_toml(Path(name)), name, Scenario)
+        return decode_tables(Scenario, read_toml(Path(name)), name)
     known = {scenario.name: scenario for scenario in list_scenarios()}
     if name not in known:
         raise _unknown_name(name, list(known))
@@ -91,17 +88,6 @@ def _unknown_name(name: str, known: Sequence[str]) -> UsageError:
 def _tables(file: Any) -> Mapping[str, Any]:
     found: Mapping[str, Any] = msgspec.toml.decode(file.read_bytes())
     return found
-
-
-def _convert(tables: Mapping[str, Any], source: str, kind: type[D]) -> D:
-    noun = _NOUNS[schema_of(kind)]
-    unknown = sorted(set(tables) - {"schema", *kind.__struct_fields__})
-    if unknown:  # people write it by hand: a misspelt word would do nothing
-        raise UsageError(f"{source}: {noun} has no '{unknown[0]}'")
-    try:
-        return msgspec.convert(tables, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: not {noun}: {error}") from None
 
 
 def read_source_rows(scenarios: Sequence[Scenario]) -> SourceRows:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.facts import Dataset, Disk, Facts, PathStorage
 from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
 from nginx_tune.documents.lab import TCP_SETTINGS, DiskModel, Lab, LabData, LabDisk, LabLink
@@ -59,14 +60,7 @@ def plan_of_class(name: str) -> LabPlan:
 
 def plan_of_tables(tables: Mapping[str, Any], source: str) -> LabPlan:
     """The lab of a TOML file. Errors: UsageError that names the file and the field."""
-    unknown = sorted(set(tables) - {"schema", *Lab.__struct_fields__})
-    if unknown:  # people write it by hand: a misspelt word would do nothing
-        raise UsageError(f"{source}: a lab has no '{unknown[0]}'")
-    try:
-        lab = msgspec.convert(tables, Lab)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: not a lab: {error}") from None
-    return plan_of_lab(lab, source)
+    return plan_of_lab(decode_tables(Lab, tables, source), source)
 
 
 def plan_of_lab(lab: Lab, source: str) -> LabPlan:
