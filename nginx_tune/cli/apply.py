@@ -17,7 +17,7 @@ from nginx_tune.cli.history import (
     write_change,
 )
 from nginx_tune.cli.inputs import read_overlays
-from nginx_tune.cli.options import DURATION, Whole, nginx_options, parse_duration, prefix_option
+from nginx_tune.cli.options import DURATION, Whole, parse_duration, prefix_option, trusting_options
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
@@ -51,7 +51,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     help="The main file that nginx reads; default: that of the running one.",
 )
 @prefix_option
-@nginx_options
+@trusting_options
 @click.option(
     "--pid",
     type=Whole(min=1),
@@ -105,11 +105,6 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "--accept-lost",
     is_flag=True,
     help="nginx may listen in fewer places afterwards than before.",
-)
-@click.option(
-    "--trust-files",
-    is_flag=True,
-    help="As root, take a configuration and a plan that others than root could write.",
 )
 @click.option(
     "--dry-run",
@@ -190,7 +185,7 @@ def _change_of(
     from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
 
     handed = [one.partition("=")[2] for one in options["overlays"]]
-    _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust_files"])
+    _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust"])
     if plan_path is None:
         return _proposed(options["overlays"]), {}, options
     if options["overlays"]:
@@ -248,7 +243,7 @@ def _check_handed(paths: list[str], *, trusted: bool) -> None:
         if why:
             raise UsageError(
                 f"{path}: not taken as root: {why}",
-                hint="read it, copy it to a file of yours, or give --trust-files",
+                hint="read it, copy it to a file of yours, or give --trust",
             )
 
 
@@ -278,7 +273,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
         canaries=options["canaries"],
         permissions=Permissions(
             managed=options["managed_anyway"],
-            trusted=options["trust_files"],
+            trusted=options["trust"],
             loses=options["accept_lost"],
         ),
         results=named_results(),

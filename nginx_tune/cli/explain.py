@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ from nginx_tune.report.scenario import (
 )
 from nginx_tune.report.screen import Screen
 from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 from nginx_tune.report.text import align
 
@@ -87,7 +89,7 @@ def command(
         raise click.UsageError("give a NAME or --list")
     if workload_path is not None and facts_path is None:
         raise click.UsageError("--workload goes with --facts")
-    name = None if name is None else subject_of(name)
+    name = None if name is None else _meant(subject_of(name))
     steps = None if facts_path is None else _sweep(name, facts_path, workload_path)
     write_result(
         {
@@ -152,7 +154,7 @@ def _parts(name: str | None, steps: list[SweepStep] | None) -> list[str | Screen
         found += [scenario_words(scenarios[name]), scenario_parts(scenarios[name])]
     if found:
         return [*found, *([_table(name, steps)] if steps is not None else [])]
-    raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
+    raise _unknown(name, [*pages, *rules_by_id(), *cause_pages(), *scenarios])
 
 
 def _markdown(name: str | None, steps: list[SweepStep] | None) -> str:
@@ -176,7 +178,7 @@ def _markdown(name: str | None, steps: list[SweepStep] | None) -> str:
     if found:
         table = [_table(name, steps, markdown=True)] if steps is not None else []
         return "\n".join([*found, *table])
-    raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
+    raise _unknown(name, [*pages, *rules_by_id(), *cause_pages(), *scenarios])
 
 
 def _everything() -> str:
@@ -202,7 +204,37 @@ def _scenarios() -> dict[str, Scenario]:
     return {scenario.name: scenario for scenario in list_scenarios()}
 
 
+def _meant(name: str) -> str:
+    """The name of the only page that a word is a part of, decisions first; else the word."""
+    from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415  # not for rules
+
+    kinds = (decision_pages, rules_by_id, cause_pages, _scenarios)
+    if _WORD.fullmatch(name) is None or any(name in pages() for pages in kinds):
+        return name
+    for pages in kinds:
+        found = _with_word(name, pages())
+        if len(found) == 1:
+            say(f"'{name}' is taken for {found[0]}")
+            return found[0]
+        if found:
+            break
+    return name
+
+
+_WORD = re.compile(r"[a-z0-9]+")
+_MOST_NAMED = 8
+
+
+def _with_word(word: str, names: Iterable[str]) -> list[str]:
+    """The names that have it among their words; none for what is more than a word."""
+    return [name for name in names if word in name.split("-")]
+
+
 def _unknown(name: str, known: list[str]) -> UsageError:
+    if several := _with_word(name, known):
+        more = "" if len(several) <= _MOST_NAMED else ", …: nginx-tune explain lists all"
+        named = ", ".join(several[:_MOST_NAMED])
+        return UsageError(f"nothing is called '{name}'", hint=f"one of {named}{more}")
     head, dot, _ = name.partition(".")
     has_class = bool(dot) and _CLASS.fullmatch(head) is not None
     metrics = nearest_metrics(name, metric_names([head if has_class else _EXAMPLE_CLASS]))

@@ -1,4 +1,4 @@
-"""The help of a command beyond click's: its examples, whole lines, and what a shell completes."""
+"""The help of a command beyond click's: examples, sections, whole lines, what a shell completes."""
 
 from __future__ import annotations
 
@@ -106,6 +106,59 @@ def add_examples(command: click.Command, words: str) -> None:
             add_examples(below, f"{words} {name}")
 
 
+_SECTIONS: dict[str, str] = {
+    "What is changed or judged": "conf prefix maps overlay plan pid map observation only except "
+    "annotate against upgrade-to",
+    "The host, read or described": "facts host cpus memory disk link dataset",
+    "The data and the site": "kind data mean-size workload site root cache-dir manifest speed",
+    "nginx": "nginx nginx-version trust against-nginx new-nginx test weaker-walls",
+    "Findings": "accept-missing select ignore profile baseline write-baseline diff-base fix-diff "
+    "fail-on require-facts today",
+    "The load": "connections rate arrivals max-connections think duration warmup timeout pairs "
+    "starts max-time seed threads precise stripe start-at self-check dry-run lab scale",
+    "Requests": "head header status range paths-from pick zipf replay document-root",
+    "Protocols": "http2 http3 streams event-stream stamp stream-end keepalive priority unix "
+    "proxy-protocol proxy-source",
+    "Other clients beside": "slow-read slow-read-of idle-connections new-connections",
+    "TLS": "insecure cacert server-name no-sessionid tls-min tls-max ciphers cert key",
+    "What must hold": "objective max-rate require primary accept-worse accept-lost "
+    "accept-inconclusive",
+    "Where it may go, and how far": "allow-target allow-live cap allow-plan-caps",
+}
+"""Titles of the help of commands with many options, with the options below each."""
+_MANY_OPTIONS = 25
+
+
+def section_of(option: str) -> str:
+    """The title for an option by its long name; that of results for any other."""
+    return next((title for title, names in _SECTIONS.items() if option in names.split()), "Results")
+
+
+def _show_sections(command: click.Command) -> None:
+    """Show many options below titles."""
+
+    def write(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SECTIONS, "Results")}
+        for option in command.get_params(ctx):
+            row = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if row is not None:
+                rows[section_of(_name(option))].append(row)
+        for title, found in rows.items():
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+
+    command.format_options = write  # type: ignore[method-assign]  # of this command alone
+
+
+def _name(option: click.Parameter) -> str:
+    """The long name of an option, else the parameter's: ``-c`` is ``conf``, ``-p`` ``prefix``."""
+    longest = max(option.opts, key=len)
+    if longest.startswith("--"):
+        return longest.removeprefix("--")
+    return str(option.name).partition("_")[0]
+
+
 class _Formatter(click.HelpFormatter):
     """Help whose examples go on, where they are too long, as a shell takes them."""
 
@@ -132,6 +185,8 @@ def _folded(line: str, room: int) -> list[str]:
 def show_wholly(command: click.Command) -> None:
     """Cut no line of the help: neither an example nor what the commands below it do."""
     command.context_class = _Context
+    if sum(isinstance(one, click.Option) for one in command.params) > _MANY_OPTIONS:
+        _show_sections(command)
     if isinstance(command, click.Group):
         for below in command.commands.values():
             below.short_help = " ".join((below.help or "").partition("\n\n")[0].split())

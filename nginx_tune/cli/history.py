@@ -145,7 +145,7 @@ def write_done(
 @state_option
 @output_options("console", "json")
 def command(state_dir: Path, *, formats: tuple[str, ...], output: str | None) -> None:
-    """The changes that apply made on this host, and how they ended, oldest first."""
+    """The changes that apply made on this host, and how they ended, the newest first."""
     from nginx_tune.change.apply.history import read_history  # noqa: PLC0415  # heavy imports stay here
 
     write_changes(read_history(state_of(state_dir)), formats, output)

@@ -70,7 +70,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """The commands by what they are for, as ``--help`` shows them."""
 
 
-_FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--no-color")
+_FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--(?:no-)?color")
 """Global options without a value."""
 
 
@@ -92,7 +92,30 @@ class LazyGroup(click.Group):
         """As click does; without a command, ``check``."""
         if not ctx.resilient_parsing and all(map(_FLAG.fullmatch, args)):
             args = [*args, "check"]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, self._flags_first(ctx, args))
+
+    def _flags_first(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments with the global flags behind a command in front of all.
+
+        A word that is the value of an option stays where it is, and so does what follows ``--``.
+        """
+        flags, rest = list[str](), list[str]()
+        command: click.Command | None = self
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                return [*flags, *rest, word, *words]
+            if _FLAG.fullmatch(word):
+                flags.append(word)
+                continue
+            rest.append(word)
+            if not any(map(_FLAG.fullmatch, args[len(flags) + len(rest) :])):
+                continue  # most calls have none: then no command is imported here
+            if _takes_next(command, word):
+                rest += [value for value in (next(words, None),) if value is not None]
+            elif isinstance(command, click.Group) and not word.startswith("-"):
+                command = command.get_command(ctx, word)
+        return [*flags, *rest]
 
     def invoke(self, ctx: click.Context) -> object:
         """As click does."""
@@ -128,6 +151,13 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(widest), COMMANDS[name]) for name in names])
 
 
+def _takes_next(command: click.Command | None, word: str) -> bool:
+    """True if a word is an option of a command whose value is the next word."""
+    options = [one for one in (command.params if command else ()) if isinstance(one, click.Option)]
+    option = next((one for one in options if word in one.opts), None)
+    return option is not None and not option.is_flag and not option.count
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NGINX_TUNE"},
@@ -138,7 +168,12 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="nginx-tune")
 @click.option("-v", "--verbose", count=True, help="Show every note; say more on stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
-@click.option("--no-color", is_flag=True, help="Plain output (also: NO_COLOR).")
+@click.option(
+    "--color/--no-color",
+    "color",
+    default=None,
+    help="Colors on a terminal, whatever NO_COLOR says, or none (also: NO_COLOR).",
+)
 @click.option(
     "--config",
     "config_path",
@@ -149,11 +184,11 @@ class LazyGroup(click.Group):
 )
 @click.pass_context
 def cli(
-    ctx: click.Context, *, verbose: int, quiet: bool, no_color: bool, config_path: Path | None
+    ctx: click.Context, *, verbose: int, quiet: bool, color: bool | None, config_path: Path | None
 ) -> None:
     """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
-    if no_color or os.environ.get("NO_COLOR"):
-        ctx.color = False
+    is_plain = any(map(os.environ.get, ("NO_COLOR", f"{PREFIX}NO_COLOR")))
+    ctx.color = False if color is None and is_plain else color
     from nginx_tune.host.paths import settle_places  # noqa: PLC0415  # not for --help
 
     name = ctx.invoked_subcommand or ""

@@ -269,6 +269,7 @@ _NAMED = ("nginx_binary", "against_nginx", "new_nginx")
 """The parameters that name a program; not every command has all of them."""
 
 
+_TRUST_HELP = "As root, take what is named though others than root could have written it."
 _NGINX_OPTIONS = (
     click.option(
         "--nginx",
@@ -280,7 +281,7 @@ _NGINX_OPTIONS = (
         "--trust",
         "trusts_named",
         is_flag=True,
-        help="As root, run the named programs though others than root could have written them.",
+        help=_TRUST_HELP,
     ),
 )
 
@@ -302,6 +303,30 @@ def nginx_options(function: F) -> F:
         return function(*arguments, **options)
 
     return option_group(_NGINX_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
+
+
+_TRUSTING_OPTIONS = (
+    _NGINX_OPTIONS[0],
+    click.option(
+        "--trust",
+        is_flag=True,
+        help=_TRUST_HELP,
+    ),
+    click.option("--trust-files", is_flag=True, hidden=True, help="The older name of --trust."),
+)
+
+
+def trusting_options(function: F) -> F:
+    """The same for a command that takes files of others too: called with ``trust`` as well."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, trust: bool, trust_files: bool, **options: Any) -> Any:
+        binaries = [*filter(None, map(options.get, _NAMED))]
+        if trust and binaries:
+            _vouch(*binaries)
+        return function(*arguments, trust=trust or trust_files, **options)
+
+    return option_group(_TRUSTING_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
 
 
 def _vouch(*binaries: str) -> None:

@@ -209,7 +209,7 @@ def _long_name(option: click.Option) -> str:
 
 
 PREFIX = "NGINX_TUNE_"
-_OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "NO_COLOR", "VERSION", "HELP")
+_OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "COLOR", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
 """Not options: marks of our processes, and what the build, the tests and the examples take."""
 _OF_TESTS = ("WALLS", "TEST", "TESTS", "FAULTS")

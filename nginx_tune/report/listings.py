@@ -84,7 +84,7 @@ _WORDS = {
 
 
 def render_history(history: History, none: str) -> str:
-    """Each change with its files, oldest first; ``none`` where there is no change."""
+    """Each change with its files, in their order; ``none`` where there is no change."""
     if not history.changes:
         return f"{none}\n"
     return "".join(render_change(one) for one in history.changes)

@@ -57,7 +57,7 @@ def test_a_damaged_journal_is_told_and_nothing_guessed(tmp_path: Path, run_cli: 
         journal.write_bytes(damaged := damage(whole))
         told = run_cli("history", "--state-dir", state.path)
         assert (told.returncode, f"{change.journal.id}  DAMAGED" in told.stdout) == (0, True), how
-        assert [one.state for one in read_history(state).changes] == ["kept", "damaged"], how
+        assert [one.state for one in read_history(state).changes] == ["damaged", "kept"], how
         said = run_cli("rollback", "--recover", "--state-dir", state.path)
         assert (said.returncode, f"{journal}: damaged" in said.stderr) == (5, True), how
         for name in (None, change.journal.id):  # without a name not the change before it either

@@ -85,7 +85,7 @@ def test_what_another_user_wrote_is_not_put_in_force(
     assert conf.read_text() == "events {}\n"
     # Who typed sudo is root by now, and so is what he hands over; and the word counts.
     more = {"env": {"SUDO_UID": str(NOBODY)}} if how == "plan" else {}
-    trust = () if how == "plan" else ("--trust-files",)
+    trust = () if how == "plan" else ("--trust",)
     said = run_cli("apply", "--no-reload", "--state-dir", root / "state", *words, *trust, **more)
     assert said.returncode == 0, said.stderr
     assert conf.read_bytes() == new

@@ -129,3 +129,13 @@ def test_a_suggestion_is_a_name_that_can_be_asked_for(
     if "meant?" in done.stderr:
         meant = done.stderr.rpartition("(is ")[2].partition(" meant?")[0]
         assert run_cli("explain", meant).returncode == 0
+
+
+def test_a_word_of_one_name_shows_its_page_and_of_several_proposes_them(run_cli: Run) -> None:
+    shown = run_cli("explain", "keepalive")
+    assert shown.stdout.startswith("upstream-keepalive (a decision")
+    assert "upstream-keepalive" in shown.stderr
+    several = run_cli("explain", "cache")
+    assert several.returncode == 2
+    assert "one of cache-layout, cache-key" in several.stderr
+    assert several.stderr.count("\n") == 1

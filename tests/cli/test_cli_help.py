@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 
 import click
 import pytest
 from rows import each_row
 
-from nginx_tune.cli.help import EXAMPLES
+from nginx_tune.cli.help import EXAMPLES, section_of
 from nginx_tune.cli.main import COMMANDS, GROUPS, cli, main
 from nginx_tune.errors import name_meant
 
@@ -110,3 +111,49 @@ def test_the_nearest_name() -> None:
     assert name_meant("http-zone", known) == "is http-zones meant?"
     assert name_meant("q", known) == ""
     assert name_meant("", known) == ""
+
+
+_MANY = 25
+
+
+def test_more_options_than_one_reads_have_titles_and_each_is_below_one() -> None:
+    for words, command in _paths().items():
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        shown = command.get_help(click.Context(command, info_name=words))
+        titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+        if len(options) <= _MANY:
+            assert titles.count("Options") <= 1, words
+            continue
+        assert "Options" not in titles, words
+        assert len(titles) > 4, words
+        for option in options:
+            assert (
+                len(re.findall(rf"^  (?:-., )?{option.opts[-1]}(?![\w-])", shown, re.MULTILINE))
+                == 1
+            )
+            # What nobody put below a title is a result, as -f and -o are.
+            is_result = section_of(max(option.opts, key=len).removeprefix("--")) == "Results"
+            assert is_result <= (option.name in _RESULTS or option.opts[-1] in {"-c", "-p"}), option
+
+
+_RESULTS = {"formats", "output", "no_store", "histogram_log", "histograms"}
+
+
+@each_row(
+    ("typed", "flags"),
+    [
+        ("schema facts -q", {"quiet": True}),
+        ("schema -v facts -v --no-color", {"verbose": 2, "color": False}),
+        ("lab list --quiet --color", {"quiet": True, "color": True}),
+        ("recommend --facts -q", {}),
+        ("probe http://127.0.0.1/ --header -v -q", {"quiet": True}),
+        ("audit -- -q", {}),
+    ],
+)
+def test_global_flags_are_taken_after_the_command(typed: str, flags: dict[str, object]) -> None:
+    """But for the value of an option, and what follows ``--``."""
+    words = shlex.split(typed)
+    context = cli.make_context("nginx-tune", [*words])
+    given = {name: value for name, value in context.params.items() if value not in (None, 0)}
+    given |= {"color": False} if context.params["color"] is False else {}
+    assert given == flags

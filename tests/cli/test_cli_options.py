@@ -183,7 +183,7 @@ _OF_A_TREE: dict[str, tuple[str, ...]] = {
     "plan": (),
     "validate": ("--against", "conf/nginx.conf"),
     "rehearse": ("conf/nginx.conf",),
-    "apply": ("--overlay", "../prefix/conf/nginx.conf=whole.conf", "--no-reload", "--trust-files"),
+    "apply": ("--overlay", "../prefix/conf/nginx.conf=whole.conf", "--no-reload", "--trust"),
 }
 
 

@@ -345,7 +345,7 @@ def apply_and_back(at: Place) -> dict[str, Cell]:
     try:
         run = run_tool(
             *("apply", at.plan, "--nginx", program, "--pid", pid.read_text().strip()),
-            *("--watch", "2s", "--trust-files", "--state-dir", state, "-f", "json"),
+            *("--watch", "2s", "--trust", "--state-dir", state, "-f", "json"),
         )
         planned = {one["path"]: one["sha256_after"] for one in _plan_of(at)["files"]}
         kept = run.returncode == 0 and planned.items() <= _bytes(at).items()

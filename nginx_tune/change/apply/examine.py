@@ -42,7 +42,7 @@ _KUBERNETES = "..data"
 
 KEEP_IT_APART = (
     "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
-    "or give --trust-files"
+    "or give --trust"
 )
 """Hint about a file, never about its directory: /tmp is everybody's and must stay so."""
 

@@ -33,12 +33,12 @@ _STATES: dict[JournalPhase, ChangeState] = {
 
 
 def read_history(state: State) -> History:
-    """Every change of which something was begun.
+    """Every change of which something was begun, the newest first.
 
     Errors: RefusedError when others could have written the journals.
     """
     state.check()
-    found = [describe_change(journal) for journal in state.all()]
+    found = [describe_change(journal) for journal in reversed(state.all())]
     return History(changes=[one for one in found if one is not None])
 
 

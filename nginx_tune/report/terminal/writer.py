@@ -52,7 +52,7 @@ def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> 
 
     ctx = click.get_current_context()
     verbose = bool((ctx.obj or {}).get("verbose"))
-    terminal = Console(no_color=True if ctx.color is False else None)
+    terminal = Console(no_color=None if ctx.color is None else not ctx.color)
     text = lay_out(screen, terminal, verbose=verbose)
     return text.encode(terminal.encoding, "backslashreplace")
 
