@@ -107,18 +107,17 @@ def add_examples(command: click.Command, words: str) -> None:
 
 
 _SECTIONS: dict[str, str] = {
-    "What is changed or judged": "conf prefix maps overlay plan pid map observation only except "
+    "What is changed or judged": "conf prefix overlay plan pid map observation only except "
     "annotate against upgrade-to",
     "The host, read or described": "facts host cpus memory disk link dataset",
     "The data and the site": "kind data mean-size workload site root cache-dir manifest speed",
-    "nginx": "nginx nginx-version trust against-nginx new-nginx test weaker-walls",
+    "nginx": "nginx nginx-version trust against-nginx test weaker-walls",
     "Findings": "accept-missing select ignore profile baseline write-baseline diff-base fix-diff "
     "fail-on require-facts today",
     "The load": "connections rate arrivals max-connections think duration warmup timeout pairs "
     "starts max-time seed threads precise stripe start-at self-check dry-run lab scale",
     "Requests": "head header status range paths-from pick zipf replay document-root",
-    "Protocols": "http2 http3 streams event-stream stamp stream-end keepalive priority unix "
-    "proxy-protocol proxy-source",
+    "Protocols": "http2 http3 streams keepalive priority unix proxy-protocol proxy-source",
     "Other clients beside": "slow-read slow-read-of idle-connections new-connections",
     "TLS": "insecure cacert server-name no-sessionid tls-min tls-max ciphers cert key",
     "What must hold": "objective max-rate require primary accept-worse accept-lost "
