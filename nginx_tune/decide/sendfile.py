@@ -511,12 +511,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="output-buffers",
             verdict="keep",
-            summary="The default of 2 32k: objects are small, or memory is"
-            + (
-                f", or the time that others may wait ({s.aim.limit_text})."
-                if s.aim.limit_text
-                else "."
-            ),
+            summary=f"The default of 2 32k: objects are small, or memory is{_or_time(s)}.",
             evidence=evidence,
             confidence="medium",
             flips_when=["objects are larger than 64 KiB and memory has room for larger buffers"],
