@@ -10,12 +10,10 @@ import click
 
 from nginx_tune.cli.options import (
     HISTOGRAM_FORMATS,
-    FiniteNumber,
-    histogram_option,
     histogram_renderers,
     histogram_text,
 )
-from nginx_tune.cli.probe_options import given_options, url_options
+from nginx_tune.cli.probe_options import InSections, given_options, probe_options
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.report.terminal.output import output_options, write_result
@@ -34,55 +32,9 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
 """A host, with a port or a path."""
 
 
-@click.command()
+@click.command(cls=InSections)
 @click.argument("what", metavar="URL|LOADPLAN")
-@url_options
-@click.option(
-    "--allow-target",
-    "allow_targets",
-    multiple=True,
-    metavar="HOST",
-    help="Load this other host too (name or address); may repeat.",
-)
-@click.option("--allow-live", is_flag=True, help="Load a server that nginx-tune did not start.")
-@click.option(
-    "--objective",
-    "objectives",
-    multiple=True,
-    metavar="EXPR",
-    help="Search for the highest rate that meets it without failures: 'p99 <= 50ms'; may repeat. "
-    "The search begins at --rate (100).",
-)
-@click.option(
-    "--max-rate",
-    type=FiniteNumber(min=1),
-    metavar="R",
-    help="No higher than this in a search.",
-)
-@click.option(
-    "--require",
-    "requires",
-    multiple=True,
-    metavar="EXPR",
-    help="Exit 1 unless it holds, 4 when it was not measured: 'p99 <= 50ms', 'errors == 0'; may "
-    "repeat.",
-)
-@click.option("--stripe", metavar="M/N", help="This is load host M of N: its share of the load.")
-@click.option(
-    "--start-at", metavar="TIME", help="Begin then, as all load hosts do: 2026-11-20T19:00:00Z."
-)
-@click.option(
-    "--cap",
-    "caps",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Bound of the run: seconds=600, bytes=4096g, requests=100000000, connections=4096, "
-    "rate=200000 (the defaults); may repeat. A load plan can only lower them.",
-)
-@click.option(
-    "--allow-plan-caps", is_flag=True, help="Let the load plan's own caps hold, higher ones too."
-)
-@histogram_option
+@probe_options
 @output_options("console", "json", "prometheus", "csv", *HISTOGRAM_FORMATS)
 @click.pass_context
 def command(
@@ -93,12 +45,10 @@ def command(
     allow_targets: tuple[str, ...],
     allow_live: bool,
     objectives: tuple[str, ...],
-    max_rate: float | None,
     stripe: str | None,
     start_at: str | None,
     requires: tuple[str, ...],
     caps: tuple[str, ...],
-    allow_plan_caps: bool,
     histograms: tuple[str, ...],
     formats: tuple[str, ...],
     output: str | None,
@@ -109,8 +59,9 @@ def command(
     Asks this host's servers only, and of these only what nginx-tune itself started, unless told
     otherwise. Latency counts from the intended start of a request; a response that is cut short
     is a failure. Of a load plan (JSON, - for standard input) the run is taken whole; what it
-    permits itself is not. With an objective, one run after another up to the highest rate that
-    meets it.
+    permits itself is not. It has what these options have not: slow clients, ranges, replays,
+    priorities, client certificates, several classes. With an objective, one run after another up
+    to the highest rate that meets it.
     """
     from nginx_tune.cli.probe_load import parse_caps  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.measure.load.one_class import plan_within  # noqa: PLC0415
@@ -119,11 +70,9 @@ def command(
     if objectives and load["rate"] is None:
         load["rate"] = "100"
     plan = _read_plan(ctx, what, load, stripe=stripe, start_at=start_at)
-    plan = plan_within(plan, parse_caps(caps), allow_plan=allow_plan_caps)
+    plan = plan_within(plan, parse_caps(caps))
     plan = permit_target(plan, allow_targets=allow_targets, allow_live=allow_live)
     if not objectives:
-        if max_rate is not None:
-            raise UsageError("--max-rate goes with --objective")
         return _measure(
             ctx,
             plan,
@@ -137,7 +86,7 @@ def command(
         raise UsageError("--require is for one run; a search has its --objective")
     if plan.start_at_unix_seconds is not None or histograms:
         raise UsageError("--start-at and --histogram are for one run, not for a search")
-    return _search(ctx, plan, objectives, max_rate, formats=formats, output=output)
+    return _search(ctx, plan, objectives, formats=formats, output=output)
 
 
 def _measure(
@@ -234,7 +183,6 @@ def _search(
     ctx: click.Context,
     plan: LoadPlan,
     objectives: tuple[str, ...],
-    max_rate: float | None,
     *,
     formats: tuple[str, ...],
     output: str | None,
@@ -257,7 +205,6 @@ def _search(
             plan,
             objectives,
             run=run,
-            highest_per_second=max_rate,
             on_start=rates.append,
             on_step=lambda step: show(step_text(step)),
         )
@@ -291,8 +238,6 @@ def _read_plan(
 
     given = given_options(ctx)
     if "://" in what:
-        for name in ("duration", "warmup"):
-            load[f"{name}_given"] = name in given
         return plan_of(what, load, stripe=stripe, start_at=start_at)
     if given:
         raise UsageError(

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import msgspec
+from pathlib import Path
+from typing import Any
 
 from nginx_tune.cli.options import parse_duration
-from nginx_tune.documents.loadplan import (
-    ByteRanges,
-    LoadPlan,
-    Paths,
-    Priority,
-    ProxyProtocol,
-    Stripe,
-    Tls,
-)
+from nginx_tune.documents.loadplan import LoadPlan, Paths, Stripe, Tls
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.one_class import (
     CAP_NAMES,
@@ -30,13 +20,7 @@ from nginx_tune.measure.load.one_class import (
     default_threads,
     plan_load,
 )
-from nginx_tune.measure.load.target import (
-    ResolvedUrl,
-    find_files,
-    read_manifest_head,
-    read_paths,
-    resolve_url,
-)
+from nginx_tune.measure.load.target import read_manifest_head, read_paths, resolve_url
 
 
 def plan_of(
@@ -46,162 +30,41 @@ def plan_of(
 
     Errors: UsageError that names the option.
     """
-    if options["think"] is not None and (options["rate"] is not None or options["replay"]):
-        raise UsageError("--think is for a closed loop")
-    place = resolve_place(url, options)
-    asked, recorded_seconds = _asked(place.path, options)
-    slow = options["slow_read"]
-    speed = (options["speed"] or 1.0) if options["replay"] else None
-    duration = parse_duration(options["duration"])
-    if recorded_seconds is not None and speed is not None and not options["duration_given"]:
-        duration = recorded_seconds / speed
+    tls = Tls(verify=not options["insecure"], ca_file=options["ca_file"])
+    place = resolve_url(url, tls)
     rate = None if options["rate"] is None else parse_rate(options["rate"])
-    most = options["connections"] or options["max_connections"] or OPEN_LOOP_CONNECTIONS
-    cpus = len(os.sched_getaffinity(0))
-    threads = options["threads"] or default_threads(rate, most, cpus)
+    most = options["connections"] or OPEN_LOOP_CONNECTIONS
     load = Load(
         http2=options["http2"],
         http3=options["http3"],
         streams=options["streams"],
         connections=options["connections"],
-        think_seconds=None if options["think"] is None else parse_duration(options["think"]),
         rate=rate,
-        gaps=options["arrivals"],
-        replay_speed=speed,
-        most_connections=options["max_connections"],
-        asked=asked,
-        method="HEAD" if options["head"] else "GET",
+        asked=_asked(options["paths_from"]),
         headers=parse_headers(options["headers"]),
         status=parse_statuses(options["status"]),
         timeout_seconds=parse_duration(options["timeout"]),
         keepalive=parse_keepalive(options["keepalive"]),
-        range=None if options["byte_range"] is None else parse_range(options["byte_range"]),
-        read_bytes_per_second=None if slow is None else parse_bytes(slow, "--slow-read"),
-        read_pace_of=options["slow_read_of"],
-        priority=None if options["priority"] is None else parse_priority(options["priority"]),
-        idle_connections=options["idle_connections"],
-        new_connections_per_second=options["new_connections"],
-        duration_seconds=duration,
-        warmup_seconds=_warmup(options, replays=speed is not None),
-        threads=threads,
-        precise=options["precise"],
-        seed=options["seed"],
+        duration_seconds=parse_duration(options["duration"]),
+        warmup_seconds=_seconds_or_none(options["warmup"]),
+        threads=options["threads"] or default_threads(rate, most, len(os.sched_getaffinity(0))),
         stripe=Stripe() if stripe is None else parse_stripe(stripe),
         start_at_unix_seconds=None if start_at is None else parse_moment(start_at),
     )
     return plan_load(place.target, place.path, load)
 
 
-def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
-    """A recording is measured from its first request on, unless told otherwise."""
-    if options["warmup"] in ("0", "0s") or (replays and not options["warmup_given"]):
-        return 0.0
-    return parse_duration(options["warmup"])
+def _seconds_or_none(text: str) -> float:
+    return 0.0 if text in ("0", "0s") else parse_duration(text)
 
 
-def _asked(path: str, options: Mapping[str, Any]) -> tuple[Paths, float | None]:
-    """The paths that are asked for, and the length of a manifest's recording."""
-    source, root = options["paths_from"], options["document_root"]
-    head = None if source is None else read_manifest_head(source)
-    if head is not None:
-        if options["pick"] or options["zipf"] is not None or root is not None:
-            raise UsageError("--pick, --zipf and --document-root go with a list, not a manifest")
-        seconds = head.get("duration_seconds")
-        recorded = Paths(kind="manifest", manifest=str(source))
-        return recorded, seconds if isinstance(seconds, (int, float)) else None
-    if options["replay"] or options["speed"] is not None:
-        raise UsageError("--replay and --speed go with a manifest", hint="--paths-from MANIFEST")
-    if source is None and (options["pick"] or options["zipf"] is not None):
-        raise UsageError("--pick and --zipf go with --paths-from")
-    if options["zipf"] is not None and options["pick"] not in (None, "zipf"):
-        raise UsageError("--zipf goes with --pick zipf")
-    paths = [path] if source is None else read_paths(source)
-    sizes, files = (None, None) if root is None else find_files(root, paths)
-    kind: Literal["fixed", "uniform", "zipf", "once"] = "fixed"
-    if source is not None:
-        kind = options["pick"] or ("uniform" if options["zipf"] is None else "zipf")
-    exponent = (options["zipf"] or 1.0) if kind == "zipf" else None
-    return Paths(kind=kind, paths=paths, exponent=exponent, bytes=sizes, files=files), None
-
-
-TlsVersion = Literal["1.2", "1.3"]
-
-_VERSIONS: dict[str, TlsVersion] = {"1.2": "1.2", "1.3": "1.3"}
-
-
-def resolve_place(url: str, options: Mapping[str, Any]) -> ResolvedUrl:
-    """The server that a URL and these options name, and the path that is asked.
-
-    Errors: UsageError that names the option.
-    """
-    tls = _tls(options)
-    if not url.startswith("https://"):
-        for name, option in _TLS_OPTIONS.items():
-            if options[name]:
-                raise UsageError(f"{option} is for a URL that begins with https://")
-    said_first = _proxy_protocol(options)
-    place = resolve_url(url, tls, unix=options["unix_path"])
-    target = msgspec.structs.replace(place.target, proxy_protocol=said_first)
-    return place._replace(target=target)
-
-
-_TLS_OPTIONS = {
-    "server_name": "--server-name",
-    "tls_min": "--tls-min",
-    "tls_max": "--tls-max",
-    "ciphers": "--ciphers",
-    "certificate_file": "--cert",
-    "key_file": "--key",
-}
-"""They would have no effect without TLS; ``-k`` and its like may stand in a habit."""
-
-
-def _tls(options: Mapping[str, Any]) -> Tls:
-    oldest = _version(options["tls_min"], "--tls-min") or "1.2"
-    newest = _version(options["tls_max"], "--tls-max") or "1.3"
-    if oldest > newest:
-        raise UsageError(f"--tls-min {oldest} is above --tls-max {newest}")
-    certificate, key = options["certificate_file"], options["key_file"]
-    if key is not None and certificate is None:
-        raise UsageError("--key goes with --cert")
-    listed = (options["ciphers"] or "").replace(",", ":").split(":")
-    return Tls(
-        verify=not options["insecure"],
-        ca_file=options["ca_file"],
-        server_name=options["server_name"],
-        resumption=not options["no_resumption"],
-        min_version=oldest,
-        max_version=newest,
-        ciphers=[name.strip() for name in listed if name.strip()],
-        certificate_file=certificate,
-        key_file=key or certificate,
-    )
-
-
-def _version(text: str | None, option: str) -> TlsVersion | None:
-    if text is None:
+def _asked(source: str | None) -> Paths | None:
+    """The paths of a list or a manifest; None is the URL's own."""
+    if source is None:
         return None
-    version = _VERSIONS.get(text.lower().removeprefix("tls").removeprefix("v"))
-    if version is None:
-        raise UsageError(
-            f"{option} '{text}': the probe speaks TLS 1.2 and 1.3",
-            hint="its library, rustls, has no older ones; openssl s_client has",
-        )
-    return version
-
-
-def _proxy_protocol(options: Mapping[str, Any]) -> ProxyProtocol | None:
-    source = options["proxy_source"]
-    if options["proxy_protocol"] is None:
-        if source is not None:
-            raise UsageError("--proxy-source goes with --proxy-protocol")
-        return None
-    if source is not None:
-        try:
-            source = str(ipaddress.ip_address(source))
-        except ValueError:
-            raise UsageError(f"--proxy-source '{source}' is no IP address") from None
-    return ProxyProtocol(version=1 if options["proxy_protocol"] == "v1" else 2, source=source)
+    if read_manifest_head(Path(source)) is not None:
+        return Paths(kind="manifest", manifest=source)
+    return Paths(kind="uniform", paths=read_paths(Path(source)))
 
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?(?:[eE]\+?[0-9])?"
@@ -235,44 +98,6 @@ def parse_keepalive(text: str) -> Keepalive:
         return Keepalive(requests=int(word))
     raise UsageError(
         f"--keepalive '{text}' is none", hint="on, off, 100 (requests), or 1/100 (by chance)"
-    )
-
-
-def parse_range(text: str) -> ByteRanges:
-    """``0-1023``, or ``random:64k``."""
-    word = text.strip()
-    if word.startswith("random:"):
-        size = parse_bytes(word.removeprefix("random:"), "--range")
-        return ByteRanges(kind="random", bytes=size)
-    fixed = re.fullmatch(r"([0-9]{1,15})-([0-9]{1,15})", word)
-    if fixed is None or int(fixed[1]) > int(fixed[2]):
-        raise UsageError(f"--range '{text}' is none", hint="for example 0-1023 or random:64k")
-    return ByteRanges(kind="fixed", first=int(fixed[1]), last=int(fixed[2]))
-
-
-def parse_priority(text: str) -> Priority:
-    """``weight=220``, ``u=1``, ``u=1,i``, ``weight=220,u=1``."""
-    words = [word.strip().lower() for word in text.split(",")]
-    found = dict(word.split("=", 1) for word in words if "=" in word)
-    weight, urgency = found.pop("weight", None), found.pop("u", None)
-    flags = [word for word in words if "=" not in word]
-    fits = (
-        not found
-        and len(words) == len({word.split("=")[0] for word in words})
-        and flags in ([], ["i"])
-        and (weight is None or (re.fullmatch(r"\d{1,3}", weight) and 1 <= int(weight) <= 256))  # noqa: PLR2004
-        and (urgency is None or re.fullmatch(r"[0-7]", urgency))
-        and (urgency is not None or (weight is not None and not flags))
-    )
-    if not fits:
-        raise UsageError(
-            f"--priority '{text}' is none",
-            hint="weight=1…256 (HTTP/2), u=0…7 and i: for example weight=220,u=1,i",
-        )
-    return Priority(
-        weight=None if weight is None else int(weight),
-        urgency=None if urgency is None else int(urgency),
-        incremental=bool(flags),
     )
 
 

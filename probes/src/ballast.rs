@@ -5,8 +5,8 @@ use std::io::Read as _;
 use std::net::TcpStream;
 
 use crate::clock::{MILLISECOND, NEVER, Nanos};
-use crate::connection::introduce;
 use crate::plan::Target;
+use crate::socket::introduce;
 use crate::sys::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 
 /// Marks the tokens of idle connections: no slot of a request's connection reaches it.

@@ -10,18 +10,14 @@ use crate::clock::{Clock, NEVER, Nanos, nanos};
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::family::Family;
-use crate::http3;
-use crate::multiplexed::{Block, Carriers, Coding};
 use crate::paths::Picker;
 use crate::plan::{self, Endpoint, Keepalive, Plan, ProxyProtocol};
 use crate::pool::Pool;
+use crate::protocol::Client;
 use crate::recorder::Recorder;
-use crate::request::{Reached, Request, Template};
+use crate::request::{Reached, Request};
 use crate::response::{NotHttp, Response};
 use crate::source::Source;
-use crate::tls::{Client, Protocol};
-use crate::trickle::Trickle;
 
 /// One class at work.
 #[derive(Debug)]
@@ -32,16 +28,12 @@ pub struct Class<'p> {
     pub endpoint: Endpoint,
     /// What its connections say first.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Makes its sessions; none is cleartext.
-    pub tls: Option<Client>,
-    /// Makes its connections, where it speaks HTTP/3.
-    pub quic: Option<http3::Client>,
+    /// Begins its connections and writes its requests.
+    pub client: Client,
     /// What its requests came to.
     pub recorder: Recorder,
-    /// Its connections with room for more, where they carry many requests at once.
-    pub carriers: Option<Carriers>,
-    /// Idle connections.
-    pub idle: Pool,
+    /// Its connections with room for a request.
+    pub pool: Pool,
     /// Connections in their handshake that carry no request yet: they are to be held.
     pub spares: Vec<u32>,
     /// When the next may be opened to be held, and the failures in a row until then.
@@ -52,8 +44,10 @@ pub struct Class<'p> {
     pub open: usize,
     /// Of these, those on which the server takes no more requests: others are opened in their place.
     pub leaving: usize,
-    /// The classes with which it shares connections.
-    pub family: Family,
+    /// The class whose connections carry its requests: mostly itself.
+    pub owner: usize,
+    /// Other classes whose requests its own connections carry.
+    pub guests: Vec<usize>,
     /// Requests on a connection.
     pub in_flight: usize,
     /// Requests that wait for a connection.
@@ -65,13 +59,10 @@ pub struct Class<'p> {
     users: usize,
     source: Source,
     picker: Picker<'p>,
-    template: Template,
     /// Which connections are closed after a response.
     closing: Chance,
     /// Bodies that are compared with files.
     bodies: Option<Bodies<'p>>,
-    /// Of a slow client.
-    pub trickle: Option<Trickle>,
     /// What came of the comparison with files; none when the plan names none.
     pub compared: Option<Compared>,
     /// Why the first answer that was not HTTP was not.
@@ -81,42 +72,30 @@ pub struct Class<'p> {
 }
 
 impl<'p> Class<'p> {
-    /// A class that has sent nothing yet.
+    /// The class at a place of a plan, which has sent nothing yet.
     ///
     /// # Errors
     /// `Error::Plan` when its manifest or its certificates cannot be read.
-    pub fn new(class: &'p plan::Class, plan: &Plan) -> Result<Self, Error> {
+    pub fn new(plan: &'p Plan, index: usize) -> Result<Self, Error> {
+        let class = &plan.classes[index];
         let mut picker = Picker::new(class, plan.seed)?;
         let users = plan.stripe.share(class.arrivals.users());
         let recorder = Recorder::new(plan.window());
         let target = plan.target_of(class);
-        let (protocol, coding) = match (class.http2, class.http3) {
-            (None, None) => (Protocol::Http1, Coding::default()),
-            (Some(_), _) => (Protocol::Http2, Coding::Hpack),
-            (None, Some(_)) => (Protocol::Http3, Coding::Qpack),
-        };
-        let tls = target.tls.as_ref();
-        let tls = tls.map(|tls| Client::new(tls, target, protocol));
-        let tls = tls.transpose()?;
-        let quic = class.http3.zip(tls.as_ref());
+        let of_it = |&other: &usize| other != index && plan.owner_of(other) == index;
         Ok(Self {
             plan: class,
-            quic: quic
-                .map(|(streams, tls)| http3::Client::new(tls, streams))
-                .transpose()?,
-            tls: tls.filter(|_| class.http3.is_none()),
+            client: Client::new(plan, index)?,
             recorder,
             users,
-            carriers: class
-                .streams()
-                .map(|_| Carriers::new(Block::new(coding, class, target), users)),
-            idle: Pool::new(class, users),
+            pool: Pool::new(class, users),
             spares: Vec::new(),
             next_spare: 0,
             spare_failures: 0,
             open: 0,
             leaving: 0,
-            family: Family::new(plan, plan.place_of(&class.name).unwrap_or(0)),
+            owner: plan.owner_of(index),
+            guests: (0..plan.classes.len()).filter(of_it).collect(),
             in_flight: 0,
             pending: VecDeque::new(),
             timeout: nanos(class.timeout_seconds),
@@ -125,13 +104,8 @@ impl<'p> Class<'p> {
             picker,
             endpoint: target.endpoint.clone(),
             proxy_protocol: target.proxy_protocol,
-            template: Template::new(class, target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             bodies: Bodies::new(class, plan.seed),
-            trickle: class
-                .read_bytes_per_second
-                .filter(|_| class.streams().is_none())
-                .map(Trickle::new),
             compared: None,
             not_http: None,
             this_second: (0, 0),
@@ -181,9 +155,19 @@ impl<'p> Class<'p> {
         self.source.has_ended()
     }
 
-    /// Whether another connection may be opened.
+    /// Whether all its connections are opened to be held: a request waits for one with room.
+    pub fn holds_all(&self) -> bool {
+        self.plan.streams().is_some()
+    }
+
+    /// Whether another connection may be opened for a request.
     pub fn has_room(&self) -> bool {
-        self.open < self.plan.connections
+        !self.holds_all() && self.open < self.plan.connections
+    }
+
+    /// Whether pauses inside its responses can be the acknowledgement's.
+    pub fn counts_stalls(&self) -> bool {
+        !self.client.takes_datagrams() && self.plan.read_bytes_per_second.is_none()
     }
 
     /// Adds what another thread saw of the same class.
@@ -213,10 +197,8 @@ impl<'p> Class<'p> {
 
     /// Whether a request would find a connection now.
     pub fn can_start(&self) -> bool {
-        match &self.carriers {
-            Some(carriers) => carriers.has_any(),
-            None => self.idle.has_any() || !self.spares.is_empty() || self.has_room(),
-        }
+        let can_take = !self.holds_all() && !self.spares.is_empty();
+        self.pool.has_any() || can_take || self.has_room()
     }
 
     /// Whether nothing is under way.
@@ -236,26 +218,17 @@ impl<'p> Class<'p> {
         self.next_deadline = self.next_deadline.min(deadline);
     }
 
-    /// Writes a request over `buffer`, to be sent on a connection that has served so many.
-    pub fn render(&self, request: &Request, served: u64, buffer: &mut Vec<u8>) {
-        let last = self.is_last(request, served);
-        self.template.render(
-            &self.picker.object(request),
-            last,
-            buffer,
-        );
-    }
-
-    /// Writes the header block of a request over `buffer`, where the class has streams.
-    pub fn render_block(&self, request: &Request, buffer: &mut Vec<u8>) {
-        if let Some(carriers) = &self.carriers {
-            let object = self.picker.object(request);
-            carriers.block.render(&object, buffer);
-        }
+    /// Writes a request over `buffer`, to be sent on a connection that has served so many; whether that
+    /// closes behind it.
+    pub fn render(&self, request: &Request, served: u64, buffer: &mut Vec<u8>) -> bool {
+        let is_last = self.is_last(request, served);
+        self.client
+            .render(&self.picker.object(request), is_last, buffer);
+        is_last
     }
 
     /// Whether the connection that has served so many is closed after this request.
-    pub fn is_last(&self, request: &Request, served: u64) -> bool {
+    fn is_last(&self, request: &Request, served: u64) -> bool {
         match self.plan.keepalive {
             Keepalive::Forever => false,
             Keepalive::None => true,

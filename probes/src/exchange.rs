@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::clock::{MILLISECOND, Nanos};
-use crate::plan::Method;
+use crate::protocol::Ask;
 use crate::request::{Reached, Request};
 use crate::response::Response;
 
@@ -14,9 +14,9 @@ const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND
 /// A request on its way and its response.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The request; the last one when nothing is asked.
+    /// The request.
     pub request: Request,
-    /// Its class, by the place in the plan; of streams alone.
+    /// Its class, by the place in the plan.
     pub class: usize,
     /// What has come of the response.
     pub response: Response,
@@ -35,6 +35,21 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// An exchange whose request is sent now.
+    pub fn asked(request: Request, ask: &Ask<'_>) -> Self {
+        let mut response = Response::new();
+        response.expect(ask.method);
+        if ask.samples_body {
+            response.sample_body();
+        }
+        Self {
+            class: ask.class,
+            response,
+            wants_stamp: ask.wants_stamp,
+            ..Self::new(request)
+        }
+    }
+
     /// An exchange whose request was not sent yet.
     pub fn new(request: Request) -> Self {
         Self {
@@ -48,13 +63,6 @@ impl Exchange {
             receive_lag: None,
             stalls: 0,
         }
-    }
-
-    /// Forgets the response before: the one to the request comes next.
-    pub fn begin(&mut self, method: Method) {
-        self.first_byte = 0;
-        self.receive_lag = None;
-        self.response.expect(method);
     }
 
     /// Takes note that bytes of the response have come.
@@ -79,14 +87,12 @@ impl Exchange {
             first_byte: self.first_byte,
         }
     }
-
 }
 
 #[cfg(test)]
 mod tests {
     use super::Exchange;
     use crate::clock::MILLISECOND;
-    use crate::plan::Method;
     use crate::request::Request;
 
     #[test]
@@ -100,20 +106,5 @@ mod tests {
         }
         assert_eq!((exchange.first_byte, exchange.last_byte), (7, now));
         assert_eq!(exchange.stalls, 2, "35 and 59 ms, not 34, 60 or none");
-    }
-
-    #[test]
-    fn the_wait_for_the_next_response_is_no_pause_inside_one() {
-        let mut exchange = Exchange::new(Request::new(0, 0, 0));
-        exchange.came(5);
-        exchange.receive_lag = Some(3);
-        assert!(exchange.response.feed(b"HTTP/1.1 200 OK\r\n").is_ok());
-        exchange.begin(Method::Get);
-        assert_eq!(exchange.reached().first_byte, 0);
-        assert_eq!(exchange.receive_lag, None);
-        assert!(!exchange.response.has_started());
-        let later = 5 + 40 * MILLISECOND;
-        exchange.came(later);
-        assert_eq!((exchange.stalls, exchange.first_byte), (0, later));
     }
 }

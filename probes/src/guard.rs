@@ -55,12 +55,7 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
 }
 
 /// Whether a target is permitted.
-fn decide(
-    address: IpAddr,
-    port: u16,
-    permit: &Permit,
-    own: &[IpAddr],
-) -> Result<Place, Error> {
+fn decide(address: IpAddr, port: u16, permit: &Permit, own: &[IpAddr]) -> Result<Place, Error> {
     // ::ffff:192.0.2.1 is 192.0.2.1.
     let address = address.to_canonical();
     if address.is_unspecified() || address.is_multicast() || address == Ipv4Addr::BROADCAST {

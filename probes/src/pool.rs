@@ -1,10 +1,10 @@
-//! The idle connections of a class, and which of them carries the next request.
+//! The connections of a class that can take one more request, and which of them takes the next.
 
 use std::collections::VecDeque;
 
 use crate::plan::{Class, ConnectionUse};
 
-/// The idle connections of a class.
+/// The connections of a class with room for a request.
 #[derive(Debug)]
 pub enum Pool {
     /// An open loop's, as many as there are requests at once: the last used is on top.
@@ -14,11 +14,31 @@ pub enum Pool {
     Turns(VecDeque<u32>),
     /// A closed loop's: each belongs to a user, who has no other.
     Owned(Vec<Option<u32>>),
+    /// Connections that carry many requests at once.
+    Shared(Shared),
+}
+
+/// Connections that carry many requests at once, used in turn; a user of a closed loop stays.
+#[derive(Debug)]
+pub struct Shared {
+    with_room: VecDeque<u32>,
+    /// Where each user of a closed loop sent the last request.
+    seats: Vec<Option<u32>>,
+    /// Whether all connections stood, or one could not be had: until then nobody is sent anywhere, or
+    /// the first connection would get them all.
+    stands: bool,
 }
 
 impl Pool {
-    /// None yet of a class, which has so many users.
+    /// None yet of a class, which has so many users (0 in an open loop).
     pub fn new(class: &Class, users: usize) -> Self {
+        if class.streams().is_some() {
+            return Self::Shared(Shared {
+                with_room: VecDeque::new(),
+                seats: vec![None; users],
+                stands: false,
+            });
+        }
         if class.arrivals.is_closed() {
             return Self::Owned(vec![None; users]);
         }
@@ -28,25 +48,28 @@ impl Pool {
         }
     }
 
-    /// The connection for the next request of a user (0 in an open loop).
+    /// The connection for the next request of a user: the user's own where there is one. It is no longer
+    /// among those with room.
     pub fn take(&mut self, user: u32) -> Option<u32> {
         match self {
             Self::Latest(idle) => idle.pop(),
             Self::Turns(idle) => idle.pop_front(),
             Self::Owned(idle) => idle.get_mut(user as usize)?.take(),
+            Self::Shared(shared) => shared.take(user),
         }
     }
 
-    /// A connection is idle again, or for the first time.
+    /// A connection has room again, or for the first time; `user` sent its last request.
     pub fn put(&mut self, slot: u32, user: u32) {
         match self {
             Self::Latest(idle) => idle.push(slot),
             Self::Turns(idle) => idle.push_back(slot),
             Self::Owned(idle) => idle[user as usize] = Some(slot),
+            Self::Shared(shared) => shared.with_room.push_back(slot),
         }
     }
 
-    /// A connection is gone.
+    /// A connection is gone, or full.
     pub fn remove(&mut self, slot: u32) {
         match self {
             Self::Latest(idle) => idle.retain(|&other| other != slot),
@@ -56,22 +79,47 @@ impl Pool {
                     *place = None;
                 }
             }
+            Self::Shared(shared) => shared.with_room.retain(|&other| other != slot),
         }
     }
 
-    /// Whether a request that waits would find one. The users of a closed loop never wait.
+    /// No connection is waited for any more; whether one was until now.
+    pub fn stand(&mut self) -> bool {
+        match self {
+            Self::Shared(shared) => !std::mem::replace(&mut shared.stands, true),
+            Self::Latest(_) | Self::Turns(_) | Self::Owned(_) => false,
+        }
+    }
+
+    /// Whether a request that waits would find one. The users of a closed loop that own theirs never
+    /// wait.
     pub fn has_any(&self) -> bool {
         match self {
             Self::Latest(idle) => !idle.is_empty(),
             Self::Turns(idle) => !idle.is_empty(),
             Self::Owned(_) => false,
+            Self::Shared(shared) => shared.stands && !shared.with_room.is_empty(),
         }
+    }
+}
+
+impl Shared {
+    fn take(&mut self, user: u32) -> Option<u32> {
+        if !self.stands {
+            return None;
+        }
+        let Some(seat) = self.seats.get_mut(user as usize) else {
+            return self.with_room.pop_front();
+        };
+        let own = seat.and_then(|slot| self.with_room.iter().position(|&other| other == slot));
+        *seat = self.with_room.remove(own.unwrap_or(0));
+        *seat
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Pool;
+    use super::{Pool, Shared};
 
     #[test]
     fn the_last_used_the_longest_idle_or_the_own_one_is_next() {
@@ -88,5 +136,50 @@ mod tests {
             pool.remove(8);
             assert_eq!([pool.take(2), pool.take(1)], next, "{pool:?}");
         }
+    }
+
+    fn shared(users: usize) -> Pool {
+        Pool::Shared(Shared {
+            with_room: [].into(),
+            seats: vec![None; users],
+            stands: false,
+        })
+    }
+
+    #[test]
+    fn arrivals_take_turns_on_shared_connections_and_users_stay() {
+        for (users, taken) in [
+            (0, [Some(7), Some(8), Some(9)]),
+            (2, [Some(7), Some(7), Some(8)]),
+        ] {
+            let mut pool = shared(users);
+            (7..10).for_each(|slot| pool.put(slot, 0));
+            assert!(!pool.has_any(), "another is still in its handshake");
+            assert_eq!(pool.take(0), None);
+            assert!(pool.stand());
+            assert!(!pool.stand(), "it stood already");
+            let took = [0, 0, 1].map(|user| {
+                let slot = pool.take(user);
+                if let Some(slot) = slot {
+                    pool.put(slot, user);
+                }
+                slot
+            });
+            assert_eq!(took, taken, "{users} users");
+        }
+    }
+
+    #[test]
+    fn a_user_whose_shared_connection_is_gone_takes_another() {
+        let mut pool = shared(1);
+        pool.stand();
+        pool.put(3, 0);
+        assert_eq!((pool.take(0), pool.take(0)), (Some(3), None));
+        pool.put(4, 0);
+        assert_eq!(pool.take(0), Some(4));
+        pool.put(3, 0);
+        pool.put(4, 0);
+        pool.remove(4);
+        assert_eq!((pool.take(0), pool.has_any()), (Some(3), false));
     }
 }

@@ -9,8 +9,8 @@ use crate::clock::{Nanos, seconds};
 use crate::distribution::Distribution;
 use crate::engine::Outcome;
 use crate::failure::Failure;
-use crate::multiplexed::Tally;
 use crate::plan::Plan;
+use crate::protocol::{Datagrams, Tally};
 use crate::recorder::{Recorder, Second};
 use crate::surroundings::clock_source;
 use crate::validity::flags;
@@ -94,7 +94,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         .iter()
         .map(|(status, &count)| (status.to_string(), count.into()))
         .collect();
-    json!({
+    let mut document = json!({
         "requests": record.requests,
         "requests_per_second": per_second(record.requests),
         "bytes": record.bytes,
@@ -127,26 +127,20 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "ack_stall_suspects": record.ack_stall_suspects,
         "at_cap": record.at_cap,
         "max_pending": record.max_pending,
-        "http2": record.streams.filter(|_| record.traffic.is_none()).map(|them| of_streams(&them)),
-        "http3": record.streams.zip(record.traffic).map(|(streams, traffic)| {
-            let mut document = of_streams(&streams);
-            document["handshakes"] = traffic.handshakes.into();
-            document["datagrams_sent"] = traffic.datagrams_sent.into();
-            document["datagrams_received"] = traffic.datagrams_received.into();
-            document["lost_packets"] = traffic.lost_packets.into();
-            document["dropped_datagrams"] = traffic.dropped_datagrams.into();
-            document
-        }),
         "bodies": class.compared.map(|bodies| json!({
             "compared": bodies.compared,
             "differing": bodies.differing,
             "unread": bodies.unread,
         })),
-    })
+    });
+    if let Some(streams) = &record.streams {
+        document[class.plan.speaks.name()] = of_streams(streams, record.datagrams.as_ref());
+    }
+    document
 }
 
-fn of_streams(streams: &Tally) -> Value {
-    json!({
+fn of_streams(streams: &Tally, datagrams: Option<&Datagrams>) -> Value {
+    let mut document = json!({
         "streams": streams.streams,
         "most_streams": streams.most_streams,
         "mean_streams": streams.mean_streams(),
@@ -155,7 +149,15 @@ fn of_streams(streams: &Tally) -> Value {
         "refused": streams.refused,
         "resets": streams.resets,
         "window_stalls": streams.window_stalls,
-    })
+    });
+    if let Some(datagrams) = datagrams {
+        document["handshakes"] = datagrams.handshakes.into();
+        document["datagrams_sent"] = datagrams.sent.into();
+        document["datagrams_received"] = datagrams.received.into();
+        document["lost_packets"] = datagrams.lost_packets.into();
+        document["dropped_datagrams"] = datagrams.dropped.into();
+    }
+    document
 }
 
 fn tls_sessions(record: &Recorder) -> Vec<Value> {

@@ -1,9 +1,7 @@
 //! What is sent: the bytes of a request and its place in time.
 
-use std::io::Write as _;
-
 use crate::clock::Nanos;
-use crate::plan::{ByteRange, Class, Target};
+use crate::plan::ByteRange;
 
 /// One request, from its arrival to its end.
 #[derive(Debug, Clone, Copy)]
@@ -67,58 +65,5 @@ impl Reached {
     };
 }
 
-/// The bytes that all requests of a class share.
-#[derive(Debug)]
-pub struct Template {
-    before_path: String,
-    after_path: String,
-}
-
-impl Template {
-    /// The template of a class. Headers of the plan replace the probe's own.
-    pub fn new(class: &Class, target: &Target) -> Self {
-        let mut after_path = String::from(" HTTP/1.1\r\n");
-        let mut header = |name: &str, value: &str| {
-            for part in [name, ": ", value, "\r\n"] {
-                after_path.push_str(part);
-            }
-        };
-        let agent = concat!("nginx-tune-probe/", env!("CARGO_PKG_VERSION"));
-        for (name, value) in [
-            ("Host", target.host.as_str()),
-            ("User-Agent", agent),
-            ("Accept", "*/*"),
-        ] {
-            if !class
-                .headers
-                .keys()
-                .any(|own| own.eq_ignore_ascii_case(name))
-            {
-                header(name, value);
-            }
-        }
-        for (name, value) in &class.headers {
-            header(name, value);
-        }
-        Self {
-            before_path: format!("{} ", class.method.text()),
-            after_path,
-        }
-    }
-
-    /// Writes the request for an object over `buffer`; the last one of a connection says so.
-    pub fn render(&self, object: &Object<'_>, last: bool, buffer: &mut Vec<u8>) {
-        buffer.clear();
-        buffer.extend_from_slice(self.before_path.as_bytes());
-        buffer.extend_from_slice(object.path.as_bytes());
-        buffer.extend_from_slice(self.after_path.as_bytes());
-        if let Some(ByteRange { first, last }) = object.range {
-            // Into a vector: cannot fail.
-            let _ = write!(buffer, "Range: bytes={first}-{last}\r\n");
-        }
-        if last {
-            buffer.extend_from_slice(b"Connection: close\r\n");
-        }
-        buffer.extend_from_slice(b"\r\n");
-    }
-}
+/// How requests call the probe, unless the plan says another name.
+pub const USER_AGENT: &str = concat!("nginx-tune-probe/", env!("CARGO_PKG_VERSION"));

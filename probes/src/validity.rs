@@ -59,18 +59,8 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
              probe's"
         ));
     }
-    flags.extend(
-        outcome
-            .tls_fault
-            .iter()
-            .map(|fault| format!("tls: {fault}")),
-    );
-    flags.extend(
-        outcome
-            .quic_fault
-            .iter()
-            .map(|fault| format!("quic: {fault}")),
-    );
+    let faults = outcome.faults.iter();
+    flags.extend(faults.map(|(word, fault)| format!("{word}: {fault}")));
     for class in &outcome.classes {
         if class.is_open_loop() {
             flags.extend(class_flags(class));
@@ -88,7 +78,7 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
                 ));
             }
         }
-        let dropped = class.recorder.traffic.map_or(0, |it| it.dropped_datagrams);
+        let dropped = class.recorder.datagrams.map_or(0, |it| it.dropped);
         if dropped > 0 {
             flags.push(format!(
                 "udp_drops: {}: {dropped} datagrams found the buffer of the probe's socket full: the \

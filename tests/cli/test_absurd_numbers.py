@@ -23,7 +23,7 @@ ALWAYS = ("", " ", "-1", "nan", "NaN", "inf", "-inf", "1e400", "-1e400", "٣", "
 DIGITS = ["".join(map(chr, range(zero, zero + 10))) for zero in (0x30, 0x660, 0x966, 0xFF10)]
 """Of ASCII, Arabic, Devanagari, and as wide as Chinese writing has them."""
 PLAIN = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?\s*")
-TEXTS = {"--rate", "--slow-read", "--range", "--keepalive", "--status", "--stripe", "--start-at"}
+TEXTS = {"--rate", "--keepalive", "--status", "--stripe", "--start-at"}
 
 
 def options(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

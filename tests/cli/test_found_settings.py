@@ -51,13 +51,9 @@ REFUSED = {
     "audit": f"{_TRIED} {_DESCRIBED} c p pid overlay plan write_baseline diff_base fix_diff test "
     "today output",
     "explain": "list facts workload output",
-    "probe": "connections rate arrivals max_connections http2 http3 streams "
-    "think duration "
-    "warmup timeout head header status keepalive range paths_from pick zipf replay speed "
-    "document_root slow_read slow_read_of priority idle_connections new_connections insecure "
-    "cacert server_name no_sessionid tls_min tls_max ciphers cert key unix proxy_protocol "
-    "proxy_source threads precise seed allow_target allow_live objective max_rate stripe "
-    "start_at cap allow_plan_caps output",
+    "probe": "connections rate duration warmup threads paths_from header status timeout keepalive "
+    "http2 http3 streams insecure cacert objective stripe start_at allow_live allow_target cap "
+    "output",
     "merge": "output",
     "validate": f"{_TRIED} c p against plan lab scale accept_worse accept_lost starts http2 http3 "
     "manifest speed self_check dry_run accept_inconclusive against_nginx no_store output",

@@ -30,16 +30,8 @@ RESTS_SECONDS = 1.5
 TIMEOUT_SECONDS = 30.0
 MOST_BYTES = 8_000_000
 """Of all bodies of a class."""
-WAYS = [
-    "http1",
-    "http1-unix",
-    "http1-tls",
-    "http2",
-    "http2-unix",
-    "http2-tls",
-    "http2",
-    "http2-unix",
-]
+BEHIND_NGINX = ("http2", "http3")
+WAYS = ["http1", "http1-unix", "http1-tls"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Situation:
     @property
     def is_harmless(self) -> bool:
         temper = self.temper
-        return not (temper.drops or temper.refuses)
+        return not temper.drops
 
     def plan(self, port: int, tls: Tls | None) -> LoadPlan:
         unix = self.temper.unix
@@ -121,13 +113,11 @@ def shared(dice: random.Random, classes: list[LoadClass]) -> list[LoadClass]:
 def draw_temper(
     dice: random.Random, seed: int, way: str, folder: Path, tls: list[str] | None
 ) -> Temper:
-    is_2 = way.startswith("http2")
-    harm = dice.choice(["", "", "", "drops", "refuses"])
-    if way == "http3":  # nginx in front makes of it what it likes
+    harm = dice.choice(["", "", "", "drops"])
+    if way in BEHIND_NGINX:  # which makes of it what it likes
         harm = ""
     least = dice.choice([300, 2000, 20_000])
     return Temper(
-        talk="http2" if is_2 else "http1",
         seed=seed,
         unix=str(folder / "s") if "unix" in way else None,
         tls=tls,
@@ -142,13 +132,7 @@ def draw_temper(
         delays=dice.choice([0.0, 0.3, 1.0]),
         parts=dice.random() < 0.5,
         closes=dice.choice([0.0, 0.0, 0.3]),
-        changes=dice.choice([0, 0, 5]),
-        most_streams=dice.choice([None, 1, 2, 5, 100]),
-        frame_bytes=dice.choice([None, 16_384, 65_536, (1 << 24) - 1]),
-        pings=dice.choice([0, 0, 3, 100]),
-        goaway_every=dice.choice([0, 0, 1, 3, 10]),
         drops=0.2 if harm == "drops" else 0.0,
-        refuses=0.3 if harm == "refuses" and is_2 else 0.0,
     )
 
 
@@ -231,7 +215,7 @@ class Draw:
             "stream_window_bytes": dice.choice([65_535, 100_000, 6 << 20]),
             "connection_window_bytes": dice.choice([65_535, 100_000, 15 << 20]),
         }
-        if self.way.startswith("http2"):
+        if self.way == "http2":
             parts["http2"] = Http2(streams=streams, **windows)
         elif self.way == "http3":
             parts["http3"] = Http3(streams=streams, **windows)
@@ -256,6 +240,6 @@ class Draw:
             all_bytes = max(sizes) * self.count / self.connections
             pace = int(all_bytes / dice.uniform(0.3, RESTS_SECONDS)) + 1000
             parts["read_bytes_per_second"] = pace
-            if self.way.startswith("http2"):
+            if self.way == "http2":
                 parts["read_pace_of"] = dice.choice(["stream", "connection"])
         return LoadClass(**parts)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fitful_draws import TIMEOUT_SECONDS, Situation, draw
+from fitful_draws import BEHIND_NGINX, TIMEOUT_SECONDS, Situation, draw
 from fitful_wire import Temper
 from test_probe_http3 import listening as listening_quic
 
@@ -34,7 +34,6 @@ from nginx_tune.nginx.lab.network import make_certificate
 SERVER = Path(__file__).parent / "fitful_server.py"
 MAY_FAIL = {
     "drops": {"reset", "empty", "truncated"},
-    "refuses": {"reset"},
 }
 """Kinds of failures that a server's temper gives."""
 LEAST_CPU_SECONDS, CPU_RATIO = 0.4, 0.5
@@ -94,8 +93,8 @@ def ask(plan: LoadPlan, seed: int | str = "of no draw") -> tuple[Measurement, fl
 
 
 def run(situation: Situation, tls: list[str] | None) -> Came:
-    """What comes of a situation; with HTTP/3 nginx speaks that in front of the server."""
-    if situation.way == "http3":
+    """What comes of a situation; HTTP/2 and HTTP/3 are nginx's, in front of the server."""
+    if situation.way in BEHIND_NGINX:
         return run_behind_nginx(situation)
     trust = Tls(ca_file=tls[0]) if tls and "tls" in situation.way else None
     with serving(situation.temper) as serves:
@@ -109,7 +108,8 @@ def run_behind_nginx(situation: Situation) -> Came:
     streams, buffer = dice.choice([(10, "4k"), (128, "4k"), (1, "16k"), (2, "64k"), (128, "64k")])
     with tempfile.TemporaryDirectory() as folder, serving(situation.temper) as serves:
         words = (
-            f"http3_max_concurrent_streams {streams}; http3_stream_buffer_size {buffer};"
+            f"http2 on; http2_max_concurrent_streams {streams};"
+            f" http3_max_concurrent_streams {streams}; http3_stream_buffer_size {buffer};"
             f" keepalive_requests {dice.choice([2, 10, 1000, 1000])};"
             f" location / {{ proxy_pass http://127.0.0.1:{serves.port}; proxy_http_version 1.1;"
             f" proxy_buffering {dice.choice(['on', 'off'])}; }}"
@@ -128,7 +128,7 @@ def complaints(situation: Situation, came: Came) -> list[str]:
     for name, kinds in MAY_FAIL.items():
         if getattr(situation.temper, name):
             may_fail |= kinds
-    if situation.way == "http3":  # nginx in front resets some streams, one in some hundreds
+    if situation.way in BEHIND_NGINX:  # nginx in front resets some streams, one in some hundreds
         may_fail |= {"reset"}
     for name, found in came.measurement.classes.items():
         wrong += [f"{name}: {what}" for what in of_class(situation, found, may_fail)]
@@ -156,7 +156,7 @@ def of_server(situation: Situation, came: Came) -> Iterator[str]:
     classes = came.measurement.classes.values()
     is_plain = situation.is_harmless and not came.server["given"]
     is_plain = is_plain and not any(it.retried for it in classes)
-    if not is_plain or situation.way == "http3":
+    if not is_plain or situation.way in BEHIND_NGINX:
         return
     good = sum(found.requests for found in classes)
     if came.server["whole"] != good:

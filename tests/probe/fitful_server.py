@@ -15,14 +15,13 @@ import traceback
 from collections import Counter
 
 from fitful_http1 import Http1
-from fitful_http2 import Http2
 from fitful_wire import Rests, Temper, Wire
 
 
-def serve(peer: socket.socket, wire: Wire, talk: str) -> None:
+def serve(peer: socket.socket, wire: Wire) -> None:
     with peer:
         try:
-            wire.run(Http2(wire) if talk == "http2" else Http1(wire))
+            wire.run(Http1(wire))
         except (ConnectionError, ssl.SSLError):
             pass
         except Exception:  # noqa: BLE001 — a fault of the server is to be seen
@@ -34,7 +33,6 @@ def secured(temper: Temper) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*temper.tls)
-    context.set_alpn_protocols(["h2" if temper.talk == "http2" else "http/1.1"])
     return context
 
 
@@ -79,7 +77,7 @@ def main(words: str) -> None:
                 if context is not None:
                     wire.encrypt(context)
                 wires.append(wire)
-                threading.Thread(target=serve, args=(peer, wire, temper.talk), daemon=True).start()
+                threading.Thread(target=serve, args=(peer, wire), daemon=True).start()
 
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     threading.Thread(target=accept, daemon=True).start()

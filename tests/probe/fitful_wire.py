@@ -35,8 +35,6 @@ def text(place: int, count: int) -> bytes:
 class Temper:
     """How a server is: what it is told by whoever draws it."""
 
-    talk: str
-    """``http1`` or ``http2``."""
     seed: int
     unix: str | None = None
     tls: list[str] | None = None
@@ -58,19 +56,8 @@ class Temper:
     """Whether answers go in many parts: chunks, frames, fragments."""
     closes: float = 0.0
     """Chance that HTTP/1.1 says with an answer that it closes the connection."""
-    changes: int = 0
-    """Most SETTINGS of a connection after the first."""
-    most_streams: int | None = None
-    frame_bytes: int | None = None
-    """SETTINGS_MAX_FRAME_SIZE."""
-    pings: int = 0
-    """Most PINGs at once."""
-    goaway_every: int = 0
-    """GOAWAY with about every such request of a connection; 0 never says it."""
     drops: float = 0.0
     """Chance that a request is broken off: reset, or the connection closed."""
-    refuses: float = 0.0
-    """Chance that a stream is refused unseen."""
 
 
 class Rests:

@@ -88,7 +88,7 @@ def test_what_cannot_be_run_is_one_line(run_cli: RunCli) -> None:
         (["http://127.0.0.1:99999/"], "no URL"),
         (["http://no-such-host.invalid/"], "no-such-host.invalid"),
         (["http://127.0.0.1/", "--duration", "2h", "--allow-live"], "above the cap of 600 s"),
-        (["http://127.0.0.1/", "--idle-connections", "9000", "--allow-live"], "--cap NAME=VALUE"),
+        (["http://127.0.0.1/", "--connections", "9000", "--allow-live"], "--cap NAME=VALUE"),
         (["127.0.0.1:9301/1k", "--allow-live"], "write http://127.0.0.1:9301/1k"),
         (["localhost/1k"], "write http://localhost/1k"),
         (["http://127.0.0.1/", "--rate", "1e9", "--allow-live"], "above the cap of 200000"),

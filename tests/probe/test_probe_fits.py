@@ -19,10 +19,11 @@ from nginx_tune.nginx.lab.network import make_certificate
 pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
 
 FIRST = dice("fits").randrange(1 << 31)
-COUNT = draws(4, 40)
+COUNT = draws(2, 40)
 """Of situations drawn."""
-OVER_HTTP3 = draws(1, 10)
-"""Situations drawn with nginx in front, which speaks HTTP/3."""
+BEHIND_NGINX = [("http2", n) for n in range(draws(1, 10))]
+BEHIND_NGINX += [("http3", n) for n in range(draws(1, 10))]
+"""Situations drawn with nginx in front, which speaks these."""
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +43,9 @@ def test_nothing_waits_for_ever_and_nothing_spins(
 
 
 @pytest.mark.needs("nginx-1.30")
-@pytest.mark.parametrize("number", range(OVER_HTTP3))
-def test_nor_over_http3(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(("way", "number"), BEHIND_NGINX)
+def test_nor_where_connections_are_shared(tmp_path: Path, way: str, number: int) -> None:
     seed = FIRST + number
-    situation = draw(seed, tmp_path, "http3")
+    situation = draw(seed, tmp_path, way)
     came = run(situation, None)
     assert complaints(situation, came) == [], f"{seed} ({REPEAT}): {situation}"

@@ -87,9 +87,3 @@ def test_names_of_classes_break_no_format() -> None:
     text = render_measurement_prometheus(run).decode()
     assert 'nginx_tune_probe_failures{class="a\\",b\\n=1' in text
     assert all(line.startswith(("#", "nginx_tune_probe_")) for line in text.splitlines())
-
-
-def test_a_server_name_is_for_tls(run_cli: RunCli) -> None:
-    run = run_cli("probe", "http://127.0.0.1:1/", "--server-name", "a.test", "--allow-live")
-    assert run.returncode == 2
-    assert "https://" in run.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 from collections.abc import Callable
@@ -12,12 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from http2_peer import (
-    DATA,
     END_HEADERS,
     GOAWAY,
     HEADERS,
     OK,
-    RST_STREAM,
     SETTINGS,
     Reply,
     answer,
@@ -81,22 +78,6 @@ def test_whole_files_are_good_and_counted_to_the_byte(nginx: Nginx, tmp_path: Pa
     assert (found.http2.peer_limit, found.http2.goaways, found.http2.resets) == (128, 0, 0)
 
 
-def test_methods_ranges_statuses_and_lengths_are_as_over_http_1(nginx: Nginx) -> None:
-    ten = Paths(kind="fixed", paths=["/1k"], bytes=[10])
-    wrong = Paths(kind="fixed", paths=["/1k"], bytes=[1023])
-    found = run(
-        nginx,
-        over_http2("/100k", name="head", method="HEAD"),
-        over_http2(name="range", paths=ten, headers={"Range": "bytes=0-9"}, status=[206]),
-        over_http2(name="longer", paths=wrong),
-        over_http2("/none", name="none"),
-        over_http2(name="none expected", status=[404], paths=Paths(kind="fixed", paths=["/none"])),
-    )
-    assert (found["head"].requests, found["head"].bytes) == (100, 0)
-    assert found["range"].requests == found["none expected"].requests == 100
-    assert (found["longer"].errors, found["none"].errors) == ({"length": 100}, {"status": 100})
-
-
 def test_users_stay_with_their_connection(start_nginx: StartNginx, free_port: int) -> None:
     nginx = listening(
         start_nginx,
@@ -122,14 +103,6 @@ def test_a_connection_that_nginx_ends_costs_no_request(
     assert found.http2.goaways >= 3
     assert found.connections_opened >= found.http2.goaways
     assert found.retried > 0, "requests behind the GOAWAY are sent again"
-
-
-def test_no_more_streams_than_the_server_takes(start_nginx: StartNginx, free_port: int) -> None:
-    nginx = listening(start_nginx, free_port, server="http2_max_concurrent_streams 3;")
-    found = run(nginx, over_http2("/100k", arrivals=closed(20)))["c"]
-    assert found.errors == {}
-    assert found.http2 is not None
-    assert (found.http2.most_streams, found.http2.peer_limit) == (3, 3)
 
 
 def test_what_a_stopped_server_delays_stands_in_the_latencies(nginx: Nginx) -> None:
@@ -234,43 +207,6 @@ def peer_run(
     return measured.classes["c"], measured.flags, peer.requests
 
 
-WRONGS: dict[str, dict[str, Callable[[int], bytes]]] = {
-    "reset": {
-        "of an error": lambda n: frame(RST_STREAM, 0, n, b"\0\0\0\2"),
-        "of one that was not looked at": lambda n: frame(RST_STREAM, 0, n, b"\0\0\0\7"),
-    },
-    "truncated": {
-        "less than declared": lambda n: answer(n, declared=9),
-        "reset amid": lambda n: answer(n, end=0) + frame(RST_STREAM, 0, n, b"\0\0\0\2"),
-    },
-    "parse": {
-        "more than declared": lambda n: answer(n, declared=3),
-        "a body without a head": lambda n: frame(DATA, 1, n, b"x"),
-        "no head": lambda n: frame(HEADERS, END_HEADERS, n, b"\xff\xff\xff\xff\xff"),
-        "another stream": lambda n: frame(HEADERS, END_HEADERS, n + 200, OK),
-        "half a frame": lambda n: frame(RST_STREAM, 0, n, b"\0"),
-        "no frame": lambda _: b"\xff" * 9,
-        "frames without end": lambda _: frame(0x77, 0, 0) * 20_000,
-    },
-    "timeout": {
-        "nothing": lambda _: b"",
-        "a head alone": lambda n: frame(HEADERS, END_HEADERS, n, OK),
-    },
-}
-
-
-@pytest.mark.parametrize("kind", WRONGS)
-def test_what_a_peer_does_wrong_has_its_name(kind: str) -> None:
-    for name, said in WRONGS[kind].items():
-        found, flags, _ = peer_run(
-            lambda _, stream, said=said: Reply(said(stream)),
-            arrivals=Arrivals(kind="constant", rate_per_second=40),
-        )
-        assert set(found.errors) == {kind}, (name, found.errors, flags)
-        assert found.requests == 0, name
-        assert found.errors[kind] + found.censored == found.intended == 20, name
-
-
 def test_a_peer_that_closes_in_the_middle_cuts_what_is_under_way() -> None:
     cut = Reply(frame(HEADERS, END_HEADERS, 1, OK), close=True)
     found, _, _ = peer_run(lambda _, stream: cut if stream == 1 else Reply(b""))
@@ -359,10 +295,7 @@ def test_the_command_speaks_it(run_cli: RunCli, nginx: Nginx) -> None:
     item = json.loads(Path(f"{nginx.error_log}.json").read_text())["classes"]["url"]
     assert item["users"] == 10
     assert item["http2"]["most_streams"] <= 5
-    for wrong, word in itertools.product(
-        [("--keepalive", "off"), ("--max-connections", "4")], ["HTTP/1.1"]
-    ):
-        refused = run_cli(*asked, *options, *wrong)
-        assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
+    refused = run_cli(*asked, *options, "--keepalive", "off")
+    assert (refused.returncode, "HTTP/1.1" in refused.stderr) == (2, True), refused.stderr
     alone = run_cli("probe", nginx.url("/1k"), "--streams", "5", *options)
     assert (alone.returncode, "--http2" in alone.stderr) == (2, True)

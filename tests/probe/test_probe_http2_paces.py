@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
 
-from nginx_tune.cli.probe_load import parse_priority
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Priority
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
@@ -155,12 +154,6 @@ def test_an_urgency_comes_in_the_header_over_any_protocol(
     assert silent.errors.keys() == {"status"}
 
 
-def test_words_that_are_no_priority_are_refused() -> None:
-    for words in ("", "weight=0", "weight=257", "u=8", "i", "weight=5,i", "a=1", "u=1,u=2"):
-        with pytest.raises(UsageError, match=f"--priority '{words}'"):
-            parse_priority(words)
-
-
 def test_both_sides_refuse_what_cannot_be() -> None:
     table: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({}, {"connections_of": "nobody"}, "connections_of"),
@@ -190,20 +183,3 @@ def test_both_sides_refuse_what_cannot_be() -> None:
 def test_what_can_be_has_no_faults() -> None:
     urgent = Priority(weight=256, depends_on=["small", "heavy"], urgency=0)
     assert family_faults([heavy(), beside(priority=urgent)]) == []
-
-
-def test_the_command_has_words_for_it(run_cli: RunCli, nginx: Nginx) -> None:
-    asked = ("probe", nginx.url("/100k"), "--duration", "1s", "--warmup", "0", "--allow-live")
-    slow = ("--http2", "--connections", "1", "--streams", "2", "--slow-read", "100k")
-    result = run_cli(
-        *asked, *slow, "--priority", "weight=220,u=1,i", "--slow-read-of", "connection"
-    )
-    assert result.returncode == 0, result.stderr
-    for wrong, word in (
-        (("--priority", "weight=9"), "--http2"),
-        (("--slow-read-of", "connection"), "--http2"),
-        (("--http2", "--slow-read-of", "connection"), "--slow-read"),
-        (("--http2", "--priority", "weight=0"), "--priority"),
-    ):
-        refused = run_cli(*asked, *wrong)
-        assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr

@@ -8,13 +8,16 @@ import resource
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
 from needs import lacks
-from probe_loads import Nginx, StartNginx
+from probe_loads import Nginx, StartNginx, load_class, load_plan
 
-from nginx_tune.documents.base import decode
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.loadplan import Caps
+from nginx_tune.measure.load.probe import run_probe
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -65,50 +68,38 @@ def large(start_nginx: StartNginx) -> Nginx:
 
 
 @pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.thorough)])
-def test_ten_thousand_are_held_while_others_are_served(
-    large: Nginx, run_cli: RunCli, threads: int
-) -> None:
+def test_ten_thousand_are_held_while_others_are_served(large: Nginx, threads: int) -> None:
     status = Status(large)
     status.start()
-    run = run_cli(
-        "probe", large.url("/1k"), "--allow-live", "--rate", "200", "--max-connections", "50",
-        "--idle-connections", str(MANY), "--cap", f"connections={MANY + 50}",
-        "--threads", str(threads), "--warmup", "6s", "--duration", "1s", "-f", "json",
-    )  # fmt: skip
+    caps = Caps(connections=MANY + 50)
+    item = load_class("/1k", connections=50)
+    plan = load_plan(large, item, idle_connections=MANY, threads=threads, caps=caps)
+    measurement = run_probe(msgspec.structs.replace(plan, warmup_seconds=6.0, duration_seconds=1.0))
     most = status.end()
-    assert run.returncode == 0, run.stderr
-    measurement = decode(Measurement, run.stdout.encode())
     idle = measurement.generator.idle_connections
     assert idle is not None
     assert (idle.wanted, idle.open, idle.lost, idle.failed) == (MANY, MANY, 0, 0)
     # What nginx itself counts: theirs and those of the class.
     assert MANY < most <= MANY + 50
-    item = measurement.classes["url"]
-    assert item.errors == {}
-    assert item.requests == item.intended > 0
+    found = measurement.classes["c"]
+    assert found.errors == {}
+    assert found.requests == found.intended > 0
 
 
-def test_the_cap_is_said_and_raised_by_its_option_alone(nginx: Nginx, run_cli: RunCli) -> None:
-    load = ("--allow-live", "--rate", "50", "--max-connections", "10", "--duration", "200ms")
-    run = run_cli("probe", nginx.url("/1k"), *load, "--idle-connections", str(MANY))
-    assert run.returncode == 2
-    assert f"{MANY + 10} connections are above the cap of 4096" in run.stderr
-    assert "--cap" in run.stderr
-    few = (*load, "--idle-connections", "20", "--cap", "connections=29")
-    run = run_cli("probe", nginx.url("/1k"), *few)
-    assert run.returncode == 2
-    assert "30 connections are above the cap of 29" in run.stderr
-
-
-def test_what_a_host_cannot_hold_is_refused_before_anything_is_sent(
-    nginx: Nginx, run_cli: RunCli
+def test_the_cap_is_said_and_raised_by_its_option_alone(
+    nginx: Nginx, run_cli: RunCli, tmp_path: Path
 ) -> None:
+    file = tmp_path / "plan.json"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if not 0 < hard < 900_000:
-        lacks("descriptors", "no limit of open files to meet")
-    run = run_cli(
-        "probe", nginx.url("/1k"), "--allow-live", "--idle-connections", str(hard),
-        "--cap", f"connections={hard + 100}",
-    )  # fmt: skip
-    assert run.returncode == 2
-    assert "open files; the limit (ulimit -n) is" in run.stderr
+    refused = [
+        (MANY, "4096", f"{MANY + 20} connections are above the cap of 4096"),
+        (20, "39", "40 connections are above the cap of 39"),
+    ]
+    if 0 < hard < 900_000:
+        refused.append((hard, f"{hard + 100}", "open files; the limit (ulimit -n) is"))
+    for idle, cap, words in refused:
+        plan = load_plan(nginx, load_class("/1k"), idle_connections=idle)
+        file.write_bytes(encode(plan))
+        run = run_cli("probe", file, "--allow-live", "--cap", f"connections={cap}")
+        assert run.returncode == 2
+        assert words in run.stderr

@@ -151,13 +151,12 @@ def test_caps_are_the_callers_and_a_plan_only_lowers_them() -> None:
     target = Target(address="127.0.0.1", port=80)
     plan = LoadPlan(target=target, classes=[item], duration_seconds=1)
     greedy = msgspec.structs.replace(plan, caps=Caps(connections=9999, seconds=5.0))
-    bound = plan_within(greedy, {}, allow_plan=False).caps
+    bound = plan_within(greedy, {}).caps
     assert (bound.connections, bound.seconds) == (4096, 5.0)
-    assert plan_within(greedy, {}, allow_plan=True).caps == greedy.caps
-    bound = plan_within(greedy, {"connections": 5000, "seconds": 900}, allow_plan=False).caps
+    bound = plan_within(greedy, {"connections": 5000, "seconds": 900}).caps
     assert (bound.connections, bound.seconds) == (5000, 5.0)
     # One that says nothing has the caller's.
-    assert plan_within(plan, {"rate": 1e6}, allow_plan=False).caps.rate_per_second == 1e6
+    assert plan_within(plan, {"rate": 1e6}).caps.rate_per_second == 1e6
     assert parse_caps(("seconds=1h", "bytes=2g")) == {"seconds": 3600, "bytes": 2 << 30}
     for text in ("seconds", "colour=1", "connections=0", "connections=1.5"):
         with pytest.raises(UsageError, match="--cap"):

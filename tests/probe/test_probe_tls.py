@@ -170,7 +170,7 @@ def test_a_server_without_tls_is_no_session(secure: Secure, start_nginx: StartNg
 def test_curls_options_do_on_the_command_line(secure: Secure, run_cli: RunCli) -> None:
     url = f"https://localhost:{secure.port}/1k"
     short = ("--allow-live", "--duration", "500ms", "--warmup", "0", "--rate", "100", "-f", "json")
-    for options in (["--cacert", secure.certificate], ["-k"], ["--insecure", "--no-sessionid"]):
+    for options in (["--cacert", secure.certificate], ["-k"]):
         run = run_cli("probe", url, *short, *options)
         assert run.returncode == 0, run.stderr
         item = decode(Measurement, run.stdout.encode()).classes["url"]

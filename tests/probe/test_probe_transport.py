@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,28 +52,19 @@ def said(log: Path) -> Counter[str]:
 @pytest.fixture
 def by_socket(start_nginx: StartNginx, tmp_path: Path) -> Path:
     path = tmp_path / "nginx.sock"
-    start_nginx(server=f"listen unix:{path}; location = /host {{ return 200 $host; }}")
+    start_nginx(server=f"listen unix:{path};")
     return path
 
 
-def test_a_unix_socket_is_asked_by_its_url_or_by_an_option(
-    by_socket: Path, run_cli: RunCli
-) -> None:
-    for arguments in (
-        (f"http://unix:{by_socket}:/4m",),
-        ("http://site.example/4m", "--unix", by_socket),
-    ):
-        # No more than a busy machine copies: what comes behind the window is not counted.
-        measurement = probe(run_cli, *arguments, "--rate", "20")
-        item = only_class(measurement)
-        assert item.errors == {}
-        assert item.requests == item.intended > 0
-        # Bytes count when they come, requests when they were due: an edge may lie between the two.
-        assert abs(item.bytes - item.requests * (4 << 20)) <= 2 * (4 << 20)
-        assert measurement.generator.receive_lag_seconds.count == 0
-    named = only_class(probe(run_cli, "http://site.example/host", "--unix", by_socket))
-    assert named.bytes % len("site.example") == 0
-    assert abs(named.bytes // len("site.example") - named.requests) <= 2 < named.requests
+def test_a_unix_socket_is_asked_by_its_url(by_socket: Path, run_cli: RunCli) -> None:
+    # No more than a busy machine copies: what comes behind the window is not counted.
+    measurement = probe(run_cli, f"http://unix:{by_socket}:/4m", "--rate", "20")
+    item = only_class(measurement)
+    assert item.errors == {}
+    assert item.requests == item.intended > 0
+    # Bytes count when they come, requests when they were due: an edge may lie between the two.
+    assert abs(item.bytes - item.requests * (4 << 20)) <= 2 * (4 << 20)
+    assert measurement.generator.receive_lag_seconds.count == 0
 
 
 def test_a_unix_socket_needs_leave_like_any_server(by_socket: Path, run_cli: RunCli) -> None:
@@ -126,7 +118,7 @@ def test_a_full_queue_of_a_socket_is_a_failure_of_its_own(tmp_path: Path) -> Non
 
 
 def test_the_server_sees_the_client_of_the_proxy_protocol(
-    start_nginx: StartNginx, run_cli: RunCli, tmp_path: Path
+    start_nginx: StartNginx, tmp_path: Path
 ) -> None:
     port, log = free_port(), tmp_path / "seen.log"
     start_nginx(
@@ -136,24 +128,28 @@ def test_the_server_sees_the_client_of_the_proxy_protocol(
         f" access_log {log} seen; set_real_ip_from unix:; set_real_ip_from 127.0.0.1;"
         " real_ip_header proxy_protocol;",
     )
-    for version, source in itertools.product(("v1", "v2"), (None, "192.0.2.7", "2001:db8::7")):
+    for version, source in itertools.product((1, 2), (None, "192.0.2.7", "2001:db8::7")):
         row = (version, source)
-        words = ("--proxy-protocol", version, *(("--proxy-source", source) if source else ()))
+        first = ProxyProtocol(version=version, source=source)
         log.write_bytes(b"")
-        url = f"http://127.0.0.1:{port}/1k"
-        item = only_class(probe(run_cli, url, *words, "--connections", "3"))
-        assert item.errors == {}, row
-        assert item.requests == item.intended > 0, row
+        there = Target(address="127.0.0.1", port=port, proxy_protocol=first)
+        assert only_class(ask(there)).errors == {}, row
         for line in said(log):
             address, told, own, server = line.split(" ")
             assert (address, told) == (source or "127.0.0.1", own), row
             mapped = "::ffff:127.0.0.1" if source and ":" in source else "127.0.0.1"
             assert server == mapped, row
         log.write_bytes(b"")
-        item = only_class(probe(run_cli, f"http://unix:{tmp_path}/s:/1k", *words))
-        assert item.errors == {}, row
+        assert only_class(ask(Target(unix=f"{tmp_path}/s", proxy_protocol=first))).errors == {}, row
         # Without a source nothing is said of a client: UNKNOWN, or the command LOCAL.
         assert {line.split(" ")[0] for line in said(log)} == {source or "-"}, row
+
+
+def ask(target: Target, **changes: object) -> Measurement:
+    """What comes of 40 requests."""
+    item = load_class("/1k", **changes)
+    permit = Permit(live=True)
+    return run_probe(LoadPlan(target=target, classes=[item], duration_seconds=0.2, permit=permit))
 
 
 def test_without_its_header_a_proxied_listener_answers_nobody(start_nginx: StartNginx) -> None:
@@ -174,7 +170,7 @@ def openssl(text: str) -> None:
 
 
 @pytest.fixture
-def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[str, Path]:
+def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[int, Path]:
     """A TLS listener that asks for certificates, and one behind a balancer; what they log."""
     port, log = free_port(), tmp_path / "tls.log"
     curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
@@ -193,96 +189,69 @@ def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[str, Path]:
         f" listen unix:{tmp_path}/tls ssl proxy_protocol;"
         f" access_log {log} tls; access_log {log}.who who;",
     )
-    return f"https://127.0.0.1:{port}/1k", log
+    return port, log
 
 
 @pytest.mark.needs("openssl")
-def test_tls_is_spoken_as_wished(secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path) -> None:
-    url, log = secure
-    for wish, seen in (
-        ("", r"TLSv1\.3 TLS_\w+ NONE"),
-        ("--tls-max 1.2", r"TLSv1\.2 ECDHE-ECDSA-\S+ NONE"),
-        ("--tls-max 1.2 --ciphers ECDHE-ECDSA-CHACHA20-POLY1305",
-         r"TLSv1\.2 ECDHE-ECDSA-CHACHA20-POLY1305 NONE"),
-        ("--tls-min TLSv1.3 --ciphers tls_aes_128_gcm_sha256,TLS_AES_256_GCM_SHA384",
-         r"TLSv1\.3 TLS_AES_(128_GCM_SHA256|256_GCM_SHA384) NONE"),
-        ("--ciphers TLS_CHACHA20_POLY1305_SHA256", r"TLSv1\.3 TLS_CHACHA20_POLY1305_SHA256 NONE"),
-        ("--cert client.pem --key client.key", r"TLSv1\.3 \S+ SUCCESS"),
-        ("--tls-max 1.2 --cert client.pem --key client.key", r"TLSv1\.2 \S+ SUCCESS"),
-    ):  # fmt: skip
-        words = [
-            str(tmp_path / word) if word.startswith("client.") else word
-            for word in shlex.split(wish)
-        ]
+def test_tls_is_spoken_as_wished(secure: tuple[int, Path], tmp_path: Path) -> None:
+    port, log = secure
+    own = {"certificate_file": f"{tmp_path}/client.pem", "key_file": f"{tmp_path}/client.key"}
+    both = tmp_path / "both.pem"
+    both.write_text("".join((tmp_path / f"client.{end}").read_text() for end in ("pem", "key")))
+    chacha = "ECDHE-ECDSA-CHACHA20-POLY1305"
+    new = ["tls_aes_128_gcm_sha256", "TLS_AES_256_GCM_SHA384"]
+    wishes: list[tuple[dict[str, Any], str]] = [
+        ({}, r"TLSv1\.3 TLS_\w+ NONE"),
+        ({"max_version": "1.2"}, r"TLSv1\.2 ECDHE-ECDSA-\S+ NONE"),
+        ({"max_version": "1.2", "ciphers": [chacha]}, rf"TLSv1\.2 {chacha} NONE"),
+        ({"min_version": "1.3", "ciphers": new}, r"TLSv1\.3 TLS_AES_(128|256)_GCM_SHA\d+ NONE"),
+        (own, r"TLSv1\.3 \S+ SUCCESS"),
+        ({"certificate_file": str(both), "key_file": str(both)}, r"TLSv1\.3 \S+ SUCCESS"),
+        ({"max_version": "1.2", **own}, r"TLSv1\.2 \S+ SUCCESS"),
+    ]
+    for wish, seen in wishes:
         log.write_bytes(b"")
-        item = only_class(probe(run_cli, url, "-k", *words))
+        target = Target(address="127.0.0.1", port=port, tls=Tls(verify=False, **wish))
+        item = only_class(ask(target))
         assert item.errors == {}, wish
         assert item.requests == item.intended > 0, wish
         lines = said(log)
         assert sum(lines.values()) == item.requests, wish
         assert all(re.fullmatch(seen, line) for line in lines), (wish, lines)
+    stranger = {name: file.replace("client.", "stranger.") for name, file in own.items()}
+    tls = Tls(verify=False, **stranger)  # type: ignore[arg-type]
+    item = only_class(ask(Target(address="127.0.0.1", port=port, tls=tls)))
+    # nginx answers 400 to a certificate that it does not trust.
+    assert set(item.statuses) == {"400"}
 
 
 @pytest.mark.needs("openssl")
-def test_the_client_is_said_before_tls(
-    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path
-) -> None:
-    url = f"https://unix:{tmp_path}/tls:/1k"
+def test_the_client_is_said_before_tls(secure: tuple[int, Path], tmp_path: Path) -> None:
     who = Path(f"{secure[1]}.who")
-    for version in ("v1", "v2"):
+    for version in (1, 2):
         who.write_bytes(b"")
-        words = ("--proxy-protocol", version, "--proxy-source", "192.0.2.9", "--keepalive", "2")
-        item = only_class(probe(run_cli, url, "-k", *words))
+        first = ProxyProtocol(version=version, source="192.0.2.9")  # type: ignore[arg-type]
+        target = Target(unix=f"{tmp_path}/tls", tls=Tls(verify=False), proxy_protocol=first)
+        item = only_class(ask(target, keepalive_requests=2))
         assert item.errors == {}, version
         assert item.tls_seconds.count == item.connections_opened > 1, version
         assert set(said(who)) == {"192.0.2.9"}, version
 
 
-@pytest.mark.needs("openssl")
-def test_a_certificate_and_its_key_may_stand_in_one_file(
-    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path
-) -> None:
-    url, log = secure
-    both = tmp_path / "both.pem"
-    both.write_text((tmp_path / "client.pem").read_text() + (tmp_path / "client.key").read_text())
-    probe(run_cli, url, "-k", "--cert", both)
-    assert {line.rpartition(" ")[2] for line in said(log)} == {"SUCCESS"}
-
-
-@pytest.mark.needs("openssl")
-def test_a_certificate_that_the_server_does_not_take_is_told(
-    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path
-) -> None:
-    url, _ = secure
-    words = ("--cert", tmp_path / "stranger.pem", "--key", tmp_path / "stranger.key")
-    run = run_cli("probe", url, "-k", *words, *SHORT, "-f", "json")
-    # nginx answers 400 to a certificate that it does not trust.
-    item = only_class(decode(Measurement, run.stdout.encode()))
-    assert set(item.statuses) == {"400"}
-    assert run.returncode == 4
-
-
 def test_what_cannot_be_is_refused(run_cli: RunCli) -> None:
-    for arguments, words in (
-        ("https://h/ --tls-min 1.1", "the probe speaks TLS 1.2 and 1.3"),
-        ("https://h/ --tls-min 1.3 --tls-max 1.2", "--tls-min 1.3 is above --tls-max 1.2"),
-        ("https://h/ --key nginx.key", "--key goes with --cert"),
-        ("http://h/ --cert x.pem", "--cert is for a URL that begins with https://"),
-        ("http://h/ --tls-max 1.2", "--tls-max is for a URL"),
-        ("http://h/ --proxy-source 192.0.2.1", "--proxy-source goes with --proxy-protocol"),
-        ("http://127.0.0.1/ --proxy-protocol v1 --proxy-source x", "'x' is no IP address"),
-        ("http://unix:/run/x:/ --unix /run/y", "names a unix socket, and so does --unix"),
-        ("https://127.0.0.1/ --ciphers AES128-SHA --allow-live", "is no cipher suite"),
+    run = run_cli("probe", "http://unix:/" + 120 * "x" + ":/", "--allow-live")
+    assert (run.returncode, "107 bytes at most" in run.stderr) == (2, True), run.stderr
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"ciphers": ["AES128-SHA"]}, "is no cipher suite"),
         (
-            "https://127.0.0.1/ --tls-min 1.3 --ciphers ECDHE-RSA-AES256-GCM-SHA384 --allow-live",
+            {"min_version": "1.3", "ciphers": ["ECDHE-RSA-AES256-GCM-SHA384"]},
             "no usable cipher suites",
         ),
-        ("https://127.0.0.1/ -k --cert /nowhere/x.pem --allow-live", "/nowhere/x.pem"),
-        ("http://unix:/" + 120 * "x" + ":/ --allow-live", "107 bytes at most"),
-    ):
-        run = run_cli("probe", *shlex.split(arguments))
-        assert run.returncode == 2, (arguments, run.stderr)
-        assert words in run.stderr, arguments
+        ({"certificate_file": "/nowhere/x.pem", "key_file": "/nowhere/x.pem"}, "/nowhere/x.pem"),
+    ]
+    for wish, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            ask(Target(address="127.0.0.1", port=1, tls=Tls(**wish)))
 
 
 def test_old_documents_and_new_ones_are_read_alike() -> None:

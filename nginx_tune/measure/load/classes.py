@@ -245,7 +245,6 @@ def search_capacity(
     objectives: Sequence[str],
     *,
     run: Callable[[LoadPlan], Measurement],
-    highest_per_second: float | None = None,
     on_start: Callable[[float], None] | None = None,
     on_step: Callable[[CapacityStep], None] | None = None,
 ) -> Capacity:
@@ -259,7 +258,7 @@ def search_capacity(
     bounds = Bounds(
         first=total_rate(plan),
         lowest=LOWEST_PER_SECOND,
-        highest=highest_per_second or plan.caps.rate_per_second,
+        highest=plan.caps.rate_per_second,
     )
     steps: list[CapacityStep] = []
     runs: dict[float, Measurement] = {}

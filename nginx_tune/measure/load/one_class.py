@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 
 from nginx_tune.documents.loadplan import (
     Arrivals,
-    ByteRanges,
     Caps,
     Http2,
     Http3,
     LoadClass,
     LoadPlan,
     Paths,
-    Priority,
     RateStep,
     Stripe,
     Target,
@@ -43,8 +40,6 @@ MULTIPLEXED_USERS = 10
 
 RATE_PER_THREAD = 40_000.0
 """Requests a second that leave a thread time to be punctual."""
-
-NEW_CONNECTIONS_CLASS = "connect"
 
 
 @dataclass(frozen=True)
@@ -75,30 +70,16 @@ class Load:
     on each."""
     connections: int | None = None
     """Closed loop: the users, each with its own; open loop: held open and used in turn."""
-    think_seconds: float | None = None
     rate: OfferedRate | None = None
-    gaps: Literal["constant", "poisson"] = "poisson"
-    replay_speed: float | None = None
-    most_connections: int | None = None
     asked: Paths | None = None
     """Null asks for the URL's own path."""
-    method: Literal["GET", "HEAD"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     status: Sequence[int] = (200,)
     timeout_seconds: float = 30.0
     keepalive: Keepalive = field(default_factory=Keepalive)
-    range: ByteRanges | None = None
-    read_bytes_per_second: int | None = None
-    read_pace_of: Literal["stream", "connection"] = "stream"
-    priority: Priority | None = None
-    hash_ratio: float = 0.01
-    idle_connections: int = 0
-    new_connections_per_second: float | None = None
     duration_seconds: float = 10.0
     warmup_seconds: float = 1.0
     threads: int = 1
-    precise: bool = False
-    seed: int = 1
     stripe: Stripe = field(default_factory=Stripe)
     start_at_unix_seconds: float | None = None
 
@@ -120,16 +101,10 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
 
     Errors: UsageError for what contradicts itself.
     """
-    if load.rate is not None and load.replay_speed is not None:
-        raise UsageError("rate and replay exclude each other", hint="a manifest has its own times")
     if load.http2 or load.http3:
         return _plan(target, load, _class_with_streams(target, path, load))
     if load.streams is not None:
         raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
-    if load.read_pace_of != "stream":
-        raise UsageError("--slow-read-of is of HTTP/2", hint="give --http2 too")
-    if load.priority is not None and load.priority.weight is not None:
-        raise UsageError("a weight is of HTTP/2", hint="give --http2 too, or an urgency (u=1)")
     arrivals = _arrivals(load)
     is_open = arrivals.kind != "closed"
     held = load.connections if is_open else None
@@ -138,10 +113,7 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
             "connections of an open loop are held, and keepalive off closes them",
             hint="leave --connections out, or --keepalive off",
         )
-    most = load.most_connections or load.connections
-    most = most or (OPEN_LOOP_CONNECTIONS if is_open else CLOSED_LOOP_USERS)
-    if held is not None and most < held:
-        raise UsageError(f"{held} connections are to be held, and {most} is the most there may be")
+    most = load.connections or (OPEN_LOOP_CONNECTIONS if is_open else CLOSED_LOOP_USERS)
     main = msgspec.structs.replace(
         _class(path, load, arrivals, most),
         connection_use="turns" if held is not None else "latest",
@@ -150,7 +122,7 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         keepalive_requests=load.keepalive.requests,
         close_probability=load.keepalive.close_probability,
     )
-    return _plan(target, load, main, *_new_connections(path, load))
+    return _plan(target, load, main)
 
 
 def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadClass:
@@ -160,15 +132,9 @@ def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadC
         arrivals=arrivals,
         paths=load.asked or Paths(kind="fixed", paths=[path]),
         connections=connections,
-        method=load.method,
         headers=dict(load.headers),
         status=list(load.status),
         timeout_seconds=load.timeout_seconds,
-        range=load.range,
-        hash_ratio=load.hash_ratio,
-        read_bytes_per_second=load.read_bytes_per_second,
-        read_pace_of=load.read_pace_of,
-        priority=load.priority,
     )
 
 
@@ -180,17 +146,10 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     option = "--http3" if load.http3 else "--http2"
     if load.http2 and load.http3:
         raise UsageError("--http2 and --http3 exclude each other")
-    if load.read_pace_of != "stream" and load.read_bytes_per_second is None:
-        raise UsageError("--slow-read-of goes with --slow-read")
     if load.http3:
-        _require_quic(target, load)
-    for is_given, other in (
-        (load.keepalive != Keepalive(), "--keepalive"),
-        (load.most_connections is not None, "--max-connections"),
-        (load.new_connections_per_second is not None, "--new-connections"),
-    ):
-        if is_given:
-            raise UsageError(f"{other} is of HTTP/1.1, and does not go with {option}")
+        _require_quic(target)
+    if load.keepalive != Keepalive():
+        raise UsageError(f"--keepalive is of HTTP/1.1, and does not go with {option}")
     arrivals = _arrivals(load)
     if arrivals.kind == "closed":
         connections = load.connections or CLOSED_LOOP_USERS
@@ -206,50 +165,35 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     )
 
 
-def _require_quic(target: Target, load: Load) -> None:
+def _require_quic(target: Target) -> None:
     """Errors: UsageError for what QUIC cannot be spoken with."""
     if target.tls is None:
         raise UsageError(
             "--http3 is over QUIC, which is always encrypted", hint="give an https URL"
         )
-    if target.tls.max_version != "1.3":
-        raise UsageError("--http3 is over QUIC, which has TLS 1.3 alone", hint="--tls-max 1.3")
-    for is_given, other in (
-        (target.unix is not None, "a unix socket"),
-        (target.proxy_protocol is not None, "--proxy-protocol"),
-        (load.idle_connections > 0, "--idle-connections"),
-        (load.read_bytes_per_second is not None, "--slow-read"),
-    ):
-        if is_given:
-            raise UsageError(f"{other} is of TCP, and does not go with --http3")
+    if target.unix is not None:
+        raise UsageError("a unix socket is of TCP, and does not go with --http3")
 
 
-def _plan(target: Target, load: Load, *classes: LoadClass) -> LoadPlan:
+def _plan(target: Target, load: Load, item: LoadClass) -> LoadPlan:
     return LoadPlan(
         target=target,
-        classes=list(classes),
+        classes=[item],
         duration_seconds=load.duration_seconds,
         warmup_seconds=load.warmup_seconds,
         threads=load.threads,
-        precise=load.precise,
-        seed=load.seed,
         stripe=load.stripe,
         start_at_unix_seconds=load.start_at_unix_seconds,
-        idle_connections=load.idle_connections,
     )
 
 
 def _arrivals(load: Load) -> Arrivals:
-    if load.replay_speed is not None:
-        if load.asked is None or load.asked.manifest is None:
-            raise UsageError("only a manifest can be replayed", hint="give --paths-from MANIFEST")
-        return Arrivals(kind="replay", speed=load.replay_speed)
     if load.rate is None:
         users = load.connections or CLOSED_LOOP_USERS
-        return Arrivals(kind="closed", users=users, think_seconds=load.think_seconds)
+        return Arrivals(kind="closed", users=users)
     if len(load.rate.values) == 1:
-        return Arrivals(kind=load.gaps, rate_per_second=load.rate.values[0])
-    return Arrivals(kind="steps", gaps=load.gaps, steps=_steps(load))
+        return Arrivals(kind="poisson", rate_per_second=load.rate.values[0])
+    return Arrivals(kind="steps", steps=_steps(load))
 
 
 def _steps(load: Load) -> list[RateStep]:
@@ -268,25 +212,6 @@ def _steps(load: Load) -> list[RateStep]:
     return [*steps, *(RateStep(seconds=length, rate_per_second=r) for r in load.rate.values)]
 
 
-def _new_connections(path: str, load: Load) -> list[LoadClass]:
-    """A class of its own whose every request opens a connection: the accept queue at work."""
-    if load.new_connections_per_second is None:
-        return []
-    return [
-        LoadClass(
-            name=NEW_CONNECTIONS_CLASS,
-            arrivals=Arrivals(kind="poisson", rate_per_second=load.new_connections_per_second),
-            paths=Paths(kind="fixed", paths=[path]),
-            connections=OPEN_LOOP_CONNECTIONS,
-            method=load.method,
-            headers=dict(load.headers),
-            status=list(load.status),
-            timeout_seconds=load.timeout_seconds,
-            keepalive=False,
-        )
-    ]
-
-
 CAP_NAMES = {
     "seconds": "seconds",
     "bytes": "bytes",
@@ -297,18 +222,18 @@ CAP_NAMES = {
 """As callers name them."""
 
 
-def plan_within(plan: LoadPlan, given: Mapping[str, float], *, allow_plan: bool) -> LoadPlan:
+def plan_within(plan: LoadPlan, given: Mapping[str, float]) -> LoadPlan:
     """The plan with the bounds that hold for it.
 
     ``given`` are the caller's by name; the others are the defaults. A plan's own hold where they
-    are lower, or all of them where ``allow_plan`` is set: a file may not lift what bounds it.
+    are lower: a file may not lift what bounds it.
     """
     own = plan.caps
     bounds = {}
     for name, cap in CAP_NAMES.items():
         callers = given.get(name, getattr(Caps(), cap))
         theirs = getattr(own, cap)
-        bounds[cap] = theirs if allow_plan and name not in given else min(callers, theirs)
+        bounds[cap] = min(callers, theirs)
         # A plan that says nothing has the defaults: the caller may be above these.
         if theirs == getattr(Caps(), cap) and name in given:
             bounds[cap] = callers

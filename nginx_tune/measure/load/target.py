@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -213,22 +213,6 @@ def read_paths(file: Path) -> list[str]:
     if not paths:
         raise UsageError(f"{file}: no path in it")
     return paths
-
-
-def find_files(root: Path, paths: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Size and name of the file below a document root for each path.
-
-    Errors: UsageError when one is not there: the list and the root do not belong together.
-    """
-    base = root.resolve()
-    sizes, files = [], []
-    for path in paths:
-        file = (base / unquote(urlsplit(path).path).lstrip("/")).resolve()
-        if not file.is_relative_to(base) or not file.is_file():
-            raise UsageError(f"{path}: no such file below {root}")
-        sizes.append(file.stat().st_size)
-        files.append(str(file))
-    return sizes, files
 
 
 @contextlib.contextmanager

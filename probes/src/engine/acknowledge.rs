@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 
 use crate::clock::{MILLISECOND, NEVER, Nanos};
-use crate::connection::{Connection, Phase};
 
 /// A body that has stood still for so long may wait for an acknowledgement.
 const PATIENCE: Nanos = MILLISECOND / 5;
@@ -52,10 +51,4 @@ impl Unacknowledged {
         }
         NEVER
     }
-}
-
-/// Whether a connection still waits for more of what was last read then.
-pub(super) fn still_waits(connection: &Connection, since: Nanos) -> bool {
-    (connection.phase == Phase::Busy || connection.carries_streams())
-        && connection.exchange.last_byte == since
 }

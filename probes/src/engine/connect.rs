@@ -3,17 +3,16 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
-use super::traffic::ANSWERS;
-use super::{Engine, Slot, token};
-use crate::carrier::Carrier;
+use super::Engine;
 use crate::clock::{MILLISECOND, Nanos};
-use crate::connection::{Connection, Phase, Purpose, Transport};
+use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
+use crate::protocol::Protocol as _;
 use crate::request::{Reached, Request};
+use crate::socket::{Socket, Transport, introduce};
 use crate::sources;
-use crate::sys::{self, Dial, Event, WRITABLE};
+use crate::sys::{self, Dial, Event};
 use crate::tls::Client;
-use crate::{http2, http3};
 
 /// A handshake that takes so long was asked for more than once: a kernel waits for a second.
 const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
@@ -21,86 +20,74 @@ const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
 impl Engine<'_> {
     /// Opens a connection for a request.
     pub(super) fn open(&mut self, class: usize, request: Request) {
-        self.classes[class].recorder.dispatched(&request);
-        match self.dial(class, request, Purpose::Request) {
+        match self.dial(class, Some(request)) {
             Ok(slot) => {
-                self.classes[class].in_flight += 1;
-                self.total_sent += 1;
+                self.dispatched(class, &request);
                 if let Err(error) = self.watch(slot) {
                     self.lose(slot, Failure::from(&error));
                 }
             }
-            Err(error) => self.fail(class, &request, Reached::NOT_SENT, Failure::from(&error)),
+            Err(error) => {
+                self.classes[class].recorder.dispatched(&request);
+                self.fail(class, &request, Reached::NOT_SENT, Failure::from(&error));
+            }
         }
     }
 
-    /// A new connection in its handshake, not watched yet; a spare one carries no request.
-    pub(super) fn dial(
-        &mut self,
-        class: usize,
-        request: Request,
-        purpose: Purpose,
-    ) -> io::Result<u32> {
+    /// A new connection in its handshake, not watched yet; without a request it is a spare one.
+    pub(super) fn dial(&mut self, class: usize, request: Option<Request>) -> io::Result<u32> {
         let (stream, server) = self.connect(class)?;
         let owner = &self.classes[class];
-        let session = owner.tls.as_ref().map(Client::session).transpose()?;
+        let transport = if owner.client.takes_datagrams() {
+            Transport::Udp
+        } else if owner.endpoint.is_unix() {
+            Transport::Unix
+        } else {
+            Transport::Tcp
+        };
+        let socket = Socket {
+            stream,
+            tls: owner.client.tls().map(Client::session).transpose()?,
+            transport,
+            is_stamped: false,
+        };
+        let spoken = owner.client.begin(server, self.clock)?;
         let opened = self.clock.now();
-        let mut connection = Connection::new(stream, session, class, request, purpose, opened);
-        if let (Some(client), Some(server)) = (&owner.quic, server) {
-            let streams = http3::Multiplex::start(client, server, self.clock)?;
-            connection.carried = Some(Carrier::Http3(Box::new(streams)));
-            connection.transport = Transport::Udp;
-            connection.phase = Phase::Securing;
-        } else if let Some(streams) = owner.plan.http2 {
-            let streams = http2::Multiplex::new(streams, owner.family.windows);
-            connection.carried = Some(Carrier::Http2(Box::new(streams)));
+        let mut connection = Connection::new(socket, spoken, class, request, opened);
+        if transport == Transport::Udp {
+            // Its handshake is the protocol's own.
+            connection.phase = Phase::Open;
         }
-        if owner.endpoint.is_unix() {
-            connection.transport = Transport::Unix;
-        }
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() as u32 - 1
-        });
-        self.slots[slot as usize].connection = Some(connection);
         let owner = &mut self.classes[class];
         owner.open += 1;
         owner.recorder.connections_opened += 1;
-        Ok(slot)
+        Ok(self.sockets.insert(connection))
     }
 
     /// Has the poller tell when the handshake of a connection is settled.
     pub(super) fn watch(&mut self, slot: u32) -> io::Result<()> {
-        let place = &self.slots[slot as usize];
-        let Some(connection) = &place.connection else {
-            return Ok(());
-        };
-        let token = token(slot, place.generation);
-        let class = &mut self.classes[connection.class];
-        if class.quic.is_some() {
-            let deadline = connection.opened.saturating_add(class.timeout);
-            class.next_deadline = class.next_deadline.min(deadline);
+        if let Some(connection) = self.sockets.get(slot) {
+            if connection.socket.transport == Transport::Udp {
+                let class = &mut self.classes[connection.class];
+                let deadline = connection.opened.saturating_add(class.timeout);
+                class.next_deadline = class.next_deadline.min(deadline);
+                self.sockets.unflushed.push(slot);
+            }
         }
-        if connection.transport == Transport::Udp {
-            self.poller.add(&connection.stream, token, ANSWERS)?;
-            self.unflushed.push(slot);
-            return Ok(());
-        }
-        self.poller
-            .add(&connection.stream, token, ANSWERS | WRITABLE)
+        self.sockets.arm(slot)
     }
 
-    /// Starts a connect, from another address of this host where this one has no free port; of QUIC also
-    /// to whom.
+    /// Starts a connect, from another address of this host where this one has no free port; over UDP
+    /// also to whom.
     fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
         let mut tries = 1;
         loop {
+            let owner = &self.classes[class];
             let dial = Dial {
                 source: self.sources.current(),
-                receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
+                receive_buffer_bytes: owner.plan.receive_buffer_bytes(),
             };
-            let owner = &self.classes[class];
-            let opened = if owner.quic.is_some() {
+            let opened = if owner.client.takes_datagrams() {
                 let opened = owner.endpoint.connect_udp(dial);
                 opened.map(|(stream, server)| (stream, Some(server)))
             } else {
@@ -119,74 +106,75 @@ impl Engine<'_> {
         }
     }
 
-    /// The handshake of a connection is settled.
+    /// Something is known of the handshake of a connection.
     pub(super) fn connected(&mut self, slot: u32, event: Event) {
-        let Slot {
-            generation,
-            connection: Some(connection),
-        } = &mut self.slots[slot as usize]
-        else {
+        let Some(connection) = self.sockets.get(slot) else {
             return;
         };
         let error = if event.is_broken() {
-            connection.stream.take_error()
+            connection.socket.stream.take_error()
         } else {
             Ok(None)
         };
-        match error {
-            Ok(None) if event.is_writable() => {
-                let token = token(slot, *generation);
-                match self.poller.modify(&connection.stream, token, ANSWERS) {
-                    Ok(()) => self.established(slot),
-                    Err(error) => self.lose(slot, Failure::from(&error)),
-                }
-            }
-            Ok(None) => {}
-            Ok(Some(error)) | Err(error) => self.lose(slot, Failure::from(&error)),
+        let failed = match error {
+            Ok(None) if event.is_writable() => self.established(slot).err(),
+            Ok(None) => None,
+            Ok(Some(error)) | Err(error) => Some(error),
+        };
+        if let Some(error) = failed {
+            self.lose(slot, Failure::from(&error));
         }
     }
 
-    /// The TCP connection stands: speak TLS first, or send the request.
-    fn established(&mut self, slot: u32) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
-            return;
+    /// The connection of TCP stands: TLS first, or the protocol speaks.
+    fn established(&mut self, slot: u32) -> io::Result<()> {
+        let now = self.clock.now();
+        let Some(connection) = self.sockets.get(slot) else {
+            return Ok(());
         };
-        let took = self.clock.now() - connection.opened;
-        let recorder = &mut self.classes[connection.class].recorder;
-        recorder.connected(&connection.exchange.request, took);
+        let took = now - connection.opened;
+        let (intended, class) = (connection.intended(), &mut self.classes[connection.class]);
+        let socket = &mut connection.socket;
+        class.recorder.connected(intended, took);
         if took >= FIRST_SYN_RETRY {
-            recorder.syn_retries += sys::retransmits(&connection.stream).unwrap_or(0);
+            class.recorder.syn_retries += sys::retransmits(&socket.stream).unwrap_or(0);
         }
-        let class = &self.classes[connection.class];
         if let Some(protocol) = class.proxy_protocol {
-            if let Err(error) = connection.introduce(protocol, &class.endpoint) {
-                return self.lose(slot, Failure::from(&error));
-            }
+            introduce(&mut socket.stream, protocol, &class.endpoint)?;
         }
-        let Some(tls) = &mut connection.tls else {
-            // Without it there is a diagnosis less, and no other harm.
-            connection.is_stamped = connection.transport == Transport::Tcp
-                && sys::stamp_arrivals(&connection.stream).is_ok();
-            return self.ready(slot);
-        };
-        connection.phase = Phase::Securing;
-        match tls.flush(&mut connection.stream) {
-            Ok(_) => {}
-            Err(error) => self.broke(slot, &error),
+        if let Some(tls) = &mut socket.tls {
+            connection.phase = Phase::Securing;
+            tls.flush(&mut socket.stream)?;
+            return self.sockets.arm(slot);
         }
+        // Without it there is a diagnosis less, and no other harm.
+        socket.is_stamped = class.client.takes_stamps()
+            && socket.transport == Transport::Tcp
+            && sys::stamp_arrivals(&socket.stream).is_ok();
+        self.ready(slot);
+        Ok(())
     }
 
-    /// Goes on with a TLS handshake.
+    /// Goes on with a handshake of TLS.
     pub(super) fn secure(&mut self, slot: u32) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+        let Some(connection) = self.sockets.get(slot) else {
             return;
         };
-        match self.receiver.secure(connection) {
+        let (socket, mut early) = (&mut connection.socket, Vec::new());
+        let mut secured = socket.secure(&mut self.receiver.buffer, &mut early);
+        if let (Ok(true), Some(session)) = (&secured, &socket.tls) {
+            // Who speaks first may have done so in the same packet.
+            if let Err(why) = connection.spoken.secured(session, &early) {
+                secured = Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+        }
+        match secured {
             Ok(true) => {
                 let took = self.clock.now() - connection.opened;
                 let recorder = &mut self.classes[connection.class].recorder;
-                if let Some(session) = &connection.tls {
-                    recorder.secured(&connection.exchange.request, took, session);
+                recorder.secured(connection.intended(), took);
+                if let Some(session) = &connection.socket.tls {
+                    recorder.agreed(session);
                 }
                 self.ready(slot);
             }
@@ -194,10 +182,56 @@ impl Engine<'_> {
             Err(error) => {
                 let failure = Failure::from(&error);
                 if failure == Failure::Tls {
-                    self.tls_fault.get_or_insert_with(|| error.to_string());
+                    let faults = &mut self.accounts.faults;
+                    faults.entry("tls").or_insert_with(|| error.to_string());
                 }
                 self.lose(slot, failure);
             }
+        }
+    }
+
+    /// The protocol can speak: a connection sends the request that waited for it, or is held.
+    fn ready(&mut self, slot: u32) {
+        let Some(connection) = self.sockets.get(slot) else {
+            return;
+        };
+        connection.phase = Phase::Open;
+        let index = connection.class;
+        if let Err(error) = self.sockets.arm(slot) {
+            return self.lose(slot, Failure::from(&error));
+        }
+        let waiting = self.sockets.get(slot).and_then(|it| it.waiting.take());
+        if let Some(request) = waiting {
+            return self.put_on(slot, index, request);
+        }
+        let token = self.sockets.token(slot);
+        self.flush(slot);
+        if self.sockets.find(token).is_some() {
+            self.settle(slot);
+            self.relist(slot);
+        }
+        self.proceed(index);
+        self.flush_all();
+    }
+
+    /// A connection whose server has said how it speaks can carry requests.
+    pub(super) fn settle(&mut self, slot: u32) {
+        let Some(connection) = self.sockets.get(slot) else {
+            return;
+        };
+        let is_ready = connection.phase == Phase::Open && connection.spoken.is_settled();
+        if !connection.is_spare || !is_ready {
+            return;
+        }
+        connection.is_spare = false;
+        let class = &mut self.classes[connection.class];
+        if connection.socket.transport == Transport::Udp {
+            let took = self.clock.now() - connection.opened;
+            class.recorder.secured(connection.opened, took);
+        }
+        class.spares.retain(|&other| other != slot);
+        if class.spares.is_empty() && class.open >= class.plan.held() {
+            class.pool.stand();
         }
     }
 }

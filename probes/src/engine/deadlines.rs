@@ -1,50 +1,89 @@
-//! Requests whose time is up.
+//! Requests and handshakes whose time is up.
 
 use super::Engine;
 use crate::clock::{NEVER, Nanos};
-use crate::connection::Phase;
 use crate::failure::Failure;
+use crate::protocol::{End, Ended, Protocol as _};
 use crate::request::Reached;
+use crate::socket::Transport;
 
 impl Engine<'_> {
     /// Fails the requests whose time is up.
     pub(super) fn expire(&mut self, now: Nanos) {
-        for class in 0..self.classes.len() {
-            if now < self.classes[class].next_deadline {
+        for index in 0..self.classes.len() {
+            if now < self.classes[index].next_deadline {
                 continue;
             }
-            let timeout = self.classes[class].timeout;
             // Requests that start meanwhile set their own.
-            self.classes[class].next_deadline = NEVER;
-            let mut next_deadline = NEVER;
-            for slot in 0..self.slots.len() as u32 {
-                let Some(connection) = &self.slots[slot as usize].connection else {
-                    continue;
-                };
-                if connection.class != class || !connection.carries_request() {
-                    continue;
-                }
-                let deadline = connection.exchange.deadline(timeout);
-                if deadline > now {
-                    next_deadline = next_deadline.min(deadline);
-                } else if matches!(connection.phase, Phase::Connecting | Phase::Securing) {
-                    self.lose(slot, Failure::ConnectTimeout);
-                } else {
-                    self.lose(slot, Failure::Timeout);
-                }
-            }
-            while let Some(&request) = self.classes[class].pending.front() {
-                let deadline = request.intended.saturating_add(timeout);
-                if deadline > now {
-                    next_deadline = next_deadline.min(deadline);
-                    break;
-                }
-                self.classes[class].pending.pop_front();
-                self.fail(class, &request, Reached::NOT_SENT, Failure::Timeout);
-            }
-            next_deadline = next_deadline.min(self.expire_streams(class, now, timeout));
-            let class = &mut self.classes[class];
-            class.next_deadline = class.next_deadline.min(next_deadline);
+            self.classes[index].next_deadline = NEVER;
+            let on_their_way = self.expire_on_connections(index, now);
+            let waiting = self.expire_waiting(index, now);
+            let class = &mut self.classes[index];
+            class.next_deadline = class.next_deadline.min(on_their_way).min(waiting);
         }
+    }
+
+    /// Gives up those that wait for a connection; when the next one's time is up.
+    fn expire_waiting(&mut self, index: usize, now: Nanos) -> Nanos {
+        let timeout = self.classes[index].timeout;
+        while let Some(&request) = self.classes[index].pending.front() {
+            let deadline = request.intended.saturating_add(timeout);
+            if deadline > now {
+                return deadline;
+            }
+            self.classes[index].pending.pop_front();
+            self.fail(index, &request, Reached::NOT_SENT, Failure::Timeout);
+        }
+        NEVER
+    }
+
+    /// The same of those on connections, in their handshake or after it.
+    fn expire_on_connections(&mut self, index: usize, now: Nanos) -> Nanos {
+        let (timeout, owner) = (self.classes[index].timeout, self.classes[index].owner);
+        let (mut next, mut is_any) = (NEVER, false);
+        for slot in self.sockets.places() {
+            let Some(connection) = self.sockets.get(slot) else {
+                continue;
+            };
+            if connection.class != owner {
+                continue;
+            }
+            // Of UDP only an answer tells that somebody is there.
+            let is_unsettled = connection.is_spare && connection.socket.transport == Transport::Udp;
+            let begun = match connection.waiting {
+                Some(request) => Some(request.intended),
+                None => is_unsettled.then_some(connection.opened),
+            };
+            if let Some(begun) = begun.filter(|_| owner == index) {
+                let deadline = begun.saturating_add(timeout);
+                if deadline > now {
+                    next = next.min(deadline);
+                } else {
+                    self.lose(slot, Failure::ConnectTimeout);
+                }
+                continue;
+            }
+            let spoken = &mut connection.spoken;
+            let own = spoken.exchanges().filter(|it| it.class == index);
+            let first = own.map(|it| it.deadline(timeout)).min().unwrap_or(NEVER);
+            if first > now {
+                next = next.min(first);
+                continue;
+            }
+            let given_up = spoken.give_up(|it| it.class == index && it.deadline(timeout) <= now);
+            let left = spoken.exchanges().filter(|it| it.class == index);
+            next = next.min(left.map(|it| it.deadline(timeout)).min().unwrap_or(NEVER));
+            is_any = true;
+            for exchange in given_up {
+                let end = End::Failed(Failure::Timeout);
+                self.end_exchange(slot, Ended { exchange, end }, now);
+            }
+            self.relist(slot);
+        }
+        if is_any {
+            // There is room for those that wait.
+            self.proceed(index);
+        }
+        next
     }
 }

@@ -13,6 +13,37 @@ pub(super) const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
 /// Seconds in a row above `abort_error_ratio` that stop the run.
 const ABORT_SECONDS: u32 = 3;
 
+/// The end of a run.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// When arrivals end.
+    pub(super) stop_at: Nanos,
+    /// What is under way gets so much time after that.
+    pub(super) drain: Nanos,
+    /// Why it comes early.
+    pub(super) stopped_by: Option<String>,
+    pub(super) interrupted: bool,
+    /// Seconds in a row in which too much failed.
+    bad_seconds: u32,
+}
+
+impl Ending {
+    pub(super) fn new(stop_at: Nanos, drain: Nanos) -> Self {
+        Self {
+            stop_at,
+            drain,
+            stopped_by: None,
+            interrupted: false,
+            bad_seconds: 0,
+        }
+    }
+
+    /// When the run is over at the latest.
+    pub(super) fn latest(&self) -> Nanos {
+        self.stop_at.saturating_add(self.drain)
+    }
+}
+
 impl Engine<'_> {
     /// Ends the arrivals now; what is under way gets at most `drain`.
     pub(super) fn stop(&mut self, reason: &str, drain: Nanos) {
@@ -20,7 +51,7 @@ impl Engine<'_> {
             side.stop_others(Stop {
                 reason: reason.to_owned(),
                 drain,
-                interrupted: self.interrupted,
+                interrupted: self.ending.interrupted,
             });
         }
         self.stop_alone(reason, drain);
@@ -29,20 +60,24 @@ impl Engine<'_> {
     /// The same, of this engine alone.
     pub(super) fn stop_alone(&mut self, reason: &str, drain: Nanos) {
         let now = self.clock.now();
-        if now < self.stop_at {
-            self.stop_at = now;
-            for class in &mut self.classes {
-                class.recorder.cut(now);
-            }
+        self.end_arrivals(now);
+        let ending = &mut self.ending;
+        ending.drain = ending.drain.min(now - ending.stop_at + drain);
+        ending.stopped_by.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Stops at a cap of bytes that is passed.
+    pub(super) fn stop_at_cap_of_bytes(&mut self) {
+        let cap = self.plan.caps.bytes;
+        if self.accounts.body_bytes >= cap {
+            self.stop(&format!("stopped: the cap of {cap} bytes"), 0);
         }
-        self.drain = self.drain.min(now - self.stop_at + drain);
-        self.stopped_by.get_or_insert_with(|| reason.to_owned());
     }
 
     pub(super) fn interrupt(&mut self) {
         let mut told = [0; 128];
         if matches!(self.signals.read(&mut told), Ok(count) if count > 0) {
-            self.interrupted = true;
+            self.ending.interrupted = true;
             self.stop("interrupted", INTERRUPTED_DRAIN);
         }
     }
@@ -50,8 +85,14 @@ impl Engine<'_> {
     /// A run in which all was replayed and answered is complete, and no longer than that.
     pub(super) fn end_with_the_manifests(&mut self, now: Nanos) {
         let dry = |class: &Class<'_>| class.has_ended() && class.is_quiet();
-        if now < self.stop_at && self.classes.iter().all(dry) {
-            self.stop_at = now;
+        if now < self.ending.stop_at && self.classes.iter().all(dry) {
+            self.end_arrivals(now);
+        }
+    }
+
+    fn end_arrivals(&mut self, now: Nanos) {
+        if now < self.ending.stop_at {
+            self.ending.stop_at = now;
             for class in &mut self.classes {
                 class.recorder.cut(now);
             }
@@ -59,9 +100,8 @@ impl Engine<'_> {
     }
 
     pub(super) fn is_over(&self, now: Nanos) -> bool {
-        now >= self.stop_at
-            && (now >= self.stop_at.saturating_add(self.drain)
-                || self.classes.iter().all(Class::is_quiet))
+        now >= self.ending.stop_at
+            && (now >= self.ending.latest() || self.classes.iter().all(Class::is_quiet))
     }
 
     /// Stops a run in which nearly all fails, where the plan asks for it.
@@ -75,8 +115,9 @@ impl Engine<'_> {
             return;
         };
         let bad = failed > 0 && failed as f64 > limit * (done + failed) as f64;
-        self.bad_seconds = if bad { self.bad_seconds + 1 } else { 0 };
-        if self.bad_seconds >= ABORT_SECONDS && self.clock.now() < self.stop_at {
+        let ending = &mut self.ending;
+        ending.bad_seconds = if bad { ending.bad_seconds + 1 } else { 0 };
+        if ending.bad_seconds >= ABORT_SECONDS && self.clock.now() < ending.stop_at {
             self.stop(
                 &format!(
                     "aborted: more than {:.0} % of the requests failed for {ABORT_SECONDS} s",
@@ -90,12 +131,13 @@ impl Engine<'_> {
     /// Whether the cap of requests lets another one through; at the cap the run ends.
     pub(super) fn may_send(&mut self) -> bool {
         let cap = self.plan.caps.requests;
-        if self.total_sent >= cap {
+        let may = self.accounts.requests_sent < cap;
+        if !may {
             self.stop(
                 &format!("stopped: the cap of {cap} requests"),
                 INTERRUPTED_DRAIN,
             );
         }
-        self.total_sent < cap
+        may
     }
 }

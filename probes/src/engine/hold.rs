@@ -1,28 +1,28 @@
-//! Connections that an open loop holds and uses in turn (`connection_use` turns).
+//! Connections that are held: opened before there is anything to send, and again when the server has
+//! closed one.
 //!
-//! They are opened at the start, before there is anything to send, and again when the server has
-//! closed one. An arrival that meets none of them ready takes one in its handshake along: from
-//! then on the handshake is a part of its time, and its failure the arrival's.
+//! Where a connection carries one request at a time, an arrival that meets none of them ready takes one
+//! in its handshake along: from then on the handshake is a part of its time, and its failure the
+//! arrival's.
 
 use super::Engine;
 use crate::clock::{NEVER, Nanos};
-use crate::connection::{Phase, Purpose};
 use crate::failure::Failure;
-use crate::request::Request;
+use crate::request::{Reached, Request};
 
 impl Engine<'_> {
     /// Opens connections that are to be held and are missing.
     pub(super) fn hold(&mut self, now: Nanos) {
         for class in 0..self.classes.len() {
-            if now >= self.stop_at {
+            if now >= self.ending.stop_at {
                 self.stand_at_last(class);
             }
             while now >= self.next_spare(class, now) {
-                match self.dial(class, Request::new(0, 0, now), Purpose::Spare) {
+                match self.dial(class, None) {
                     Ok(slot) => {
                         self.classes[class].spares.push(slot);
                         if let Err(error) = self.watch(slot) {
-                            self.lose_spare(slot, Failure::from(&error));
+                            self.lose(slot, Failure::from(&error));
                         }
                     }
                     // An arrival that needs it tries again, and its failure counts.
@@ -41,12 +41,12 @@ impl Engine<'_> {
         let class = &self.classes[index];
         let is_missing = || {
             let waits = |class: usize| !self.classes[class].pending.is_empty();
-            class.carriers.is_some()
+            class.holds_all()
                 && class.spares.is_empty()
                 && class.open == class.leaving
-                && (waits(index) || class.family.guests.iter().any(|&it| waits(it)))
+                && (waits(index) || class.guests.iter().any(|&it| waits(it)))
         };
-        if now < self.stop_at || is_missing() {
+        if now < self.ending.stop_at || is_missing() {
             class.next_spare()
         } else {
             NEVER
@@ -56,67 +56,48 @@ impl Engine<'_> {
     /// After the last arrival nobody waits any more for connections that nobody opens.
     fn stand_at_last(&mut self, index: usize) {
         let class = &mut self.classes[index];
-        let Some(carriers) = class.carriers.as_mut().filter(|_| class.spares.is_empty()) else {
-            return;
-        };
-        if !carriers.stands() {
-            carriers.stand();
+        if class.spares.is_empty() && class.pool.stand() {
             self.proceed(index);
         }
     }
 
     /// Gives a request to a connection that is in its handshake.
     pub(super) fn adopt(&mut self, slot: u32, request: Request) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+        let Some(connection) = self.sockets.get(slot) else {
             return;
         };
-        connection.exchange.request = request;
-        connection.purpose = Purpose::Request;
-        let class = &mut self.classes[connection.class];
-        class.recorder.dispatched(&request);
-        class.in_flight += 1;
-        self.total_sent += 1;
-    }
-
-    /// A connection can carry requests: it sends the one that it has, or is held.
-    pub(super) fn ready(&mut self, slot: u32) {
-        if let Some(connection) = &mut self.slots[slot as usize].connection {
-            if connection.carried.is_some() {
-                connection.phase = Phase::Carrying;
-                return self.begin_streams(slot);
-            }
-        }
-        if !self.is_spare(slot) {
-            return self.transmit(slot);
-        }
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
-            return;
-        };
-        connection.purpose = Purpose::Request;
-        connection.phase = Phase::Idle;
+        connection.waiting = Some(request);
+        connection.is_spare = false;
+        connection.user = request.user;
         let index = connection.class;
-        let class = &mut self.classes[index];
-        class.spares.retain(|&other| other != slot);
-        class.idle.put(slot, 0);
-        self.proceed(index);
+        self.dispatched(index, &request);
     }
 
-    pub(super) fn is_spare(&self, slot: u32) -> bool {
-        let connection = self.slots[slot as usize].connection.as_ref();
-        connection.is_some_and(|connection| connection.purpose == Purpose::Spare)
-    }
-
-    /// The handshake of a connection that carries nothing came to nothing.
-    pub(super) fn lose_spare(&mut self, slot: u32, failure: Failure) {
+    /// A connection that carries nothing came to nothing.
+    pub(super) fn lose_spare(&mut self, slot: u32, index: usize, failure: Failure) {
         let now = self.clock.now();
-        let Some(connection) = &self.slots[slot as usize].connection else {
-            return;
-        };
-        let index = connection.class;
         let class = &mut self.classes[index];
         class.spares.retain(|&other| other != slot);
         class.spare_failed(now);
         self.close(slot);
         self.blame(index, failure);
+    }
+
+    /// The requests that wait fail as the connection did that they waited for, where there is no other.
+    fn blame(&mut self, index: usize, failure: Failure) {
+        let class = &mut self.classes[index];
+        if !class.holds_all() {
+            return;
+        }
+        class.pool.stand();
+        if class.open > 0 {
+            return self.proceed(index);
+        }
+        let guests = class.guests.clone();
+        for member in guests.into_iter().chain([index]) {
+            for request in std::mem::take(&mut self.classes[member].pending) {
+                self.fail(member, &request, Reached::NOT_SENT, failure);
+            }
+        }
     }
 }

@@ -13,39 +13,36 @@ use std::time::{Duration, SystemTime};
 
 use crate::ballast::{self, Ballast};
 use crate::class::Class;
-use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
-use crate::connection::Connection;
+use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, nanos};
 use crate::error::Error;
-use crate::multiplexed::Ended;
 use crate::plan::Plan;
-use crate::progress::{Progress, Told};
+use crate::progress::Progress;
+use crate::protocol::Ended;
 use crate::receive::Receiver;
-use crate::recorder::first_second_end;
 use crate::sources::Sources;
 use crate::sys::{self, Event, Poller, READABLE};
-use crate::trickle::Resting;
 
+mod accounts;
 mod acknowledge;
-mod carriers;
 mod connect;
 mod deadlines;
 mod ending;
+mod exchanges;
 mod hold;
 mod outcome;
 mod pace;
-mod quic;
 mod side;
+mod sockets;
 mod start;
-mod streams;
 mod traffic;
 
-use self::acknowledge::{Unacknowledged, still_waits};
-use self::ending::INTERRUPTED_DRAIN;
+use self::accounts::Accounts;
+use self::ending::{Ending, INTERRUPTED_DRAIN};
 pub use self::outcome::Outcome;
-use self::outcome::Usage;
 use self::pace::Pace;
 use self::side::Side;
 pub use self::side::run_side_by_side;
+use self::sockets::Sockets;
 
 /// The token of the descriptor that tells signals.
 const SIGNALS: u64 = u64::MAX - 1;
@@ -62,56 +59,24 @@ const SPIN: Nanos = MILLISECOND / 5;
 pub struct Engine<'p> {
     plan: &'p Plan,
     clock: Clock,
-    poller: Poller,
     signals: File,
-    bell: Option<File>,
     /// Its place among several; none runs alone.
     side: Option<Side>,
-    receiver: Receiver,
-    progress: Progress,
     classes: Vec<Class<'p>>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    /// Connections on which more may have come than was read.
-    unread: Vec<Event>,
-    /// Connections whose streams have something to send.
-    unflushed: Vec<u32>,
-    /// Where streams that ended are gathered; empty between events.
-    ended: Vec<Ended>,
-    /// When connections of QUIC are to be woken.
-    alarms: Resting,
-    /// Why the first session that failed did.
-    tls_fault: Option<String>,
-    /// Why the first connection of QUIC that failed did.
-    quic_fault: Option<String>,
-    unacknowledged: Unacknowledged,
-    pace: Pace,
+    sockets: Sockets,
+    receiver: Receiver,
+    /// Where requests are written before they are sent.
     rendered: Vec<u8>,
+    /// Where exchanges that ended are gathered; empty between events.
+    ended: Vec<Ended>,
+    accounts: Accounts,
+    ending: Ending,
+    pace: Pace,
     sources: Sources,
-    resting: Resting,
-    /// Connections whose windows are given back at a pace.
-    paced: Resting,
     ballast: Ballast,
-    start_skew_seconds: Option<f64>,
     /// The earliest arrival or retry of any class.
     next_release: Nanos,
-    next_second: Nanos,
-    stop_at: Nanos,
-    drain: Nanos,
-    stopped_by: Option<String>,
-    interrupted: bool,
-    total_sent: u64,
-    total_bytes: u64,
-    before: Option<Usage>,
-    after: Option<Usage>,
-    bad_seconds: u32,
-}
-
-/// A place for a connection. The generation tells events of an earlier tenant.
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    connection: Option<Connection>,
+    start_skew_seconds: Option<f64>,
 }
 
 impl<'p> Engine<'p> {
@@ -131,11 +96,8 @@ impl<'p> Engine<'p> {
             .add(&signals, SIGNALS, READABLE)
             .map_err(|error| Error::System("epoll", error))?;
         let window = plan.window();
-        let mut classes = plan
-            .classes
-            .iter()
-            .map(|class| Class::new(class, plan))
-            .collect::<Result<Vec<_>, _>>()?;
+        let classes = (0..plan.classes.len()).map(|index| Class::new(plan, index));
+        let mut classes = classes.collect::<Result<Vec<_>, _>>()?;
         if plan.second_histograms {
             for class in &mut classes {
                 class.recorder.keep_each_second();
@@ -144,40 +106,20 @@ impl<'p> Engine<'p> {
         Ok(Self {
             plan,
             clock: Clock::start(),
-            poller,
             signals,
-            bell: None,
             side: None,
-            receiver,
-            progress,
             classes,
-            slots: Vec::new(),
-            free: Vec::new(),
-            unread: Vec::new(),
-            unflushed: Vec::new(),
-            ended: Vec::new(),
-            alarms: Resting::default(),
-            tls_fault: None,
-            quic_fault: None,
-            unacknowledged: Unacknowledged::default(),
-            pace: Pace::new(closed_users(plan)),
+            sockets: Sockets::new(poller),
+            receiver,
             rendered: Vec::new(),
+            ended: Vec::new(),
+            accounts: Accounts::new(progress, window.start),
+            ending: Ending::new(window.end, nanos(plan.drain_seconds)),
+            pace: Pace::new(closed_users(plan)),
             sources: Sources::new(plan.targets()),
-            resting: Resting::default(),
-            paced: Resting::default(),
             ballast: Ballast::new(plan.idle_connections),
-            start_skew_seconds: None,
             next_release: 0,
-            next_second: first_second_end(window.start),
-            stop_at: window.end,
-            drain: nanos(plan.drain_seconds),
-            stopped_by: None,
-            interrupted: false,
-            total_sent: 0,
-            total_bytes: 0,
-            before: None,
-            after: None,
-            bad_seconds: 0,
+            start_skew_seconds: None,
         })
     }
 
@@ -202,134 +144,86 @@ impl<'p> Engine<'p> {
             self.fill_ballast(now);
             self.hold(now);
             self.wake(now);
-            self.pace_windows(now);
-            self.ring(now);
             self.release(now);
             self.expire(now);
             self.end_with_the_manifests(now);
-            self.acknowledge(now);
-            self.flush_streams();
+            self.sockets.acknowledge(now);
+            self.flush_all();
             if self.is_over(now) {
                 break;
             }
-            let timeout = if self.unread.is_empty() {
-                self.next_moment().saturating_sub(self.clock.now())
-            } else {
-                0
-            };
-            let pause = self.pace.pause().filter(|&pause| pause < timeout);
-            if let (Some(pause), 0) = (pause, events) {
-                thread::sleep(Duration::from_nanos(pause));
-            }
-            let nap = if pause.is_some() && events > 0 {
-                0
-            } else if self.plan.precise {
-                timeout.saturating_sub(SPIN)
-            } else {
-                timeout
-            };
-            events = self
-                .poller
-                .wait(nap)
-                .map_err(|error| Error::System("waiting for events", error))?;
+            events = self.sleep(events)?;
             for number in 0..events {
-                let Some(event) = self.poller.event(number) else {
-                    continue;
-                };
-                if event.token == SIGNALS {
-                    self.interrupt();
-                    continue;
-                }
-                if event.token == BELL {
-                    self.listen();
-                    continue;
-                }
-                if event.token & ballast::TOKEN != 0 {
-                    let now = self.clock.now();
-                    self.ballast
-                        .handle(event, now, &self.poller, &self.plan.target);
-                    continue;
-                }
-                let now = self.handle(event);
-                // A batch of events does not make an arrival late.
-                if now >= self.next_release {
-                    self.release(now);
+                if let Some(event) = self.sockets.poller.event(number) {
+                    self.dispatch(event);
                 }
             }
-            for event in std::mem::take(&mut self.unread) {
+            for event in std::mem::take(&mut self.sockets.unread) {
                 self.handle(event);
             }
         }
         Ok(self.finish(started))
     }
 
-    /// Acknowledges what bodies that stand still may wait for.
-    fn acknowledge(&mut self, now: Nanos) {
-        while let Some((token, since)) = self.unacknowledged.take_due(now) {
-            let waiting = find(&self.slots, token).filter(|it| still_waits(it, since));
-            if let Some(connection) = waiting {
-                // What fails here shows in the next read.
-                let _ = sys::acknowledge_quickly(&connection.stream);
-            }
+    /// Sleeps until something is to be done; how many events there are. `events`: those of the last turn.
+    fn sleep(&mut self, events: usize) -> Result<usize, Error> {
+        let timeout = if self.sockets.unread.is_empty() {
+            self.next_moment().saturating_sub(self.clock.now())
+        } else {
+            0
+        };
+        let pause = self.pace.pause().filter(|&pause| pause < timeout);
+        if let (Some(pause), 0) = (pause, events) {
+            thread::sleep(Duration::from_nanos(pause));
         }
+        let nap = if pause.is_some() && events > 0 {
+            0
+        } else if self.plan.precise {
+            timeout.saturating_sub(SPIN)
+        } else {
+            timeout
+        };
+        let slept = self.sockets.poller.wait(nap);
+        slept.map_err(|error| Error::System("waiting for events", error))
     }
 
-    /// Takes note of the moments at which the accounting changes.
-    fn mark(&mut self, now: Nanos) {
-        if self.before.is_none() && now >= self.plan.window().start {
-            self.before = Some(Usage::now());
-        }
-        if self.after.is_none() && now >= self.stop_at {
-            self.after = Some(Usage::now());
-        }
-        if now >= self.next_second {
-            for class in &mut self.classes {
-                class.recorder.roll(now);
+    /// Gives an event to whom it concerns.
+    fn dispatch(&mut self, event: Event) {
+        match event.token {
+            SIGNALS => self.interrupt(),
+            BELL => self.listen(),
+            token if token & ballast::TOKEN != 0 => {
+                let (now, poller) = (self.clock.now(), &self.sockets.poller);
+                self.ballast.handle(event, now, poller, &self.plan.target);
             }
-            let second = self.next_second.div_ceil(SECOND);
-            let told: Vec<_> = self.classes.iter().map(Told::of).collect();
-            let all = match &self.side {
-                None => Some(told),
-                Some(side) => side.tell(told),
-            };
-            if let Some(all) = all {
-                let names = self.classes.iter().map(|class| class.plan.name.as_str());
-                self.progress.tell(second, names, &all, sys::cpu_time());
+            _ => {
+                let now = self.handle(event);
+                // A batch of events does not make an arrival late.
+                if now >= self.next_release {
+                    self.release(now);
+                }
             }
-            self.watch_errors();
-            self.next_second += SECOND * ((now - self.next_second) / SECOND + 1);
         }
     }
 
     /// The next moment at which something is to be done without an event.
     fn next_moment(&mut self) -> Nanos {
-        let slots = &self.slots;
-        let acknowledge = self
-            .unacknowledged
-            .next(|token, since| find(slots, token).is_some_and(|it| still_waits(it, since)));
         let mut next = self
+            .accounts
             .next_second
             .min(self.next_release)
-            .min(acknowledge)
-            .min(self.resting.next_moment())
-            .min(self.paced.next_moment())
-            .min(self.alarms.next_moment());
+            .min(self.sockets.next_moment());
         let now = self.clock.now();
         // After the last arrival none is opened to be held.
-        if now < self.stop_at {
+        if now < self.ending.stop_at {
             next = next.min(self.ballast.next_moment());
         }
-        for class in &self.classes {
-            next = next.min(class.next_deadline);
-        }
         for class in 0..self.classes.len() {
+            next = next.min(self.classes[class].next_deadline);
             next = next.min(self.next_spare(class, now));
         }
-        for moment in [
-            self.plan.window().start,
-            self.stop_at,
-            self.stop_at.saturating_add(self.drain),
-        ] {
+        let (stop_at, latest) = (self.ending.stop_at, self.ending.latest());
+        for moment in [self.plan.window().start, stop_at, latest] {
             if moment > now {
                 next = next.min(moment);
             }
@@ -341,7 +235,7 @@ impl<'p> Engine<'p> {
     fn release(&mut self, now: Nanos) {
         for class in 0..self.classes.len() {
             while self.may_send() {
-                match self.classes[class].take_due(now, self.stop_at, self.clock) {
+                match self.classes[class].take_due(now, self.ending.stop_at, self.clock) {
                     Ok(Some(request)) => self.start(class, request),
                     Ok(None) => break,
                     Err(reason) => {
@@ -351,11 +245,11 @@ impl<'p> Engine<'p> {
                 }
             }
         }
-        self.flush_streams();
+        self.flush_all();
         self.next_release = self
             .classes
             .iter()
-            .map(|class| class.next_release(self.stop_at))
+            .map(|class| class.next_release(self.ending.stop_at))
             .min()
             .unwrap_or(NEVER);
     }
@@ -370,18 +264,4 @@ fn closed_users(plan: &Plan) -> Option<usize> {
             .is_closed()
             .then(|| users + plan.stripe.share(arrivals.users()))
     })
-}
-
-/// What epoll tells of a connection: its place, and which tenant of the place it is.
-fn token(slot: u32, generation: u32) -> u64 {
-    u64::from(generation) << 32 | u64::from(slot)
-}
-
-/// The connection of a token, if it is still there.
-fn find(slots: &[Slot], token: u64) -> Option<&Connection> {
-    slots
-        .get(token as u32 as usize)
-        .filter(|place| place.generation == (token >> 32) as u32)?
-        .connection
-        .as_ref()
 }

@@ -1,13 +1,14 @@
 //! The end of a run: what is unfinished is counted, and all is handed over.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Engine;
-use super::quic::part;
+use super::traffic::part;
 use crate::ballast;
-use crate::carrier::Carrier;
 use crate::class::Class;
 use crate::clock::{Nanos, seconds};
+use crate::protocol::Protocol as _;
 use crate::request::Reached;
 use crate::surroundings::Surroundings;
 use crate::sys;
@@ -29,10 +30,8 @@ pub struct Outcome<'p> {
     pub host: Option<Surroundings>,
     /// When the measured time began, in seconds since 1970 of this host's clock.
     pub started_unix_seconds: f64,
-    /// Why the first TLS session that failed did.
-    pub tls_fault: Option<String>,
-    /// Why the first connection of QUIC that failed did.
-    pub quic_fault: Option<String>,
+    /// Why the first connection that failed did, by a word for the kind.
+    pub faults: BTreeMap<&'static str, String>,
     /// Whether the probe spun before arrivals.
     pub is_precise: bool,
     /// Times that another process took the CPU while the probe wanted it, in the measured time.
@@ -63,8 +62,9 @@ impl Outcome<'_> {
             class.add(theirs);
         }
         self.measured = self.measured.max(other.measured);
-        self.tls_fault = self.tls_fault.take().or_else(|| other.tls_fault.clone());
-        self.quic_fault = self.quic_fault.take().or_else(|| other.quic_fault.clone());
+        for (word, why) in &other.faults {
+            self.faults.entry(word).or_insert_with(|| why.clone());
+        }
         self.stopped_by = self.stopped_by.take().or_else(|| other.stopped_by.clone());
         self.interrupted |= other.interrupted;
         self.ballast.add(other.ballast);
@@ -96,23 +96,19 @@ impl<'p> Engine<'p> {
     /// Counts what is unfinished at its age.
     pub(super) fn finish(mut self, started: SystemTime) -> Outcome<'p> {
         let now = self.clock.now();
-        for slot in &self.slots {
-            if let Some(connection) = &slot.connection {
-                for exchange in connection.carried.iter().flat_map(Carrier::exchanges) {
-                    let recorder = &mut self.classes[exchange.class].recorder;
-                    recorder.censor(&exchange.request, exchange.reached(), now);
-                }
-                let recorder = &mut self.classes[connection.class].recorder;
-                recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
-                if connection.carries_request() {
-                    recorder.censor(&connection.exchange.request, connection.reached(), now);
-                }
+        for slot in self.sockets.places() {
+            let Some(mut connection) = self.sockets.remove(slot) else {
+                continue;
+            };
+            for exchange in connection.spoken.exchanges() {
+                let recorder = &mut self.classes[exchange.class].recorder;
+                recorder.censor(&exchange.request, exchange.reached(), now);
             }
-        }
-        for slot in &mut self.slots {
-            if let Some(connection) = slot.connection.take() {
-                part(connection, &mut self.classes);
+            let class = &mut self.classes[connection.class];
+            if let Some(request) = &connection.waiting {
+                class.recorder.censor(request, Reached::NOT_SENT, now);
             }
+            part(&mut connection, class);
         }
         for class in &mut self.classes {
             for request in &class.pending {
@@ -120,7 +116,7 @@ impl<'p> Engine<'p> {
             }
             class.recorder.finish();
         }
-        let patience = if self.interrupted {
+        let patience = if self.ending.interrupted {
             LEAST_COMPARING
         } else {
             MOST_COMPARING
@@ -129,7 +125,7 @@ impl<'p> Engine<'p> {
         for class in &mut self.classes {
             class.compare_bodies(deadline);
         }
-        let (cpu, preempted, host) = match (self.before, self.after) {
+        let (cpu, preempted, host) = match (self.accounts.before, self.accounts.after) {
             (Some(before), Some(after)) => (
                 after.cpu - before.cpu,
                 after.preempted - before.preempted,
@@ -142,14 +138,13 @@ impl<'p> Engine<'p> {
             host,
             started_unix_seconds: since_1970.as_secs_f64() + seconds(self.plan.window().start),
             classes: self.classes,
-            measured: self.stop_at.saturating_sub(self.plan.window().start),
+            measured: self.ending.stop_at.saturating_sub(self.plan.window().start),
             cpu,
-            tls_fault: self.tls_fault,
-            quic_fault: self.quic_fault,
+            faults: self.accounts.faults,
             is_precise: self.plan.precise,
             preempted,
-            stopped_by: self.stopped_by,
-            interrupted: self.interrupted,
+            stopped_by: self.ending.stopped_by,
+            interrupted: self.ending.interrupted,
             start_skew_seconds: self.start_skew_seconds,
             ballast: self.ballast.tally,
             source_addresses: self.sources.used(),

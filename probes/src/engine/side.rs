@@ -36,10 +36,11 @@ pub(super) struct Stop {
 }
 
 /// One engine's place among them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Side {
     peers: Arc<Peers>,
     number: usize,
+    bell: File,
 }
 
 impl Side {
@@ -109,8 +110,9 @@ pub fn run_side_by_side<'p>(
         let side = Side {
             peers: peers.clone(),
             number,
+            bell: peers.bells[number].try_clone().map_err(system)?,
         };
-        engine.join(side, &peers.bells[number])?;
+        engine.join(side)?;
         engines.push(engine);
     }
     sys::hold_memory();
@@ -138,20 +140,20 @@ pub fn run_side_by_side<'p>(
 
 impl Engine<'_> {
     /// Makes this engine one of several.
-    fn join(&mut self, side: Side, bell: &File) -> Result<(), Error> {
+    fn join(&mut self, side: Side) -> Result<(), Error> {
         let system = |error| Error::System("epoll", error);
-        let bell = bell.try_clone().map_err(system)?;
         if side.number > 0 {
             // Signals are the first engine's; it tells the others.
             let none = 0;
-            self.poller
+            self.sockets
+                .poller
                 .modify(&self.signals, super::SIGNALS, none)
                 .map_err(system)?;
         }
-        self.poller
-            .add(&bell, super::BELL, sys::READABLE)
+        self.sockets
+            .poller
+            .add(&side.bell, super::BELL, sys::READABLE)
             .map_err(system)?;
-        self.bell = Some(bell);
         self.side = Some(side);
         for class in &mut self.classes {
             class.recorder.keep_each_second();
@@ -161,12 +163,13 @@ impl Engine<'_> {
 
     /// Another engine has said something.
     pub(super) fn listen(&mut self) {
-        if let Some(bell) = &mut self.bell {
-            // What rang is known; an empty bell is no harm.
-            let _ = bell.read(&mut [0; 8]);
-        }
-        if let Some(stop) = self.side.as_ref().and_then(Side::told_to_stop) {
-            self.interrupted |= stop.interrupted;
+        let Some(side) = &mut self.side else {
+            return;
+        };
+        // What rang is known; an empty bell is no harm.
+        let _ = side.bell.read(&mut [0; 8]);
+        if let Some(stop) = side.told_to_stop() {
+            self.ending.interrupted |= stop.interrupted;
             self.stop_alone(&stop.reason, stop.drain);
         }
     }

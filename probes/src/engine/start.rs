@@ -33,25 +33,26 @@ impl Engine<'_> {
         }
         loop {
             let left = start_at - unix_seconds();
-            if left <= 0.0 || self.interrupted {
+            if left <= 0.0 || self.ending.interrupted {
                 break;
             }
             // Not in one sleep: the wall clock may be set meanwhile.
             let count = self
+                .sockets
                 .poller
                 .wait(nanos(left).min(SECOND))
                 .map_err(|error| Error::System("waiting for the start", error))?;
             for number in 0..count {
-                match self.poller.event(number).map(|event| event.token) {
+                match self.sockets.poller.event(number).map(|event| event.token) {
                     Some(SIGNALS) => self.interrupt(),
                     Some(BELL) => self.listen(),
                     _ => {}
                 }
             }
         }
-        if self.interrupted {
+        if self.ending.interrupted {
             // Nothing was due yet.
-            self.stop_at = 0;
+            self.ending.stop_at = 0;
             return Ok(Some(Clock::start()));
         }
         let skew = unix_seconds() - start_at;
@@ -61,11 +62,11 @@ impl Engine<'_> {
 
     /// Opens idle connections that are missing.
     pub(super) fn fill_ballast(&mut self, now: u64) {
-        if now < self.ballast.next_moment() || now >= self.stop_at {
+        if now < self.ballast.next_moment() || now >= self.ending.stop_at {
             return;
         }
         let (target, sources) = (&self.plan.target, &mut self.sources);
-        self.ballast.fill(now, &self.poller, || {
+        self.ballast.fill(now, &self.sockets.poller, || {
             let dial = Dial {
                 source: sources.current(),
                 receive_buffer_bytes: None,

@@ -1,346 +1,326 @@
-//! What happens on the connections: a request's way from its start to its end.
+//! What happens on connections that are open: requests go, answers come, room comes free.
 
-use std::io;
-
-use super::quic::part;
-use super::{Engine, Slot, find, token};
+use super::Engine;
+use crate::class::Class;
 use crate::clock::Nanos;
-use crate::connection::{Phase, Transport};
+use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
-use crate::receive::{Received, broken};
-use crate::request::{Reached, Request};
-use crate::sys::{self, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
+use crate::protocol::{Ask, End, Ended, Look, Protocol as _, Standing};
+use crate::request::Request;
+use crate::response::NotHttp;
+use crate::socket::Transport;
+use crate::sys::{self, Event};
 
-/// What a connection is watched for, each change reported once. A request that the socket does
-/// not take at once is rare and waits for `WRITABLE`.
-pub(super) const ANSWERS: u32 = READABLE | PEER_CLOSED | EDGE;
+/// What a look at a connection found.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    standing: Standing,
+    /// When something came; 0 where nothing did.
+    came: Nanos,
+    body_bytes: u64,
+    stray: bool,
+}
 
 impl Engine<'_> {
     /// Gives a request to a connection, or lets it wait for one.
-    pub(super) fn start(&mut self, class: usize, request: Request) {
-        self.classes[class].await_deadline(&request);
-        if self.classes[class].carriers.is_some() {
-            self.start_stream(class, request);
-        } else if let Some(slot) = self.classes[class].idle.take(request.user) {
-            self.send(slot, request);
-        } else if let Some(slot) = self.classes[class].spares.pop() {
-            self.adopt(slot, request);
-        } else if self.classes[class].has_room() {
-            self.open(class, request);
+    pub(super) fn start(&mut self, index: usize, request: Request) {
+        let class = &mut self.classes[index];
+        class.await_deadline(&request);
+        let owner = class.owner;
+        // Guests have no connection of their own to stay with.
+        let user = if owner == index {
+            request.user
         } else {
-            self.classes[class].wait(request);
+            u32::MAX
+        };
+        let class = &mut self.classes[owner];
+        if let Some(slot) = class.pool.take(user) {
+            self.dispatched(index, &request);
+            self.put_on(slot, index, request);
+        } else if class.holds_all() {
+            self.classes[index].wait(request);
+        } else if let Some(slot) = class.spares.pop() {
+            self.adopt(slot, request);
+        } else if class.has_room() {
+            self.open(index, request);
+        } else {
+            class.wait(request);
         }
     }
 
-    /// Sends a request on an idle connection.
-    fn send(&mut self, slot: u32, request: Request) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
-            return;
-        };
-        let class = connection.class;
-        connection.exchange.request = request;
-        self.classes[class].recorder.dispatched(&request);
-        self.classes[class].in_flight += 1;
-        self.total_sent += 1;
-        self.transmit(slot);
+    /// Takes to account that a request got its connection.
+    pub(super) fn dispatched(&mut self, index: usize, request: &Request) {
+        let class = &mut self.classes[index];
+        class.recorder.dispatched(request);
+        class.in_flight += 1;
+        self.accounts.requests_sent += 1;
     }
 
-    /// Puts the request of a connection on the wire.
-    pub(super) fn transmit(&mut self, slot: u32) {
-        let Slot {
-            generation,
-            connection: Some(connection),
-        } = &mut self.slots[slot as usize]
-        else {
+    /// Puts a request on a connection that has room for it and is not in the pool.
+    pub(super) fn put_on(&mut self, slot: u32, index: usize, mut request: Request) {
+        let Some(connection) = self.sockets.get(slot) else {
             return;
         };
-        let class = &self.classes[connection.class];
-        class.render(
-            &connection.exchange.request,
-            connection.served,
-            &mut self.rendered,
-        );
-        connection.phase = Phase::Busy;
-        connection.exchange.begin(class.plan.method);
-        if class.samples_body(&connection.exchange.request) {
-            connection.exchange.response.sample_body();
+        let class = &self.classes[index];
+        let is_last = class.render(&request, connection.served, &mut self.rendered);
+        request.sent = self.clock.now();
+        let ask = Ask {
+            class: index,
+            method: class.plan.method,
+            bytes: &self.rendered,
+            samples_body: class.samples_body(&request),
+            wants_stamp: connection.socket.is_stamped && self.receiver.wants_stamp(request.sent),
+            is_last,
+        };
+        connection.spoken.open(request, &ask, &class.client);
+        connection.user = request.user;
+        connection.is_listed = connection.spoken.has_room();
+        if connection.is_listed {
+            // More may be put on it before it is sent.
+            self.sockets.unflushed.push(slot);
+            let owner = self.classes[index].owner;
+            self.classes[owner].pool.put(slot, request.user);
+        } else {
+            self.flush_at(slot, request.sent);
         }
-        let sent = self.clock.now();
-        connection.exchange.request.sent = sent;
-        connection.exchange.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
-        match connection.send(&self.rendered) {
-            Ok(true) => {}
-            Ok(false) => {
-                let token = token(slot, *generation);
-                let interest = ANSWERS | WRITABLE;
-                let changed = self.poller.modify(&connection.stream, token, interest);
-                if let Err(error) = changed {
-                    self.lose(slot, Failure::from(&error));
-                }
+    }
+
+    /// Sends what the connections were given since this was last called.
+    pub(super) fn flush_all(&mut self) {
+        while let Some(slot) = self.sockets.unflushed.pop() {
+            self.flush(slot);
+        }
+    }
+
+    /// Sends what a connection has to send, and has the poller tell when the socket takes the rest.
+    pub(super) fn flush(&mut self, slot: u32) {
+        self.flush_at(slot, self.clock.now());
+    }
+
+    fn flush_at(&mut self, slot: u32, now: Nanos) {
+        let Some(connection) = self.sockets.get(slot) else {
+            return;
+        };
+        if connection.phase != Phase::Open {
+            return;
+        }
+        let armed = match connection.spoken.send(&mut connection.socket, now) {
+            Ok(is_sent) => {
+                connection.has_rest = !is_sent;
+                self.sockets.arm(slot)
             }
-            Err(error) => self.broke(slot, &error),
+            Err(error) => Err(error),
+        };
+        match armed {
+            Ok(()) => self.sockets.set_alarm(slot),
+            Err(error) => self.lose(slot, Failure::from(&error)),
         }
     }
 
     /// Handles one event; the time afterwards.
     pub(super) fn handle(&mut self, event: Event) -> Nanos {
-        let (slot, generation) = (event.token as u32, (event.token >> 32) as u32);
+        let slot = event.token as u32;
         // Set by a read; the clock is asked once more only where nothing was read.
         let mut now = 0;
-        match find(&self.slots, event.token).map(|connection| connection.phase) {
+        match self.sockets.find(event.token).map(|it| it.phase) {
             Some(Phase::Connecting) => self.connected(slot, event),
-            Some(Phase::Securing) if self.is_quic(slot) => self.carry(slot, event, &mut now),
             Some(Phase::Securing) => self.secure(slot),
-            Some(Phase::Busy) => {
-                if event.is_writable() {
-                    self.send_rest(slot);
-                }
-                if event.is_readable() && self.slots[slot as usize].generation == generation {
-                    self.receive(slot, event, &mut now);
-                }
-            }
-            Some(Phase::Carrying) => self.carry(slot, event, &mut now),
-            Some(Phase::Idle) if event.is_readable() => self.leave(slot),
-            Some(Phase::Idle) | None => {}
+            Some(Phase::Open) => now = self.carry(slot, event),
+            None => {}
         }
         if now == 0 { self.clock.now() } else { now }
     }
 
-    /// The socket takes more of a long request.
-    fn send_rest(&mut self, slot: u32) {
-        let Slot {
-            generation,
-            connection: Some(connection),
-        } = &mut self.slots[slot as usize]
-        else {
-            return;
+    /// An event of an open connection; when something came, 0 where nothing did.
+    fn carry(&mut self, slot: u32, event: Event) -> Nanos {
+        if event.is_writable() {
+            self.flush(slot);
+        }
+        let limit = self
+            .plan
+            .caps
+            .bytes
+            .saturating_sub(self.accounts.body_bytes);
+        let connection = self.sockets.find(event.token);
+        let Some(connection) = connection.filter(|_| event.is_readable()) else {
+            return 0;
         };
-        if !connection.has_unsent() {
-            return;
+        let mut ended = std::mem::take(&mut self.ended);
+        let mut look = Look {
+            scratch: &mut self.receiver,
+            clock: self.clock,
+            is_last: event.is_ended(),
+            limit,
+            now: 0,
+            body_bytes: 0,
+            stray: false,
+            ended: &mut ended,
+        };
+        let Connection { spoken, socket, .. } = connection;
+        let standing = spoken.receive(socket, &mut look);
+        let found = Found {
+            standing,
+            came: look.now,
+            body_bytes: look.body_bytes,
+            stray: look.stray,
+        };
+        if standing == Standing::Unfinished {
+            self.sockets.unread.push(event);
         }
-        match connection.send_rest() {
-            Ok(true) => {
-                let token = token(slot, *generation);
-                if let Err(error) = self.poller.modify(&connection.stream, token, ANSWERS) {
-                    self.lose(slot, Failure::from(&error));
-                }
-            }
-            Ok(false) => {}
-            Err(error) => self.broke(slot, &error),
-        }
+        self.account(event.token, found, ended);
+        found.came
     }
 
-    /// Reads what has come on a busy connection.
-    pub(super) fn receive(&mut self, slot: u32, event: Event, now: &mut Nanos) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
-            return;
-        };
-        let before = connection.exchange.response.body_bytes();
-        let mut left = self.plan.caps.bytes.saturating_sub(self.total_bytes);
-        let trickle = self.classes[connection.class].trickle;
-        if let Some(trickle) = trickle {
-            left = left.min(trickle.bytes);
-        }
-        let ended = event.is_ended();
-        let received = self
-            .receiver
-            .receive(connection, self.clock, now, ended, left);
-        let bytes = connection.exchange.response.body_bytes() - before;
-        let class = connection.class;
-        self.classes[class].recorder.ack_stall_suspects +=
-            u64::from(std::mem::take(&mut connection.exchange.stalls));
-        if bytes > 0 {
-            self.total_bytes += bytes;
-            self.classes[class].recorder.received(bytes, *now);
-        }
-        match received {
-            Received::Waiting => {
-                if let Some(trickle) = trickle.filter(|_| bytes > 0) {
-                    self.rest(slot, self.clock.now() + trickle.rest_after(bytes));
-                } else if self.receiver.acknowledges_quickly()
-                    && connection.transport == Transport::Tcp
-                    && connection.exchange.first_byte != 0
-                {
-                    self.unacknowledged
-                        .push(event.token, connection.exchange.last_byte);
-                }
-            }
-            Received::Unfinished => match trickle.filter(|_| bytes > 0) {
-                Some(trickle) => self.rest(slot, *now + trickle.rest_after(bytes)),
-                None => self.unread.push(event),
-            },
-            Received::Complete { stray, ended } => self.complete(slot, stray, ended, *now),
-            Received::Failed(failure) => self.lose(slot, failure),
-            Received::Stale => self.retry(slot),
-        }
-        if self.total_bytes >= self.plan.caps.bytes {
-            let reason = format!("stopped: the cap of {} bytes", self.plan.caps.bytes);
-            self.stop(&reason, 0);
-        }
-    }
-
-    /// Lets a slow client's connection rest: nothing is read, and the window closes.
-    fn rest(&mut self, slot: u32, until: Nanos) {
-        let place = &self.slots[slot as usize];
-        let Some(connection) = &place.connection else {
-            return;
-        };
-        let token = token(slot, place.generation);
-        match self.poller.modify(&connection.stream, token, EDGE) {
-            Ok(()) => self.resting.push(until, token),
-            Err(error) => self.lose(slot, Failure::from(&error)),
-        }
-    }
-
-    /// Has the connections that rested long enough read on.
+    /// Wakes the connections whose moment has come.
     pub(super) fn wake(&mut self, now: Nanos) {
-        while let Some(token) = self.resting.take_due(now) {
-            let Some(connection) = find(&self.slots, token) else {
+        while let Some(token) = self.sockets.take_alarm(now) {
+            let Some(connection) = self.sockets.find(token) else {
                 continue;
             };
-            let mut interest = ANSWERS;
-            if connection.has_unsent() {
-                interest |= WRITABLE;
-            }
-            if let Err(error) = self.poller.modify(&connection.stream, token, interest) {
-                self.lose(token as u32, Failure::from(&error));
-            }
+            let mut ended = std::mem::take(&mut self.ended);
+            let mut look = Look {
+                scratch: &mut self.receiver,
+                clock: self.clock,
+                is_last: false,
+                limit: 0,
+                now: 0,
+                body_bytes: 0,
+                stray: false,
+                ended: &mut ended,
+            };
+            let standing = connection.spoken.wake(now, &mut look);
+            let found = Found {
+                standing,
+                came: 0,
+                body_bytes: look.body_bytes,
+                stray: false,
+            };
+            self.account(token, found, ended);
         }
     }
 
-    /// A response is whole: judge it, keep or close the connection, go on.
-    fn complete(&mut self, slot: u32, stray: bool, ended: bool, now: Nanos) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+    /// Takes to account what a look at a connection found.
+    fn account(&mut self, token: u64, found: Found, mut ended: Vec<Ended>) {
+        let slot = token as u32;
+        let now = match found.came {
+            0 => self.clock.now(),
+            came => came,
+        };
+        let Some(connection) = self.sockets.find(token) else {
             return;
         };
         let index = connection.class;
-        let class = &mut self.classes[index];
-        let request = connection.exchange.request;
-        let reached = connection.reached();
-        let response = &connection.exchange.response;
-        class.recorder.stray += u64::from(stray);
-        class.in_flight -= 1;
-        let first_byte = connection.exchange.first_byte;
-        let keeps = response.keeps_connection()
-            && !class.is_last(&request, connection.served);
-        if let Some(lag) = connection.exchange.receive_lag {
-            class.recorder.stamped(&request, first_byte, lag);
+        if found.came != 0 {
+            connection.last_read = found.came;
         }
-        connection.served += 1;
-        if let Some(round_trip) = connection.round_trip() {
-            class.recorder.went_and_came(&request, round_trip);
+        self.classes[index].recorder.stray += u64::from(found.stray);
+        if found.body_bytes > 0 {
+            self.accounts.body_bytes += found.body_bytes;
+            let shared = share_of_guests(&mut self.classes, connection, &mut ended, now);
+            let recorder = &mut self.classes[index].recorder;
+            recorder.received(found.body_bytes.saturating_sub(shared), now);
         }
-        let fault = class.judge(&connection.exchange, Some(&mut connection.worker), now);
-        if keeps && !stray && !ended {
-            connection.phase = Phase::Idle;
-            class.idle.put(slot, request.user);
-            class.spare_failures = 0;
-        } else {
-            self.close(slot);
+        self.settle(slot);
+        if self.was_of_no_use(slot, &ended) {
+            self.classes[index].spare_failed(now);
+            for unseen in &mut ended {
+                unseen.end = End::Refused;
+            }
         }
-        self.pace.answered(now.saturating_sub(request.sent));
-        match fault {
-            None => self.classes[index].succeeded(&request, first_byte, now),
-            Some(failure) => self.classes[index].failed(&request, reached, failure, now),
+        for it in ended.drain(..) {
+            self.end_exchange(slot, it, now);
+        }
+        self.ended = ended;
+        match found.standing {
+            Standing::Waiting if found.came != 0 => self.await_more(token),
+            Standing::Waiting | Standing::Unfinished => {}
+            Standing::Closed(failure) => self.lose_of(token, failure),
+            Standing::Faulty(fault) => {
+                let first = &mut self.classes[index].not_http;
+                *first = first.or(Some(NotHttp::Multiplexed(fault)));
+                // What says why to the server; whether it comes there is of no matter.
+                self.flush(slot);
+                self.lose_of(token, Failure::Parse);
+            }
+        }
+        if self.sockets.find(token).is_some() {
+            self.relist(slot);
         }
         self.proceed(index);
+        self.flush_all();
+        if found.body_bytes > 0 {
+            self.stop_at_cap_of_bytes();
+        }
     }
 
-    /// Something came on an idle connection: its end, or bytes that nobody asked for.
-    fn leave(&mut self, slot: u32) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+    fn lose_of(&mut self, token: u64, failure: Failure) {
+        if self.sockets.find(token).is_some() {
+            self.lose(token as u32, failure);
+        }
+    }
+
+    /// More is to come; where the server may wait for an acknowledgement it gets one.
+    fn await_more(&mut self, token: u64) {
+        if !self.receiver.acknowledges_quickly {
+            return;
+        }
+        let Some(connection) = self.sockets.find(token) else {
             return;
         };
-        let idle = self.receiver.stays_open(connection);
-        if idle.open {
+        let since = connection.last_read;
+        if connection.socket.transport == Transport::Tcp
+            && connection.spoken.reads()
+            && connection.still_waits(since)
+        {
+            self.sockets.unacknowledged.push(token, since);
+        }
+    }
+
+    /// Whether the server left a connection without having looked at anything on it. One that always does
+    /// is not to be dialled as fast as can be, nor its requests sent again for ever.
+    fn was_of_no_use(&mut self, slot: u32, ended: &[Ended]) -> bool {
+        let connection = self.sockets.get(slot);
+        connection.is_some_and(|it| {
+            it.served == 0 && it.spoken.is_done() && ended.iter().all(|it| it.end == End::Unseen)
+        })
+    }
+
+    /// Puts a connection into the pool of its class or takes it out, as it has room; closes it when it
+    /// is done.
+    pub(super) fn relist(&mut self, slot: u32) {
+        let Some(connection) = self.sockets.get(slot) else {
+            return;
+        };
+        if connection.phase != Phase::Open {
             return;
         }
         let class = &mut self.classes[connection.class];
-        class.recorder.stray += u64::from(idle.stray);
-        class.idle.remove(slot);
-        if connection.served == 0 {
-            // It was held and never used: a server that closes such at once is not to be flooded.
-            class.spare_failed(self.clock.now());
+        let (spoken, user) = (&connection.spoken, connection.user);
+        let has_room = spoken.has_room() && !connection.is_spare;
+        if has_room && !connection.is_listed {
+            class.pool.put(slot, user);
+        } else if !has_room && connection.is_listed {
+            class.pool.remove(slot);
         }
-        self.close(slot);
-    }
-
-    /// The socket of a busy connection broke while sending.
-    pub(super) fn broke(&mut self, slot: u32, error: &io::Error) {
-        let Some(connection) = self.slots[slot as usize].connection.as_ref() else {
-            return;
-        };
-        match broken(connection, error) {
-            Received::Stale => self.retry(slot),
-            Received::Failed(failure) => self.lose(slot, failure),
-            Received::Waiting | Received::Unfinished | Received::Complete { .. } => {}
+        connection.is_listed = has_room;
+        if spoken.is_leaving() && !connection.is_leaving {
+            connection.is_leaving = true;
+            class.leaving += 1;
         }
-    }
-
-    /// Sends a request again on a fresh connection, with its intended time.
-    fn retry(&mut self, slot: u32) {
-        let Some((class, mut request, reached)) = self.take_back(slot) else {
-            return;
-        };
-        if request.retries > 0 || !self.may_send() {
-            return self.fail(class, &request, reached, Failure::Reset);
+        if spoken.is_done() {
+            self.close(slot);
+        } else if spoken.has_unsent() {
+            self.sockets.unflushed.push(slot);
+        } else if let Err(error) = self.sockets.arm(slot) {
+            self.lose(slot, Failure::from(&error));
+        } else {
+            self.sockets.set_alarm(slot);
         }
-        self.classes[class].recorder.retries(&request);
-        request.retries = 1;
-        self.open(class, request);
-    }
-
-    /// Closes a connection whose request has failed, or that failed before it had one.
-    pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
-        if self.is_spare(slot) {
-            return self.lose_spare(slot, failure);
-        }
-        let response = self.slots[slot as usize].connection.as_ref();
-        let (status, not_http) = response.map_or((0, None), |connection| {
-            (
-                connection.exchange.response.status(),
-                connection.exchange.response.not_http(),
-            )
-        });
-        let Some((class, request, reached)) = self.take_back(slot) else {
-            return;
-        };
-        let first = &mut self.classes[class].not_http;
-        *first = first.or(not_http);
-        if status != 0 {
-            self.classes[class].recorder.answered(&request, status);
-        }
-        self.fail(class, &request, reached, failure);
-    }
-
-    /// Closes a connection and gives its request back, and how far that came.
-    fn take_back(&mut self, slot: u32) -> Option<(usize, Request, Reached)> {
-        let connection = self.slots[slot as usize].connection.as_ref()?;
-        let (class, request, reached) = (
-            connection.class,
-            connection.exchange.request,
-            connection.reached(),
-        );
-        self.classes[class].in_flight -= 1;
-        self.close(slot);
-        Some((class, request, reached))
-    }
-
-    pub(super) fn fail(
-        &mut self,
-        class: usize,
-        request: &Request,
-        reached: Reached,
-        failure: Failure,
-    ) {
-        let now = self.clock.now();
-        self.classes[class].failed(request, reached, failure, now);
-        self.proceed(class);
     }
 
     /// Goes on in a class: a connection, or room for one, has come free.
     pub(super) fn proceed(&mut self, class: usize) {
-        let owner = self.classes[class].family.owner;
+        let owner = self.classes[class].owner;
         while self.classes[owner].can_start() && self.may_send() {
             let next = self.next_waiting(owner);
             let Some(request) = self.classes[next].pending.pop_front() else {
@@ -349,22 +329,65 @@ impl Engine<'_> {
             self.start(next, request);
         }
         // The user of a closed loop is ready for the next request.
-        let next = self.classes[class].next_release(self.stop_at);
+        let next = self.classes[class].next_release(self.ending.stop_at);
         self.next_release = self.next_release.min(next);
+    }
+
+    /// The class whose request waits for a connection of this one longest.
+    fn next_waiting(&self, owner: usize) -> usize {
+        let first = |class: usize| {
+            let request = self.classes[class].pending.front();
+            request.map_or(Nanos::MAX, |it| it.intended)
+        };
+        let guests = self.classes[owner].guests.iter().copied();
+        let all = [owner].into_iter().chain(guests);
+        all.min_by_key(|&class| first(class)).unwrap_or(owner)
     }
 
     /// Closes a connection; its place is free for another.
     pub(super) fn close(&mut self, slot: u32) {
-        let place = &mut self.slots[slot as usize];
-        if let Some(connection) = place.connection.take() {
-            let class = &mut self.classes[connection.class];
-            class.open -= 1;
-            class.recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
-            let carried = connection.carried.as_ref();
-            class.leaving -= usize::from(carried.is_some_and(|them| them.known().is_leaving));
-            part(connection, &mut self.classes);
-            place.generation = place.generation.wrapping_add(1);
-            self.free.push(slot);
+        let Some(mut connection) = self.sockets.remove(slot) else {
+            return;
+        };
+        let class = &mut self.classes[connection.class];
+        class.open -= 1;
+        class.leaving -= usize::from(connection.is_leaving);
+        if connection.is_listed {
+            class.pool.remove(slot);
+        }
+        part(&mut connection, class);
+    }
+}
+
+/// Counts what a connection came to that is gone.
+pub(super) fn part(connection: &mut Connection, class: &mut Class<'_>) {
+    let Connection { spoken, socket, .. } = connection;
+    class.recorder.retransmits += sys::retransmits(&socket.stream).unwrap_or(0);
+    let datagrams = spoken.datagrams(socket);
+    spoken.part(socket);
+    class.recorder.count(spoken.tally(), datagrams);
+}
+
+/// Tells the guests of a connection's class how much of what came was theirs; how much of it was.
+fn share_of_guests(
+    classes: &mut [Class<'_>],
+    connection: &mut Connection,
+    ended: &mut [Ended],
+    now: Nanos,
+) -> u64 {
+    if classes[connection.class].guests.is_empty() {
+        return 0;
+    }
+    let under_way = connection.spoken.exchanges_mut();
+    let over = ended.iter_mut().map(|it| &mut it.exchange);
+    let mut all = 0;
+    for exchange in under_way.chain(over) {
+        let bytes = exchange.response.body_bytes() - exchange.told_bytes;
+        if bytes > 0 && exchange.class != connection.class {
+            exchange.told_bytes += bytes;
+            classes[exchange.class].recorder.received(bytes, now);
+            all += bytes;
         }
     }
+    all
 }

@@ -4,7 +4,7 @@ use crate::multiplexed::{Broken, Malformed, TooMany};
 
 /// What ends a connection, since nothing on it can be believed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     /// An answer in HTTP/1.x.
     Http1,
     /// Another frame than SETTINGS came first.
@@ -40,7 +40,7 @@ impl Fault {
 
 impl Fault {
     /// What was wrong, in words.
-    pub fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Http1 => "an answer in HTTP/1.x: the server does not speak HTTP/2 there",
             Self::Preface => "no SETTINGS frame at the beginning",

@@ -4,10 +4,14 @@
 //! header compression alone, bounded and kept up. Only what a
 //! client needs that has no pages to draw is here: it sends nothing compressed.
 
+mod client;
 mod fault;
 mod frame;
 mod hpack;
 mod multiplex;
 
-pub use self::fault::Fault;
-pub use self::multiplex::{Manner, Multiplex, Place, Windows, slow_window};
+pub use self::client::Client;
+pub use self::multiplex::Multiplex;
+
+/// The name of the protocol over TLS (RFC 9113 §3.2).
+const ALPN: &[u8] = b"h2";

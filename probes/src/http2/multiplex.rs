@@ -3,21 +3,24 @@
 mod bodies;
 mod frames;
 mod priorities;
+mod speaking;
 mod windows;
 
 use std::mem;
 
+use super::client::Client;
 use super::fault::Fault;
 use super::frame::{self, LONGEST_BYTES, Piece, Reader};
 use super::hpack::Decoder;
-use crate::clock::Nanos;
+use crate::clock::{NEVER, Nanos};
 use crate::exchange::Exchange;
-use crate::multiplexed::{End, Ended, Head, Known, Tally};
+use crate::multiplexed::Head;
 use crate::plan::Streams;
+use crate::protocol::{End, Ended, Tally};
 
-pub use self::priorities::Place;
+pub(super) use self::priorities::Place;
 use self::windows::Window;
-pub use self::windows::slow_window;
+pub(super) use self::windows::slow_window;
 
 /// What a client says first (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,24 +43,24 @@ const MOST_IDLE_FRAMES: u32 = 10_000;
 
 /// How a connection's windows are at first, where a client of them is slow.
 #[derive(Debug, Clone, Copy)]
-pub struct Windows {
+pub(super) struct Windows {
     /// The smallest of a stream.
-    pub stream_bytes: u32,
+    pub(super) stream_bytes: u32,
     /// The pace of the whole connection, where it has one.
-    pub bytes_per_second: Option<u64>,
+    pub(super) bytes_per_second: Option<u64>,
     /// Whether anything on it has a pace.
-    pub are_paced: bool,
+    pub(super) are_paced: bool,
 }
 
 /// How a request is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Manner {
+pub(super) struct Manner {
     /// What may be sent of the answer before it was read.
-    pub window_bytes: u32,
+    pub(super) window_bytes: u32,
     /// The pace at which it is read then; none reads at once.
-    pub bytes_per_second: Option<u64>,
+    pub(super) bytes_per_second: Option<u64>,
     /// How urgent it is; none says nothing.
-    pub place: Option<Place>,
+    pub(super) place: Option<Place>,
 }
 
 /// The streams of a connection.
@@ -73,6 +76,8 @@ pub struct Multiplex {
     next_stream: u32,
     is_settled: bool,
     peer_limit: Option<u32>,
+    /// What the server would take of the body of a request at first.
+    peer_window: u32,
     /// The server takes no more streams.
     is_leaving: bool,
     window: Window,
@@ -83,8 +88,8 @@ pub struct Multiplex {
     /// What is to be sent.
     out: Vec<u8>,
     tally: Tally,
-    /// What its class knows of it.
-    pub known: Known,
+    /// When windows are given back next by their pace.
+    next_grant: Nanos,
 }
 
 #[derive(Debug)]
@@ -96,7 +101,11 @@ struct Stream {
 
 impl Multiplex {
     /// A connection on which the client has just begun to speak.
-    pub fn new(plan: Streams, windows: Windows) -> Self {
+    pub fn new(client: &Client) -> Self {
+        Self::of(client.streams, client.windows)
+    }
+
+    fn of(plan: Streams, windows: Windows) -> Self {
         let mut out = PREFACE.to_vec();
         let settings = [
             (ENABLE_PUSH, 0),
@@ -117,6 +126,7 @@ impl Multiplex {
             next_stream: 1,
             is_settled: false,
             peer_limit: None,
+            peer_window: FIRST_WINDOW_BYTES,
             is_leaving: false,
             window: match windows.bytes_per_second {
                 None => Window::new(plan.connection_window_bytes),
@@ -127,7 +137,7 @@ impl Multiplex {
             idle_frames: 0,
             out,
             tally: Tally::default(),
-            known: Known::default(),
+            next_grant: NEVER,
         };
         let more = plan.connection_window_bytes - FIRST_WINDOW_BYTES;
         if more > 0 && !own.window.is_paced() {
@@ -136,67 +146,13 @@ impl Multiplex {
         own
     }
 
-    /// Whether the server has said how it wants to speak.
-    pub fn is_settled(&self) -> bool {
-        self.is_settled
-    }
-
-    /// Whether one more request can be sent.
-    pub fn has_room(&self) -> bool {
-        let peer = self.peer_limit.map_or(usize::MAX, |limit| limit as usize);
-        self.is_settled
-            && !self.is_leaving
-            && self.next_stream < LAST_STREAM
-            && self.streams.len() < self.plan.streams.min(peer)
-    }
-
-    /// Whether the server takes no more on it.
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
-    /// Whether it will carry nothing any more.
-    pub fn is_done(&self) -> bool {
-        (self.is_leaving || self.next_stream >= LAST_STREAM) && self.streams.is_empty()
-    }
-
-    /// What is under way.
-    pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        self.streams.iter().map(|stream| &stream.exchange)
-    }
-
-    /// The same, to take note of what has come.
-    pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.streams.iter_mut().map(|stream| &mut stream.exchange)
-    }
-
-    /// What is to be sent; the caller takes away what it has sent.
-    pub fn unsent(&mut self) -> &mut Vec<u8> {
+    #[cfg(test)]
+    fn unsent(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// Whether something waits for the socket.
-    pub fn has_made(&self) -> bool {
-        !self.out.is_empty()
-    }
-
-    /// So much of what was to be sent was sent.
-    pub fn sent(&mut self, count: usize) {
-        self.out.drain(..count);
-    }
-
-    /// Whether something is to be sent, or may be.
-    pub fn has_unsent(&self) -> bool {
-        self.has_made() || self.are_paced
-    }
-
-    /// What was counted.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
     /// Sends a request whose header block this is.
-    pub fn open(&mut self, exchange: Exchange, block: &[u8], manner: &Manner) {
+    pub(super) fn ask(&mut self, exchange: Exchange, block: &[u8], manner: &Manner) {
         let number = self.next_stream;
         self.next_stream += 2;
         let mut kind = frame::HEADERS;
@@ -249,33 +205,16 @@ impl Multiplex {
         self.tally.most_streams = self.tally.most_streams.max(beside);
     }
 
-    /// Gives up the exchanges of which `is_due` says so, and tells the server.
-    pub fn give_up(&mut self, is_due: impl Fn(&Exchange) -> bool) -> Vec<Exchange> {
-        let mut given_up = Vec::new();
-        let mut place = 0;
-        while place < self.streams.len() {
-            if is_due(&self.streams[place].exchange) {
-                let stream = self.streams.swap_remove(place);
-                self.reset(stream.number, CANCEL);
-                given_up.push(stream.exchange);
-            } else {
-                place += 1;
-            }
-        }
-        given_up
-    }
-
-    /// Takes all that was under way: the connection is gone.
-    pub fn take_all(&mut self) -> Vec<Exchange> {
-        let streams = mem::take(&mut self.streams).into_iter();
-        streams.map(|stream| stream.exchange).collect()
-    }
-
     /// Takes what has come; streams that ended by it go into `ended`. How many bytes were of bodies.
     ///
     /// # Errors
     /// Why the connection is of no use any more; what was under way on it stays.
-    pub fn feed(&mut self, bytes: &[u8], now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
+    pub(super) fn feed(
+        &mut self,
+        bytes: &[u8],
+        now: Nanos,
+        ended: &mut Vec<Ended>,
+    ) -> Result<u64, Fault> {
         if !self.is_settled && bytes.starts_with(b"HTTP/") {
             return Err(Fault::Http1);
         }

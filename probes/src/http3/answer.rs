@@ -6,7 +6,8 @@ use super::qpack;
 use crate::clock::Nanos;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::multiplexed::{End, Head, read_head};
+use crate::multiplexed::{Head, read_head};
+use crate::protocol::End;
 
 /// Frames in a row that carry nothing of a response.
 pub(super) const MOST_IDLE_FRAMES: u32 = 10_000;

@@ -14,7 +14,8 @@ use quinn_proto::{
 use rustls::Tls13CipherSuite;
 
 use crate::error::Error;
-use crate::plan::Streams;
+use crate::multiplexed::{Block, Coding};
+use crate::plan::{Plan, Streams};
 use crate::tls;
 
 /// The longest datagram that is taken: what fits into a packet of Ethernet. Over loopback a server that
@@ -25,12 +26,12 @@ pub(super) const MOST_DATAGRAM_BYTES: u16 = 1472;
 const MOST_INCOMING: u8 = 16;
 
 /// Makes the connections of a class.
-#[derive(Clone)]
 pub struct Client {
     endpoint: Arc<EndpointConfig>,
     config: ClientConfig,
     name: String,
     pub(super) plan: Streams,
+    pub(crate) block: Block,
 }
 
 impl fmt::Debug for Client {
@@ -40,11 +41,19 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// The client that a plan asks for, whose TLS is that of `tls`.
+    /// The client of the class at a place of a plan.
     ///
     /// # Errors
-    /// `Error::Plan` where QUIC cannot be spoken so.
-    pub fn new(tls: &tls::Client, plan: Streams) -> Result<Self, Error> {
+    /// `Error::Plan` where its certificates cannot be read, or QUIC cannot be spoken so.
+    pub fn new(plan: &Plan, index: usize, streams: Streams) -> Result<Self, Error> {
+        let class = &plan.classes[index];
+        let target = plan.target_of(class);
+        let tls = tls::Client::of_newest(target, super::ALPN)?;
+        Self::of(&tls, streams, Block::new(Coding::Qpack, class, target))
+    }
+
+    /// The client whose TLS is that of `tls`.
+    pub(super) fn of(tls: &tls::Client, plan: Streams, block: Block) -> Result<Self, Error> {
         let refused = |what: &str| Error::Plan(format!("target.tls: {what}"));
         // The first packets are always encrypted so, whatever is agreed on for those after them.
         let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
@@ -74,6 +83,7 @@ impl Client {
             config,
             name: tls.name(),
             plan,
+            block,
         })
     }
 

@@ -4,7 +4,7 @@ use crate::multiplexed::{Broken, Malformed, TooMany};
 
 /// What ends a connection, since nothing on it can be believed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     /// A stream that a server may not open, or not twice.
     StreamCreation,
     /// One of the streams that last as long as the connection ended.
@@ -51,7 +51,7 @@ impl Fault {
     }
 
     /// What was wrong, in words.
-    pub fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::StreamCreation => "a stream that a server may not open, or not twice",
             Self::ClosedCriticalStream => "the end of a stream that lasts as the connection does",

@@ -11,9 +11,9 @@ mod incoming;
 mod multiplex;
 mod qpack;
 mod quic;
-mod traffic;
 
 pub use self::client::Client;
-pub use self::fault::Fault;
 pub use self::multiplex::Multiplex;
-pub use self::traffic::Traffic;
+
+/// The name of the protocol (RFC 9114 §3.1).
+const ALPN: &[u8] = b"h3";

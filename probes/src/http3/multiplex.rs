@@ -1,6 +1,7 @@
 //! One connection's streams: which requests are under way, and what came of them.
 
 mod reading;
+mod speaking;
 
 use std::io;
 use std::mem;
@@ -14,12 +15,12 @@ use super::fault::Fault;
 use super::frame::{self, put_variable};
 use super::incoming::{Incoming, Peer};
 use super::quic::{self, Lost, Quic};
-use super::traffic::Traffic;
-use crate::clock::{Clock, NEVER, Nanos};
+use crate::clock::{Clock, Nanos};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::multiplexed::{Ended, Head, Known, Tally};
+use crate::multiplexed::Head;
 use crate::plan::Streams;
+use crate::protocol::{Ended, Tally};
 
 /// What a client says on its control stream: of which kind that is, and SETTINGS without a table, blocks
 /// that wait for one, or fields of more than 64 KiB (RFC 9114 §7.2.4.1, RFC 9204 §5).
@@ -50,10 +51,6 @@ pub struct Multiplex {
     /// Of all streams since the last of these.
     taken_bytes: u64,
     tally: Tally,
-    /// What its class knows of it.
-    pub known: Known,
-    /// When it was last said that it is to be woken.
-    pub alarm: Nanos,
 }
 
 #[derive(Debug)]
@@ -87,75 +84,16 @@ impl Multiplex {
             flushes: 0,
             taken_bytes: 0,
             tally: Tally::default(),
-            known: Known::default(),
-            alarm: NEVER,
         })
     }
 
-    /// Whether requests can be sent: the handshake has come about.
-    pub fn is_settled(&self) -> bool {
-        self.is_settled
-    }
-
-    /// Whether one more request can be sent.
-    pub fn has_room(&self) -> bool {
-        self.is_settled
-            && !self.is_leaving
-            && self.next.is_some()
-            && self.streams.len() < self.plan.streams
-    }
-
-    /// Whether the server takes no more on it.
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
-    /// Whether it will carry nothing any more.
-    pub fn is_done(&self) -> bool {
-        self.is_leaving && self.streams.is_empty()
-    }
-
-    /// What is under way.
-    pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        self.streams.iter().map(|stream| &stream.answer.exchange)
-    }
-
-    /// The same, to take note of what has come.
-    pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        let streams = self.streams.iter_mut();
-        streams.map(|stream| &mut stream.answer.exchange)
-    }
-
-    /// Whether something may be to be sent.
-    pub fn has_unsent(&self) -> bool {
-        self.has_unsent
-    }
-
-    /// What was counted of its streams.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
-    /// What was counted beneath them.
-    pub fn traffic(&self) -> Traffic {
-        Traffic {
-            handshakes: u64::from(self.is_settled),
-            ..self.quic.traffic()
-        }
-    }
-
     /// What its end is for the requests that are under way; none while it goes on.
-    pub fn lost(&self) -> Option<Failure> {
+    pub(super) fn lost(&self) -> Option<Failure> {
         self.lost.as_ref().map(|lost| lost.failure)
     }
 
-    /// What to tell of its end.
-    pub fn take_reason(&mut self) -> Option<String> {
-        self.lost.as_mut().and_then(|lost| lost.why.take())
-    }
-
     /// Sends a request whose header block this is.
-    pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
+    pub(super) fn ask(&mut self, exchange: Exchange, block: &[u8]) {
         let Some(id) = self.next.take() else {
             return;
         };
@@ -177,24 +115,13 @@ impl Multiplex {
         self.tally.most_streams = self.tally.most_streams.max(beside);
     }
 
-    /// Gives up the exchanges of which `is_due` says so, and tells the server.
-    pub fn give_up(&mut self, is_due: impl Fn(&Exchange) -> bool) -> Vec<Exchange> {
-        self.cancel(|stream| is_due(&stream.answer.exchange))
-    }
-
-    /// Takes all that was under way: the connection is gone.
-    pub fn take_all(&mut self) -> Vec<Exchange> {
-        let streams = mem::take(&mut self.streams).into_iter();
-        streams.map(|stream| stream.answer.exchange).collect()
-    }
-
     /// Takes a datagram that has come; what that came to is told by `advance`.
-    pub fn take(&mut self, datagram: &[u8], now: Nanos) {
+    pub(super) fn take(&mut self, datagram: &[u8], now: Nanos) {
         self.quic.take(datagram, now);
     }
 
     /// The next datagram to send, the same until it was.
-    pub fn datagram(&mut self) -> Option<&[u8]> {
+    pub(super) fn datagram(&mut self) -> Option<&[u8]> {
         if self.quic.datagram().is_none() {
             self.has_unsent = false;
             self.flushes += 1;
@@ -205,37 +132,15 @@ impl Multiplex {
     }
 
     /// The datagram was sent.
-    pub fn sent(&mut self) {
+    pub(super) fn sent(&mut self) {
         self.quic.sent();
-    }
-
-    /// Its round trip, smoothed.
-    pub fn round_trip(&self) -> Nanos {
-        self.quic.round_trip()
-    }
-
-    /// When it is to be woken, whatever comes.
-    pub fn moment(&mut self) -> Nanos {
-        self.quic.moment().unwrap_or(NEVER)
-    }
-
-    /// Does what is due by now; what that came to is told by `advance`.
-    pub fn wake(&mut self, now: Nanos) {
-        if self.moment() <= now {
-            self.quic.wake(now);
-        }
-    }
-
-    /// Has the server told that nothing more is wanted.
-    pub fn close(&mut self) {
-        self.quic.close(NO_ERROR, "");
     }
 
     /// Follows what has happened; streams that ended by it go into `ended`. How many bytes were of bodies.
     ///
     /// # Errors
     /// Why the connection is of no use any more; what was under way on it stays.
-    pub fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
+    pub(super) fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
         self.has_unsent = true;
         let result = self.follow(now, ended);
         if let Err(fault) = result {

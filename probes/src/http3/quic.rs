@@ -11,9 +11,9 @@ use quinn_proto::{
 
 use super::client::Client;
 use super::frame::variable;
-use super::traffic::Traffic;
 use crate::clock::{Clock, Nanos};
 use crate::failure::Failure;
+use crate::protocol::Datagrams;
 
 /// The number of `initial_max_streams_bidi` (RFC 9000 §18.2).
 const MAX_STREAMS: u64 = 0x08;
@@ -155,13 +155,13 @@ impl Quic {
     }
 
     /// What it came to.
-    pub(super) fn traffic(&self) -> Traffic {
+    pub(super) fn datagrams(&self) -> Datagrams {
         let stats = self.connection.stats();
-        Traffic {
-            datagrams_sent: stats.udp_tx.datagrams,
-            datagrams_received: stats.udp_rx.datagrams,
+        Datagrams {
+            sent: stats.udp_tx.datagrams,
+            received: stats.udp_rx.datagrams,
             lost_packets: stats.path.lost_packets,
-            ..Traffic::default()
+            ..Datagrams::default()
         }
     }
 }

@@ -3,15 +3,15 @@
 use std::io::Write as _;
 
 use crate::plan::{ByteRange, Class, Method, Target};
-use crate::request::Object;
+use crate::request::{Object, USER_AGENT};
 
 /// How header blocks are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Coding {
-    /// Of HTTP/2 (RFC 7541).
+    /// RFC 7541.
     #[default]
     Hpack,
-    /// Of HTTP/3 (RFC 9204), with its static table alone.
+    /// RFC 9204, with its static table alone.
     Qpack,
 }
 
@@ -111,8 +111,7 @@ impl Block {
         let mut field = |name: &str, value: &str| {
             coding.field(name.as_bytes(), value.as_bytes(), &mut after_path);
         };
-        let agent = concat!("nginx-tune-probe/", env!("CARGO_PKG_VERSION"));
-        for (name, value) in [("user-agent", agent), ("accept", "*/*")] {
+        for (name, value) in [("user-agent", USER_AGENT), ("accept", "*/*")] {
             if own(name).is_none() {
                 field(name, value);
             }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PaceOf, PathKind, Plan, Stripe,
+    Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PathKind, Plan, Stripe,
 };
 use crate::error::Error;
 
@@ -45,14 +45,6 @@ impl Plan {
             format!("threads must lie between 1 and {MOST_THREADS}")
         })?;
         for class in &self.classes {
-            let target = self.target_of(class);
-            require(class.http3.is_none() || target.takes_quic(), || {
-                format!(
-                    "class {:?} speaks http3, which needs an address and TLS 1.3, and no PROXY \
-                     protocol",
-                    class.name
-                )
-            })?;
             let least = class.held_connections.unwrap_or(class.connections);
             let is_free = class.arrivals.is_closed() && class.streams().is_none();
             require(is_free || least >= self.threads, || {
@@ -72,6 +64,7 @@ impl Plan {
             })?;
             class
                 .check(self.stripe)
+                .and_then(|()| class.speaks.check(class, self.target_of(class)))
                 .and_then(|()| self.check_family(class))
                 .map_err(|message| Error::Plan(format!("class {:?}: {message}", class.name)))?;
         }
@@ -173,41 +166,10 @@ impl Class {
                 "has a header that the probe itself sets or may not send",
             )?;
         }
-        self.check_streams()?;
         if let Some(priority) = &self.priority {
             priority.check(self)?;
         }
         self.paths.check(self.ranges)
-    }
-
-    /// What only HTTP/1.1 has here does not go with streams.
-    fn check_streams(&self) -> Result<(), String> {
-        let is_one_stream = self.read_pace_of == PaceOf::Stream;
-        let (protocol, streams) = match (self.http2, self.http3) {
-            (None, None) if !is_one_stream => {
-                return Err("has read_pace_of connection, which is of http2".into());
-            }
-            (None, None) => return Ok(()),
-            (Some(streams), None) => ("http2", streams),
-            (None, Some(streams)) => ("http3", streams),
-            (Some(_), Some(_)) => return Err("has http2 and http3, and can speak one".into()),
-        };
-        streams.check(protocol)?;
-        let other = [
-            (
-                self.connection_use == ConnectionUse::Turns,
-                "connection_use",
-            ),
-            (self.keepalive != Keepalive::Forever, "keepalive"),
-            (
-                self.read_bytes_per_second.is_some() && self.http3.is_some(),
-                "read_bytes_per_second",
-            ),
-        ];
-        match other.iter().find(|(is_set, _)| *is_set) {
-            None => Ok(()),
-            Some((_, name)) => Err(format!("has {name}, which {protocol} has not")),
-        }
     }
 }
 

@@ -31,13 +31,13 @@ impl Plan {
             return Ok(());
         };
         let owner = self.place_of(name).map(|it| &self.classes[it]);
-        let owner = owner.filter(|it| it.connections_of.is_none() && it.http2.is_some());
+        let owner = owner.filter(|it| it.connections_of.is_none() && it.speaks.has_tree());
         let Some(owner) = owner else {
             return Err(format!(
                 "has connections_of {name:?}, which is no class of http2 with connections of its own"
             ));
         };
-        let what = if class.http2 != owner.http2 {
+        let what = if class.speaks != owner.speaks {
             "speaks http2 otherwise than"
         } else if class.target.is_some() {
             "has a target, and the server is that of"

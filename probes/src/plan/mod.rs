@@ -17,13 +17,13 @@ mod family;
 mod paths;
 mod priority;
 mod read;
-mod streams;
+mod speaks;
 mod target;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
 pub use self::priority::{Priority, Tree};
-pub use self::streams::Streams;
+pub use self::speaks::{Speaks, Streams};
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
 
 /// The schema that a plan must name.
@@ -106,21 +106,19 @@ pub struct Class {
     pub ranges: Option<Ranges>,
     /// Most bytes that are read in a second: a slow client.
     pub read_bytes_per_second: Option<u64>,
-    /// Of HTTP/2: what is read so slowly. Of HTTP/1.1 the two are one.
+    /// What is read so slowly; of connections that carry one request at a time the two are one.
     pub read_pace_of: PaceOf,
     /// Receive buffer of its sockets (`SO_RCVBUF`); none leaves it to the kernel.
     pub receive_buffer_bytes: Option<usize>,
     /// Share of the responses whose body is compared with the local file.
     pub hash_ratio: f64,
-    /// How it speaks HTTP/2.
-    pub http2: Option<Streams>,
-    /// How it speaks HTTP/3; where neither is said it speaks HTTP/1.1.
-    pub http3: Option<Streams>,
+    /// What it speaks.
+    pub speaks: Speaks,
     /// How urgent its answers are; none says nothing of it.
     pub priority: Option<Priority>,
 }
 
-/// What a slow client of HTTP/2 gives back slowly.
+/// What a slow client gives back slowly.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PaceOf {
     /// The window of each stream: others of the connection are as fast as ever.
@@ -134,9 +132,9 @@ pub enum PaceOf {
 const SLOW_RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl Class {
-    /// How its connections carry many requests at once; none is HTTP/1.1.
+    /// How its connections carry many requests at once; none carries one at a time.
     pub fn streams(&self) -> Option<Streams> {
-        self.http2.or(self.http3)
+        self.speaks.streams()
     }
 
     /// How many connections are held open, whether there is something to send or not.
@@ -333,15 +331,6 @@ impl Plan {
             self.classes
                 .iter()
                 .filter_map(|class| class.target.as_ref()),
-        )
-    }
-
-    /// The same, to be changed.
-    pub fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
-        iter::once(&mut self.target).chain(
-            self.classes
-                .iter_mut()
-                .filter_map(|class| class.target.as_mut()),
         )
     }
 

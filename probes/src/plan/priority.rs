@@ -13,7 +13,7 @@ const MOST_URGENCY: u16 = 7;
 /// How urgent the answers to a class's requests are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Priority {
-    /// Where its streams stand in the tree of HTTP/2; none says nothing of it.
+    /// Where its streams stand in the tree of the connection's; none says nothing of it.
     pub tree: Option<Tree>,
     /// What the header `priority` says; none sends none.
     pub header: Option<String>,
@@ -39,7 +39,7 @@ impl Priority {
         let Some(tree) = &self.tree else {
             return Ok(());
         };
-        if class.http2.is_none() {
+        if !class.speaks.has_tree() {
             return Err("has priority.weight, which only http2 has".into());
         }
         if !WEIGHTS.contains(&tree.weight) {

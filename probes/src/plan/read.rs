@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Caps, Class, ConnectionUse, Keepalive, Method, PaceOf, Permit, Plan, SCHEMA, Stripe};
+use super::{
+    Caps, Class, ConnectionUse, Keepalive, Method, PaceOf, Permit, Plan, SCHEMA, Speaks, Stripe,
+};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -80,8 +82,7 @@ impl Read for Class {
             read_pace_of: fields.or("read_pace_of", PaceOf::default())?,
             receive_buffer_bytes: fields.optional("receive_buffer_bytes")?,
             hash_ratio: fields.or("hash_ratio", 0.01)?,
-            http2: fields.optional("http2")?,
-            http3: fields.optional("http3")?,
+            speaks: Speaks::read(&mut fields)?,
             priority: fields.optional("priority")?,
         };
         fields.end()?;

@@ -142,14 +142,6 @@ impl ProxyProtocol {
 }
 
 impl Target {
-    /// Whether QUIC can be spoken with it: over UDP, and always with TLS 1.3.
-    pub(super) fn takes_quic(&self) -> bool {
-        let is_new = |tls: &Tls| tls.newest >= TlsVersion::V1_3;
-        !self.endpoint.is_unix()
-            && self.proxy_protocol.is_none()
-            && self.tls.as_ref().is_some_and(is_new)
-    }
-
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.endpoint {
             Endpoint::Internet(address) if address.port() == 0 => {

@@ -6,13 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::carrier::Carrier;
 use crate::clock::{NEVER, Nanos};
 use crate::distribution::Distribution;
 use crate::failure::{Failure, FailureCounts};
-use crate::http3::Traffic;
 use crate::latencies::Latencies;
-use crate::multiplexed::Tally;
+use crate::protocol::{Datagrams, Tally};
 use crate::request::{Reached, Request};
 use crate::tls::{Agreed, Session};
 use crate::workers::Workers;
@@ -69,7 +67,7 @@ pub struct Recorder {
     pub arrival: Distribution,
     /// From there until the probe read it, of the same sample.
     pub receive_lag: Distribution,
-    /// Of its connections as their answers came, of a sample: of TCP the kernel's, of QUIC the probe's.
+    /// Of its connections as their answers came, of a sample: of TCP the kernel's, of UDP the probe's.
     pub round_trip: Distribution,
     /// Connections on which the server sent bytes that nobody asked for.
     pub stray: u64,
@@ -77,8 +75,8 @@ pub struct Recorder {
     pub ack_stall_suspects: u64,
     /// What the streams of its connections came to, where these carry many requests at once.
     pub streams: Option<Tally>,
-    /// What QUIC came to beneath them, where it speaks HTTP/3.
-    pub traffic: Option<Traffic>,
+    /// What its datagrams came to, where it goes over UDP.
+    pub datagrams: Option<Datagrams>,
     /// The measured time, second by second.
     pub series: Series,
 }
@@ -115,7 +113,7 @@ impl Recorder {
             stray: 0,
             ack_stall_suspects: 0,
             streams: None,
-            traffic: None,
+            datagrams: None,
         }
     }
 
@@ -158,8 +156,8 @@ impl Recorder {
         if let Some(theirs) = &other.streams {
             self.streams.get_or_insert_default().add(theirs);
         }
-        if let Some(theirs) = &other.traffic {
-            self.traffic.get_or_insert_default().add(theirs);
+        if let Some(theirs) = &other.datagrams {
+            self.datagrams.get_or_insert_default().add(theirs);
         }
         self.series.add(&other.series);
     }
@@ -232,21 +230,25 @@ impl Recorder {
         }
     }
 
-    /// The handshake of TCP for a request is done.
-    pub fn connected(&mut self, request: &Request, took: Nanos) {
-        if self.measures(request.intended) {
+    /// The handshake of TCP is done, for a request that was due then or to be held since then.
+    pub fn connected(&mut self, intended: Nanos, took: Nanos) {
+        if self.measures(intended) {
             self.connect.record(took);
         }
     }
 
-    /// The handshake of TLS for a request is done.
-    pub fn secured(&mut self, request: &Request, took: Nanos, session: &Session) {
+    /// So is that of its encryption.
+    pub fn secured(&mut self, intended: Nanos, took: Nanos) {
+        if self.measures(intended) {
+            self.secure.record(took);
+        }
+    }
+
+    /// What a session of TLS agreed on.
+    pub fn agreed(&mut self, session: &Session) {
         self.tls_resumed += u64::from(session.is_resumed());
         if let Some(agreed) = session.agreed() {
             *self.tls_sessions.entry(agreed).or_default() += 1;
-        }
-        if self.measures(request.intended) {
-            self.secure.record(took);
         }
     }
 
@@ -327,22 +329,13 @@ impl Recorder {
         }
     }
 
-    /// Takes what a connection that is gone had counted of its streams. `dropped_datagrams`: those that
-    /// found no room in its socket.
-    pub fn count_streams(&mut self, carried: &Carrier, dropped_datagrams: u64) {
-        self.streams.get_or_insert_default().add(&carried.tally());
-        if let Some(traffic) = carried.traffic() {
-            self.traffic.get_or_insert_default().add(&Traffic {
-                dropped_datagrams: traffic.dropped_datagrams + dropped_datagrams,
-                ..traffic
-            });
+    /// Takes what a connection that is gone had counted.
+    pub fn count(&mut self, tally: Option<Tally>, datagrams: Option<Datagrams>) {
+        if let Some(tally) = tally {
+            self.streams.get_or_insert_default().add(&tally);
         }
-    }
-
-    /// The handshake of QUIC is done, for whatever is sent then.
-    pub fn secured_by_quic(&mut self, opened: Nanos, took: Nanos) {
-        if self.measures(opened) {
-            self.secure.record(took);
+        if let Some(datagrams) = datagrams {
+            self.datagrams.get_or_insert_default().add(&datagrams);
         }
     }
 

@@ -57,7 +57,6 @@ impl Response {
             0..=99 | 101 => return Err(NotHttp::Status(status)),
             // An interim response: the final one follows.
             102..=199 | 100 => {
-                self.interim = status;
                 return Ok(Some(length));
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! One HTTP/1.x response as a state machine over bytes: no socket, no clock.
+//! One response as a state machine over bytes: no socket, no clock.
 //!
 //! Bytes come in pieces of any size. Where the next bytes can only be payload the machine says
 //! how many (`payload_ahead`), so that the caller may drop them inside the kernel, and not one
@@ -40,8 +40,6 @@ pub struct Response {
     checksum: Option<crc32fast::Hasher>,
     keepalive: bool,
     worker: Option<u64>,
-    /// The status of the last interim response; 0 without one.
-    interim: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +69,6 @@ impl Response {
             checksum: None,
             keepalive: false,
             worker: None,
-            interim: 0,
         }
     }
 
@@ -91,7 +88,6 @@ impl Response {
         self.checksum = None;
         self.keepalive = false;
         self.worker = None;
-        self.interim = 0;
     }
 
     /// Has the body's checksum made; then none of it may be dropped unseen.
@@ -142,11 +138,6 @@ impl Response {
     /// The number in `X-Probe-Worker`.
     pub fn worker(&self) -> Option<u64> {
         self.worker
-    }
-
-    /// Whether the server has said that it wants the request's body (`100 Continue`).
-    pub fn wants_body(&self) -> bool {
-        self.interim == 100
     }
 
     /// How many of the next bytes can be nothing but payload.

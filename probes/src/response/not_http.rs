@@ -1,4 +1,4 @@
-//! Why bytes are not HTTP/1.x.
+//! Why bytes are no response.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub enum NotHttp {
         /// Bytes of the body as it was sent, before the place.
         offset: u64,
     },
-    /// No HTTP/2 or HTTP/3, and why.
+    /// Not of the protocol whose framing is beneath it, and why.
     Multiplexed(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! A response whose framing is beneath it: its head and body come apart (HTTP/2).
+//! A response whose framing is beneath it: its head and body come apart.
 
 use super::fields::Fields;
 use super::{NotHttp, Response, State};

@@ -21,15 +21,15 @@ pub use self::datagrams::{Datagrams, connect_udp, dropped_datagrams};
 pub use self::file::filesystem_magic;
 pub use self::poller::{EDGE, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
-    bell, catch_signals, cpu_time, die_with_parent, hold_memory, hold_signals, inherited,
-    monotonic, pin, preemptions, raise_descriptor_limit, run_after_all_others, run_in_realtime,
+    bell, catch_signals, cpu_time, die_with_parent, hold_memory, hold_signals, inherited, pin,
+    preemptions, raise_descriptor_limit, run_after_all_others, run_in_realtime,
     set_timer_slack_to_one_nanosecond, would_take_a_write,
 };
 pub use self::socket::{
     Dial, acknowledge_quickly, connect, discard, make_room, own_addresses, receive_stamped,
     retransmits, round_trip, stamp_arrivals, unacknowledged_bytes,
 };
-pub use self::unix::{connect_unix, peer};
+pub use self::unix::connect_unix;
 
 /// Whether to try again when the socket is ready.
 pub fn is_temporary(error: &io::Error) -> bool {

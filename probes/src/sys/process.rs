@@ -117,17 +117,6 @@ pub fn cpu_time() -> Nanos {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of a host share.
-pub fn monotonic() -> Nanos {
-    // SAFETY: clock_gettime fills the one live timespec; zeroed is a valid value of it.
-    let time = unsafe {
-        let mut time: libc::timespec = mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
-        time
-    };
-    time.tv_sec as u64 * SECOND + time.tv_nsec as u64
-}
-
 /// How often another process took the CPU from this one.
 pub fn preemptions() -> u64 {
     // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.

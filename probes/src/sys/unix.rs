@@ -42,27 +42,3 @@ pub fn connect_unix(path: &str) -> io::Result<TcpStream> {
     checked(result)?;
     Ok(TcpStream::from(socket))
 }
-
-/// Who listened at the other end of a connection: process 0 where it is not seen from here.
-///
-/// Source: unix(7), `SO_PEERCRED`.
-pub fn peer(stream: &TcpStream) -> io::Result<libc::ucred> {
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut size = mem::size_of::<libc::ucred>() as socklen_t;
-    // SAFETY: the option's value is a ucred; both places outlive the call, and it writes no more
-    // than `size`.
-    checked(unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut size,
-        )
-    })?;
-    Ok(credentials)
-}

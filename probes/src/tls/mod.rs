@@ -8,6 +8,7 @@ mod trust;
 use std::fmt;
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::TcpStream;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -20,33 +21,6 @@ use crate::ciphers;
 use crate::error::Error;
 use crate::plan::{Target, Tls, TlsVersion};
 use crate::sys::is_temporary;
-
-/// The name of HTTP/2 over TLS (RFC 9113 §3.2).
-const HTTP2: &[u8] = b"h2";
-
-/// The name of HTTP/3 (RFC 9114 §3.1).
-const HTTP3: &[u8] = b"h3";
-
-/// What is to be spoken over a session, and nothing else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2.
-    Http2,
-    /// HTTP/3, by QUIC.
-    Http3,
-}
-
-impl Protocol {
-    fn name(self) -> &'static [u8] {
-        match self {
-            Self::Http1 => b"http/1.1",
-            Self::Http2 => HTTP2,
-            Self::Http3 => HTTP3,
-        }
-    }
-}
 
 /// Sessions that are remembered for resumption; one server is asked.
 const REMEMBERED_SESSIONS: usize = 256;
@@ -65,11 +39,35 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// The client that a plan asks for.
+    /// The client that a target asks for, which speaks what `alpn` names and nothing else; none is
+    /// cleartext.
     ///
     /// # Errors
     /// `Error::Plan` for a server name or a file of certificates that cannot be used.
-    pub fn new(tls: &Tls, target: &Target, protocol: Protocol) -> Result<Self, Error> {
+    pub fn of(target: &Target, alpn: &[u8]) -> Result<Option<Self>, Error> {
+        let tls = target.tls.as_ref();
+        let versions = tls.map(|tls| tls.oldest..=tls.newest);
+        let both = tls.zip(versions);
+        both.map(|(tls, versions)| Self::new(tls, target, alpn, &versions))
+            .transpose()
+    }
+
+    /// The same with TLS 1.3 alone.
+    ///
+    /// # Errors
+    /// As above, and where the target has no TLS.
+    pub fn of_newest(target: &Target, alpn: &[u8]) -> Result<Self, Error> {
+        let none = || Error::Plan("target.tls is missing".into());
+        let tls = target.tls.as_ref().ok_or_else(none)?;
+        Self::new(tls, target, alpn, &(TlsVersion::V1_3..=TlsVersion::V1_3))
+    }
+
+    fn new(
+        tls: &Tls,
+        target: &Target,
+        alpn: &[u8],
+        may_be: &RangeInclusive<TlsVersion>,
+    ) -> Result<Self, Error> {
         let refused = |error| Error::Plan(format!("target.tls: {error}"));
         let mut provider = rustls::crypto::ring::default_provider();
         if !tls.ciphers.is_empty() {
@@ -83,8 +81,7 @@ impl Client {
         ];
         let offered: Vec<_> = versions
             .into_iter()
-            .filter(|(version, _)| (tls.oldest..=tls.newest).contains(version))
-            .filter(|&(version, _)| protocol != Protocol::Http3 || version == TlsVersion::V1_3)
+            .filter(|(version, _)| may_be.contains(version))
             .map(|(_, version)| version)
             .collect();
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -102,7 +99,7 @@ impl Client {
                 .map_err(refused)?,
             _ => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![protocol.name().to_vec()];
+        config.alpn_protocols = vec![alpn.to_vec()];
         config.resumption = if tls.resumption {
             Resumption::in_memory_sessions(REMEMBERED_SESSIONS)
         } else {
@@ -219,9 +216,9 @@ impl Session {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// Whether HTTP/2 was agreed on.
-    pub fn is_http2(&self) -> bool {
-        self.connection.alpn_protocol() == Some(HTTP2)
+    /// What both sides agreed to speak.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
     }
 
     /// What was agreed on; none before the handshake has come so far.

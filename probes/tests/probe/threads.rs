@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::ground_truth::{
-    Server, Then, await_that, command, in_a_calm_moment, number, ok, plan, run, run_class,
-    run_raw, start, unless,
+    Server, Then, await_that, command, in_a_calm_moment, number, ok, plan, run, run_class, run_raw,
+    start, unless,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

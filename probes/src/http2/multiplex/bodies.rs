@@ -5,7 +5,7 @@ use super::windows::Window;
 use crate::clock::{NEVER, Nanos};
 use crate::http2::fault::Fault;
 use crate::http2::frame::LONGEST_BYTES;
-use crate::multiplexed::Ended;
+use crate::protocol::Ended;
 
 impl Multiplex {
     /// A part of a body.
@@ -55,7 +55,7 @@ impl Multiplex {
     }
 
     /// Gives back of the windows of slow clients what their pace gives now; when that gives more.
-    pub fn pace_windows(&mut self, now: Nanos) -> Nanos {
+    pub(super) fn pace_windows(&mut self, now: Nanos) -> Nanos {
         if !self.are_paced {
             return NEVER;
         }

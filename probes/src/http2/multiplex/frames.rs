@@ -2,15 +2,19 @@
 
 use std::mem;
 
-use super::{INITIAL_WINDOW_SIZE, LAST_STREAM, Multiplex, Stream};
+use super::{FIRST_WINDOW_BYTES, INITIAL_WINDOW_SIZE, LAST_STREAM, Multiplex, Stream};
 use crate::clock::Nanos;
 use crate::failure::Failure;
 use crate::http2::fault::Fault;
 use crate::http2::frame::{self, Head as FrameHead};
-use crate::multiplexed::{End, Ended, cut_short, read_head};
+use crate::multiplexed::read_head;
+use crate::protocol::{End, Ended, cut_short};
 
 /// A setting, as those beside the client's own (RFC 9113 §6.5.2).
 const MAX_CONCURRENT_STREAMS: u16 = 3;
+
+/// The largest window (RFC 9113 §6.9.1).
+const LARGEST_WINDOW: u32 = 0x7fff_ffff;
 
 /// The code of an error (RFC 9113 §7).
 const REFUSED_STREAM: u32 = 0x7;
@@ -47,7 +51,7 @@ impl Multiplex {
             frame::SETTINGS => self.settings(head, payload),
             frame::PING => self.ping(head, payload),
             frame::GOAWAY => self.goaway(head, payload, ended),
-            frame::WINDOW_UPDATE => window_update(payload),
+            frame::WINDOW_UPDATE => self.window_update(head, payload),
             frame::PRIORITY if payload.len() != 5 => Err(Fault::FrameSize),
             frame::PUSH_PROMISE => Err(Fault::Protocol),
             // Of other kinds nothing is known.
@@ -181,7 +185,8 @@ impl Multiplex {
             let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
             match name {
                 MAX_CONCURRENT_STREAMS => self.peer_limit = Some(value),
-                INITIAL_WINDOW_SIZE if value > LAST_STREAM => return Err(Fault::Window),
+                INITIAL_WINDOW_SIZE if value > LARGEST_WINDOW => return Err(Fault::Window),
+                INITIAL_WINDOW_SIZE => self.peer_window = value,
                 _ => {}
             }
         }
@@ -237,13 +242,20 @@ impl Multiplex {
         }
         Ok(())
     }
-}
 
-/// The server would take more of bodies, which no request has.
-fn window_update(payload: &[u8]) -> Result<(), Fault> {
-    let more: [u8; 4] = payload.try_into().map_err(|_| Fault::FrameSize)?;
-    if u32::from_be_bytes(more) & LAST_STREAM == 0 {
-        return Err(Fault::Protocol);
+    /// The server would take more of bodies, which no request has.
+    fn window_update(&self, head: FrameHead, payload: &[u8]) -> Result<(), Fault> {
+        let more = payload.try_into().map_err(|_| Fault::FrameSize)?;
+        let more = u32::from_be_bytes(more) & LARGEST_WINDOW;
+        let first = if head.stream == 0 {
+            FIRST_WINDOW_BYTES
+        } else {
+            self.peer_window
+        };
+        match more {
+            0 => Err(Fault::Protocol),
+            _ if first + more > LARGEST_WINDOW => Err(Fault::Window),
+            _ => Ok(()),
+        }
     }
-    Ok(())
 }

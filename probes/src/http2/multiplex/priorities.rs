@@ -6,15 +6,15 @@ use crate::http2::frame;
 
 /// Where a stream stands in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub(in crate::http2) struct Place {
     /// From 1 to 256.
-    pub weight: u16,
+    pub(in crate::http2) weight: u16,
     /// Classes, by their places in the plan, of which the newest stream is the one that it depends on.
-    pub depends_on: Vec<usize>,
+    pub(in crate::http2) depends_on: Vec<usize>,
     /// Whether it comes between that and what had depended on it.
-    pub exclusive: bool,
+    pub(in crate::http2) exclusive: bool,
     /// Whether it is said in a frame of its own.
-    pub apart: bool,
+    pub(in crate::http2) apart: bool,
 }
 
 impl Multiplex {

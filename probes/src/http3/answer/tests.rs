@@ -2,14 +2,15 @@ use super::Answer;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::http3::fault::Fault;
-use crate::multiplexed::{End, Head};
+use crate::multiplexed::Head;
 use crate::mutations::Mutations;
 use crate::plan::Method;
+use crate::protocol::End;
 use crate::request::Request;
 
 fn asked(method: Method) -> Answer {
     let mut exchange = Exchange::new(Request::new(0, 0, 0));
-    exchange.begin(method);
+    exchange.response.expect(method);
     Answer::new(exchange)
 }
 

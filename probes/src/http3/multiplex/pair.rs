@@ -20,11 +20,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use self::certificate::{CERTIFICATE, KEY};
 use crate::clock::Clock;
 use crate::exchange::Exchange;
-use crate::http3::{Client, Fault, Multiplex};
-use crate::multiplexed::Ended;
+use crate::http3::fault::Fault;
+use crate::http3::{Client, Multiplex};
+use crate::multiplexed::Block;
 use crate::plan::{Endpoint as Place, Method, Streams, Target, Tls, TlsVersion};
+use crate::protocol::{Ended, Protocol as _};
 use crate::request::Request;
-use crate::tls::{self, Protocol};
+use crate::tls;
 
 /// What a server does next.
 #[derive(Debug, Clone)]
@@ -74,11 +76,11 @@ fn client(plan: Streams) -> Client {
     let target = Target {
         endpoint: Place::Internet(addresses()[0]),
         host: "localhost".into(),
-        tls: Some(tls.clone()),
+        tls: Some(tls),
         proxy_protocol: None,
     };
-    let tls = tls::Client::new(&tls, &target, Protocol::Http3).expect("a client of TLS");
-    Client::new(&tls, plan).expect("a client of QUIC")
+    let tls = tls::Client::of_newest(&target, b"h3").expect("a client of TLS");
+    Client::of(&tls, plan, Block::default()).expect("a client of QUIC")
 }
 
 fn server(most_streams: u8, protocol: &[u8]) -> Endpoint {
@@ -131,9 +133,9 @@ impl Pair {
     pub(super) fn ask(&mut self, count: u64) {
         for number in 0..count {
             let mut exchange = Exchange::new(Request::new(0, number, 0));
-            exchange.begin(Method::Get);
+            exchange.response.expect(Method::Get);
             assert!(self.client.has_room(), "of {count}, {number}");
-            self.client.open(exchange, b"\0\0\xd1\xd7\x50\x01a\xc1");
+            self.client.ask(exchange, b"\0\0\xd1\xd7\x50\x01a\xc1");
         }
     }
 

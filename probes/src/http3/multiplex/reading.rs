@@ -6,7 +6,7 @@ use super::Multiplex;
 use crate::clock::Nanos;
 use crate::failure::Failure;
 use crate::http3::fault::Fault;
-use crate::multiplexed::{End, Ended, cut_short};
+use crate::protocol::{End, Ended, cut_short};
 
 /// Codes of errors (RFC 9114 §8.1).
 const STREAM_CREATION_ERROR: VarInt = VarInt::from_u32(0x103);

@@ -3,10 +3,10 @@ use std::time::{Duration, Instant};
 
 use super::pair::{Pair, Say};
 use crate::failure::Failure;
-use crate::http3::Fault;
-use crate::multiplexed::End;
+use crate::http3::fault::Fault;
 use crate::mutations::Mutations;
 use crate::plan::Streams;
+use crate::protocol::{End, Protocol as _};
 
 const SETTINGS: &[u8] = b"\0\x04\x00";
 
@@ -34,7 +34,7 @@ fn ends(pair: &mut Pair) -> Vec<(u64, End)> {
 #[test]
 fn a_request_is_sent_and_its_answer_counted() {
     let mut pair = pair(3);
-    assert_eq!(pair.client.tally().peer_limit, Some(3));
+    assert_eq!(pair.client.tally.peer_limit, Some(3));
     pair.ask(1);
     pair.talk().expect("good");
     let said: Vec<_> = pair
@@ -47,13 +47,13 @@ fn a_request_is_sent_and_its_answer_counted() {
     assert!(pair.ended.is_empty(), "its stream goes on");
     pair.say(&[Say::End(0)]).expect("good");
     assert_eq!(ends(&mut pair), [(0, End::Whole)]);
-    let (tally, traffic) = (pair.client.tally(), pair.client.traffic());
+    let (tally, traffic) = (pair.client.tally, pair.client.quic.datagrams());
     assert_eq!(
         (tally.streams, tally.most_streams, tally.window_stalls),
         (1, 1, 0)
     );
-    assert_eq!((traffic.handshakes, traffic.lost_packets), (1, 0));
-    assert!(traffic.datagrams_sent > 0 && traffic.datagrams_received > 0);
+    assert_eq!(traffic.lost_packets, 0);
+    assert!(traffic.sent > 0 && traffic.received > 0);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn streams_that_end_before_their_time_have_their_names() {
             (4, End::Failed(Failure::Empty)),
         ]
     );
-    let tally = pair.client.tally();
+    let tally = pair.client.tally;
     assert_eq!((tally.refused, tally.resets), (1, 2));
 }
 
@@ -115,7 +115,7 @@ fn requests_from_the_number_of_a_goaway_on_were_not_looked_at() {
     pair.say(&answer).expect("good");
     assert_eq!(ends(&mut pair), [(0, End::Whole)]);
     assert!(pair.client.is_done());
-    let tally = pair.client.tally();
+    let tally = pair.client.tally;
     assert_eq!((tally.goaways, tally.refused), (1, 2));
 }
 
@@ -163,7 +163,7 @@ fn what_came_before_the_end_of_a_connection_counts() {
         pair.say(&[Say::Close(code)]).expect("good");
         assert_eq!(ends(&mut pair), [(0, End::Whole)]);
         assert_eq!(pair.client.lost(), Some(failure));
-        assert_eq!(pair.client.take_reason().is_some(), code != 0x100);
+        assert_eq!(pair.client.reason(Failure::Tls).is_some(), code != 0x100);
         assert_eq!(pair.client.take_all().len(), 1);
     }
 }
@@ -173,7 +173,7 @@ fn a_server_of_something_else_is_named() {
     let mut pair = Pair::new(9, Streams::default(), b"other");
     assert!(!pair.client.is_settled());
     assert_eq!(pair.client.lost(), Some(Failure::Tls));
-    let why = pair.client.take_reason().expect("a reason");
+    let why = pair.client.reason(Failure::Tls).expect("a reason").1;
     assert!(why.contains("handshake failed"), "{why}");
 }
 
@@ -223,7 +223,7 @@ fn a_window_that_runs_low_is_counted() {
         }
         pair.say(&[Say::End(0)]).expect("good");
         assert_eq!(ends(&mut pair), [(0, End::Whole)]);
-        assert_eq!(pair.client.tally().window_stalls > 0, low, "{plan:?}");
+        assert_eq!(pair.client.tally.window_stalls > 0, low, "{plan:?}");
     }
 }
 

@@ -3,9 +3,10 @@
 use super::{WINDOW, ask, asked, body, fed, head, one, settings, slow, with};
 use crate::http2::fault::Fault;
 use crate::http2::frame;
-use crate::multiplexed::End;
 use crate::mutations::Mutations;
 use crate::plan::Method;
+use crate::protocol::End;
+use crate::protocol::Protocol as _;
 
 #[test]
 fn what_is_no_http_2_says_which() {

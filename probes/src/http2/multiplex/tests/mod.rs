@@ -8,8 +8,8 @@ use super::{Manner, Multiplex, Windows};
 use crate::exchange::Exchange;
 use crate::http2::fault::Fault;
 use crate::http2::frame;
-use crate::multiplexed::{End, Ended};
 use crate::plan::{Method, Streams};
+use crate::protocol::{End, Ended};
 use crate::request::Request;
 
 const WINDOW: u32 = 65_535;
@@ -30,7 +30,7 @@ fn slow(streams: usize, bytes_per_second: Option<u64>, stream_bytes: u32) -> Mul
         bytes_per_second,
         are_paced: true,
     };
-    Multiplex::new(plan, windows)
+    Multiplex::of(plan, windows)
 }
 
 /// How an answer is wanted of which nothing else is said.
@@ -67,8 +67,8 @@ fn body(stream: u32, bytes: usize, flags: u8) -> Vec<u8> {
 
 fn ask(carried: &mut Multiplex, method: Method, index: u64) {
     let mut exchange = Exchange::new(Request::new(0, index, 0));
-    exchange.begin(method);
-    carried.open(exchange, &[0x82], &plainly());
+    exchange.response.expect(method);
+    carried.ask(exchange, &[0x82], &plainly());
 }
 
 /// Feeds all; how each stream ended, by the number of its request.

@@ -4,8 +4,9 @@ use super::{ask, asked, body, fed, head, one, settings, with};
 use crate::failure::Failure;
 use crate::http2::fault::Fault;
 use crate::http2::frame;
-use crate::multiplexed::End;
 use crate::plan::Method;
+use crate::protocol::End;
+use crate::protocol::Protocol as _;
 
 #[test]
 fn the_client_says_who_it_is_and_waits_for_the_server() {
@@ -33,7 +34,7 @@ fn the_client_says_who_it_is_and_waits_for_the_server() {
     assert_eq!(fed(&mut carried, &[settings(9)]), Ok(vec![]));
     ask(&mut carried, Method::Get, 1);
     assert!(!carried.has_room(), "the plan has two at once");
-    assert_eq!(carried.tally().peer_limit, Some(9));
+    assert_eq!(carried.tally.peer_limit, Some(9));
 }
 
 #[test]
@@ -56,7 +57,7 @@ fn responses_come_in_any_order() {
         fed(&mut carried, &parts),
         Ok(vec![(10, End::Whole), (11, End::Whole)])
     );
-    assert_eq!(carried.tally().most_streams, 2);
+    assert_eq!(carried.tally.most_streams, 2);
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn what_the_server_did_not_look_at_before_it_left_was_not_seen() {
     let rest = [head(1, "1"), body(1, 1, frame::END_STREAM)];
     assert_eq!(fed(&mut carried, &rest), Ok(vec![(10, End::Whole)]));
     assert!(carried.is_done());
-    assert_eq!((carried.tally().goaways, carried.tally().refused), (1, 1));
+    assert_eq!((carried.tally.goaways, carried.tally.refused), (1, 1));
 }
 
 #[test]

@@ -8,8 +8,9 @@ use crate::exchange::Exchange;
 use crate::http2::fault::Fault;
 use crate::http2::frame;
 use crate::http2::multiplex::{Place, Window, slow_window};
-use crate::multiplexed::End;
 use crate::plan::Method;
+use crate::protocol::End;
+use crate::protocol::Protocol as _;
 use crate::request::Request;
 
 #[test]
@@ -53,7 +54,7 @@ fn windows_open_again_when_half_is_taken() {
     assert_eq!(fed(&mut carried, &half), Ok(vec![]));
     let both = one(frame::WINDOW_UPDATE, 0, 0, &66_000_u32.to_be_bytes());
     assert!(carried.unsent().starts_with(&both));
-    assert_eq!(carried.tally().window_stalls, 0);
+    assert_eq!(carried.tally.window_stalls, 0);
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn more_than_a_window_is_a_fault_and_nearly_all_of_it_a_stall() {
         fed(&mut carried, &[head(1, "90000"), body(1, 4_000, 0)]),
         Ok(vec![])
     );
-    assert_eq!(carried.tally().window_stalls, 1);
+    assert_eq!(carried.tally.window_stalls, 1);
     assert_eq!(
         fed(&mut carried, &[body(1, 6_001, 0)]),
         Err(Fault::FlowControl)
@@ -77,9 +78,9 @@ fn more_than_a_window_is_a_fault_and_nearly_all_of_it_a_stall() {
 fn ask_so(carried: &mut Multiplex, class: usize, manner: &Manner) {
     let mut exchange = Exchange::new(Request::new(0, 7, 0));
     exchange.class = class;
-    exchange.begin(Method::Get);
+    exchange.response.expect(Method::Get);
     carried.unsent().clear();
-    carried.open(exchange, &[0x82], manner);
+    carried.ask(exchange, &[0x82], manner);
 }
 
 /// Feeds whatever the windows let a server send of a stream until then; how much that is.
@@ -151,7 +152,7 @@ fn a_slow_stream_has_its_pace_and_others_of_the_connection_have_none() {
     fed(&mut carried, &half).expect("its own window");
     let told = one(frame::WINDOW_UPDATE, 0, 3, &32_768_u32.to_be_bytes());
     assert!(carried.unsent().ends_with(&told));
-    assert_eq!(carried.tally().window_stalls, 0);
+    assert_eq!(carried.tally.window_stalls, 0);
 }
 
 #[test]
@@ -229,7 +230,7 @@ fn a_block_that_fills_a_frame_leaves_room_for_where_it_stands() {
         ..plainly()
     };
     let exchange = Exchange::new(Request::new(0, 7, 0));
-    carried.open(exchange, &[0x82; 16_384], &manner);
+    carried.ask(exchange, &[0x82; 16_384], &manner);
     let sent = carried.unsent();
     assert_eq!(sent[..4], [0, 0x40, 0, frame::HEADERS], "16,384 bytes");
     assert_eq!(sent[9 + 16_384..][..4], [0, 0, 5, frame::CONTINUATION]);

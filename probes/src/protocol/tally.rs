@@ -1,4 +1,4 @@
-//! What the connections of a class with HTTP/2 came to.
+//! What connections that carry many requests at once came to.
 
 /// Counts of all connections, warm-up included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,6 +40,32 @@ impl Tally {
     /// The mean number of streams of a connection when one more was opened, itself included.
     pub fn mean_streams(&self) -> f64 {
         self.streams_beside as f64 / self.streams.max(1) as f64
+    }
+}
+
+/// Counts of all connections over UDP, warm-up included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Connections whose handshake came about.
+    pub handshakes: u64,
+    /// Datagrams that the probe sent.
+    pub sent: u64,
+    /// Datagrams that it read.
+    pub received: u64,
+    /// Packets of the probe that the server never acknowledged: what they carried was sent again.
+    pub lost_packets: u64,
+    /// Datagrams that came to this host and found the buffer of the probe's socket full.
+    pub dropped: u64,
+}
+
+impl Datagrams {
+    /// Adds what others counted.
+    pub fn add(&mut self, other: &Self) {
+        self.handshakes += other.handshakes;
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost_packets += other.lost_packets;
+        self.dropped += other.dropped;
     }
 }
 
