@@ -1,7 +1,7 @@
 """What a request costs the load probe in CPU time, beside wrk, and over HTTP/2 beside h2load.
 
     python benchmarks/probe_vs_wrk.py [--pairs N] [--seconds N] [--connections N] [--threads N]
-                                      [--bodies "1 KB,100 KB"] [--streams M]
+                                      [--bodies "1 KB,100 KB"] [--streams M] [--beside PROBE]
 
 nginx with one worker on one CPU, the load generator on another, with N threads on as many others
 (where there are fewer, on all CPUs, nginx's among them); for each body size both run in
@@ -9,7 +9,8 @@ turn, the order reversed from pair to pair, and the ratios are formed pair by pa
 what the kernel charges to the generator's process (user and system; over loopback that contains
 a part of the network's work in both directions), so compare ratios, not absolutes. h2load and oha
 run in the same rounds where they are installed. With --streams M probe and h2load alone, in HTTP/2
-without TLS with M requests at once on each connection. Prints a Markdown table of medians with the
+without TLS with M requests at once on each connection. --beside PROBE runs another build of the
+probe in the same rounds ("beside"). Prints a Markdown table of medians with the
 lowest and highest.
 """
 
@@ -25,6 +26,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each generator")
     parser.add_argument("--bodies", default=",".join(SIZES))
     parser.add_argument("--streams", type=int, default=0, help="over HTTP/2: on each connection")
+    parser.add_argument("--beside", help="another executable of the probe")
     options = parser.parse_args()
     server_cpu, *others = sorted(os.sched_getaffinity(0))
     options.cpus = others[-options.threads :]
@@ -131,6 +134,8 @@ def compare(name: str, port: int, options: argparse.Namespace) -> None:
     programs = {tool: run for tool, run in RUNS.items() if tool == "probe" or shutil.which(tool)}
     if options.streams:
         programs = {tool: programs[tool] for tool in ("probe", "h2load")}
+    if options.beside:
+        programs["beside"] = partial(run_probe, program=options.beside)
     other = reference(options)
     found: dict[str, list[Run]] = {tool: [] for tool in programs}
     for pair in range(options.pairs):
@@ -158,7 +163,7 @@ def spread(values: list[float], form: str) -> str:
     return f"{middle} [{min(values):{form}}–{max(values):{form}}]"
 
 
-def run_probe(port: int, size: int, options: argparse.Namespace) -> Run:
+def run_probe(port: int, size: int, options: argparse.Namespace, program: str | None = None) -> Run:
     streams = options.streams
     plan = LoadPlan(
         target=Target(address="127.0.0.1", port=port),
@@ -177,7 +182,7 @@ def run_probe(port: int, size: int, options: argparse.Namespace) -> Run:
         caps=Caps(bytes=1 << 50),
         permit=Permit(ports=[port]),
     )
-    output, cpu_seconds = run_and_charge([find_probe()], msgspec.json.encode(plan))
+    output, cpu_seconds = run_and_charge([program or find_probe()], msgspec.json.encode(plan))
     result = json.loads(output)["classes"]["c"]
     if result["errors"]:
         raise SystemExit(f"the probe saw failures: {result['errors']}")

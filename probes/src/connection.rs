@@ -42,8 +42,6 @@ pub struct Connection {
     pub is_leaving: bool,
     /// What the poller tells of it.
     pub interest: u32,
-    /// Whether the socket has not taken all that there was to send.
-    pub has_rest: bool,
     /// When it was last said that it is to be woken.
     pub alarm: Nanos,
     /// When something was last read from it.
@@ -77,7 +75,6 @@ impl Connection {
             is_listed: false,
             is_leaving: false,
             interest: 0,
-            has_rest: false,
             alarm: NEVER,
             last_read: 0,
             served: 0,

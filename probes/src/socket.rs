@@ -32,14 +32,11 @@ pub struct Socket {
     pub transport: Transport,
     /// Whether the kernel stamps what arrives.
     pub is_stamped: bool,
+    /// Whether it has not taken all that there was to send.
+    pub has_rest: bool,
 }
 
 impl Socket {
-    /// Whether ciphertext waits for the socket.
-    pub fn has_unsent(&self) -> bool {
-        self.tls.as_ref().is_some_and(Session::has_unsent)
-    }
-
     /// Sends what is in `out` as far as the socket takes it, and takes that away; whether all is on its
     /// way.
     ///

@@ -50,6 +50,7 @@ impl Engine<'_> {
             tls: owner.client.tls().map(Client::session).transpose()?,
             transport,
             is_stamped: false,
+            has_rest: false,
         };
         let spoken = owner.client.begin(server, self.clock)?;
         let opened = self.clock.now();

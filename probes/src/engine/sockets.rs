@@ -104,7 +104,7 @@ impl Sockets {
         } else {
             EDGE
         };
-        if connection.has_rest || connection.phase == Phase::Connecting {
+        if connection.socket.has_rest || connection.phase == Phase::Connecting {
             interest |= WRITABLE;
         }
         let before = std::mem::replace(&mut connection.interest, interest);

@@ -106,7 +106,7 @@ impl Engine<'_> {
         }
         let armed = match connection.spoken.send(&mut connection.socket, now) {
             Ok(is_sent) => {
-                connection.has_rest = !is_sent;
+                connection.socket.has_rest = !is_sent;
                 self.sockets.arm(slot)
             }
             Err(error) => Err(error),

@@ -59,7 +59,7 @@ impl Protocol for Multiplex {
     fn receive(&mut self, socket: &mut Socket, look: &mut Look<'_>) -> Standing {
         for _ in 0..READS_A_TURN {
             let datagrams = &mut look.scratch.datagrams;
-            let (count, has_more) = match datagrams.receive(&mut socket.stream) {
+            let (count, has_more) = match datagrams.receive(&socket.stream) {
                 Ok(read) => read,
                 Err(error) if is_temporary(&error) => (0, false),
                 Err(error) => return Standing::Closed(Failure::from(&error)),
