@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nginx_tune.decide.model.answers import AnswerGoal
     from nginx_tune.decide.size import HostSizes, Prices
     from nginx_tune.documents.sizing import Sizing
+    from nginx_tune.documents.workload import Objective, Workload
 
 _FORMATS = ("console", "json", "markdown", "html", "scenario")
 _STATISTICS = ("mean", "p50", "p90", "p99", "p999")
@@ -81,9 +82,8 @@ def command(
     inputs = read_inputs(ctx, **named)
     inputs.tell()
     provenance: Provenance = "declared"
-    if objective is None and inputs.workload.objectives:
-        first = inputs.workload.objectives[0]
-        objective, provenance = first.expression, first.provenance
+    if objective is None and (found := _first_goal(inputs.workload)) is not None:
+        objective, provenance = found.expression, found.provenance
         asked = parse_goal(objective)
     sizes = size_hosts(
         inputs.facts,
@@ -173,6 +173,17 @@ def parse_goal(text: str) -> AnswerGoal:
     if limit <= 0:
         raise UsageError(f"--objective '{text}': no answer takes no time")
     return AnswerGoal(statistic, float(limit), hits=of_class in _FROM_MEMORY)  # type: ignore[arg-type]  # one of them
+
+
+def _first_goal(workload: Workload) -> Objective | None:
+    """The first of the workload's objectives that is about the time of answers."""
+    for one in workload.objectives:
+        try:
+            parse_goal(one.expression)
+        except UsageError:
+            continue
+        return one
+    return None
 
 
 def _prices(texts: tuple[str, ...]) -> Prices:

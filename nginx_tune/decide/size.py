@@ -239,14 +239,13 @@ class HostSizes:
             min(expected, found[RangeEnd.WORSE][1]),
             max(expected, found[RangeEnd.BETTER][1]),
         )
-        answers = best.answers_at(expected or _near_nothing(best))
         return SizedHost(
             memory_bytes=round(memory_bytes),
             disks=number,
             is_this=number == 0 and memory_bytes == self.memory_bytes,
             carried_per_second=_range(low, expected, high),
             verdict=None if asked is None else _verdict(low, high, asked),
-            binds="disks" if answers is None else answers.binding(self.request.goal),
+            binds=best.binding_at(expected, self.request.goal),
             pools=best.pools,
             workers=best.inputs.workers,
             hit_ratio=1 - here[RangeEnd.EXPECTED].inputs.miss_ratio,
@@ -463,10 +462,6 @@ def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
     return moved
 
 
-def _near_nothing(server: Server) -> float:
-    return server.most_per_second * 1e-6
-
-
 def _range(low: float, expected: float, high: float) -> SizeRange | None:
     """The range; null where it is too wide to be a prediction (``WIDEST``), unless it is 0."""
     if high > 0 and (low <= 0 or high > WIDEST * low):
@@ -486,15 +481,12 @@ def _cheapest(hosts: Sequence[SizedHost], columns: Sequence[DiskChoice]) -> int 
     priced = [(host, place) for host, place in sure if host.cost is not None]
     if priced:
         return min(priced, key=lambda one: one[0].cost or 0.0)[1]
-    own = [(host, place) for host, place in sure if columns[host.disks].is_own]
-    if not own:
-        return None
 
-    def size(one: tuple[SizedHost, int]) -> tuple[bool, int, int]:
-        host = one[0]
-        return not host.is_this, columns[host.disks].count, host.memory_bytes
+    def size(one: tuple[SizedHost, int]) -> tuple[bool, bool, int, int]:
+        host, disks = one[0], columns[one[0].disks]
+        return not host.is_this, not disks.is_own, disks.count, host.memory_bytes
 
-    return min(own, key=size)[1]
+    return min(sure, key=size)[1] if sure else None
 
 
 def _latencies(found: tuple[Server, float], goal: AnswerGoal | None) -> Iterator[LatencyPoint]:

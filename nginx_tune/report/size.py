@@ -92,7 +92,7 @@ def _unsure(sizing: Sizing) -> str:
 
 
 def _cost_words(host: SizedHost) -> str:
-    return "The cheapest host" if host.cost is not None else "The least of these disks and memory"
+    return "The cheapest host" if host.cost is not None else "The least host"
 
 
 def _name(sizing: Sizing, host: SizedHost) -> str:

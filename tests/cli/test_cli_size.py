@@ -36,7 +36,13 @@ def inputs(tmp_path: Path) -> list[object]:
     asked = load(
         data_bytes=40 * GIBIBYTE, file_bytes=64 * KIBIBYTE, exponent=0.7, peak=None, rate=90
     )
-    asked = msgspec.structs.replace(asked, objectives=[Objective(expression="p99 <= 80ms")])
+    asked = msgspec.structs.replace(
+        asked,
+        objectives=[
+            Objective(expression="hot.requests_per_second >= 10"),
+            Objective(expression="p99 <= 80ms"),
+        ],
+    )
     workload.write_bytes(encode(asked))
     return ["--facts", facts, "--workload", workload, "--root", "/srv/1", "--root", "/srv/2"]
 

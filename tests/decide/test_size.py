@@ -122,6 +122,17 @@ def test_the_cheapest_host_is_the_one_by_the_prices() -> None:
     assert cheapest(memory=0.1, ssd=900.0)[0] == "hdd"
 
 
+def test_another_class_is_named_where_no_number_of_the_own_is_enough() -> None:
+    sizing = hosts_for(four_disks(memory_bytes=2 * GIBIBYTE), files(4000.0)).sizing()
+    assert sizing.cheapest is not None
+    chosen = sizing.hosts[sizing.cheapest]
+    assert chosen.verdict == "carries"
+    assert sizing.columns[chosen.disks].class_name in {"ssd", "nvme"}
+    assert not any(
+        one.verdict == "carries" for one in sizing.hosts if sizing.columns[one.disks].is_own
+    )
+
+
 def test_what_is_assumed_widens_the_range_until_it_is_no_prediction() -> None:
     known = this(hosts_for(four_disks(), files(), goal=None))
     assert known.carried_per_second is not None
@@ -179,7 +190,7 @@ def test_what_cannot_be_said_is_undecided(facts: Facts, workload: Workload, said
 
 def test_a_link_that_binds_is_named_with_the_speed_that_would_do() -> None:
     facts = host(disk_class="nvme", memory_bytes=512 * GIBIBYTE)
-    sizing = hosts_for(facts, files(9000.0), goal=None).sizing()
+    sizing = hosts_for(facts, files(9000.0)).sizing()
     found = next(one for one in sizing.hosts if one.is_this)
     assert (found.binds, found.verdict) == ("link", "cannot")
     assert sizing.least_link_bits_per_second == 25 * 10**9

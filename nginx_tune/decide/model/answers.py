@@ -308,6 +308,18 @@ class Server:
             low, high = (middle, high) if holds(middle) else (low, middle)
         return low
 
+    def binding_at(self, per_second: float, goal: AnswerGoal | None) -> AnswerResource:
+        """The resource that keeps the host from more than a rate that it carries, or from any.
+
+        The one that is full, or else the one that takes most of the answers' time.
+        """
+        near_nothing = _LEAST_SHARE * self.most_per_second
+        answers = self.answers_at(per_second or near_nothing)
+        if answers is None:
+            return "loops"
+        is_full = per_second >= _KEEPS_UP / _PRECISION * self.most_per_second
+        return answers.binding(None if is_full else goal)
+
     def answers_at(self, per_second: float) -> Answers | None:
         """The answers at that rate; None where some resource does not keep up with it."""
         uses: dict[AnswerResource, float] = {
