@@ -107,9 +107,9 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     without_pools_per_second: Number = 0.0
     """… and without, where a worker reads by itself."""
     cheapest: Count | None = None
-    """Place in ``hosts``: of those that carry the asked rate the cheapest. Without prices this host,
-    else the one with the least of its own disks and memory, else of others. Null where none is
-    sure to."""
+    """Place in ``hosts``: of those that carry the asked rate the cheapest. Without prices this
+    host, else the one with the least of its own disks and memory, else of others. Null where none
+    is sure to."""
     boundaries: list[MemoryBoundary] = []
     least_cpus: Count | None = None
     """CPUs that the asked rate keeps busy at most 95 % of the time."""

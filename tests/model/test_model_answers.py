@@ -156,6 +156,19 @@ def seconds_at(i: BlockingInputs, rate: float, statistic: Statistic) -> float:
     return min((one.seconds(statistic) for one in found if one is not None), default=math.inf)
 
 
+def test_loops_do_not_count_on_a_slow_link() -> None:
+    """The kernel reads ahead of what it takes; counted on, a faster link would block loops more."""
+    i = inputs(object_bytes=440_000.0, disk=TYPICAL["nvme"], window_bytes=131072.0,
+               turn_bytes=262144.0, read_bytes=32768.0, can_offload=False)  # fmt: skip
+    found = [
+        Server(replace(i, link_bytes_per_second=link), pools=False).answers_at(500.0)
+        for link in (0.5e9, 2.5e9)
+    ]
+    slow, fast = (one.uses["loops"] for one in found if one is not None)
+    assert slow == pytest.approx(fast)
+    assert slow > 0
+
+
 @pytest.mark.long
 def test_more_hardware_is_never_slower_and_never_carries_less() -> None:
     """The law, at a stated rate: who waits for answers asks for more the faster they come."""
