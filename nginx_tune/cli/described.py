@@ -135,7 +135,7 @@ def described_inputs(
         )
     elif paths and not named:
         site = replace(site, roots=paths)
-    missing = missing_words(found.described)
+    missing = missing_words(replace(found.described, kind=kind))
     notes = [found.note] if found.note else []
     version = found.described.nginx_version
     if version and "flags" not in found.described.facts.get("nginx", {}):

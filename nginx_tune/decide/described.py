@@ -156,10 +156,11 @@ def _nginx(version: str) -> Nginx:
 
 def missing_words(described: DescribedHost) -> list[str]:
     """What decisions ask for first and nobody said, each with its option."""
+    disks = described.disks or described.directories
     words = {
         "CPUs (--cpus)": described.cpus,
         "memory (--memory)": described.memory or described.page_cache,
-        "disks (--disk)": described.disks or described.directories,
+        "disks (--disk)": disks or described.kind == "proxy",
         "link (--link)": described.link,
         "nginx version (--nginx-version)": described.nginx_version,
     }
