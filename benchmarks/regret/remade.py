@@ -22,7 +22,7 @@ import kept
 import msgspec
 from scenarios import table as markdown
 
-from nginx_tune.decide import decide
+from nginx_tune.decide.engine import decide
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import PredictionResult, Scenario, ScenarioRun

@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from scenarios import put
 from scenarios import table as markdown
 
-from nginx_tune.decide import decide
+from nginx_tune.decide.engine import decide
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Nginx
 from nginx_tune.documents.facts_storage import SizeBucket, Sizes

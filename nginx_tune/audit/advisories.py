@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from nginx_tune.audit.context import Context, parse_version
@@ -71,10 +72,19 @@ def advisories() -> tuple[Advisory, ...]:
     return tuple(Advisory(*line.split("\t")) for line in lines if not line.startswith("#"))
 
 
-def places(context: Context, advisory: Advisory) -> list[Directive]:
-    """The lines by which an advisory concerns a configuration, one of each term; none for none."""
+def places(
+    context: Context, advisory: Advisory, known: dict[str, Directive | bool]
+) -> list[Directive]:
+    """The lines by which an advisory concerns a configuration, one of each term; none for none.
+
+    ``known`` keeps what terms were found to be, for the next advisory.
+    """
     for alternative in advisory.triggers.split("|"):
-        found = [_place(context, term.strip()) for term in alternative.split("+")]
+        terms = [term.strip() for term in alternative.split("+")]
+        for term in terms:
+            if term not in known:
+                known[term] = _place(context, term)
+        found = [known[term] for term in terms]
         if all(found):
             return [one for one in found if isinstance(one, Directive)] or _first(context)
     return []
@@ -94,9 +104,10 @@ def _place(context: Context, term: str) -> Directive | bool:
     lines = context.lines_by_name.get(name, [])
     if block:
         around = [one.block for one in context.tree.main.all(block) if one.block is not None]
-        lines = [line for one in around for line in one.walk() if line.name == name]
-    found = [line for line in lines if _says(line, word)]
-    return found[0] if len(found) >= int(times or 1) else False
+        lines = [line for one in around for line in one.within(name)]
+    wanted = int(times or 1)
+    found = list(islice((line for line in lines if _says(line, word)), wanted))
+    return found[0] if len(found) == wanted else False
 
 
 def _says(line: Directive, word: str) -> bool:
@@ -130,11 +141,11 @@ def _capture_before_map(context: Context) -> Iterator[Directive]:
 
 def _capture_in_proxied(context: Context) -> Iterator[Directive]:
     """A numbered capture in what is sent to an upstream."""
-    for scope in context.scopes:
-        for line in scope.own.block or []:
-            is_sent = line.name.partition("_")[0] in _SENT
-            if is_sent and any(_CAPTURE.search(arg) for arg in line.args):
-                yield line
+    names = [name for name in context.names if name.partition("_")[0] in _SENT]
+    lines = (line for name in names for line in context.lines_by_name[name])
+    with_capture = {line for line in lines if any(map(_CAPTURE.search, line.args))}
+    for scope in context.scopes if with_capture else ():
+        yield from (line for line in scope.own.block or [] if line in with_capture)
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
@@ -155,6 +166,8 @@ def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
 
     Source: ngx_http_script_regex_end_code, which left e->is_args set.
     """
+    if not any(map(_adds_arguments, context.lines_by_name.get("rewrite", ()))):
+        return
     for around in [
         context.tree.main,
         *(one.block for one in context.tree.main.walk() if one.block),
@@ -167,8 +180,12 @@ def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
             ):
                 yield before
                 break
-            if line.name == "rewrite" and len(line.args) == 2 and "?" in line.args[1]:  # noqa: PLR2004
+            if line.name == "rewrite" and _adds_arguments(line):
                 before = line
+
+
+def _adds_arguments(rewrite: Directive) -> bool:
+    return len(rewrite.args) == 2 and "?" in rewrite.args[1]  # noqa: PLR2004
 
 
 _SENT = frozenset({"proxy", "fastcgi", "uwsgi", "scgi", "grpc"})

@@ -9,7 +9,7 @@ decision only proposes says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from nginx_tune.conf.locations import path_of
 from nginx_tune.conf.scopes import Scope, http_blocks, placed, scopes
 from nginx_tune.conf.served import Cache, Caching, Served, caches, caching, served_paths
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstreams import Pass, UpstreamBlock, passes, upstreams
+from nginx_tune.conf.upstreams import PASS_LINES, Pass, UpstreamBlock, passes, upstreams
 from nginx_tune.conf.values import is_cut, is_template_line
 from nginx_tune.conf.variables import Variables
 from nginx_tune.conf.virtual_servers import default_servers
@@ -94,6 +94,8 @@ class Context:
         self.profile = profile
         self.has_facts = facts is not None
         self.facts = facts if facts is not None else Facts()
+        self._client_lines: dict[str, list[Directive]] = {}
+        self._holding: dict[tuple[str, ...], list[Scope]] = {}
 
     @cached_property
     def version(self) -> Version | None:
@@ -120,13 +122,10 @@ class Context:
         """The names of all directives: what a rule looks for is mostly not there."""
         return self.tree.names
 
-    @cached_property
-    def lines_by_name(self) -> dict[str, list[Directive]]:
+    @property
+    def lines_by_name(self) -> Mapping[str, Sequence[Directive]]:
         """Every directive of the tree, wherever it stands, under its name."""
-        found: dict[str, list[Directive]] = {}
-        for directive in self.tree.main.walk():
-            found.setdefault(directive.name, []).append(directive)
-        return found
+        return self.tree.main.by_name
 
     @cached_property
     def kinds(self) -> dict[DirectiveKind, list[Directive]]:
@@ -170,6 +169,12 @@ class Context:
         """
         if self.tree.is_part or any(one.is_tls for one in self.listeners):
             return False
+        if not any(
+            "acme-challenge" in arg
+            for line in self.tree.main.within("location")
+            for arg in line.args
+        ):
+            return False
         blocks = [http.block for http in self.tree.main.all("http") if http.block is not None]
         lines = [line for block in blocks for line in block.directives]
         brings_more = any(line.name == "include" and "*" in line.value for line in lines)
@@ -181,9 +186,48 @@ class Context:
 
         A line of an upstream is about something else.
         """
+        if name not in self.names:
+            return []
+        if name not in self._client_lines:
+            blocks = [http.block for http in http_blocks(self.tree)]
+            blocks += [scope.own.block for scope in self._setting.get(name, ())]
+            lines = (line for block in blocks if block for line in block.all(name))
+            self._client_lines[name] = list(dict.fromkeys(lines))
+        return self._client_lines[name]
+
+    @cached_property
+    def _setting(self) -> dict[str, list[Scope]]:
+        """The scopes in whose own block a directive stands, under its name."""
+        found: dict[str, list[Scope]] = {}
+        for scope in self.scopes:
+            for name in scope.own.block.lines if scope.own.block is not None else ():
+                if name in found:
+                    found[name].append(scope)
+                else:
+                    found[name] = [scope]
+        return found
+
+    def scopes_that_set(self, *names: str) -> list[Scope]:
+        """The scopes in whose own block a directive of one of the names stands, outer first."""
+        if len(names) == 1:
+            return self._setting.get(names[0], [])
+        wanted = {scope for name in names for scope in self._setting.get(name, ())}
+        return [scope for scope in self.scopes if scope in wanted] if wanted else []
+
+    def scopes_with(self, *names: str) -> list[Scope]:
+        """The scopes where a directive of one of the names holds, outer first."""
+        if self.names.isdisjoint(names):
+            return []
+        if names not in self._holding:
+            self._holding[names] = self._scopes_with(frozenset(names))
+        return self._holding[names]
+
+    def _scopes_with(self, names: frozenset[str]) -> list[Scope]:
         blocks = [http.block for http in http_blocks(self.tree)]
-        blocks += [scope.own.block for scope in self.scopes]
-        return list(dict.fromkeys(line for block in blocks if block for line in block.all(name)))
+        if any(not names.isdisjoint(block.lines) for block in blocks if block is not None):
+            return self.scopes
+        wanted = {scope.own for name in names for scope in self._setting.get(name, ())}
+        return [scope for scope in self.scopes if not wanted.isdisjoint(scope.chain)]
 
     @cached_property
     def upstreams(self) -> dict[str, UpstreamBlock]:
@@ -193,7 +237,7 @@ class Context:
     @cached_property
     def passes(self) -> list[Pass]:
         """Every scope that passes requests on."""
-        return passes(self.scopes, self.variables)
+        return passes(self.scopes_that_set(*PASS_LINES), self.variables)
 
     @cached_property
     def passes_by_upstream(self) -> dict[str, list[Pass]]:
@@ -227,7 +271,7 @@ class Context:
     @cached_property
     def served(self) -> list[Served]:
         """Every scope that serves files, with the directory."""
-        return served_paths(self.tree)
+        return served_paths(self.tree, self.scopes, self.variables)
 
     @cached_property
     def total(self) -> Total:
@@ -257,11 +301,16 @@ def parse_version(text: str) -> Version | None:
 def kinds_of(tree: ConfTree) -> dict[DirectiveKind, list[Directive]]:
     """The directives of a tree by their kind, in the order met, without what a template cut up."""
     found: dict[tuple[str, str, int, bool], list[Directive]] = {}
+    may_be_cut = is_cut((tree.given, *(file.source.text for file in tree.parsed)))
+    marks = frozenset(filter(is_template_line, tree.names))
     for one, where in placed(tree):
-        if is_cut((one.name, *one.args)) or is_template_line(one.name):
+        if one.name in marks or (may_be_cut and is_cut((one.name, *one.args))):
             continue
         key = (one.name, where, len(one.args), one.block is not None)
-        found.setdefault(key, []).append(one)
+        if key in found:
+            found[key].append(one)
+        else:
+            found[key] = [one]
     return {DirectiveKind(*key): directives for key, directives in found.items()}
 
 

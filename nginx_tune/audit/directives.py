@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from nginx_tune.audit.context import Context, DirectiveKind
@@ -130,7 +131,7 @@ def _foreign_module(context: Context) -> str | None:
 def _module_built(context: Context) -> str | None:
     """The module of a name that only the list of names has, in words: others may be built too."""
     names = (kind.name for kind in context.kinds)
-    name = next((one for one in names if is_listed(one) and not rows_of(one)), None)
+    name = next((one for one in names if not rows_of(one) and is_listed(one)), None)
     return None if name is None else f'a module beside that of "{name}"'
 
 
@@ -216,32 +217,43 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
     """Directives with a value that no version that may be meant takes."""
     for kind, rows, directives in known_here(context):
         here = [row for row in rows if row.may_stand(kind.context) and row.takes(kind.arguments)]
-        own = own_fault_of(kind.name, kind.context) if here else None
-        if own is not None:
-            yield from (DirectiveFault(one, said) for one in directives if (said := own(one.args)))
-            continue
-        grammars = _grammars(kind.name, here, context.version)
-        if not grammars:
-            continue
-        for directive in directives:
-            if not any(grammar.takes(directive.args) for grammar in grammars):
-                yield DirectiveFault(directive, grammars[-1].said)
+        judge = own_fault_of(kind.name, kind.context) if here else None
+        if judge is None:
+            grammars = _grammars(kind.name, here, context.version)
+            judge = partial(_fault_of, grammars) if grammars else None
+        if judge is not None:
+            faults = {args: judge(args) for args in {one.args for one in directives}}
+            yield from (
+                DirectiveFault(one, faults[one.args]) for one in directives if faults[one.args]
+            )
+
+
+def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
+    """What the newest of the grammars takes; empty where one of them takes the arguments."""
+    return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].said
 
 
 def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
     """Directives that stand twice at a level where one is allowed: (the second, the first)."""
-    once: dict[Directive, bool] = {}
+    several = [
+        lines
+        for block in _levels(context.tree.main)
+        for lines in block.lines.values()
+        if len(lines) > 1
+    ]
+    names = {lines[0].name for lines in several}
+    once: set[Directive] = set()
     for kind, rows, directives in known_here(context):
+        if kind.name not in names:
+            continue
         here = [row for row in rows if row.may_stand(kind.context)]
         grammars = _grammars(kind.name, here, context.version)
         is_once = kind.name in _OWN_ONCE and bool(here)
         if is_once or (grammars and all(grammar.once for grammar in grammars)):
-            once.update(dict.fromkeys(directives, True))
-    for block in _levels(context.tree.main):
-        first: dict[str, Directive] = {}
-        for directive in block:
-            if directive in once and first.setdefault(directive.name, directive) is not directive:
-                yield directive, first[directive.name]
+            once.update(directives)
+    for lines in several:
+        same = [line for line in lines if line in once]
+        yield from ((line, same[0]) for line in same[1:] if line is not same[0])
 
 
 def named_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
@@ -258,11 +270,11 @@ def named_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
                     yield directive, before
 
 
-def _levels(block: Block) -> Iterator[Block]:
-    yield block
-    for directive in block:
-        if directive.block is not None:
-            yield from _levels(directive.block)
+def _levels(block: Block) -> list[Block]:
+    found = [block]
+    for outer in found:
+        found += [one.block for one in outer if one.block is not None]
+    return found
 
 
 def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> list[Grammar]:
@@ -363,6 +375,9 @@ def has_doubled_dollars(context: Context) -> bool:
     So a program writes it that fills ``$name`` in itself and leaves one dollar of two: Python's
     string.Template, Compose, make. One variable with a single dollar shows that it is no template.
     """
+    texts = [context.tree.given, *(file.source.text for file in context.tree.parsed)]
+    if not any("$$" in text for text in texts):
+        return False
     doubled = 0
     for line in context.tree.main.walk():
         if line.block is not None and not line.args:

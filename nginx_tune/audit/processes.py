@@ -17,7 +17,7 @@ from nginx_tune.conf.logs import main_error_logs
 from nginx_tune.conf.upstreams import host_of, is_loopback
 from nginx_tune.conf.values import parse_count
 from nginx_tune.conf.workers import files_a_connection, kept_open, single_process
-from nginx_tune.decide.descriptors import (
+from nginx_tune.decide.model.connections import (
     DEFAULT_CONNECTIONS,
     PORTS_FACT,
     PORTS_SYSCTL,

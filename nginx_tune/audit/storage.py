@@ -17,10 +17,9 @@ from nginx_tune.audit.hit import MissingFacts
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
 from nginx_tune.conf.workers import asked_pool
-from nginx_tune.decide.storage import IN_MEMORY
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts, PathStorage
-from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
+from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS
 
 SLOW_CLASSES = frozenset({"hdd", "network"})
 """Classes of disks on which a small write can take milliseconds."""

@@ -22,7 +22,6 @@ from nginx_tune.conf.tree import ConfTree, Maps, Reader, is_pattern, lines_in, m
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.errors import MissingToolError, UsageError
-from nginx_tune.experiment.view import module_files, opened_files, plan_view
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.host.programs import ProgramError, run_program, start_program
@@ -142,6 +141,11 @@ def test_tree(
     names what must not be.
     """
     from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
+    from nginx_tune.experiment.view import (  # noqa: PLC0415  # the same
+        module_files,
+        opened_files,
+        plan_view,
+    )
 
     meant = absolute_path(tree.path)
     nginx, _ = read_nginx(host, binary=nginx_binary, conf_path=meant, to_run=True)

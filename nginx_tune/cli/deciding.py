@@ -40,10 +40,9 @@ from nginx_tune.cli.options import (
     tell_choice,
 )
 from nginx_tune.conf.tree import ConfTree, Maps
-from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.cache_layout import not_known
-from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, log_of_build
-from nginx_tune.decide.engine import situation_of
+from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, complete_site, log_of_build
+from nginx_tune.decide.engine import decide, situation_of
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import decode_tables

@@ -103,7 +103,7 @@ def command(
 
 
 def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[SweepStep]:
-    from nginx_tune.decide import complete_site  # noqa: PLC0415  # not for rules
+    from nginx_tune.decide.defaults import complete_site  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.engine import sweep  # noqa: PLC0415
     from nginx_tune.decide.workload.profiles import workload_for  # noqa: PLC0415
     from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415

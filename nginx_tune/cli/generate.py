@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.generate.features import FEATURES, beside, feature_form
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.writing import FileProvenance
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from nginx_tune.conf.secret_places import TABLES, PlaceTable, shown_arguments, shown_name
 
@@ -152,12 +152,13 @@ class Block:
     Asked for directives, it gives those of included files in the include's place.
     """
 
-    __slots__ = ("_by_name", "directives")
+    __slots__ = ("_at_any_depth", "_at_this_level", "directives")
 
     def __init__(self, directives: list[Directive]) -> None:
         self.directives = directives
         """As written: an include stands for itself."""
-        self._by_name: dict[str, list[Directive]] | None = None
+        self._at_this_level: dict[str, list[Directive]] | None = None
+        self._at_any_depth: dict[str, list[Directive]] | None = None
 
     def __iter__(self) -> Iterator[Directive]:
         for directive in self.directives:
@@ -169,16 +170,42 @@ class Block:
 
     def all(self, name: str) -> list[Directive]:
         """Every directive of that name at this level, in order."""
-        if self._by_name is None:
-            self._by_name = {}
+        found = self._at_this_level
+        return (self.lines if found is None else found).get(name, [])
+
+    @property
+    def lines(self) -> dict[str, list[Directive]]:
+        """Every directive at this level, in order, under its name."""
+        found = self._at_this_level
+        if found is None:
+            found = self._at_this_level = {}
             for directive in self:
-                self._by_name.setdefault(directive.name, []).append(directive)
-        return self._by_name.get(name, [])
+                if directive.name in found:
+                    found[directive.name].append(directive)
+                else:
+                    found[directive.name] = [directive]
+        return found
 
     def first(self, name: str) -> Directive | None:
         """The first directive of that name at this level."""
         found = self.all(name)
         return found[0] if found else None
+
+    @property
+    def by_name(self) -> Mapping[str, Sequence[Directive]]:
+        """Every directive of this level and of the blocks below, in order, under its name.
+
+        Made once: to ask for a name costs nothing, to walk costs as much as the tree is large.
+        """
+        found = self._at_any_depth
+        if found is None:
+            found = self._at_any_depth = {}
+            _collect(self, found)
+        return found
+
+    def within(self, name: str) -> Sequence[Directive]:
+        """Every directive of that name at this level and in the blocks below, in order."""
+        return self.by_name.get(name, ())
 
     def walk(self) -> Iterator[Directive]:
         """Every directive of this level and of the blocks below."""
@@ -186,3 +213,17 @@ class Block:
             yield directive
             if directive.block is not None:
                 yield from directive.block.walk()
+
+
+def _collect(block: Block, found: dict[str, list[Directive]]) -> None:
+    for directive in block.directives:
+        if directive.included is not None:
+            for file in directive.included:
+                _collect(file, found)
+            continue
+        if directive.name in found:
+            found[directive.name].append(directive)
+        else:
+            found[directive.name] = [directive]
+        if directive.block is not None:
+            _collect(directive.block, found)

@@ -112,18 +112,25 @@ def is_listed_variable(name: str) -> bool:
     return name in _names()
 
 
-def used_variables(directive: Directive) -> Iterator[str]:
+def used_variables(directive: Directive) -> tuple[str, ...]:
     """The names, in lower case, of the variables that a directive's arguments hold.
 
     A name in capitals is taken for a place that a template fills in.
     """
-    for index, text in enumerate(directive.args):
-        if "$" not in text or _is_pattern(directive, index):
-            continue
-        for match in _VARIABLE.finditer(text):
-            name = match[1] or match[2]
-            if not name.isupper():
-                yield name.lower()
+    if "$" not in "".join(directive.args):
+        return ()
+    return _used(directive.name, directive.args)
+
+
+@lru_cache(maxsize=4096)
+def _used(name: str, args: tuple[str, ...]) -> tuple[str, ...]:
+    found = (
+        match[1] or match[2]
+        for index, text in enumerate(args)
+        if "$" in text and not _is_pattern(name, args, index)
+        for match in _VARIABLE.finditer(text)
+    )
+    return tuple(one.lower() for one in found if not one.isupper())
 
 
 def made_variables(directive: Directive) -> Iterator[str]:
@@ -144,16 +151,17 @@ def made_variables(directive: Directive) -> Iterator[str]:
 
 def has_stray_dollar(directive: Directive) -> bool:
     """Tell whether a dollar sign stands before nothing that can be a variable's name."""
-    return directive.name in _COMPILED and any(
-        _STRAY.search(text)
-        for index, text in enumerate(directive.args)
-        if not _is_pattern(directive, index)
+    if directive.name not in _COMPILED or "$" not in "".join(directive.args):
+        return False
+    return any(
+        _STRAY.search(text) and not _is_pattern(directive.name, directive.args, at)
+        for at, text in enumerate(directive.args)
     )
 
 
-def _is_pattern(directive: Directive, index: int) -> bool:
+def _is_pattern(name: str, args: tuple[str, ...], index: int) -> bool:
     """Tell whether an argument is a regular expression or the name of what is made."""
-    match directive.name:
+    match name:
         case (
             "rewrite" | "set" | "add_header" | "add_trailer" | "proxy_set_header"
             | "grpc_set_header" | "fastcgi_param" | "uwsgi_param" | "scgi_param" | "sub_filter"
@@ -161,9 +169,9 @@ def _is_pattern(directive: Directive, index: int) -> bool:
         ):  # fmt: skip
             return index == 0
         case "map" | "split_clients" | "geo":
-            return index == len(directive.args) - 1
+            return index == len(args) - 1
         case "if":
-            return index > 0 and directive.args[index - 1].lstrip("!").startswith("~")
+            return index > 0 and args[index - 1].lstrip("!").startswith("~")
     return False
 
 

@@ -14,12 +14,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.scopes import http_lines
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parse_bytes
 from nginx_tune.documents.log_messages import LOG_MESSAGES, Where
 
 _ESCAPE = "escape="
+PIPE_BUFFER_BYTES = 4096
+"""Bytes that write(2) puts into a pipe in one piece (pipe(7), PIPE_BUF; <linux/limits.h>)."""
 _GZIP_BYTES = 64 << 10
 """The buffer of ``gzip`` where no size is given."""
 
@@ -36,8 +38,8 @@ class LogFormat(NamedTuple):
 def log_formats(tree: ConfTree) -> dict[str, LogFormat]:
     """The formats that a configuration defines, by name; ``combined`` is nginx's own."""
     found = {}
-    for directive in http_directives(tree):
-        if directive.name != "log_format" or not directive.args:
+    for directive in http_lines(tree, "log_format"):
+        if not directive.args:
             continue
         name, *texts = directive.args
         escape = "default"
@@ -53,8 +55,8 @@ def format_of_log(tree: ConfTree, log: str) -> str | None:
     A rotated log is told by its name: ``access.log.1``, ``access.log-20261120.gz``.
     """
     written: dict[str, str] = {}
-    for directive in http_directives(tree):
-        if directive.name == "access_log" and directive.value not in {"", "off"}:
+    for directive in http_lines(tree, "access_log"):
+        if directive.value not in {"", "off"}:
             options = [arg for arg in directive.args[1:] if "=" not in arg and arg != "gzip"]
             written[directive.value] = options[0] if options else "combined"
     name = posixpath.basename(log)
@@ -73,12 +75,17 @@ def buffer_bytes(line: Directive) -> int | None:
     return _GZIP_BYTES if "gzip" in words else None
 
 
+def is_a_device(path: str) -> bool:
+    """True if a log goes to what is no file by its name, such as a pipe behind ``/dev/stdout``."""
+    return path.startswith(("/dev/", "/proc/"))
+
+
 def only_format(tree: ConfTree) -> str | None:
     """The format of every ``access_log``, where they agree."""
     used = {
         next((arg for arg in directive.args[1:] if "=" not in arg), "combined")
-        for directive in http_directives(tree)
-        if directive.name == "access_log" and directive.value not in {"", "off"}
+        for directive in http_lines(tree, "access_log")
+        if directive.value not in {"", "off"}
     }
     return used.pop() if len(used) == 1 else None
 
@@ -101,7 +108,7 @@ def error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
     ``stderr`` is ``/dev/stderr``: a file where nginx's standard error goes to one.
     """
     own = [] if tree.main.all("error_log") else [compiled_in or "stderr"]
-    lines = (line for line in tree.main.walk() if line.name == "error_log" and line.args)
+    lines = (line for line in tree.main.within("error_log") if line.args)
     names = ["/dev/stderr" if name == "stderr" else name
              for name in (*own, *(line.value for line in lines))]  # fmt: skip
     paths = [tree.full_path(name) for name in names if not name.startswith(_NO_PATHS)]

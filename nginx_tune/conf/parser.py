@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from sys import intern
+from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive, Source
 
@@ -76,12 +77,13 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)
 
 
-def read_tokens(text: str) -> Iterator[Token]:
-    """The tokens of ``text``; a Lua block is one ``{``, its source as one word, one ``}``.
+def read_tokens(text: str, at: int = 0) -> Iterator[Token]:
+    """The tokens of ``text`` from an offset outside of words, where a directive begins.
+
+    A Lua block is one ``{``, its source as one word, one ``}``.
 
     Errors: ParseFault, with nginx's words, where nginx would stop.
     """
-    at = 0
     name = ""  # of the directive whose arguments are read
     while True:
         match = _TOKEN.match(text, at)
@@ -144,78 +146,149 @@ MOST_TOKENS = 10_000_000
 """Words and marks of one file, so that a directive without an end takes no memory without one."""
 
 
+class ParsedText(NamedTuple):
+    """The directives of one file, includes not followed."""
+
+    block: Block
+    names: frozenset[str]
+    """Of all directives, at any depth."""
+    size: int
+    """Directives at any depth."""
+
+
+_PLAIN = re.compile(
+    r"""
+    [ \t\r\n]*
+    (?:
+        ([!$-&(-:<-[\]-z|~][ \t\r\n!$-&(-:<-[\]-z|~]{0,65535}) (;|(?<!\$)\{)
+        | (\})
+        | \#[^\n]*
+    )
+    """,
+    re.VERBOSE,
+)
+"""A directive up to its mark whose words hold no quote, escape, brace, ``#`` and nothing but ASCII;
+else the end of a block, else a comment. Most lines are such, and need no tokens."""
+_DIRECTIVE, _CLOSE = 2, 3
+_TOO_MANY_WORDS = "more than {} words"
+_UNQUOTED = [("",) * count for count in range(16)]
+
+
 def parse_block(source: Source) -> Block:
     """The directives of one file, includes not followed.
+
+    Errors: as ``parse_source``.
+    """
+    return parse_source(source).block
+
+
+def parse_source(source: Source) -> ParsedText:
+    """The directives of one file, includes not followed, with their names and number.
 
     Errors: ParseFault where nginx would stop reading, and at a zero byte in a word: nginx keeps it,
             and ends a name of a file there, so the word would be another than the one it uses.
     """
-    levels: list[list[Directive]] = [[]]
-    opened: list[Directive] = []
-    count = 0
+    text = source.text
+    top = Block([])
+    inside = top
+    outer: Directive | None = None
+    names: set[str] = set()
+    depth = size = words = at = 0
+    while True:
+        plain = _PLAIN.match(text, at)
+        if plain is None:
+            directive = _next_directive(source, at, MOST_TOKENS - words)
+            if directive is None:
+                break
+        elif plain.lastindex == _DIRECTIVE:
+            directive = _plain_directive(plain, source)
+        else:
+            at = plain.end()
+            if plain.lastindex == _CLOSE:
+                outer, inside = _left(outer, top, at - 1)
+                depth -= 1
+                words += 1
+            continue
+        directive.parent = outer
+        inside.directives.append(directive)
+        names.add(directive.name)
+        words += len(directive.args) + 2
+        size += 1
+        at = directive.end
+        if words > MOST_TOKENS or size > MOST_DIRECTIVES:
+            raise _too_many(directive, words)
+        if directive.block is None:
+            continue
+        if depth == DEEPEST:
+            raise ParseFault(f"blocks nested more than {DEEPEST} deep", at - 1)
+        if directive.name.endswith(_LUA_NAME):
+            directive.close = _end_of_lua(text, at)
+            at = directive.close + 1
+        else:
+            outer, inside = directive, directive.block
+            depth += 1
+    _check_end(outer, words, len(text))
+    return ParsedText(top, frozenset(names), size)
+
+
+def _plain_directive(plain: re.Match[str], source: Source) -> Directive:
+    name, *args = plain[1].split()
+    count = len(args)
+    quotes = _UNQUOTED[count] if count < len(_UNQUOTED) else ("",) * count
+    directive = Directive(intern(name), tuple(args), quotes, source, (plain.start(1), plain.end()))
+    if plain[2] == OPEN:
+        directive.block = Block([])
+    return directive
+
+
+def _left(outer: Directive | None, top: Block, close: int) -> tuple[Directive | None, Block]:
+    """The block around the one that ends at an offset: its directive, and what is in it."""
+    if outer is None:
+        raise ParseFault('unexpected "}"', close)
+    outer.close = close
+    parent = outer.parent
+    return parent, top if parent is None or parent.block is None else parent.block
+
+
+def _check_end(outer: Directive | None, words: int, end: int) -> None:
+    if outer is not None:
+        raise ParseFault('unexpected end of file, expecting "}"', end)
+    if words > MOST_TOKENS:
+        raise ParseFault(_TOO_MANY_WORDS.format(MOST_TOKENS), end)
+
+
+def _too_many(directive: Directive, words: int) -> ParseFault:
+    if words > MOST_TOKENS:
+        return ParseFault(_TOO_MANY_WORDS.format(MOST_TOKENS), directive.start)
+    return ParseFault(f"more than {MOST_DIRECTIVES} directives", directive.end - 1)
+
+
+def _next_directive(source: Source, start: int, most: int) -> Directive | None:
+    """The directive at an offset, by its tokens; None at the end."""
+    text = source.text
     words: list[Token] = []
-    tokens = _tokens_of(source.text)
-    for token in islice(tokens, MOST_TOKENS):
-        mark = token[0]
+    for token in read_tokens(text, start):
+        mark, shown, _, at, end = token
+        if len(words) >= most:
+            raise ParseFault(_TOO_MANY_WORDS.format(MOST_TOKENS), at)
         if not mark:
+            if "\0" in shown:
+                raise ParseFault("a zero byte in a word", at)
             words.append(token)
             continue
-        if mark == CLOSE:
-            _close(levels, words, token)
-            opened.pop().close = token[3]
-        else:
-            _add(levels, words, token, source)
-            if opened:
-                levels[-1 if mark == END else -2][-1].parent = opened[-1]
-            if mark == OPEN:
-                opened.append(levels[-2][-1])
-            count += 1
-            if count > MOST_DIRECTIVES:
-                raise ParseFault(f"more than {MOST_DIRECTIVES} directives", token[3])
-        words = []
-    for past in tokens:
-        raise ParseFault(f"more than {MOST_TOKENS} words", past[3])
+        if mark == CLOSE or not words:
+            raise ParseFault(f'unexpected "{shown}"', at)
+        name, *args = words
+        directive = Directive(
+            intern(name[1]),
+            tuple([arg[1] for arg in args]),
+            tuple([arg[2] for arg in args]),
+            source,
+            (name[3], end),
+        )
+        if mark == OPEN:
+            directive.block = Block([])
+        return directive
     if words:
-        raise ParseFault('unexpected end of file, expecting ";" or "}"', len(source.text))
-    if len(levels) > 1:
-        raise ParseFault('unexpected end of file, expecting "}"', len(source.text))
-    return Block(levels[0])
-
-
-def _tokens_of(text: str) -> Iterator[Token]:
-    # A zero byte is almost never there: no word is looked through otherwise.
-    return _without_zero(read_tokens(text)) if "\0" in text else read_tokens(text)
-
-
-def _without_zero(tokens: Iterator[Token]) -> Iterator[Token]:
-    for token in tokens:
-        if "\0" in token[1] and token[2] != LUA_QUOTE:
-            raise ParseFault("a zero byte in a word", token[3])
-        yield token
-
-
-def _close(levels: list[list[Directive]], words: list[Token], token: Token) -> None:
-    is_lua_source = bool(words) and words[0][2] == LUA_QUOTE
-    if (words and not is_lua_source) or len(levels) == 1:
-        raise ParseFault('unexpected "}"', token[3])
-    levels.pop()
-
-
-def _add(levels: list[list[Directive]], words: list[Token], token: Token, source: Source) -> None:
-    mark, text, _, start, end = token
-    if not words:
-        raise ParseFault(f'unexpected "{text}"', start)
-    name, *args = words
-    directive = Directive(
-        name[1],
-        tuple([arg[1] for arg in args]),
-        tuple([arg[2] for arg in args]),
-        source,
-        (name[3], end),
-    )
-    levels[-1].append(directive)
-    if mark == OPEN:
-        if len(levels) > DEEPEST:
-            raise ParseFault(f"blocks nested more than {DEEPEST} deep", start)
-        directive.block = Block([])
-        levels.append(directive.block.directives)
+        raise ParseFault('unexpected end of file, expecting ";" or "}"', len(text))
+    return None

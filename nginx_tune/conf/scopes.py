@@ -12,48 +12,49 @@ directives (``map``, ``types``), and blocks that nobody here knows, are not look
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from nginx_tune.conf.directive import Block, Directive, Source
 from nginx_tune.conf.tree import ConfTree
 
 ScopeKind = Literal["server", "location", "if"]
+_SERVER = 1
+"""The place of the server in a scope's chain, below http."""
 
 
-@dataclass(frozen=True, eq=False)
 class Scope:
     """One place where requests are answered."""
 
-    tree: ConfTree
-    kind: ScopeKind
-    chain: tuple[Directive, ...]
-    """The blocks around it, from http to its own."""
+    __slots__ = ("chain", "kind", "levels", "own", "server", "tree")
 
-    @property
-    def own(self) -> Directive:
+    def __init__(self, tree: ConfTree, kind: ScopeKind, chain: tuple[Directive, ...]) -> None:
+        self.tree = tree
+        self.kind: ScopeKind = kind
+        self.chain = chain
+        """The blocks around it, from http to its own."""
+        self.own = chain[-1]
         """The block that makes this scope."""
-        return self.chain[-1]
-
-    @property
-    def server(self) -> Directive:
+        self.server = chain[_SERVER]
         """The server block it belongs to."""
-        return next(block for block in self.chain if block.name == "server")
+        self.levels = [one.block.lines for one in reversed(chain) if one.block is not None]
+        """The lines of each of these blocks under their names, the innermost first."""
 
     def effective_all(self, name: str) -> list[Directive]:
         """The directives of that name that hold here: those of the innermost level with any."""
-        if name not in self.tree.names:
-            return []
-        for around in reversed(self.chain):
-            if around.block is not None and (found := around.block.all(name)):
-                return found
+        if name in self.tree.names:
+            for level in self.levels:
+                if name in level:
+                    return level[name]
         return []
 
     def effective(self, name: str) -> Directive | None:
         """The directive of that name that holds here; null leaves nginx's default."""
-        found = self.effective_all(name)
-        return found[-1] if found else None
+        if name in self.tree.names:
+            for level in self.levels:
+                if name in level:
+                    return level[name][-1]
+        return None
 
     def value(self, name: str, default: str = "") -> str:
         """The first argument of the directive that holds here, in lower case."""
@@ -81,6 +82,13 @@ def http_directives(tree: ConfTree) -> Iterator[Directive]:
     """Every directive inside http, at any depth."""
     for block in http_blocks(tree):
         yield from _body(block).walk()
+
+
+def http_lines(tree: ConfTree, name: str) -> Sequence[Directive]:
+    """The directives of that name inside http, at any depth, in order."""
+    if name not in tree.names:
+        return ()
+    return [line for block in http_blocks(tree) for line in _body(block).within(name)]
 
 
 def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
@@ -157,20 +165,22 @@ _HTTP_ALONE = ("location", "root", "index", "try_files", "rewrite", "error_page"
 """Directives that servers of http alone hold."""
 
 
-def placed(tree: ConfTree) -> Iterator[tuple[Directive, str]]:
+def placed(tree: ConfTree) -> list[tuple[Directive, str]]:
     """Every directive with its context.
 
     A part of a configuration (a site, a snippet) tells its context by what it holds, or gives
     nothing: sites stand in ``http``; of a snippet only the inside of its locations is certain.
     """
+    found: list[tuple[Directive, str]] = []
     if not tree.is_part:
-        yield from _placed(tree.main, "main", set())
+        _place(tree.main, "main", set(), found)
     elif any(map(_is_of_http, tree.main.all("server"))):
-        yield from _placed(tree.main, "http", set())
+        _place(tree.main, "http", set(), found)
     else:
         for location in tree.main.all("location"):
             if location.block is not None:
-                yield from _placed(location.block, "location", set())
+                _place(location.block, "location", set(), found)
+    return found
 
 
 def _is_of_http(server: Directive) -> bool:
@@ -178,17 +188,18 @@ def _is_of_http(server: Directive) -> bool:
     return server.block is not None and any(map(server.block.all, _HTTP_ALONE))
 
 
-def _placed(
-    block: Block, context: str, seen: set[tuple[int, str]]
-) -> Iterator[tuple[Directive, str]]:
+def _place(
+    block: Block, context: str, seen: set[tuple[int, str]], found: list[tuple[Directive, str]]
+) -> None:
     for directive in block.directives:
         if directive.included is not None:
             for file in directive.included:
                 if (id(file), context) not in seen:
                     seen.add((id(file), context))
-                    yield from _placed(file, context, seen)
+                    _place(file, context, seen, found)
             continue
-        yield directive, context
-        inside = _INSIDE.get((context, directive.name))
-        if inside is not None and directive.block is not None:
-            yield from _placed(directive.block, inside, seen)
+        found.append((directive, context))
+        if directive.block is not None:
+            inside = _INSIDE.get((context, directive.name))
+            if inside is not None:
+                _place(directive.block, inside, seen, found)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -56,15 +57,21 @@ class Served(NamedTuple):
     """False when the location's URI narrows it to one file."""
 
 
-def served_paths(tree: ConfTree) -> list[Served]:
-    """Every (scope, directory) of a tree whose path is a constant or has known values."""
-    variables = Variables(tree)
+def served_paths(
+    tree: ConfTree, every: Iterable[Scope] | None = None, variables: Variables | None = None
+) -> list[Served]:
+    """Every (scope, directory) of a tree whose path is a constant or has known values.
+
+    ``every`` and ``variables`` are the tree's, where the caller has them already.
+    """
+    variables = variables or Variables(tree)
     zones = {one.zone: one.place for one in caches(tree) if one.zone}
+    has_caches = not tree.names.isdisjoint(_CACHES)
     found: list[Served] = []
-    for scope in scopes(tree):
+    for scope in scopes(tree) if every is None else every:
         if _is_hidden(scope) or _changes_nothing(scope):
             continue
-        cache = _cache(scope)
+        cache = _cache(scope) if has_caches else None
         if cache is not None:
             found += _cached(scope, cache, zones, variables)
         elif not _answers_without_files(scope):
@@ -74,12 +81,12 @@ def served_paths(tree: ConfTree) -> list[Served]:
 
 def has_handler(scope: Scope) -> bool:
     """Tell whether the scope passes requests on or makes its own answers."""
-    return any(_is_handler(directive.name) for block in _handlers_of(scope) for directive in block)
+    return any(_is_handler(name) for block in _handlers_of(scope) for name in block.lines)
 
 
 def sends_no_files(scope: Scope) -> bool:
     """Tell whether all that a scope answers is made up: no file, and nothing of another server."""
-    passes = any(line.name.endswith("_pass") for block in _handlers_of(scope) for line in block)
+    passes = any(name.endswith("_pass") for block in _handlers_of(scope) for name in block.lines)
     return _is_hidden(scope) or (not passes and _answers_without_files(scope))
 
 
@@ -89,6 +96,7 @@ def _handlers_of(scope: Scope) -> list[Block]:
     return [level.block for level in levels if level.block is not None]
 
 
+@lru_cache(maxsize=4096)
 def _is_handler(name: str) -> bool:
     return name in _ANSWERS or name.endswith("_pass") or name.startswith("content_by_")
 
@@ -129,7 +137,7 @@ def _changes_nothing(scope: Scope) -> bool:
 
 
 def _cache(scope: Scope) -> Directive | None:
-    passes = {d.name for block in _handlers_of(scope) for d in block if d.name.endswith("_pass")}
+    passes = {one for block in _handlers_of(scope) for one in block.lines if one.endswith("_pass")}
     for name in _CACHES:
         directive = scope.effective(name)
         if directive is not None and directive.value != "off" and f"{name[:-6]}_pass" in passes:
@@ -150,15 +158,19 @@ def _static(scope: Scope, variables: Variables) -> list[Served]:
     place = _document_root(scope)
     if place is None:
         return []
-    values = variables.possible(place.value, scope)
-    if not values.complete:
-        return []
+    known: Collection[str] = (place.value,)
+    if "$" in place.value:
+        values = variables.possible(place.value, scope)
+        if not values.complete:
+            return []
+        known = values.known
     uri, is_whole = _uri(scope.chain) if place.name == "root" else ("", True)
     found = []
-    for value in sorted(values.known):
+    below = uri.lstrip("/")
+    for value in sorted(known):
         path = scope.tree.full_path(value)
         if path is not None:
-            full = posixpath.normpath(posixpath.join(path, uri.lstrip("/")))
+            full = posixpath.normpath(posixpath.join(path, below)) if below else path
             via: Literal["root", "alias"] = "root" if place.name == "root" else "alias"
             found.append(Served(scope, full, path, via, place, is_whole))
     return found
@@ -166,11 +178,10 @@ def _static(scope: Scope, variables: Variables) -> list[Served]:
 
 def _document_root(scope: Scope) -> Directive | None:
     """The root or alias that holds; the two replace each other (ngx_http_core_merge_loc_conf)."""
-    for level in reversed(scope.chain):
-        block = level.block or Block([])
-        place = block.first("alias") or block.first("root")
-        if place is not None and place.args:
-            return place
+    for level in scope.levels:
+        lines = level.get("alias") or level.get("root")
+        if lines and lines[0].args:
+            return lines[0]
     return None
 
 

@@ -20,7 +20,13 @@ from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol
 
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
-from nginx_tune.conf.parser import MOST_DIRECTIVES, ParseFault, parse_block
+from nginx_tune.conf.parser import (
+    MOST_DIRECTIVES,
+    ParsedText,
+    ParseFault,
+    parse_block,
+    parse_source,
+)
 from nginx_tune.conf.values import is_template_line
 from nginx_tune.documents.findings import MissingInclude, Unparsed
 from nginx_tune.errors import NginxTuneError
@@ -105,7 +111,7 @@ class ConfTree:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of all directives: what is looked for is mostly not there."""
-        return frozenset(directive.name for directive in self.main.walk())
+        return frozenset(self.main.by_name)
 
     @cached_property
     def absolute_includes(self) -> tuple[str, ...]:
@@ -228,7 +234,7 @@ class _Reading:
     reader: Reader
     directory: str
     maps: Maps | None = None
-    parsed: dict[str, Block] = field(default_factory=dict)
+    parsed: dict[str, ParsedText] = field(default_factory=dict)
     sources: dict[Source, Block] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
     missing: list[MissingInclude] = field(default_factory=list)
@@ -248,7 +254,7 @@ class _Reading:
         A file that cannot be read is a fault of the line that includes it.
         """
         if path in self.parsed:
-            return self.parsed[path]
+            return self.parsed[path].block
         if path in self.failed:
             return None
         try:
@@ -265,16 +271,21 @@ class _Reading:
             return None
         source = Source.decode(path, data)
         try:
-            block = parse_block(source)
+            found = parse_source(source)
         except ParseFault as fault:
             self._fault(path, source.place(fault.offset)[0], fault.reason)
             self.failed.add(path)
             return None
-        self.parsed[path] = self.sources[source] = block
-        return block
+        self.parsed[path] = found
+        self.sources[source] = found.block
+        return found.block
 
     def follow(self, path: str, block: Block) -> None:
         """Attach the included files, depth first."""
+        text = self.parsed[path]
+        if "include" not in text.names and not any(map(is_template_line, text.names)):
+            self.sizes[path] = text.size
+            return
         self.chain.append(path)
         size = 0
         for directive in lines_in(block):

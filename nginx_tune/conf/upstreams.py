@@ -18,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import Scope, http_blocks, http_directives
+from nginx_tune.conf.scopes import Scope, http_blocks, http_lines
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import is_placeholder
 from nginx_tune.conf.variables import Variables
@@ -197,7 +197,7 @@ def passes(scopes: list[Scope], variables: Variables) -> list[Pass]:
     """Every one of the scopes with a line that passes requests on."""
     found = []
     for scope in scopes:
-        for name in _LINES:
+        for name in PASS_LINES:
             place = scope.sets(name)
             if place is not None and place.args and scope.kind != "server":
                 found.append(_read(scope, place, variables))
@@ -205,7 +205,8 @@ def passes(scopes: list[Scope], variables: Variables) -> list[Pass]:
     return found
 
 
-_LINES = tuple(f"{module}_pass" for module in MODULES)
+PASS_LINES = tuple(f"{module}_pass" for module in MODULES)
+"""Directives that pass the requests of a scope on."""
 
 
 def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
@@ -216,12 +217,14 @@ def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
     return Pass(scope, place, place.name.removesuffix("_pass"), tuple(addresses), is_tls)
 
 
+@lru_cache(maxsize=4096)
 def is_tls_url(value: str) -> bool:
     """Tell whether a URL, or the beginning of one, has a scheme of TLS."""
     match = _SCHEME.match(value)
     return match is not None and match[1].lower() in _TLS
 
 
+@lru_cache(maxsize=4096)
 def address_in(value: str) -> str:
     """The server's part of a URL, in lower case unless it is a path."""
     match = _SCHEME.match(value)
@@ -321,7 +324,7 @@ def is_of_trust(line: Directive) -> bool:
 
 def is_spread(line: Directive, tree: ConfTree) -> bool:
     """Tell whether a source address is one that ``split_clients`` deals out, for more ports."""
-    tables = (one.args[1:2] for one in http_directives(tree) if one.name == "split_clients")
+    tables = (one.args[1:2] for one in http_lines(tree, "split_clients"))
     return line.name.endswith("_bind") and any(names == line.args[:1] for names in tables)
 
 
@@ -392,6 +395,8 @@ def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Dir
 
 def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
     """Tell if a place asks a group (or any, by the name "") over TLS; empty where nobody knows."""
+    if not one.has_variables:
+        return {is_tls_url(one.place.value)} if one.place.value else set()
     found = set()
     for scheme in _schemes_of_clients(one.scope):
         text = _OF_THE_CLIENT.sub(f"{scheme}://", one.place.value, count=1)

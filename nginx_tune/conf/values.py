@@ -95,13 +95,16 @@ def parameter(args: Sequence[str], name: str) -> str | None:
     return found[-1] if found else None
 
 
-_SPLIT = ("<%", "%>", "{%", "%}", "{{", "}}")
+_SPLIT = re.compile(r"<%|%>|\{%|%\}|\{\{|\}\}")
 """Marks with spaces between them, which cut one value into several words."""
 _MARK = re.compile(
     r"<%|%>|\{%|%\}|\{\{|\}\}|\[\[|\]\]|@@|%%|#\{|@[A-Za-z][\w.-]*@|%[A-Za-z]\w*%|__[A-Za-z]\w*?__"
     r"|<[A-Za-z][\w -]*>|\$\{?[A-Z][A-Z0-9_]*\b(?!\w)"
 )
 _IN_CAPITALS = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_PARTS = re.compile(r"[=:/.]")
+_MAY_BE_MARKED = re.compile(r"[<>%{}\[\]@#$]|[A-Z0-9_]_")
+"""What each of the two holds: most words hold none of it."""
 _LINE = re.compile(
     r"(?:<%|\{%|\{\{|\[\[|#\{|@@|%%).*|@[A-Za-z][\w.-]*@|%[A-Za-z]\w*%|__[A-Za-z]\w*__"
     r"|\$\{?[A-Z][A-Z0-9_]*\}?",
@@ -111,9 +114,9 @@ _LINE = re.compile(
 
 def is_placeholder(text: str) -> bool:
     """Tell whether a template has still to fill something in."""
-    return _MARK.search(text) is not None or any(
-        _IN_CAPITALS.fullmatch(part) for part in re.split(r"[=:/.]", text)
-    )
+    if _MAY_BE_MARKED.search(text) is None:
+        return False
+    return _MARK.search(text) is not None or any(map(_IN_CAPITALS.fullmatch, _PARTS.split(text)))
 
 
 def is_open(text: str) -> bool:
@@ -123,9 +126,10 @@ def is_open(text: str) -> bool:
 
 def is_cut(words: Iterable[str]) -> bool:
     """Tell whether the number of a line's words says nothing, for marks stand between them."""
-    return any(mark in word for word in words for mark in _SPLIT)
+    return any(map(_SPLIT.search, words))
 
 
+@lru_cache(maxsize=4096)
 def is_template_line(name: str) -> bool:
     """Tell if a line's first word is a mark, so that any line, or none, may come to stand there."""
     return _LINE.fullmatch(name) is not None

@@ -267,7 +267,8 @@ def why_one_worker(tree: ConfTree) -> OneWorker | None:
 
 
 def _first(tree: ConfTree, name: re.Pattern[str]) -> Directive | None:
-    return next((one for one in tree.main.walk() if name.fullmatch(one.name)), None)
+    names = frozenset(filter(name.fullmatch, tree.names))
+    return next((one for one in tree.main.walk() if one.name in names), None) if names else None
 
 
 def _place(line: Directive) -> str:

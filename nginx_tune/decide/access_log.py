@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from nginx_tune.conf.logs import is_a_device
 from nginx_tune.decide.answer import known, setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
@@ -18,8 +19,6 @@ BUFFER = ("buffer=64k", "flush=1s")
 _IN_A_CONTAINER: Final = (
     "nginx runs in a container, in whose image it can be a link to a pipe, and was not looked at"
 )
-PIPE_BUFFER_BYTES = 4096
-"""Bytes that write(2) puts into a pipe in one piece (pipe(7), PIPE_BUF; <linux/limits.h>)."""
 MOST_BUFFERED = 64
 """Logs: 4 MiB of buffers in each worker."""
 
@@ -109,11 +108,6 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         else [],
         risks=risks,
     )
-
-
-def is_a_device(path: str) -> bool:
-    """True if a log goes to what is no file by its name, such as a pipe behind ``/dev/stdout``."""
-    return path.startswith(("/dev/", "/proc/"))
 
 
 def _must_be_files(logs: Sequence[str]) -> str:

@@ -23,9 +23,10 @@ from nginx_tune.decide.cache_growth import (
 from nginx_tune.decide.model.cache import hit_ratio
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import IN_MEMORY, DataPath, judge_independence
+from nginx_tune.decide.storage import DataPath, judge_independence
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts_storage import IN_MEMORY
 from nginx_tune.documents.site import Site, tls_listens
 from nginx_tune.documents.units import plural
 

@@ -1,25 +1,25 @@
-"""Connections, descriptors and local ports of a worker, as one plan: each bounds the others.
-
-A connection that nginx closed keeps its local port for 60 s (include/net/tcp.h, TCP_TIMEWAIT_LEN),
-so that connections in TIME_WAIT are those that were made in a second times 60.
-"""
+"""Connections, descriptors and local ports of a worker, as one plan: each bounds the others."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from nginx_tune.decide.model.connections import (
+    CONNECTION_BYTES,
+    DEFAULT_CONNECTIONS,
+    RESERVE,
+    SLOTS_MEMORY_SHARE,
+    held_at_start,
+)
 from nginx_tune.decide.model.pool import peak_per_worker
 from nginx_tune.decide.protocols import slots_of_a_client
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.units import percent_text
 
 USUAL_CONNECTIONS = 4096
 """Connection slots of a worker where the peak is not known to need more: a slot costs 432
 bytes, a missing one refuses a client."""
-DEFAULT_CONNECTIONS = 512
-"""nginx's own."""
 _USUAL_QUIC = 4
 """So many times as many where clients of HTTP/3 take several each."""
 SMALLEST_CONNECTIONS = 64
@@ -27,26 +27,13 @@ USUAL_MOST = 65536
 """Connections of a worker whose clients do not need more."""
 _ROOM = 1.25
 """Factor of slots over those in use at the peak, where that is many."""
-CONNECTION_BYTES = 432
-"""ngx_connection_t and two ngx_event_t, allocated at start (ngx_event_process_init())."""
-SLOTS_MEMORY_SHARE = 0.1
 MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
 """systemd's DefaultLimitNOFILE (systemd-system.conf(5)), where the limits are not known."""
 BOUND_BY_LIMIT = "the descriptor limit allows no more"
-RESERVE = 64
-"""Kept for logs, listeners, channels and what is nginx's own, also where fewer are known of."""
-NEARLY = 0.9
-"""Share of the need that is enough: not all connections are busy at once."""
-_STEP = 1024
-_OWN = 16
-"""Standard streams, the first log, epoll, eventfds and the like."""
 _MOST_DECLARED = 1_000_000
 """Most that a site's own numbers count for: nginx serves nobody with more."""
-_CHANNELS = 2
-"""For each worker: a worker has a channel to every other, and to those that leave after a reload.
-Source: ngx_spawn_process, ngx_pass_open_channel."""
 
 
 @dataclass(frozen=True)
@@ -116,25 +103,6 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
     )
 
 
-def limit_for(needed: int) -> int:
-    """The limit to write for a need."""
-    return -(-needed // _STEP) * _STEP
-
-
-def suffices(limit: int, needed: int) -> bool:
-    """True if a limit that stands is enough, as a lower one would not be."""
-    return limit >= NEARLY * needed
-
-
-def held_at_start(logs: int, sockets: int, workers: int) -> int:
-    """Descriptors that a worker is forked with.
-
-    Source: ngx_init_cycle (logs, listeners), ngx_clone_listening: with ``reuseport``, which may be
-            decided or stand already, the sockets of all workers are open in each.
-    """
-    return _OWN + logs + sockets * workers + _CHANNELS * workers
-
-
 def _at_start(s: Situation) -> int:
     site = s.site
     logs = 2 if site.log_files is None else _count(site.log_files)  # error and access log
@@ -183,29 +151,3 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
 
 def _power_of_two(value: float) -> int:
     return 1 << max(0, math.ceil(value) - 1).bit_length()
-
-
-PORTS_SYSCTL = "net.ipv4.ip_local_port_range"
-PORTS_FACT = f"kernel.sysctls[{PORTS_SYSCTL}]"
-_TIME_WAIT_SECONDS = 60
-_NEARLY_ALL_PORTS = 0.9
-"""Share of all ports: what is left is hard to find, and more connections come than are counted."""
-
-
-def local_ports(facts: Facts) -> int | None:
-    """Local ports towards one address and port; null when not known."""
-    numbers = facts.kernel.sysctls.get(PORTS_SYSCTL, "").split()
-    match [int(one) for one in numbers if one.isdecimal()]:
-        case [low, high] if low <= high:
-            return high - low + 1
-    return None
-
-
-def uses_up_ports(facts: Facts, *, servers: int = 1, new_per_second: float = 0.0) -> bool:
-    """True if connections that are not kept take next to all ports to so many servers.
-
-    By those in TIME_WAIT now, or by the new ones of a second that are expected.
-    """
-    ports, waiting = local_ports(facts), facts.network.tcp.time_wait or 0
-    expected = max(waiting, new_per_second * _TIME_WAIT_SECONDS)
-    return ports is not None and expected >= _NEARLY_ALL_PORTS * ports * servers

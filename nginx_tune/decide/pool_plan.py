@@ -44,8 +44,9 @@ from nginx_tune.decide.model.pool import (
 )
 from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
+from nginx_tune.decide.storage import Independence, judge_independence
 from nginx_tune.documents.decisions import DecisionVerdict
+from nginx_tune.documents.facts_storage import IN_MEMORY
 from nginx_tune.documents.units import percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"

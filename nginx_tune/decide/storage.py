@@ -23,10 +23,7 @@ from nginx_tune.decide.model.inputs import BlockingInputs, usable_objects
 from nginx_tune.decide.model.reads import SizeGroup, size_groups
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Dataset, PathStorage, Storage
-from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS, is_shared_folder
-
-IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-"""File systems without a disk: what they hold is always resident."""
+from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS, is_shared_folder
 
 
 class DataPath(NamedTuple):

@@ -18,13 +18,8 @@ from nginx_tune.decide.answer import (
     setting,
     version_evidence,
 )
-from nginx_tune.decide.descriptors import (
-    PORTS_FACT,
-    PORTS_SYSCTL,
-    local_ports,
-    plan_descriptors,
-    uses_up_ports,
-)
+from nginx_tune.decide.descriptors import plan_descriptors
+from nginx_tune.decide.model.connections import PORTS_FACT, PORTS_SYSCTL, local_ports, uses_up_ports
 from nginx_tune.decide.model.pool import peak_per_worker
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation

@@ -7,16 +7,18 @@ from msgspec.structs import replace
 from nginx_tune.decide.answer import FACTS_COMMAND, Quantity, known, setting, validate_command
 from nginx_tune.decide.descriptors import (
     BOUND_BY_LIMIT,
+    USUAL_SOFT_LIMIT,
+    DescriptorPlan,
+    plan_descriptors,
+)
+from nginx_tune.decide.hindrances import THROTTLED_RATIO, throttled_share
+from nginx_tune.decide.model.connections import (
     CONNECTION_BYTES,
     DEFAULT_CONNECTIONS,
     RESERVE,
-    USUAL_SOFT_LIMIT,
-    DescriptorPlan,
     limit_for,
-    plan_descriptors,
     suffices,
 )
-from nginx_tune.decide.hindrances import THROTTLED_RATIO, throttled_share
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.decide.open_file_cache import open_files
 from nginx_tune.decide.pool_plan import PoolPlan

@@ -87,6 +87,8 @@ def is_shared_folder(filesystem: str | None) -> bool:
     return filesystem is not None and filesystem.removeprefix("fuse.") in SHARED_FOLDERS
 
 
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+"""File systems without a disk: what they hold is always resident."""
 NETWORK_FILESYSTEMS: Final = frozenset(
     {
         "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ceph", "afs", "lustre", "gpfs",

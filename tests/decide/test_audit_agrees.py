@@ -27,12 +27,12 @@ from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.context import REFUSED, Decided
 from nginx_tune.audit.engine import audit
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import decide_configured
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site
 from nginx_tune.decide.answer import build_of
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts

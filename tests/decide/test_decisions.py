@@ -23,8 +23,9 @@ from situations import (
 )
 from situations import decide_without_break_evens as decide
 
-from nginx_tune.change.generate import emit_decided
-from nginx_tune.decide import complete_site, engine
+from nginx_tune.change.generate.nginx_conf import emit_decided
+from nginx_tune.decide import engine
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools

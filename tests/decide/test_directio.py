@@ -10,10 +10,10 @@ from rows import each_row
 from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, host, load, nginx, scanned, site, two_sizes
 from situations import decide_without_break_evens as decide
 
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.model.cache import DirectInputs, FileGroup, forecast_direct, zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL
 from nginx_tune.documents.decisions import Decision

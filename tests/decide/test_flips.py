@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx, site
 from tiers import draws
 
-from nginx_tune.decide import decide
-from nginx_tune.decide.engine import ALL, situation_of
+from nginx_tune.decide.engine import ALL, decide, situation_of
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.decide.sensitivity import FLIPS, MOVABLE
 from nginx_tune.documents.decisions import Decision

@@ -27,10 +27,10 @@ from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts_storage import Curve, CurvePoint

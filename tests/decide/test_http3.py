@@ -9,11 +9,11 @@ from rows import each_row
 from situations import FLAGS, MEBIBYTE, host, load, nginx, site
 from situations import decide_without_break_evens as decide
 
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls

@@ -26,10 +26,10 @@ from situations import (
 from situations import decide_without_break_evens as decide
 from tiers import REPEAT, dice, draws
 
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.generate.writing import key_of
-from nginx_tune.decide import complete_site
 from nginx_tune.decide.cache_growth import LARGEST_ZONE_MEBIBYTES
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import WIDEST, is_prediction, says_harm, situation_of
 from nginx_tune.decide.model.blocking import predict
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS

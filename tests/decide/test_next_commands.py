@@ -13,9 +13,9 @@ from test_observed import observed, running
 from test_sources import disk_with
 
 from nginx_tune.cli.main import COMMANDS
-from nginx_tune.decide import decide
 from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND
 from nginx_tune.decide.cache_fetches import ASK_COMMAND
+from nginx_tune.decide.engine import decide
 from nginx_tune.decide.upstreams import WATCH_COMMAND
 from nginx_tune.documents.workload import Workload
 

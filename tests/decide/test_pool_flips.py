@@ -19,7 +19,7 @@ from situations import (
 )
 from tiers import draws
 
-from nginx_tune.decide import decide
+from nginx_tune.decide.engine import decide
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.workload import Concurrency, Popularity, Workload

@@ -24,7 +24,7 @@ from situations import (
 )
 from situations import decide_without_break_evens as decide
 
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel, Layer

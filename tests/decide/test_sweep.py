@@ -11,8 +11,7 @@ import pytest
 from rows import each_row
 from situations import GIBIBYTE, host, load, site
 
-from nginx_tune.decide import decide
-from nginx_tune.decide.engine import sweep
+from nginx_tune.decide.engine import decide, sweep
 from nginx_tune.documents.base import encode
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

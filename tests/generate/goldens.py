@@ -29,10 +29,10 @@ from situations import (  # noqa: E402
     two_sizes,
 )
 
-from nginx_tune.change.generate import emit_decided, emit_plain  # noqa: E402
 from nginx_tune.change.generate.features import beside  # noqa: E402
+from nginx_tune.change.generate.nginx_conf import emit_decided, emit_plain  # noqa: E402
 from nginx_tune.change.generate.writing import FileProvenance  # noqa: E402
-from nginx_tune.decide import complete_site  # noqa: E402
+from nginx_tune.decide.defaults import complete_site  # noqa: E402
 from nginx_tune.documents.facts import Facts, Kernel  # noqa: E402
 from nginx_tune.documents.site import Site, SiteTls, Upstream  # noqa: E402
 from nginx_tune.documents.workload import Workload  # noqa: E402

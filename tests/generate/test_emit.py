@@ -14,10 +14,14 @@ from real_nginx import check
 from rows import each_row
 from situations import host, lab_host, lab_load, load, nginx
 
-from nginx_tune.change.generate import emit_decided, emit_nginx_conf, emit_plain
-from nginx_tune.change.generate.nginx_conf import write_arm
+from nginx_tune.change.generate.nginx_conf import (
+    emit_decided,
+    emit_nginx_conf,
+    emit_plain,
+    write_arm,
+)
 from nginx_tune.change.generate.writing import FileProvenance, header
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec
 from nginx_tune.documents.site import Site, SiteTls, Upstream

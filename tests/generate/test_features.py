@@ -19,11 +19,11 @@ from real_nginx import check, serving
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
 
-from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.generate.features import beside
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts

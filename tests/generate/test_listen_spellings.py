@@ -25,7 +25,7 @@ from test_serving_siblings import with_options
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
-from nginx_tune.change.generate import emit_plain
+from nginx_tune.change.generate.nginx_conf import emit_plain
 from nginx_tune.conf.listeners import listeners, socket_name
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts

@@ -19,8 +19,8 @@ from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.cli.configurations import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.decide import complete_site
 from nginx_tune.decide.answer import setting
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions

@@ -16,8 +16,8 @@ from made_decisions import decide
 from real_nginx import serving
 from situations import host, load, nginx
 
-from nginx_tune.change.generate import emit_decided
-from nginx_tune.decide import complete_site
+from nginx_tune.change.generate.nginx_conf import emit_decided
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, Upstream

@@ -20,12 +20,12 @@ from rows import each_row
 from situations import host, nginx
 from test_plan_changes import contents, write
 
-from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.generate.changes import plan_changes
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind, Workload

@@ -17,9 +17,9 @@ from real_nginx import PATH
 from situations import GIBIBYTE, host, load, site
 from situations import nginx as program
 
-from nginx_tune.change.generate import emit_decided
 from nginx_tune.change.generate.features import beside
-from nginx_tune.decide import complete_site
+from nginx_tune.change.generate.nginx_conf import emit_decided
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls, Upstream
 from nginx_tune.documents.workload import Kind, Workload

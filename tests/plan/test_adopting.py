@@ -19,8 +19,8 @@ from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import complete_site
 from nginx_tune.decide.cache_growth import SMALLEST_ZONE_MEBIBYTES
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Setting

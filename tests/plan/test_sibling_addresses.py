@@ -12,7 +12,7 @@ from rows import each_row
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
-from nginx_tune.change.generate import emit_plain
+from nginx_tune.change.generate.nginx_conf import emit_plain
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.change.plan.placing import find_places

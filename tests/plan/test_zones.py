@@ -16,7 +16,7 @@ from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.decide import complete_site
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.upstreams import zone_size
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.site import Site, Upstream

@@ -9,9 +9,10 @@ import pytest
 from rows import each_row
 from situations import host, load, nginx, site
 
-from nginx_tune.change.generate import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.conf.tree import read_tree
-from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.defaults import complete_site
+from nginx_tune.decide.engine import decide
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Unknown
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Kind, Workload

@@ -10,7 +10,6 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import GIB, Example, Rule, linux
 from nginx_tune.conf.served import KEYS_PER_MEBIBYTE, Cache
-from nginx_tune.decide.cache_growth import scanned_file_bytes
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
 
@@ -45,6 +44,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _file_bytes(dataset: Dataset) -> int:
     """Bytes that a file counts for: all of its blocks."""
+    from nginx_tune.decide.cache_growth import scanned_file_bytes  # noqa: PLC0415  # loads the model
+
     return int(scanned_file_bytes(dataset.files or 1, dataset.bytes or 0, dataset.allocated_bytes))
 
 

@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import listeners, names_default
+from nginx_tune.conf.listeners import names_default
 from nginx_tune.conf.values import is_open
 
 _EARLIER_QUIC = "http3"
@@ -20,7 +20,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if context.tree.is_template:
         return
     told: set[Directive] = set()
-    for listener in listeners(context.tree):
+    for listener in context.listeners:
         if is_open(listener.address):
             continue
         first: dict[Directive, Directive] = {}

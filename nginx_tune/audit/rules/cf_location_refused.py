@@ -19,15 +19,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations where they cannot be, and addresses with a path where none can be put in place."""
     if context.tree.is_template:
         return
-    for scope in context.scopes:
-        if scope.own.block is None or any(map(is_placeholder, scope.own.args)):
-            continue
-        if scope.kind == "location":
+    for scope in context.scopes_that_set("location"):
+        if scope.kind == "location" and not any(map(is_placeholder, scope.own.args)):
             yield from _inner(scope.own)
-        where = _where(scope)
-        for line in scope.own.block.all("proxy_pass") if where else ():
-            if _has_uri(line):
-                yield hit_at(line, f"proxy_pass with a path {where}")
+    for scope in context.scopes_that_set("proxy_pass"):
+        lines = list(filter(_has_uri, scope.levels[0]["proxy_pass"]))
+        where = "" if not lines or any(map(is_placeholder, scope.own.args)) else _where(scope)
+        yield from (hit_at(line, f"proxy_pass with a path {where}") for line in lines if where)
 
 
 def _inner(outer: Directive) -> Iterator[Hit]:

@@ -12,11 +12,12 @@ from nginx_tune.conf.directive import Directive
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations of one server that stand for the same paths."""
-    for scope in context.scopes if not context.tree.is_template else ():
-        if scope.kind == "if" or scope.own.block is None:
+    for scope in context.scopes_that_set("location") if not context.tree.is_template else ():
+        locations = scope.own.block.all("location") if scope.own.block is not None else ()
+        if scope.kind == "if" or len(locations) < 2:  # noqa: PLR2004
             continue
         first: dict[tuple[str, str], Directive] = {}
-        for location in scope.own.block.all("location"):
+        for location in locations:
             key = _key(location)
             if key is None:
                 continue

@@ -16,7 +16,7 @@ _USERS = ("error_page", "try_files")
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Named locations that their server has not."""
     told: set[Directive] = set()
-    for scope in context.scopes:
+    for scope in context.scopes_with(*_USERS):
         lines = [line for name in _USERS if (line := scope.effective(name)) is not None]
         lines += scope.effective_all("error_page")
         for line in dict.fromkeys(lines):

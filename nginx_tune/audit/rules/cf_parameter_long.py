@@ -20,7 +20,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Words that nginx's buffer does not hold."""
     for lines in context.lines_by_name.values():
         for line in lines:
-            length = _longest(line) if line.end - line.start >= MOST_BYTES else 0
+            if line.end - line.start < MOST_BYTES:
+                continue
+            length = _longest(line)
             if length >= MOST_BYTES:
                 yield Hit(
                     line,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import judges_names
@@ -34,20 +35,22 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if kind.name == "server" and not is_own:
             continue  # a balancer of another module may take parameters of its own
         if known := words_of(kind.name, kind.context):
+            refusals = cache(partial(_refusals, context, known, kind.name))
             for directive in directives:
-                yield from _judge(context, known, directive)
+                yield from _judge(context, known, refusals, directive)
 
 
 def _judge(
-    context: Context, known: tuple[Words, ...], directive: Directive
+    context: Context,
+    known: tuple[Words, ...],
+    refusals: Callable[[str], list[ArgumentFault] | None],
+    directive: Directive,
 ) -> Iterator[Hit | MissingFacts]:
-    for at, argument in enumerate(directive.args):
-        name = argument.partition("=")[0]  # what follows may be a variable
-        if is_open(name) or any(at < one.start for one in known):
-            continue
+    first = max(one.start for one in known)
+    for argument in directive.args[first:]:
         if _OF_ANOTHER_RULE.get(directive.name) == argument:
             continue
-        found = _refusals(context, known, directive.name, argument)
+        found = refusals(argument)
         if found is None:
             yield MissingFacts(("nginx.nginx_version",))
         elif found:
@@ -67,6 +70,8 @@ def _refusals(
 
     On the version that is not known: among those whose tables are here some take it.
     """
+    if is_open(argument.partition("=")[0]):  # what follows may be a variable
+        return []
     versions = possible_versions() if context.version is None else [context.version]
     by_version = []
     for version in versions:

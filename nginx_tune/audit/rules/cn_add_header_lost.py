@@ -30,7 +30,7 @@ _WATCHED = frozenset(
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Levels whose own headers take the outer ones away."""
     told: set[Directive] = set()
-    for scope in context.scopes:
+    for scope in context.scopes_that_set("add_header"):
         if scope.value("add_header_inherit") == "merge":
             continue
         own = [line for line in (scope.own.block or Block([])).all("add_header") if line.args]

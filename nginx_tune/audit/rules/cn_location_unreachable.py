@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
@@ -19,10 +20,10 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations that requests do not reach."""
     told: set[Directive] = set()
-    for scope in context.scopes:
+    for scope in context.scopes_that_set("location"):
         before: dict[tuple[str, str], Directive] = {}
         for location in (scope.own.block or Block([])).all("location"):
-            reason = _reason(location, is_merging=_is_merging(context, scope))
+            reason = _reason(location, partial(_is_merging, context, scope))
             if reason and _is_named_elsewhere(context, location):
                 continue
             if len(location.args) > 1 and location.value in {"~", "~*"}:
@@ -62,7 +63,7 @@ def _is_named_elsewhere(context: Context, location: Directive) -> bool:
 _NONE = "no request reaches this location:"
 
 
-def _reason(location: Directive, *, is_merging: bool) -> str:
+def _reason(location: Directive, is_merging: Callable[[], bool]) -> str:
     match location.args:
         case ("=" | "^~", uri):
             pass
@@ -76,7 +77,7 @@ def _reason(location: Directive, *, is_merging: bool) -> str:
         return f"{_NONE} a request's path begins with a slash"
     if _DOTS.search(uri) or (location.args[0] == "=" and uri.endswith(("/.", "/.."))):
         return f"{_NONE} . and .. are resolved before paths are compared"
-    if is_merging and "//" in uri:
+    if "//" in uri and is_merging():
         return f"{_NONE} several slashes are made one before they are compared"
     if "?" in uri:
         return (

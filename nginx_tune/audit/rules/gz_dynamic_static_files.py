@@ -31,6 +31,8 @@ _OF_FILES = ("css", "javascript", "svg", "font", "*")
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Static files that are compressed again for each request."""
     # What a build compresses lies where gzip_static is on; beside it are error pages and images.
+    if "gzip_types" not in context.names:
+        return
     changing = {one.scope.server for one in context.passes if one.module == "fastcgi"}
     changing |= {
         one.scope.server for one in context.served if one.scope.value("gzip_static", "off") != "off"

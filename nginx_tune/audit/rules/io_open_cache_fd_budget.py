@@ -16,7 +16,7 @@ from nginx_tune.audit.processes import (
 )
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.workers import open_file_caches
-from nginx_tune.decide.descriptors import suffices
+from nginx_tune.decide.model.connections import suffices
 
 SMALL_PART = 4
 """A cache of less than this part of the limit is not what takes the descriptors."""

@@ -8,14 +8,15 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
+from nginx_tune.conf.listeners import cleartext_http2_servers
 from nginx_tune.conf.workers import asked_pool
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Pools beside sendfile where a server without TLS speaks HTTP/2."""
-    found = listeners(context.tree)
-    plain = cleartext_http2_servers(context.scopes, found)
+    if not {"aio", "sendfile"} <= context.names:
+        return
+    plain = cleartext_http2_servers(context.scopes, context.listeners)
     told: set[Directive] = set()
     for served in context.served:
         aio, sendfile = served.scope.effective("aio"), served.scope.effective("sendfile")

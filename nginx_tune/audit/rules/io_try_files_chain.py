@@ -17,14 +17,12 @@ MOST_CHANGES = 10
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``try_files`` that hands a request from one named location to the next."""
-    if "try_files" not in context.names:
-        return
     named = {
         (scope.server, scope.own.value): scope
         for scope in context.scopes
         if scope.kind == "location" and scope.own.value.startswith("@")
     }
-    for scope in context.scopes:
+    for scope in context.scopes_that_set("try_files") if named else ():
         line = scope.sets("try_files")
         if line is None or scope.own.value.startswith("@"):
             continue

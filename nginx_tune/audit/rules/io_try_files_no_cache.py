@@ -14,9 +14,7 @@ MANY = 3
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``try_files`` that looks for several files each time."""
-    if "try_files" not in context.names:
-        return
-    for scope in context.scopes:
+    for scope in context.scopes_that_set("try_files"):
         line = scope.sets("try_files")
         if line is None or len(line.args) <= MANY:
             continue

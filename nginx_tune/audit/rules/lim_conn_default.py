@@ -11,7 +11,7 @@ from nginx_tune.audit.processes import (
     main_place,
 )
 from nginx_tune.audit.rule import Example, Rule
-from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
+from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
 from nginx_tune.documents.decisions import Evidence
 
 

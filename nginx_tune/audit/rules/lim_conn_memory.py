@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.processes import lacking, main_place, worker_connections, worker_count
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.decide.descriptors import CONNECTION_BYTES, SLOTS_MEMORY_SHARE
+from nginx_tune.decide.model.connections import CONNECTION_BYTES, SLOTS_MEMORY_SHARE
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.units import percent_text
 

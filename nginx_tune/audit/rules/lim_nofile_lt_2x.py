@@ -18,7 +18,7 @@ from nginx_tune.audit.processes import (
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.audit.rules.io_open_cache_fd_budget import SMALL_PART
 from nginx_tune.conf.workers import open_file_caches
-from nginx_tune.decide.descriptors import suffices
+from nginx_tune.decide.model.connections import suffices
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

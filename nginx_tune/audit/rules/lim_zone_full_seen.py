@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Zones of the configuration that the error logs name as full."""
     if not context.has_facts and not context.tree.is_part:
         logs = main_logs(context)
-        if isinstance(logs, MissingFacts) and any(map(_declares, context.tree.main.walk())):
+        if isinstance(logs, MissingFacts) and any(_zones(context)):
             yield logs
         return
     for log in context.facts.error_logs:
@@ -43,16 +43,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 )
 
 
-def _declares(line: Directive) -> bool:
-    return bool(line.args) and _DECLARING.fullmatch(line.name) is not None
+def _zones(context: Context) -> Iterator[Directive]:
+    """The lines that declare a zone."""
+    names = frozenset(filter(_DECLARING.fullmatch, context.names))
+    if names:
+        yield from (one for one in context.tree.main.walk() if one.name in names and one.args)
 
 
 def _declared(context: Context, message: LoggedMessage) -> Directive | None:
     """The line that gives the zone its size."""
     named = re.compile(rf"(?:keys_zone=|zone=|shared:){re.escape(message.name)}:.*")
-    for line in context.tree.main.walk():
-        if not message.name or not _declares(line):
-            continue
+    for line in _zones(context) if message.name else ():
         if any(named.fullmatch(arg) for arg in line.args):
             return line
         if line.name == "zone" and line.args[0] == message.name and len(line.args) > 1:

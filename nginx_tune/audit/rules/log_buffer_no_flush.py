@@ -14,17 +14,12 @@ from nginx_tune.conf.values import parameter
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Buffers that are written when they are full, however long that takes."""
-    flushed = {
-        line.value
-        for line in context.client_lines("access_log")
-        if parameter(line.args, "flush") is not None
-    }
-    told: set[str] = set()
-    for line in context.client_lines("access_log"):
-        if buffer_bytes(line) is None or line.value in flushed | told:
-            continue
-        told.add(line.value)
-        yield _hit(line)
+    lines = context.client_lines("access_log")
+    done = {line.value for line in lines if parameter(line.args, "flush") is not None}
+    for line in lines:
+        if line.value not in done and buffer_bytes(line) is not None:
+            done.add(line.value)
+            yield _hit(line)
 
 
 def _hit(line: Directive) -> Hit:

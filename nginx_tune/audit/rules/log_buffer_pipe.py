@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
-from nginx_tune.conf.logs import buffer_bytes
-from nginx_tune.decide.access_log import PIPE_BUFFER_BYTES, is_a_device
+from nginx_tune.conf.logs import PIPE_BUFFER_BYTES, buffer_bytes, is_a_device
 from nginx_tune.documents.decisions import Evidence
 
 

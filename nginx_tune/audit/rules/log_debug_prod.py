@@ -33,10 +33,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _error_logs(context: Context) -> Iterator[Directive]:
     """Every ``error_log`` of the tree once."""
+    if "error_log" not in context.names:
+        return
     main = context.tree.main
     blocks: list[Block | None] = [main]
     blocks += [block.block for block in main.all("http")]
-    blocks += [scope.own.block for scope in context.scopes]
+    blocks += [scope.own.block for scope in context.scopes_that_set("error_log")]
     told: set[Directive] = set()
     for block in blocks:
         for line in block.all("error_log") if block is not None else ():
@@ -45,9 +47,7 @@ def _error_logs(context: Context) -> Iterator[Directive]:
                 yield line
     for name in ("stream", "mail"):
         for outer in main.all(name):
-            for line in outer.block.walk() if outer.block is not None else ():
-                if line.name == "error_log":
-                    yield line
+            yield from outer.block.within("error_log") if outer.block is not None else ()
 
 
 def _is_debug(line: Directive) -> bool:

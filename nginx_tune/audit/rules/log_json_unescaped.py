@@ -9,7 +9,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.logs import log_formats
-from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.scopes import http_lines
 
 _FROM_CLIENTS = re.compile(
     r"\$\{?(?:http_|cookie_|arg_|sent_http_|upstream_http_|request_uri|request_body|request\b"
@@ -20,8 +20,8 @@ _FROM_CLIENTS = re.compile(
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Formats of JSON in which what clients send is not escaped as JSON wants it."""
     formats = log_formats(context.tree)
-    for line in http_directives(context.tree):
-        if line.name != "log_format" or not line.args:
+    for line in http_lines(context.tree, "log_format"):
+        if not line.args:
             continue
         form = formats[line.value]
         text = form.text.strip()

@@ -13,7 +13,9 @@ from nginx_tune.conf.directive import Directive
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Access logs whose file is named anew by each request."""
     told: set[Directive] = set()
-    for scope in context.scopes:
+    if not any("$" in line.value for line in context.client_lines("access_log")):
+        return
+    for scope in context.scopes_with("access_log"):
         if scope.value("open_log_file_cache", "off") != "off":
             continue
         for line in scope.effective_all("access_log"):

@@ -14,6 +14,8 @@ from nginx_tune.conf.scopes import Scope
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Addresses that speak HTTP/3 and tell no browser."""
+    if not any(one.is_quic for one in context.listeners):
+        return
     answering = _announcing(context.scopes)
     told = _refusing(context.scopes)
     for listener in context.listeners:

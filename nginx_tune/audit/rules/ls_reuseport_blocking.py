@@ -9,14 +9,13 @@ from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.audit.storage import Cold
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import listeners
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` on an address one of whose servers reads a cold dataset in the event loop."""
     own_queues = [
         (listener, line)
-        for listener in listeners(context.tree)
+        for listener in context.listeners
         if (line := listener.reuseport) is not None and not listener.is_quic
     ]
     if not own_queues:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.conf.listeners import ListenAddress, listeners
+from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.documents.decisions import Evidence
 
 ENOUGH_CPUS = 8
@@ -18,7 +18,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Shared TCP listeners whose connections go to few of many workers."""
     if context.is_linux is False or _single_worker(context):
         return
-    shared = [one for one in listeners(context.tree) if _is_shared(one)]
+    shared = [one for one in context.listeners if _is_shared(one)]
     if not shared:
         return
     cpus = context.facts.cpu.effective

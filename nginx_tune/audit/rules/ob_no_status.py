@@ -21,6 +21,9 @@ _STATUS = frozenset(
 """Directives of nginx, its forks and common modules that show the counters."""
 
 
+_LUA = "content_by_lua"
+
+
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A build that can show its counters, and no place that does."""
     blocks = http_blocks(context.tree)
@@ -37,13 +40,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _shows(context: Context) -> bool:
-    blocks = [scope.own.block for scope in context.scopes]
+    names = [one for one in context.names if one in _STATUS or one.startswith(_LUA)]
+    blocks = [scope.own.block for scope in context.scopes_that_set(*names)]
     blocks += [http.block for http in http_blocks(context.tree)]
-    return any(_is_status(line) for block in blocks for line in block or ())
+    return any(
+        _is_status(line) for block in blocks if block for name in names for line in block.all(name)
+    )
 
 
 def _is_status(line: Directive) -> bool:
-    if line.name.startswith("content_by_lua"):
+    if line.name.startswith(_LUA):
         source = line.source.text[line.end : line.close] if line.block is not None else ""
         return "metric" in f"{line.words} {source}"
     return line.name in _STATUS

@@ -44,7 +44,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         is_never_used = all(fault is not None for fault in faults.values())
         for one in users:
             fault = faults[one.place]
-            if fault is None or one.place in told or (passes_upgrade(one) and not is_never_used):
+            if fault is None or one.place in told or (not is_never_used and passes_upgrade(one)):
+                continue
+            if is_version_needed and isinstance(fault, MissingFacts):
                 continue
             if is_for_monitors(one.scope) or is_better_left(one):
                 continue

@@ -25,13 +25,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Servers over the network that are named in the line that passes requests on."""
     found: dict[str, list[Pass]] = {}
     for one in context.passes:
-        if one.module not in {"proxy", "grpc"} or one.has_variables or _upgrades(one):
+        if one.module not in {"proxy", "grpc"} or one.has_variables:
             continue
-        if is_for_monitors(one.scope):
+        own = [at for at in one.addresses if at not in context.upstreams and not is_unix(at)]
+        if not own or _upgrades(one) or is_for_monitors(one.scope):
             continue
-        for address in one.addresses:
-            if address not in context.upstreams and not is_unix(address):
-                found.setdefault(address, []).append(one)
+        for address in own:
+            found.setdefault(address, []).append(one)
     shareable = {
         address: users
         for address, users in found.items()

@@ -13,7 +13,7 @@ from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import Pass, is_unix
 from nginx_tune.conf.values import parse_count
-from nginx_tune.decide.descriptors import PORTS_FACT, PORTS_SYSCTL, local_ports
+from nginx_tune.decide.model.connections import PORTS_FACT, PORTS_SYSCTL, local_ports
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
 

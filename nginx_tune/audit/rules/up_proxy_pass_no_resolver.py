@@ -25,6 +25,8 @@ class _Server(NamedTuple):
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Servers that are looked up for each request, with nobody to ask."""
+    if not any(one.has_variables for one in context.passes):
+        return
     told: set[Directive] = set()
     literal = {
         (server.host, server.port or ("443" if one.is_tls else "80"))

@@ -37,7 +37,7 @@ from nginx_tune.conf.upstreams import (
 from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.variables import Variables
 from nginx_tune.conf.workers import workers_in
-from nginx_tune.decide.descriptors import PORTS_FACT
+from nginx_tune.decide.model.connections import PORTS_FACT
 from nginx_tune.decide.upstreams import addresses_of
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting
 

@@ -28,7 +28,7 @@ from nginx_tune.conf.workers import (
     why_one_worker,
 )
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.descriptors import limit_for, suffices
+from nginx_tune.decide.model.connections import limit_for, suffices
 from nginx_tune.decide.workers import DESCRIPTORS_EACH, DESCRIPTORS_NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.units import plural

@@ -32,8 +32,8 @@ from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.conf.workers import connections_in, descriptors_in, kept_open, workers_in
 from nginx_tune.decide.defaults import complete_site, log_of_build, plausible_facts
-from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
 from nginx_tune.decide.engine import decide
+from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying, wanted_workers
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions

@@ -23,7 +23,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import UpstreamBlock
 from nginx_tune.conf.values import is_alike, parse_bytes
 from nginx_tune.conf.workers import DEFAULT, aio_lines, asked_pool
-from nginx_tune.decide.descriptors import DEFAULT_CONNECTIONS
+from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
 from nginx_tune.decide.sendfile import SMALLEST_CHUNK_BYTES
 from nginx_tune.documents.decisions import Decision, Place, Setting
 

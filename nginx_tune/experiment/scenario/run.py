@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from nginx_tune.audit.storage import outermost
-from nginx_tune.decide import decide
+from nginx_tune.decide.engine import decide
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.facts import Facts, Nginx
