@@ -165,7 +165,7 @@ def _each_edge_of_a_room_is_one(name: str, tree: ast.Module) -> Iterator[str]:
 
 def _libraries_stay_in_their_rooms(name: str, tree: ast.Module) -> Iterator[str]:
     modules = {module.split(".")[0] for module in _imports(tree)}
-    for library, room in (("psutil", "host"), ("pyroute2", "host"), ("crossplane", "conf")):
+    for library, room in (("psutil", "host"), ("pyroute2", "host"), ("crossplane", "cli")):
         if library in modules and _package(name) != room:
             yield f"imports {library}"
 

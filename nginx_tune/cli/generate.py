@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.writing import FileProvenance
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.inputs import read_bytes
+from nginx_tune.cli.second_reading import check_generated
 from nginx_tune.decide.answer import build_of
 from nginx_tune.decide.cache_layout import files_there
 from nginx_tune.documents.base import encode
@@ -82,6 +84,8 @@ def command(
             say(told)
     if named["nginx_binary"] is not None:
         _check_accepted(named["nginx_binary"], text)
+    else:
+        check_generated(text, partial(_emit, inputs, named))
     if save_facts is not None:
         write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
     if check_path is not None:

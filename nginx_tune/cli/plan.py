@@ -42,6 +42,7 @@ from nginx_tune.report.terminal.output import (
     write_result,
 )
 from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.text import shown_path
 
 FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit", "udev")
 _PRIVATE = 0o600
@@ -133,6 +134,8 @@ def command(
     if not ctx.obj["quiet"]:
         say(plan.binding)
     old = {one.source.file: one.source.data for one in held.tree.parsed}
+    if not runs_test:
+        _read_again(plan, old, decisions.decisions, tells=ctx.obj["verbose"])
     new = {one.path: one.content for one in plan.files}
     write_result(
         {
@@ -154,6 +157,22 @@ def command(
         _tell_refusal(plan)
     refused = plan.nginx_test is not None and not plan.nginx_test.accepted
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
+
+
+def _read_again(
+    plan: Plan, old: Mapping[str, bytes], decisions: Sequence[Decision], *, tells: bool
+) -> None:
+    """Have crossplane read what is planned.
+
+    Errors: UndecidedError where it reads something else than was meant.
+    """
+    if not plan.files:
+        return
+    from nginx_tune.cli.second_reading import check_planned  # noqa: PLC0415  # not for an empty plan
+
+    for file in plan.files:
+        if not check_planned(file, old[file.path], decisions) and tells:
+            say(f"{shown_path(file.path)}: not compared: crossplane misreads what stands there")
 
 
 def _withheld(chosen: Decisions) -> list[Refusal]:

@@ -375,14 +375,19 @@ class _Order:
         return self._index[id(block)]
 
 
-def _statements(block: Block, order: _Order) -> list[Statement]:
+def statements_of(block: Block) -> list[Statement]:
+    """What stands in one file, as crossplane prints it where it follows no include."""
+    return _statements(block, None)
+
+
+def _statements(block: Block, order: _Order | None) -> list[Statement]:
     return [_statement(one, order) for one in block.directives]
 
 
-def _statement(one: Directive, order: _Order) -> Statement:
+def _statement(one: Directive, order: _Order | None) -> Statement:
     name, *args = map(as_utf8, _written(one))
     statement = Statement(name, one.line, _without_parentheses(args) if name == "if" else args)
-    if name == "include":
+    if name == "include" and order is not None:
         statement.includes = [order.index(block) for block in one.included or ()]
     if one.block is not None and not name.endswith(_LUA_NAME):
         statement.block = _statements(one.block, order)

@@ -15,12 +15,15 @@ import hashlib
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from nginx_tune import __version__
 from nginx_tune.conf.listeners import SocketName, socket_name
+from nginx_tune.conf.second_reader import spelled
 from nginx_tune.conf.served import why_no_place
 from nginx_tune.documents.base import Document, encode
 from nginx_tune.documents.decisions import DirectiveContext, Setting
@@ -51,6 +54,19 @@ class Written(str):
     __slots__ = ()
 
 
+_IS_SPELLED = ContextVar("is_spelled", default=False)
+
+
+@contextmanager
+def spelled_out() -> Iterator[None]:
+    """Have every value spelled so that nothing in it can be read as syntax, to compare with."""
+    token = _IS_SPELLED.set(True)
+    try:
+        yield
+    finally:
+        _IS_SPELLED.reset(token)
+
+
 def quote(value: str, *, own_words: bool = False) -> Written:
     """The value as one word of nginx's configuration language.
 
@@ -60,7 +76,7 @@ def quote(value: str, *, own_words: bool = False) -> Written:
             characters, text that is no UTF-8, more than 1024 bytes.
     """
     if own_words and _OWN_VARIABLES.fullmatch(value):
-        return Written(value)
+        return Written(spelled(value) if _IS_SPELLED.get() else value)
     if "$" in value:
         raise UsageError(f"{_shown(value)}: '$' cannot be written to nginx.conf (no escape for it)")
     if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in value):
@@ -70,6 +86,8 @@ def quote(value: str, *, own_words: bool = False) -> Written:
         )
     if len(value.encode()) > MOST_BYTES:
         raise UsageError(f"{_shown(value)}: longer than {MOST_BYTES} bytes")
+    if _IS_SPELLED.get():
+        return Written(spelled(value))
     if _BARE.fullmatch(value):
         return Written(value)
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')

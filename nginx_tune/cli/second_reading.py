@@ -1,0 +1,90 @@
+"""What ``generate`` and ``plan`` write, read by crossplane before anything is written.
+
+Where nginx itself tests the files, its word is better and nobody else is asked.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from nginx_tune.change.generate.writing import spelled_out
+from nginx_tune.conf.directive import Source
+from nginx_tune.conf.dumps import Payload, Statement
+from nginx_tune.conf.second_reader import Disagreement, Wanted, disagreement, meant_by, unwanted
+from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.plan import PlannedFile
+from nginx_tune.errors import UndecidedError
+from nginx_tune.report.text import shown_path
+
+_REPORT = "nothing was written: this is a fault of nginx-tune; --nginx BIN has nginx judge instead"
+
+
+def check_generated(text: str, emit: Callable[[], str]) -> None:
+    """Nothing where crossplane reads in a generated file what was meant; ``emit`` makes it again.
+
+    Errors: UndecidedError with the first place where it does not.
+    """
+    with spelled_out():
+        meant = meant_by(emit())
+    read = _reading(text.encode())
+    if meant is None or read is None:
+        raise UndecidedError("nginx.conf: crossplane cannot read what was generated", hint=_REPORT)
+    _compare("nginx.conf", meant, read)
+
+
+def check_planned(file: PlannedFile, old: bytes, decisions: Sequence[Decision]) -> bool:
+    """True where crossplane reads in a planned file what was meant; false where it could not look.
+
+    It cannot where it reads the operator's own file otherwise than nginx does.
+    Errors: UndecidedError with the first place where it reads something else.
+    """
+    name = shown_path(file.path)
+    before, after = (meant_by(Source.decode(name, one).text) for one in (old, file.content))
+    stood = _reading(old)
+    if before is None or stood is None or disagreement(before, stood) is not None:
+        return False
+    read = _reading(file.content)
+    if after is None or read is None:
+        raise UndecidedError(f"{name}: crossplane cannot read the change", hint=_REPORT)
+    _compare(name, after, read)
+    _refuse(name, unwanted(stood, read, _wanted(file, decisions)))
+    return True
+
+
+def _wanted(file: PlannedFile, decisions: Sequence[Decision]) -> Wanted:
+    asking = {hunk.decision for hunk in file.hunks}
+    settings: dict[str, list[Sequence[str]]] = {}
+    for decision in decisions:
+        for one in decision.settings if decision.id in asking else ():
+            for name, *args in ([one.directive, *one.args], *one.lines):
+                settings.setdefault(name, []).append(args)
+    rules = asking - {one.id for one in decisions}
+    return Wanted(settings, "\n".join(one.after for one in file.hunks if one.decision in rules))
+
+
+def _compare(name: str, meant: Sequence[Statement], read: Sequence[Statement]) -> None:
+    _refuse(name, disagreement(meant, read))
+
+
+def _refuse(name: str, found: Disagreement | None) -> None:
+    if found is not None:
+        place = f"{name}:{found.line}" if found.line else name
+        raise UndecidedError(
+            f"{place}: crossplane does not read what was meant: {found.what}", hint=_REPORT
+        )
+
+
+def _reading(data: bytes) -> list[Statement] | None:
+    """The statements of a file as crossplane reads them; null where it cannot."""
+    import crossplane  # noqa: PLC0415  # 24 ms
+
+    with tempfile.TemporaryDirectory(prefix="nginx-tune-") as folder:
+        path = Path(folder) / "nginx.conf"
+        path.write_bytes(data)
+        found = crossplane.parse(str(path), single=True, check_ctx=False, check_args=False)
+    payload = msgspec.convert(found, Payload)
+    return None if payload.errors else payload.config[0].parsed
