@@ -16,7 +16,7 @@ each has terms that must all hold, divided by ``+``:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -106,6 +106,8 @@ def _place(context: Context, term: str) -> Directive | bool:
         around = [one.block for one in context.tree.main.all(block) if one.block is not None]
         lines = [line for one in around for line in one.within(name)]
     wanted = int(times or 1)
+    if word and not _says_any({arg.lower() for line in lines for arg in line.args}, word):
+        return False
     found = list(islice((line for line in lines if _says(line, word)), wanted))
     return found[0] if len(found) == wanted else False
 
@@ -113,12 +115,14 @@ def _place(context: Context, term: str) -> Directive | bool:
 def _says(line: Directive, word: str) -> bool:
     if not word:
         return [one.lower() for one in line.args] != ["off"]
-    wanted = word.removesuffix("*").lower()
-    is_beginning = word.endswith("*")
-    return any(
-        one.startswith(wanted) if is_beginning else one == wanted
-        for one in (arg.lower() for arg in line.args)
-    )
+    return _says_any({arg.lower() for arg in line.args}, word)
+
+
+def _says_any(words: Collection[str], word: str) -> bool:
+    wanted = word.lower()
+    if wanted.endswith("*"):
+        return any(one.startswith(wanted[:-1]) for one in words)
+    return wanted in words
 
 
 def _capture_before_map(context: Context) -> Iterator[Directive]:

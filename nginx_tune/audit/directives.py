@@ -32,6 +32,7 @@ from nginx_tune.conf.known_directives import (
     slip_of,
 )
 from nginx_tune.conf.known_variables import (
+    COMPILED,
     EVALUATED,
     has_stray_dollar,
     is_known_variable,
@@ -235,12 +236,7 @@ def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
 
 def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
     """Directives that stand twice at a level where one is allowed: (the second, the first)."""
-    several = [
-        lines
-        for block in _levels(context.tree.main)
-        for lines in block.lines.values()
-        if len(lines) > 1
-    ]
+    several = list(_several(context.tree.main))
     names = {lines[0].name for lines in several}
     once: set[Directive] = set()
     for kind, rows, directives in known_here(context):
@@ -251,7 +247,10 @@ def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
         is_once = kind.name in _OWN_ONCE and bool(here)
         if is_once or (grammars and all(grammar.once for grammar in grammars)):
             once.update(directives)
+    wanted = {line.name for line in once}
     for lines in several:
+        if lines[0].name not in wanted:
+            continue
         same = [line for line in lines if line in once]
         yield from ((line, same[0]) for line in same[1:] if line is not same[0])
 
@@ -270,11 +269,14 @@ def named_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
                     yield directive, before
 
 
-def _levels(block: Block) -> list[Block]:
-    found = [block]
-    for outer in found:
-        found += [one.block for one in outer if one.block is not None]
-    return found
+def _several(block: Block) -> Iterator[list[Directive]]:
+    """The lines of each level that have one name, where there are several."""
+    blocks = [block]
+    for one in blocks:
+        for lines in one.lines.values():
+            if len(lines) > 1:
+                yield lines
+            blocks += [line.block for line in lines if line.block is not None]
 
 
 def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> list[Grammar]:
@@ -365,7 +367,7 @@ def stray_dollars(context: Context) -> Iterator[Directive]:
     if has_doubled_dollars(context):
         return
     for kind, directives in context.kinds.items():
-        if kind.context in HTTP_CONTEXTS and rows_of(kind.name):
+        if kind.name in COMPILED and kind.context in HTTP_CONTEXTS and rows_of(kind.name):
             yield from filter(has_stray_dollar, directives)
 
 

@@ -10,7 +10,7 @@ claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nginx_tune.audit.hit import MissingFacts
@@ -52,8 +52,10 @@ def size_of(path: str, datasets: Iterable[Dataset]) -> Size:
     return Size(sum(below[inner] for inner in outermost(below)), high)
 
 
-def covering(path: str, datasets: Iterable[Dataset]) -> Dataset | None:
+def covering(path: str, datasets: Sequence[Dataset]) -> Dataset | None:
     """The narrowest dataset that holds a directory whole."""
+    if not datasets:
+        return None
     around = [dataset for dataset in datasets if is_inside(path, dataset.path)]
     return max(around, key=lambda dataset: len(dataset.path), default=None)
 
@@ -63,6 +65,8 @@ def storage_of(path: str, facts: Facts) -> PathStorage | None:
 
     An entry of ``/`` says nothing about what may be mounted below.
     """
+    if not facts.storage.paths:
+        return None
     around = [
         entry
         for entry in facts.storage.paths

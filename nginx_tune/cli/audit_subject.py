@@ -25,7 +25,6 @@ from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.host.programs import ProgramError, run_program, start_program
-from nginx_tune.nginx.binary import read_nginx, runnable_program
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,
     FilesElsewhere,
@@ -145,6 +144,10 @@ def test_tree(
         module_files,
         opened_files,
         plan_view,
+    )
+    from nginx_tune.nginx.binary import (  # noqa: PLC0415  # the same
+        read_nginx,
+        runnable_program,
     )
 
     meant = absolute_path(tree.path)

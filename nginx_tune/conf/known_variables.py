@@ -95,7 +95,8 @@ EVALUATED = frozenset(
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _STRAY = re.compile(r"\$(?![A-Za-z0-9_{])|\$\{(?![A-Za-z0-9_]+\})", re.ASCII)
-_COMPILED = frozenset({"return", "set", "add_header", "proxy_set_header", "proxy_pass", "root"})
+COMPILED = frozenset({"return", "set", "add_header", "proxy_set_header", "proxy_pass", "root"})
+"""Directives of which nginx looks through each argument for variables."""
 _CAPTURE = re.compile(r"\(\?(?:P?<|')([A-Za-z_]\w*)[>']", re.ASCII)
 _LAST_IS_MADE = frozenset({"map", "geo", "split_clients", "keyval", "num_map"})
 _FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "auth_request_set"})
@@ -151,7 +152,7 @@ def made_variables(directive: Directive) -> Iterator[str]:
 
 def has_stray_dollar(directive: Directive) -> bool:
     """Tell whether a dollar sign stands before nothing that can be a variable's name."""
-    if directive.name not in _COMPILED or "$" not in "".join(directive.args):
+    if directive.name not in COMPILED or "$" not in "".join(directive.args):
         return False
     return any(
         _STRAY.search(text) and not _is_pattern(directive.name, directive.args, at)

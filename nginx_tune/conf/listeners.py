@@ -330,7 +330,7 @@ def listeners_of(
     cuts = {kind: PortCuts([one[0] for one in named if one[1] == kind]) for kind in (False, True)}
     found: dict[tuple[SocketName, bool], ListenAddress] = {}
     for name, kind, line, server in named:
-        for piece in cuts[kind].pieces(name):
+        for piece in (name,) if name.first == name.last else cuts[kind].pieces(name):
             listener = found.setdefault((piece, kind), ListenAddress(piece, kind))
             listener.lines.append(line)
             listener.servers.append(server)

@@ -28,7 +28,13 @@ class Scope:
 
     __slots__ = ("chain", "kind", "levels", "own", "server", "tree")
 
-    def __init__(self, tree: ConfTree, kind: ScopeKind, chain: tuple[Directive, ...]) -> None:
+    def __init__(
+        self,
+        tree: ConfTree,
+        kind: ScopeKind,
+        chain: tuple[Directive, ...],
+        outer: Scope | None = None,
+    ) -> None:
         self.tree = tree
         self.kind: ScopeKind = kind
         self.chain = chain
@@ -37,7 +43,11 @@ class Scope:
         """The block that makes this scope."""
         self.server = chain[_SERVER]
         """The server block it belongs to."""
-        self.levels = [one.block.lines for one in reversed(chain) if one.block is not None]
+        if outer is None:
+            own = [one.block.lines for one in reversed(chain) if one.block is not None]
+        else:
+            own = [] if self.own.block is None else [self.own.block.lines]
+        self.levels: list[dict[str, list[Directive]]] = own if outer is None else own + outer.levels
         """The lines of each of these blocks under their names, the innermost first."""
 
     def effective_all(self, name: str) -> list[Directive]:
@@ -115,22 +125,25 @@ def scopes(tree: ConfTree) -> list[Scope]:
     """Every scope of a tree, outer before inner."""
     found: list[Scope] = []
     for http, server in servers(tree):
-        found.append(Scope(tree, "server", (http, server)))
-        found += _inside(tree, (http, server))
+        scope = Scope(tree, "server", (http, server))
+        found.append(scope)
+        _add_inside(scope, found)
     return found
 
 
-def _inside(tree: ConfTree, chain: tuple[Directive, ...]) -> Iterator[Scope]:
-    body = _body(chain[-1])
-    for location in body.all("location"):
+def _add_inside(outer: Scope, found: list[Scope]) -> None:
+    lines = _body(outer.own).lines
+    for location in lines.get("location", ()):
         if location.block is not None:
-            inner = (*chain, location)
-            yield Scope(tree, "location", inner)
-            yield from _inside(tree, inner)
-    if chain[-1].name == "location":  # an "if" in a server only rewrites
-        for condition in body.all("if"):
-            if condition.block is not None:
-                yield Scope(tree, "if", (*chain, condition))
+            scope = Scope(outer.tree, "location", (*outer.chain, location), outer)
+            found.append(scope)
+            _add_inside(scope, found)
+    if outer.kind == "location":  # an "if" in a server only rewrites
+        found += [
+            Scope(outer.tree, "if", (*outer.chain, condition), outer)
+            for condition in lines.get("if", ())
+            if condition.block is not None
+        ]
 
 
 def _body(directive: Directive) -> Block:

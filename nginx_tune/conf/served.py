@@ -81,7 +81,8 @@ def served_paths(
 
 def has_handler(scope: Scope) -> bool:
     """Tell whether the scope passes requests on or makes its own answers."""
-    return any(_is_handler(name) for block in _handlers_of(scope) for name in block.lines)
+    handlers = _handlers(scope.tree.names)
+    return not all(handlers.isdisjoint(block.lines) for block in _handlers_of(scope))
 
 
 def sends_no_files(scope: Scope) -> bool:
@@ -96,9 +97,14 @@ def _handlers_of(scope: Scope) -> list[Block]:
     return [level.block for level in levels if level.block is not None]
 
 
-@lru_cache(maxsize=4096)
-def _is_handler(name: str) -> bool:
-    return name in _ANSWERS or name.endswith("_pass") or name.startswith("content_by_")
+@lru_cache(maxsize=16)
+def _handlers(names: frozenset[str]) -> frozenset[str]:
+    """The directives among a tree's that answer requests themselves."""
+    return frozenset(
+        name
+        for name in names
+        if name in _ANSWERS or name.endswith("_pass") or name.startswith("content_by_")
+    )
 
 
 def _answers_without_files(scope: Scope) -> bool:

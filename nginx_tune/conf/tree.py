@@ -114,6 +114,17 @@ class ConfTree:
         return frozenset(self.main.by_name)
 
     @cached_property
+    def _values(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    def values_of(self, name: str) -> frozenset[str]:
+        """The first arguments of all directives of a name, in lower case."""
+        if name not in self._values:
+            lines = self.main.within(name)
+            self._values[name] = frozenset(line.value.lower() for line in lines)
+        return self._values[name]
+
+    @cached_property
     def absolute_includes(self) -> tuple[str, ...]:
         """The absolute names of its includes as they are written, each once."""
         lines = (line for file in self.parsed for line in lines_in(file.block))

@@ -239,6 +239,8 @@ def sent_header(scope: Scope, module: str, name: str) -> Directive | None:
 
     A level with any such line replaces the whole outer set.
     """
+    if name not in scope.tree.values_of(f"{module}_set_header"):
+        return None
     found = [
         line
         for line in scope.effective_all(f"{module}_set_header")

@@ -129,7 +129,7 @@ def virtual_servers(tree: ConfTree) -> list[VirtualServers]:
     found: dict[tuple[SocketName, bool], VirtualServers] = {}
     for server, line, name in said:
         options = line.args[1:] if line else ()
-        for piece in cuts.pieces(name):
+        for piece in (name,) if name.first == name.last else cuts.pieces(name):
             key = (piece, "quic" in options)
             one = found.setdefault(key, VirtualServers(*key))
             if server not in one.servers[-1:]:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import importlib.util
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -53,8 +55,21 @@ def read_links() -> list[Link]:
         return _read_sysfs()
 
 
+def _import_pyroute2_by_parts() -> None:
+    """Leave out what pyroute2's own ``__init__`` imports: all of its 163 modules.
+
+    Errors: ImportError where it is not installed.
+    """
+    spec = importlib.util.find_spec("pyroute2") if "pyroute2" not in sys.modules else None
+    if spec is not None:
+        sys.modules["pyroute2"] = importlib.util.module_from_spec(spec)  # and never executed
+
+
 def _read_netlink() -> list[Link]:
-    from pyroute2 import Ethtool, IPRoute, NetlinkError  # noqa: PLC0415  # heavy
+    _import_pyroute2_by_parts()
+    from pyroute2.ethtool.ethtool import Ethtool  # noqa: PLC0415  # heavy
+    from pyroute2.iproute.linux import IPRoute  # noqa: PLC0415
+    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
         try:
@@ -204,7 +219,9 @@ def read_listening(pid: int | None) -> Listening:
 
 
 def _ask_listening() -> Listening:
-    from pyroute2 import DiagSocket, NetlinkError  # noqa: PLC0415  # heavy
+    _import_pyroute2_by_parts()
+    from pyroute2.netlink.diag import DiagSocket  # noqa: PLC0415  # heavy
+    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
     sockets = []
     try:
@@ -301,7 +318,9 @@ def in_network(pid: int | None, ask: Callable[[], T]) -> T:
 
 
 def _ask_bound() -> list[BoundSocket]:
-    from pyroute2 import DiagSocket, NetlinkError  # noqa: PLC0415  # heavy
+    _import_pyroute2_by_parts()
+    from pyroute2.netlink.diag import DiagSocket  # noqa: PLC0415  # heavy
+    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
     found: list[BoundSocket] = []
     for kind in ("tcp", "udp"):

@@ -36,7 +36,6 @@ from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.paths import absolute_path, climbed
 from nginx_tune.host.programs import is_vouched_for, why_not_run
-from nginx_tune.nginx.binary import read_nginx
 
 MOST_BYTES = 256 << 20
 """The most of one configuration file: maps and lists of addresses make some very large."""
@@ -97,6 +96,8 @@ def find_subject(
     Errors: UsageError when none is named and the host has none; UndecidedError when the running
             nginx lives in a container, whose files this process does not see.
     """
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415  # not for a file by its text
+
     meant = None if conf is None else absolute_path(place_of(conf, prefix))
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     own = _own_path(nginx)

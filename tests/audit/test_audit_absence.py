@@ -17,7 +17,7 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import MOST_DIRECTORIES, read_tree
 from nginx_tune.documents.facts import Instance, Nginx, Running
-from nginx_tune.nginx import subject
+from nginx_tune.nginx import binary
 from nginx_tune.report.findings import render_findings
 
 Run = Callable[..., "CompletedProcess[str]"]
@@ -239,7 +239,7 @@ def test_on_its_own_host_a_pattern_without_a_match_is_what_nginx_reads(
         Nginx(running=Running(pid=9, conf_path=str(own))),
         Nginx(conf_path="/none", instances=[Instance(pid=9, conf_path=str(own))]),
     ):
-        monkeypatch.setattr(subject, "read_nginx", lambda *_, nginx=nginx, **__: (nginx, []))
+        monkeypatch.setattr(binary, "read_nginx", lambda *_, nginx=nginx, **__: (nginx, []))
         assert run_cli("audit", own, "--facts", "none").returncode == 0
         assert run_cli("audit", other, "--facts", "none").returncode == 4
         is_beside = nginx.conf_path == str(own)

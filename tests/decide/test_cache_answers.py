@@ -9,7 +9,7 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.decide.cache_fetches import once_share, slice_bytes
-from nginx_tune.decide.engine import decide, situation_of
+from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.workload import (

@@ -9,7 +9,7 @@ from situations import MEBIBYTE, host, load, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.decide.cache_growth import block_bytes, file_bytes
-from nginx_tune.decide.engine import decide, situation_of
+from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import CacheBounds
 from nginx_tune.documents.workload import ObjectSizes

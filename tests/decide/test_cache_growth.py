@@ -17,7 +17,7 @@ from tiers import draws
 from nginx_tune.change.plan.settling import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.cache_layout import not_known
-from nginx_tune.decide.engine import decide, situation_of
+from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Dataset, Disk, PathStorage, Storage

@@ -32,6 +32,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _key(location: Directive) -> tuple[str, str] | None:
     """The kind and the path; null for a pattern and a named location, which may repeat."""
+    if len(location.args) == 1 and location.value.startswith("/"):
+        return "", location.value
     match location.args:
         case ("=", uri):
             return "=", uri

@@ -15,6 +15,9 @@ _USERS = ("error_page", "try_files")
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Named locations that their server has not."""
+    lines = [line for name in _USERS for line in context.lines_by_name.get(name, ())]
+    if not any(line.args and line.args[-1].startswith("@") for line in lines):
+        return
     told: set[Directive] = set()
     for scope in context.scopes_with(*_USERS):
         lines = [line for name in _USERS if (line := scope.effective(name)) is not None]
