@@ -14,7 +14,13 @@ import msgspec
 from nginx_tune.change.generate.writing import spelled_out
 from nginx_tune.conf.directive import Source
 from nginx_tune.conf.dumps import Payload, Statement
-from nginx_tune.conf.second_reader import Disagreement, Wanted, disagreement, meant_by, unwanted
+from nginx_tune.conf.second_reader import (
+    AskedChange,
+    Disagreement,
+    disagreement,
+    meant_by,
+    unwanted,
+)
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.plan import PlannedFile
 from nginx_tune.errors import UndecidedError
@@ -55,7 +61,7 @@ def check_planned(file: PlannedFile, old: bytes, decisions: Sequence[Decision]) 
     return True
 
 
-def _wanted(file: PlannedFile, decisions: Sequence[Decision]) -> Wanted:
+def _wanted(file: PlannedFile, decisions: Sequence[Decision]) -> AskedChange:
     asking = {hunk.decision for hunk in file.hunks}
     settings: dict[str, list[Sequence[str]]] = {}
     for decision in decisions:
@@ -63,7 +69,9 @@ def _wanted(file: PlannedFile, decisions: Sequence[Decision]) -> Wanted:
             for name, *args in ([one.directive, *one.args], *one.lines):
                 settings.setdefault(name, []).append(args)
     rules = asking - {one.id for one in decisions}
-    return Wanted(settings, "\n".join(one.after for one in file.hunks if one.decision in rules))
+    return AskedChange(
+        settings, "\n".join(one.after for one in file.hunks if one.decision in rules)
+    )
 
 
 def _compare(name: str, meant: Sequence[Statement], read: Sequence[Statement]) -> None:

@@ -78,7 +78,7 @@ def _first(
     return None
 
 
-class Wanted(NamedTuple):
+class AskedChange(NamedTuple):
     """What a plan may write into a file."""
 
     settings: Mapping[str, Sequence[Sequence[str]]]
@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
 
 
 def unwanted(
-    before: Sequence[Statement], after: Sequence[Statement], wanted: Wanted
+    before: Sequence[Statement], after: Sequence[Statement], wanted: AskedChange
 ) -> Disagreement | None:
     """The first statement that a change brings or takes and nothing asked for; null for none."""
     old, new = list(_placed(before)), list(_placed(after))
