@@ -83,7 +83,7 @@ def test_what_writes_a_file_names_it_by_an_option_of_that_type() -> None:
                 assert words & known, f"{path.name}:{node.lineno}: {ast.unparse(node)}"
                 found |= words & known
     assert {"capture_path", "manifest_path", "save_facts", "write_baseline"} <= found
-    assert {"output", "histogram_log"} <= known
+    assert "output" in known
 
 
 def fill(command: click.Command, chosen: click.Parameter | None, file: Path) -> list[str]:
@@ -115,12 +115,12 @@ def test_a_result_in_the_place_of_what_is_read_is_refused(
 ) -> None:
     command = COMMANDS[name]
     options = {one.name: one for one in command.params}
-    (tmp_path / "data").write_text("{}")
+    (tmp_path / "data").write_text("cpus = 8")  # a description of a host is read before
     (tmp_path / "link").symlink_to("data")
     words = [*name.split(), *fill(command, options[read], tmp_path / "data")]
     assert main([*words, flag(options[out]), str(tmp_path / "link")]) == 2
     assert "is read by this command and would be overwritten" in capsys.readouterr().err
-    assert (tmp_path / "data").read_text() == "{}"
+    assert (tmp_path / "data").read_text() == "cpus = 8"
 
 
 TWO = [

@@ -76,7 +76,8 @@ def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> 
             named = output_files(options.get("formats", ()), output, formats, further)
             for file in named:
                 _check_directory(Path(file))
-            read = {name: value for name, value in options.items() if name not in own}
+            given = {**call.params, **options}  # with what another decorator made something of
+            read = {name: value for name, value in given.items() if name not in own}
             if named:
                 from nginx_tune.nginx.overwriting import refuse_overwriting  # noqa: PLC0415
 
