@@ -180,7 +180,6 @@ FOUND_WHILE_RUNNING = {
     "older-nginx",  # than the matrix has
     "other-pythons",  # with msgspec and click
     "syscall-files",  # /proc/PID/syscall may be read
-    "vxlan",  # tunnels, of the kernel
 }
 """What a test can only ask its own nginx, kernel or files."""
 

@@ -44,7 +44,7 @@ _PROOF = "proof.toml"
 @click.option(
     "--rate",
     type=FiniteNumber(min=0.001, max=1e9),
-    metavar="N",
+    metavar="R",
     help="Requests for files a second that a host should carry; default: the workload's.",
 )
 @click.option(
@@ -100,7 +100,7 @@ def command(
     sizing, scenario = _with_proof(sizes, sizes.sizing(), ctx)
     write_result(
         {
-            "console": lambda: _screen(sizing, formats, output),
+            "console": lambda: _console(sizing, formats, output),
             "json": lambda: encode(sizing),
             "markdown": lambda: _markdown(sizing),
             "html": lambda: _page(sizing),
@@ -111,7 +111,7 @@ def command(
     )
 
 
-def _screen(sizing: Sizing, formats: tuple[str, ...], output: str | None) -> bytes:
+def _console(sizing: Sizing, formats: tuple[str, ...], output: str | None) -> bytes:
     from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
 
     return screen_bytes(sizing_screen(sizing), formats, output)

@@ -122,14 +122,6 @@ def test_wrong_usage(run_cli: Run, conf: Path, arguments: list[str], says: str) 
     assert says in run.stderr
 
 
-def test_facts_of_another_schema(run_cli: Run, conf: Path, tmp_path: Path) -> None:
-    other = tmp_path / "facts.json"
-    other.write_text('{"schema": "nginx-tune/facts/9"}')
-    run = run_cli("audit", conf, "--facts", other)
-    assert run.returncode == 2
-    assert "nginx-tune/facts/9" in run.stderr
-
-
 def test_live_facts_read_the_dataset_and_the_main_error_log(
     run_cli: Run, conf: Path, tmp_path: Path
 ) -> None:

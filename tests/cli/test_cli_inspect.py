@@ -166,12 +166,6 @@ def test_wrong_usage_is_one_line(
     assert len(said.stderr.splitlines()) == 1
 
 
-def test_a_capture_of_a_later_version(run_cli: Run) -> None:
-    said = run_cli("inspect", "--host", "-", stdin='{"schema": "nginx-tune/capture/2"}')
-    assert said.returncode == 2
-    assert "nginx-tune/capture/2" in said.stderr
-
-
 def test_a_hostile_capture_cannot_steer_the_terminal(run_cli: Run) -> None:
     evil = "\x1b]0;gotcha\x07\x1b[31m\u202e"
     mountinfo = f"28 1 8:1 / /srv{evil} rw - ext4 /dev/{evil} rw\n"

@@ -16,7 +16,9 @@ import pytest
 from free_ports import free_port
 from twins import twin
 
+from nginx_tune.documents.base import encode
 from nginx_tune.documents.learning import ManifestRequest
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.validate.replay import Placing, make_replay, plan_files
 
@@ -127,14 +129,20 @@ def test_a_lab_has_files_of_the_sizes_that_were_sent(
 
 
 @pytest.mark.needs("nginx", "probe")
-def test_the_server_itself_is_asked_again(run_cli: RunCli, server: Server) -> None:
+def test_the_server_itself_is_asked_again(run_cli: RunCli, server: Server, tmp_path: Path) -> None:
     _, manifest = learn(run_cli, server, "--keep-paths")
-    run = run_cli(
-        "probe", f"http://127.0.0.1:{server.port}/", "--paths-from", manifest, "--replay",
-        "--allow-live", "-f", "json",
-    )  # fmt: skip
+    requests = LoadClass(
+        name="log",
+        arrivals=Arrivals(kind="replay"),
+        paths=Paths(kind="manifest", manifest=str(manifest)),
+        connections=8,
+    )
+    target = Target(address="127.0.0.1", port=server.port)
+    plan = LoadPlan(target=target, classes=[requests], duration_seconds=5.0)
+    (tmp_path / "plan.json").write_bytes(encode(plan))
+    run = run_cli("probe", tmp_path / "plan.json", "--allow-live", "-f", "json")
     assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)["classes"]["url"]
+    found = json.loads(run.stdout)["classes"]["log"]
     assert (found["errors"], found["requests"]) == ({}, 30)
 
 
