@@ -13,11 +13,11 @@ use crate::failure::Failure;
 use crate::paths::Picker;
 use crate::plan::{self, Endpoint, Keepalive, Plan, ProxyProtocol};
 use crate::pool::Pool;
-use crate::protocol::Client;
 use crate::recorder::Recorder;
 use crate::request::{Reached, Request};
 use crate::response::{NotHttp, Response};
 use crate::source::Source;
+use crate::spoken::Client;
 
 /// One class at work.
 #[derive(Debug)]

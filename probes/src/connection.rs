@@ -1,9 +1,10 @@
 //! One client connection: its socket, what it speaks, and what the loop knows of it.
 
 use crate::clock::{NEVER, Nanos};
-use crate::protocol::{Protocol as _, Spoken};
+use crate::protocol::Protocol as _;
 use crate::request::Request;
 use crate::socket::Socket;
+use crate::spoken::Spoken;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

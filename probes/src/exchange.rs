@@ -3,13 +3,30 @@
 use std::ops::Range;
 
 use crate::clock::{MILLISECOND, Nanos};
-use crate::protocol::Ask;
+use crate::plan::Method;
 use crate::request::{Reached, Request};
 use crate::response::Response;
 
 /// A pause inside a response that is as long as Linux delays an acknowledgement for which the
 /// server waits: 40 ms and what a busy machine adds.
 const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND;
+
+/// How a request is sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Its class, by the place in the plan.
+    pub class: usize,
+    /// Its method.
+    pub method: Method,
+    /// What its class's client wrote of it.
+    pub bytes: &'a [u8],
+    /// Whether the response's body gets a checksum.
+    pub samples_body: bool,
+    /// Whether the kernel is asked when the response began.
+    pub wants_stamp: bool,
+    /// Whether the connection closes behind it.
+    pub is_last: bool,
+}
 
 /// A request on its way and its response.
 #[derive(Debug)]

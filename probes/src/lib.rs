@@ -55,6 +55,7 @@ pub mod schedule;
 pub mod socket;
 pub mod source;
 pub mod sources;
+pub mod spoken;
 pub mod surroundings;
 pub mod sys;
 pub mod tls;

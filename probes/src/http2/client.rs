@@ -1,6 +1,7 @@
 //! How the connections of a class begin, and how each of its requests is answered.
 
-use super::multiplex::{Manner, Place, Windows, slow_window};
+use super::manner::{Manner, Place, Windows};
+use super::windows::slow_window;
 use crate::error::Error;
 use crate::multiplexed::{Block, Coding};
 use crate::plan::{Class, PaceOf, Plan, Streams};

@@ -8,7 +8,9 @@ mod client;
 mod fault;
 mod frame;
 mod hpack;
+mod manner;
 mod multiplex;
+mod windows;
 
 pub use self::client::Client;
 pub use self::multiplex::Multiplex;

@@ -4,7 +4,6 @@ mod bodies;
 mod frames;
 mod priorities;
 mod speaking;
-mod windows;
 
 use std::mem;
 
@@ -12,15 +11,13 @@ use super::client::Client;
 use super::fault::Fault;
 use super::frame::{self, LONGEST_BYTES, Piece, Reader};
 use super::hpack::Decoder;
+use super::manner::{Manner, Windows};
+use super::windows::Window;
 use crate::clock::{NEVER, Nanos};
 use crate::exchange::Exchange;
 use crate::multiplexed::Head;
 use crate::plan::Streams;
 use crate::protocol::{End, Ended, Tally};
-
-pub(super) use self::priorities::Place;
-use self::windows::Window;
-pub(super) use self::windows::slow_window;
 
 /// What a client says first (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,28 +37,6 @@ const LAST_STREAM: u32 = 0x7fff_ffff;
 
 /// Frames in a row that carry nothing of a response.
 const MOST_IDLE_FRAMES: u32 = 10_000;
-
-/// How a connection's windows are at first, where a client of them is slow.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Windows {
-    /// The smallest of a stream.
-    pub(super) stream_bytes: u32,
-    /// The pace of the whole connection, where it has one.
-    pub(super) bytes_per_second: Option<u64>,
-    /// Whether anything on it has a pace.
-    pub(super) are_paced: bool,
-}
-
-/// How a request is to be answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Manner {
-    /// What may be sent of the answer before it was read.
-    pub(super) window_bytes: u32,
-    /// The pace at which it is read then; none reads at once.
-    pub(super) bytes_per_second: Option<u64>,
-    /// How urgent it is; none says nothing.
-    pub(super) place: Option<Place>,
-}
 
 /// The streams of a connection.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! Parts of bodies, and the windows that they fill (RFC 9113 §5.2, §6.9).
 
 use super::Multiplex;
-use super::windows::Window;
 use crate::clock::{NEVER, Nanos};
 use crate::http2::fault::Fault;
 use crate::http2::frame::LONGEST_BYTES;
+use crate::http2::windows::Window;
 use crate::protocol::Ended;
 
 impl Multiplex {

@@ -3,19 +3,7 @@
 
 use super::Multiplex;
 use crate::http2::frame;
-
-/// Where a stream stands in the tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::http2) struct Place {
-    /// From 1 to 256.
-    pub(in crate::http2) weight: u16,
-    /// Classes, by their places in the plan, of which the newest stream is the one that it depends on.
-    pub(in crate::http2) depends_on: Vec<usize>,
-    /// Whether it comes between that and what had depended on it.
-    pub(in crate::http2) exclusive: bool,
-    /// Whether it is said in a frame of its own.
-    pub(in crate::http2) apart: bool,
-}
+use crate::http2::manner::Place;
 
 impl Multiplex {
     /// The five bytes that say it of a stream that is opened now.

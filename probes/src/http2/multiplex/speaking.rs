@@ -5,10 +5,10 @@ use std::mem;
 
 use super::{CANCEL, LAST_STREAM, Multiplex};
 use crate::clock::Nanos;
-use crate::exchange::Exchange;
+use crate::exchange::{Ask, Exchange};
 use crate::failure::Failure;
 use crate::http2::Client;
-use crate::protocol::{Ask, Ended, Look, Protocol, Standing, Tally};
+use crate::protocol::{Ended, Look, Protocol, Standing, Tally};
 use crate::receive::READS_A_TURN;
 use crate::request::Request;
 use crate::socket::Socket;

@@ -5,10 +5,10 @@ use std::mem;
 
 use super::{Multiplex, NO_ERROR};
 use crate::clock::{NEVER, Nanos};
-use crate::exchange::Exchange;
+use crate::exchange::{Ask, Exchange};
 use crate::failure::Failure;
 use crate::http3::Client;
-use crate::protocol::{Ask, Datagrams, Look, Protocol, Standing, Tally};
+use crate::protocol::{Datagrams, Look, Protocol, Standing, Tally};
 use crate::receive::READS_A_TURN;
 use crate::request::Request;
 use crate::socket::Socket;

@@ -4,10 +4,11 @@ mod faults;
 mod streams;
 mod windows;
 
-use super::{Manner, Multiplex, Windows};
+use super::Multiplex;
 use crate::exchange::Exchange;
 use crate::http2::fault::Fault;
 use crate::http2::frame;
+use crate::http2::manner::{Manner, Windows};
 use crate::plan::{Method, Streams};
 use crate::protocol::{End, Ended};
 use crate::request::Request;

@@ -36,7 +36,7 @@ struct Pace {
 }
 
 /// The room of a client that takes so many bytes a second, within a window.
-pub(in crate::http2) fn slow_window(bytes_per_second: u64, window: u32) -> u32 {
+pub(super) fn slow_window(bytes_per_second: u64, window: u32) -> u32 {
     let room = (bytes_per_second / ROOM_PART).max(2);
     window.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
