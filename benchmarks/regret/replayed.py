@@ -23,8 +23,7 @@ import argparse
 import math
 import statistics
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -40,9 +39,7 @@ from scenarios import table as markdown
 
 from nginx_tune.decide.engine import decide
 from nginx_tune.documents.decisions import Decision
-from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Nginx
-from nginx_tune.documents.facts_storage import SizeBucket, Sizes
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.facts import Cpu, Facts, Kernel, Nginx
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.workload import Workload
 from nginx_tune.experiment.scenario.workload import (
@@ -51,7 +48,7 @@ from nginx_tune.experiment.scenario.workload import (
     plan_workload,
 )
 from nginx_tune.experiment.session import place_site
-from nginx_tune.experiment.view import emulate
+from nginx_tune.experiment.view import emulate, lab_datasets
 from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 
 PAGE = Path(__file__).resolve().parents[1] / "README.md"
@@ -71,41 +68,8 @@ def facts_of(cell: kept.KeptCell, scenario: Scenario) -> Facts:
     nginx = Nginx(version=cell.nginx, nginx_version=cell.nginx, flags=_FLAGS)
     machine = Facts(kernel=Kernel(system="Linux", release=cell.kernel), cpu=Cpu(online=2))
     facts = emulate(replace(machine, nginx=nginx), scenario.lab, cpus=1)
-    found = [] if scenario.lab.topology == "proxy" else list(_datasets(scenario.lab))
+    found = [] if scenario.lab.topology == "proxy" else list(lab_datasets(scenario.lab))
     return declare_workers(replace(facts, datasets=found), scenario.lab.worker_processes)
-
-
-def _datasets(lab: Lab) -> Iterable[Dataset]:
-    """The scan of each disk's files."""
-    for disk in lab.disks:
-        sizes = sorted(
-            size
-            for data in lab.data
-            if data.disk == disk.name
-            for size in (data.sizes.values() or [data.file_bytes] * data.files)
-        )
-        if not sizes:
-            continue
-        upper = [1 << max(0, math.ceil(math.log2(size))) for size in sizes]
-        count, total = Counter(upper), Counter[int]()
-        for bound, size in zip(upper, sizes, strict=True):
-            total[bound] += size
-        yield Dataset(
-            path=disk.mount,
-            files=len(sizes),
-            bytes=sum(sizes),
-            sizes=Sizes(
-                mean_bytes=sum(sizes) / len(sizes),
-                p50_bytes=sizes[len(sizes) // 2],
-                p90_bytes=sizes[len(sizes) * 9 // 10],
-                p99_bytes=sizes[len(sizes) * 99 // 100],
-                max_bytes=sizes[-1],
-                buckets=[
-                    SizeBucket(le_bytes=bound, files=count[bound], bytes=total[bound])
-                    for bound in sorted(count)
-                ],
-            ),
-        )
 
 
 def informed(facts: Facts, scenario: Scenario) -> tuple[Facts, Workload]:

@@ -156,6 +156,7 @@ def read_inputs(
     conf_path: str | None = None,
     described: DescribedHost | None = None,
     standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], FilledSite] | None = None,
+    emulated: Callable[[Facts, Sequence[str]], Facts] | None = None,
 ) -> Inputs:
     """The inputs that a command line names.
 
@@ -163,6 +164,7 @@ def read_inputs(
     one that reads it is meant. ``standing`` fills the site from what stands already, and tells the
     kind that is served there; a kind that somebody declared or that a log showed goes before it.
     What this host has in the directories of that site is what the decisions are about.
+    ``emulated`` makes of this host's facts those of a lab that holds the site's roots.
     """
     facts, given_workload, host = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
@@ -198,6 +200,8 @@ def read_inputs(
     if facts is None:
         facts = _live(assumed, site, datasets, nginx_binary, conf_path)
         tell_choice(ctx, facts.nginx)
+    if emulated is not None:
+        facts = emulated(facts, site.roots)
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
     chosen = kind or (shown.kind if shown else None)
@@ -296,6 +300,16 @@ class Held(NamedTuple):
             return None
         inputs = dataclasses.replace(self.inputs, settled=again.decided)
         return Held(inputs, self.tree, again.held, again.stays)
+
+    def changed_by(self, change: Callable[[Decisions], Decisions]) -> Held:
+        """The same where decisions are changed once they are made."""
+
+        def made(stays: Staying) -> Decisions:
+            return change(self.inputs.decide(stays))
+
+        settled = Settling(made, self.tree, self.inputs.facts).begin(made(ALL_AS_DECIDED))
+        inputs = self.inputs._replace(decisions=settled.decided, decide=made)
+        return Held(inputs, self.tree, settled.held, settled.stays)
 
 
 def read_held(

@@ -45,7 +45,7 @@ from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import shown_path
 
 FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit", "udev")
-_PRIVATE = 0o600
+PRIVATE = 0o600
 """It holds whole files, secrets among them."""
 
 
@@ -119,14 +119,7 @@ def command(
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
     held.inputs.tell()
-    chosen, changes, held = settle_choice(held, only, but, annotates=annotate)
-    rules = chosen.rules
-    if rules:
-        changes = _with_fixes(changes, held, rules)
-    plan = _plan(held, _each_once(changes), prefix)
-    decisions = chosen.decisions
-    plan = replace(plan, refusals=[*plan.refusals, *chosen.alone, *_withheld(decisions)])
-    plan = replace(plan, host=host_parts(decisions.decisions, held.inputs.facts))
+    plan, held = make_plan(held, only, but, prefix=prefix, annotates=annotate)
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
     if plan.headline:
@@ -149,7 +142,7 @@ def command(
         },
         formats,
         output,
-        mode=_PRIVATE,
+        mode=PRIVATE,
     )
     if not plan.files and not ctx.obj["quiet"]:
         say("nothing is to be changed")
@@ -173,6 +166,25 @@ def _read_again(
     for file in plan.files:
         if not check_planned(file, old[file.path], decisions) and tells:
             say(f"{shown_path(file.path)}: not compared: crossplane misreads what stands there")
+
+
+def make_plan(
+    held: Held,
+    only: tuple[str, ...],
+    but: tuple[str, ...],
+    *,
+    prefix: str | None,
+    annotates: bool = False,
+) -> tuple[Plan, Held]:
+    """The plan of what ``only`` and ``but`` leave, and the decisions as it settles them."""
+    chosen, changes, held = settle_choice(held, only, but, annotates=annotates)
+    if chosen.rules:
+        changes = _with_fixes(changes, held, chosen.rules)
+    plan = _plan(held, _each_once(changes), prefix)
+    decisions = chosen.decisions
+    refusals = [*plan.refusals, *chosen.alone, *_withheld(decisions)]
+    host = host_parts(decisions.decisions, held.inputs.facts)
+    return replace(plan, refusals=refusals, host=host), held
 
 
 def _withheld(chosen: Decisions) -> list[Refusal]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nginx_tune.conf.tree import ConfTree
     from nginx_tune.documents.facts import Nginx
     from nginx_tune.documents.scenario import ExperimentSpec, MultiplexedVersion, SiteLoad
+    from nginx_tune.documents.verdict import Verdict
     from nginx_tune.experiment.validate.validation import Sides
     from nginx_tune.host.door import Host
     from nginx_tune.nginx.lab.spec import LabPlan
@@ -84,6 +85,7 @@ class _Asked(NamedTuple):
     workload: str | None
     seed: int
     self_check: bool
+    search: bool
     dry_run: bool
 
     @property
@@ -208,6 +210,14 @@ class _Asked(NamedTuple):
 )
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option(
+    "--search",
+    is_flag=True,
+    help="Search around the recommendation of --plan, or of a plan for CONF (default: the "
+    "configuration that the host's nginx has): at most eight candidates in short runs, then the "
+    "best against the recommendation and today's configuration on fresh seeds. -f json is the plan "
+    "of the best, for apply.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     help="Settle all and print it as an experiment (-f toml, json) that 'scenario run' takes: both "
@@ -234,6 +244,8 @@ def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
     _refuse_contradictions(ctx, asked, wanted)
     spec = _spec_of(asked)
     lab = read_lab_plan(asked.lab, asked.scale, replays=asked.manifest is not None)
+    if asked.search:
+        return _search(ctx, asked, spec, lab, wanted)
     return run_experiment(ctx, spec, lab, wanted, settle_only=asked.dry_run)
 
 
@@ -244,7 +256,9 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
     refuse_document(asked.candidate)
     if asked.plan_path and (asked.candidate or asked.against):
         raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
-    if not (asked.plan_path or asked.candidate or wanted.against_nginx):
+    if asked.search:
+        _refuse_beside_search(asked, wanted)
+    elif not (asked.plan_path or asked.candidate or wanted.against_nginx):
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     if asked.starts and not asked.lab:
         raise UsageError(
@@ -259,6 +273,22 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
         raise UsageError(
             f"--duration {asked.duration} is too short to measure anything",
             hint="100ms is the shortest; seconds tell more",
+        )
+
+
+def _refuse_beside_search(asked: _Asked, wanted: Wanted) -> None:
+    """Errors: UsageError for an option that a search has no use for."""
+    others = {
+        "--against": asked.against,
+        "--against-nginx": wanted.against_nginx,
+        "--objective": asked.objectives,
+        "--self-check": asked.self_check,
+        "--dry-run": asked.dry_run,
+    }
+    if name := next((name for name, value in others.items() if value), ""):
+        raise UsageError(
+            f"{name} does not go with --search",
+            hint="a search compares candidates of its own with today's configuration",
         )
 
 
@@ -290,7 +320,7 @@ def _spec_of(asked: _Asked) -> ExperimentSpec:
 def _most_seconds(asked: _Asked) -> float | None:
     """The time in which it is to be settled; null where the number of pairs is fixed."""
     if asked.max_time is None:
-        return _MOST_SECONDS if asked.pairs is None else None
+        return _MOST_SECONDS if asked.pairs is None or asked.search else None
     return parse_duration(asked.max_time)
 
 
@@ -332,6 +362,44 @@ def _load_named(asked: _Asked) -> SiteLoad:
     )
 
 
+def _search(
+    ctx: click.Context, asked: _Asked, spec: ExperimentSpec, lab: LabPlan | None, wanted: Wanted
+) -> ExitStatus:
+    """Run a search, keep the comparison with today's configuration, and print the answer."""
+    from nginx_tune.cli.searching import read_search, write_search  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.validate.search import run_search  # noqa: PLC0415
+    from nginx_tune.experiment.validate.validation import Sides  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_linked, read_nginx  # noqa: PLC0415
+
+    clock, host = Clock(), LiveHost()
+    meant = _configuration_meant(spec)
+    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, conf_path=meant, to_run=True)
+    is_facts = asked.lab is not None and asked.lab.endswith(".json")
+    with as_interrupt():
+        inputs = read_search(
+            ctx,
+            host,
+            spec,
+            nginx=nginx,
+            nginx_binary=wanted.nginx_binary,
+            workload=asked.workload,
+            facts=asked.lab if is_facts else None,
+            lab=lab,
+        )
+        tell_choice(ctx, nginx)
+        prefix = _started_with(inputs.unchanged.prefix, nginx, (inputs.today.path,))
+        build = read_linked(host, nginx)
+        sides = Sides(inputs.today, inputs.today, lab, (prefix, prefix), (build, build))
+        found = run_search(spec, sides, inputs.variants, progress=progress_printer(ctx))
+    if not wanted.no_store:
+        name = spec.plan or inputs.today.path
+        keep_run(ctx, found.validation, kind="validate", name=name, clock=clock)
+    write_search(inputs, found, wanted.formats, wanted.output)
+    return _status(found.validation.verdict, wanted)
+
+
 def run_experiment(
     ctx: click.Context,
     spec: ExperimentSpec,
@@ -347,7 +415,6 @@ def run_experiment(
     from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
     from nginx_tune.experiment.validate.validation import look_at, run_validation  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.report.verdict import render_experiment, verdict_screen  # noqa: PLC0415
 
@@ -390,6 +457,12 @@ def run_experiment(
         "json": lambda: encode(verdict),
     }
     write_result(renderers, wanted.formats, wanted.output)
+    return _status(verdict, wanted)
+
+
+def _status(verdict: Verdict, wanted: Wanted) -> ExitStatus:
+    from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
+
     if verdict.stopped == "interrupted":
         return ExitStatus.INTERRUPTED
     return verdict_status(verdict, accept_inconclusive=wanted.accept_inconclusive)

@@ -10,6 +10,7 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Confidence, Evidence, HostSetting
 from nginx_tune.documents.findings import Finding, NginxTest
+from nginx_tune.documents.search import Search
 
 
 class Hunk(Part, frozen=True, kw_only=True):
@@ -108,6 +109,8 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     """What the decisions ask of the host besides; a part of its own, written by its operator."""
     nginx_test: NginxTest | None = None
     """What ``nginx -t`` said of just these bytes; null where it was not asked."""
+    proof: Search | None = None
+    """The search that chose it (``validate --search``); null where none did."""
 
 
 ChangeState = Literal[

@@ -15,7 +15,9 @@ The facts of an emulated host are those read inside the lab, and those of the la
 
 from __future__ import annotations
 
+import math
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -28,6 +30,7 @@ from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import (
     Cpu,
+    Dataset,
     Disk,
     Facts,
     Link,
@@ -35,7 +38,7 @@ from nginx_tune.documents.facts import (
     PathStorage,
     Storage,
 )
-from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
+from nginx_tune.documents.facts_storage import Curve, CurvePoint, SizeBucket, Sizes, Sweep
 from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.experiment.target import listen_sockets, written_files
 from nginx_tune.nginx.lab.disk_models import model_of, predict_curve
@@ -386,6 +389,39 @@ _READ_BYTES = 128 << 10
 _LONG_READ_BYTES = 512 << 10
 """Bytes that nginx asks for at once: ``sendfile_max_chunk`` of the plain configuration."""
 _SMALL_READ_BYTES = 4096
+
+
+def lab_datasets(lab: Lab) -> Iterator[Dataset]:
+    """What a scan of each disk's files would find."""
+    for disk in lab.disks:
+        sizes = sorted(
+            size
+            for data in lab.data
+            if data.disk == disk.name
+            for size in (data.sizes.values() or [data.file_bytes] * data.files)
+        )
+        if not sizes:
+            continue
+        upper = [1 << max(0, math.ceil(math.log2(size))) for size in sizes]
+        count, total = Counter(upper), Counter[int]()
+        for bound, size in zip(upper, sizes, strict=True):
+            total[bound] += size
+        yield Dataset(
+            path=disk.mount,
+            files=len(sizes),
+            bytes=sum(sizes),
+            sizes=Sizes(
+                mean_bytes=sum(sizes) / len(sizes),
+                p50_bytes=sizes[len(sizes) // 2],
+                p90_bytes=sizes[len(sizes) * 9 // 10],
+                p99_bytes=sizes[len(sizes) * 99 // 100],
+                max_bytes=sizes[-1],
+                buckets=[
+                    SizeBucket(le_bytes=bound, files=count[bound], bytes=total[bound])
+                    for bound in sorted(count)
+                ],
+            ),
+        )
 
 
 def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:

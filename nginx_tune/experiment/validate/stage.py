@@ -121,6 +121,16 @@ class _Places(NamedTuple):
     """Unix sockets that are listened on."""
 
 
+class Rival(NamedTuple):
+    """A configuration beside the pair: the candidate's with other bytes in some of its files."""
+
+    name: str
+    """Of its variant; neither ``baseline`` nor ``candidate``."""
+    tree: ConfTree
+    planned: Mapping[str, bytes]
+    """The files that are the baseline's with other bytes, by their paths."""
+
+
 class _Opened(NamedTuple):
     """A lab with both trees in it; nothing has been asked yet."""
 
@@ -155,9 +165,11 @@ def open_stage(
     scale: float | None,
     starts: Literal["full", "cold"] = "full",
     changing: Changing | None = None,
+    rivals: Sequence[Rival] = (),
 ) -> Stage:
     """Open the lab, put both trees into it, and plan the load of what they serve.
 
+    ``rivals`` run under the candidate's load; what they no longer serve is not looked for.
     ``changing`` are by the arm's name the files of a configuration that is changed while it runs:
     the baseline alone is asked then, and the stubs take upgraded connections.
     Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
@@ -167,7 +179,11 @@ def open_stage(
     own = served_files(site.entry.root) if site.entry.root and replay is None else []
     planned = _planned(lab, site, _shape(site, own, replay))
     opened = _put_in_place(
-        walls, site, planned.lab, own, replay, prefixes=prefixes, starts=starts, changing=changing
+        *(walls, site, planned.lab, own, replay),
+        prefixes=prefixes,
+        starts=starts,
+        changing=changing,
+        rivals=rivals,
     )
     limits = ClientLimits(site.trees, of_all=True)
     further = _find_further(opened, site, own, limits, asks_both=changing is None)
@@ -208,12 +224,15 @@ def _put_in_place(
     prefixes: tuple[str | None, str | None],
     starts: Literal["full", "cold"],
     changing: Changing | None,
+    rivals: Sequence[Rival],
 ) -> _Opened:
-    """Open the lab, and make what stands around both trees."""
+    """Open the lab, and make what stands around all trees."""
     runs = [
         _Run(tree, runnable_program(build), build.flags, prefix)
         for tree, build, prefix in zip(site.trees, site.builds, prefixes, strict=True)
     ]
+    runs += [runs[1]._replace(tree=rival.tree) for rival in rivals]
+    trees = [run.tree for run in runs]
     places = _sort_places(site, runs)
     for run in runs:
         refuse_special_files(opened_files(run.tree))
@@ -230,13 +249,14 @@ def _put_in_place(
     files = _files(session, site, own)
     classes = _replayed(site, replay, walls.directory)
     arms = _arms(site, runs, _start(lab, starts))
-    headed = with_worker_header(site.trees) if changing is None else ({}, {})
-    addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
+    arms += [replace(arms[1], name=rival.name) for rival in rivals]
+    headed = with_worker_header(trees) if changing is None else ({}, {})
+    addresses = sorted({one for tree in trees for one in listen_addresses(tree)})
     made = session.make_environment(
         addresses,
         arms,
-        shown=changing or _seen(arms, site, headed),
-        outgoing=_outgoing(site),
+        shown=changing or _seen(arms, [{}, site.planned, *(r.planned for r in rivals)], headed),
+        outgoing=_outgoing(trees),
         sockets=places.sockets,
         echoes=changing is not None,
     )
@@ -244,21 +264,22 @@ def _put_in_place(
         *place_notes(session.lab, places.covers, places.overlays, is_root=os.geteuid() == 0),
         *prefix_notes(prefixes),
         *absent_notes(places.absent),
-        *stub_notes(made, site.trees),
+        *stub_notes(made, trees),
         *unseen_log_notes(_device_logs(site)),
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
     ]
-    has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
+    has_silent = bool(made.stubs.silent) or any(map(unspoken, trees))
     return _Opened(session, arms, files, classes, has_silent, addresses, notes)
 
 
 def _sort_places(site: SitePair, runs: Sequence[_Run]) -> _Places:
     written = [path for entry in site.entries for path in entry.written]
     places = outermost({place for run in runs for place in run.places(written)})
-    kept = {tree.path for tree in site.trees} | ({site.entry.root} if site.entry.root else set())
-    stored = {path for tree in site.trees for path in written_directories(tree)}
+    trees = [run.tree for run in runs]
+    kept = {tree.path for tree in trees} | ({site.entry.root} if site.entry.root else set())
+    stored = {path for tree in trees for path in written_directories(tree)}
     overlays = sorted({place for place in places if _holds(place, kept)} | stored)
-    sockets = sorted({path for tree in site.trees for path in listen_sockets(tree)})
+    sockets = sorted({path for tree in trees for path in listen_sockets(tree)})
     required = required_directories([*written, *sockets])
     return _Places(
         covers=[place for place in places if place not in overlays],
@@ -279,7 +300,7 @@ def _arms(site: SitePair, runs: Sequence[_Run], starts: Start) -> list[Arm]:
             prefix=run.prefix,
             conduct=Conduct(binary=run.binary if has_two else None, starts=starts),
         )
-        for name, run, entry in zip(("baseline", "candidate"), runs, site.entries, strict=True)
+        for name, run, entry in zip(("baseline", "candidate"), runs[:2], site.entries, strict=True)
     ]
 
 
@@ -294,7 +315,7 @@ def _find_further(
     session = opened.session
     return find_further(
         session,
-        opened.arms,
+        opened.arms[:2],
         site,
         files=opened.files,
         files_of=lambda directory: _on_disk(session, site, own, directory),
@@ -316,6 +337,7 @@ def _plan_load(
     files = list(further.files)
     arms = [replace(arm, prime=hot_urls(opened.classes, files)) for arm in opened.arms]
     plans = _plans(site, [item for item in opened.classes if _is_served(item, further)], further)
+    plans |= {arm.name: plans["candidate"] for arm in arms[2:]}
     paced: Sequence[str] = ()
     above: Mapping[str, str] = {}
     if limits is not None:
@@ -431,10 +453,10 @@ def _nothing_loaded(site: SitePair, further: Further, above: Mapping[str, str]) 
     )
 
 
-def _outgoing(site: SitePair) -> list[Outgoing]:
-    """The servers that either tree asks, each once."""
-    both = [one for tree in site.trees for one in plan_outgoing(tree)]
-    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in both}.values())
+def _outgoing(trees: Sequence[ConfTree]) -> list[Outgoing]:
+    """The servers that any tree asks, each once."""
+    every = [one for tree in trees for one in plan_outgoing(tree)]
+    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in every}.values())
 
 
 def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[ServedFile]:
@@ -470,10 +492,11 @@ def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[Sc
 
 
 def _seen(
-    arms: Sequence[Arm], site: SitePair, headed: Sequence[Mapping[str, bytes]]
+    arms: Sequence[Arm],
+    changed: Sequence[Mapping[str, bytes]],
+    headed: Sequence[Mapping[str, bytes]],
 ) -> dict[str, dict[str, bytes]]:
     """By the arm's name the files that it sees with other bytes."""
-    changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)
     return {
         arm.name: {**own, **with_header}
         for arm, own, with_header in zip(arms, changed, headed, strict=True)

@@ -22,7 +22,7 @@ from nginx_tune.documents.measurement import Capacity, Measurement
 from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.run import Validation
 from nginx_tune.documents.scenario import ArmText, ExperimentSpec
-from nginx_tune.documents.verdict import Environment, Stopped, Verdict
+from nginx_tune.documents.verdict import Environment, Outcome, Stopped, Verdict
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_arms
 from nginx_tune.experiment.operations import MODULE_INSIDE, Question
@@ -30,7 +30,7 @@ from nginx_tune.experiment.session import has_files, shown
 from nginx_tune.experiment.validate.replay import asked_of
 from nginx_tune.experiment.validate.sampled import unexpected
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
-from nginx_tune.experiment.validate.stage import Stage, open_stage
+from nginx_tune.experiment.validate.stage import Rival, Stage, open_stage
 from nginx_tune.experiment.validate.stage_notes import packet_warnings
 from nginx_tune.measure.proof.blocks import pair_blocks, unjudged_classes
 from nginx_tune.measure.proof.statistics import ALPHA
@@ -67,6 +67,19 @@ class Measured:
     tcp: dict[str, str] = field(default_factory=dict)
     starts: Start | None = None
     interrupted: bool = False
+
+    def take_stage(self, stage: Stage, site: SitePair, *, accepts_lost: bool) -> None:
+        """Take down what is known of the surroundings before anything is measured."""
+        self.notes = stage.notes
+        if accepts_lost:
+            self.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
+        else:
+            self.lost = stage.lost
+        self.warnings = packet_warnings(stage.session.lab, site.trees)
+        self.lab = stage.session.lab.name
+        self.tcp = stage.session.tcp
+        if stage.session.lab.disks:
+            self.starts = stage.experiment.arms[0].conduct.starts
 
 
 def conclude(
@@ -183,28 +196,19 @@ def run_validation(
             gate that names an unknown metric (before anything runs).
     """
     deadline = Deadline(spec.max_seconds)
-    site = _read_site(spec, sides)
+    site = read_sides(spec, sides)
     # A search for the capacity has the other half of the time.
     share = _SHARE_OF_PAIRS if spec.objectives else 1.0
     metric = site.primary_metric
     measured = Measured()
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
-            stage = _open_stage(walls, site, spec, sides)
+            stage = open_sides(walls, site, spec, sides)
             metric = stage.primary_metric
             if spec.max_seconds is not None:
                 looking = Looking(metric, deadline, first_pairs=spec.pairs, share=share)
                 measured.looking = looking
-            measured.notes = stage.notes
-            if spec.accept_lost:
-                measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
-            else:
-                measured.lost = stage.lost
-            measured.warnings = packet_warnings(stage.session.lab, site.trees)
-            measured.lab = stage.session.lab.name
-            measured.tcp = stage.session.tcp
-            if stage.session.lab.disks:
-                measured.starts = stage.experiment.arms[0].conduct.starts
+            measured.take_stage(stage, site, accepts_lost=spec.accept_lost)
             _measure(stage, spec, measured, deadline, progress)
     except KeyboardInterrupt:
         if not measured.blocks:
@@ -229,9 +233,9 @@ def look_at(
 
     Both configurations are started and asked once, in the same sandbox. Errors: a run's.
     """
-    site = _read_site(spec, sides)
+    site = read_sides(spec, sides)
     with Walls(MODULE_INSIDE, progress=progress) as walls:
-        stage = _open_stage(walls, site, spec, sides)
+        stage = open_sides(walls, site, spec, sides)
         lab = stage.session.lab
     # The files of recorded requests follow from the manifest.
     data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
@@ -244,7 +248,8 @@ def look_at(
     )
 
 
-def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
+def read_sides(spec: ExperimentSpec, sides: Sides) -> SitePair:
+    """The site of both sides. Errors: those of ``read_site``."""
     return read_site(
         sides.baseline,
         sides.candidate,
@@ -259,7 +264,14 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
     )
 
 
-def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides) -> Stage:
+def open_sides(
+    walls: Walls,
+    site: SitePair,
+    spec: ExperimentSpec,
+    sides: Sides,
+    rivals: Sequence[Rival] = (),
+) -> Stage:
+    """Both sides, and the rivals beside them, in the sandbox. Errors: those of ``open_stage``."""
     return open_stage(
         walls,
         site,
@@ -267,6 +279,7 @@ def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides
         prefixes=sides.prefixes,
         scale=spec.scale,
         starts=spec.starts,
+        rivals=rivals,
     )
 
 
@@ -274,7 +287,7 @@ _ASKED_AT_ONCE = 1000
 _MOST_ASKED = 20_000
 
 
-class _FirstBlocks:
+class FirstBlocks:
     """Ends a run where the first block of an arm shows that a class cannot be judged.
 
     The URL that it fails at is found by asking for one after the other. What does not fail again
@@ -335,7 +348,7 @@ def _measure(
     progress: Callable[[str], None],
 ) -> None:
     session, experiment = stage.session, stage.experiment
-    first = _FirstBlocks(stage)
+    first = FirstBlocks(stage)
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
     trial = 0 if warmup is not None else len(experiment.arms)
     checked = len(experiment.arms) * spec.pairs if spec.self_check else 0
@@ -360,7 +373,7 @@ def _measure(
             pairs=spec.pairs,
             seed=spec.seed + 1000,
             progress=part_of(progress, trial, whole),
-            heeds=_FirstBlocks(stage),
+            heeds=FirstBlocks(stage),
         )
     run_pairs(
         session,
@@ -412,6 +425,8 @@ class Looking:
         self._began = deadline.used_seconds
         self._next = next_look(None, first_pairs=first_pairs)
         self.look: Look | None = None
+        self.outcome: Outcome | None = None
+        """At the last look, of the primary metric and the cost."""
         self.is_over = False
         """It was settled; time was up otherwise."""
 
@@ -449,6 +464,7 @@ class Looking:
         verdict: Verdict = judge(
             measurements, primary_metric=self._metric, metrics=[], alpha=self.look.alpha
         )
+        self.outcome = verdict.outcome
         # The primary metric and, where it was measured and can be told, the cost.
         named = [metric for metric in verdict.metrics if metric.judged]
         return verdict.outcome == "worse" or all(map(meets_stopping_rule, named))

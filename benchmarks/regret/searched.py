@@ -1,0 +1,243 @@
+"""Kept cells searched: the strategy of ``validate --search`` on the rounds that were recorded.
+
+    python benchmarks/regret/searched.py            # prints the tables, nothing is written
+    python benchmarks/regret/searched.py --write    # and the part of benchmarks/README.md
+
+Nothing is run. The search begins at what is decided today (``replayed.py``), from all knowledge and
+from what a host in the field tells, and its candidates are the arms that were measured. The code is
+the command's own; only the bench that measures is another one.
+
+The rounds of a cell are dealt by chance into three parts, so that no figure is used twice: one
+that the short runs are drawn from, one for the proof, and half of all that only scores. The parts
+are small: a proof of seven rounds draws from one to four, with replacement. So it is surer of
+itself than a real one, which is why wrong claims are counted apart, by simulation: equal candidates
+with the noise of a lognormal, 200 searches.
+
+An exhaustive run is a ``validate`` of each candidate against the recommendation and against
+today's, and one of these two, with as many pairs as the proof took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import kept
+import replayed
+import scoring
+import table
+from scenarios import put
+from scenarios import table as markdown
+
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.experiment.experiment import GoesOn
+from nginx_tune.experiment.validate.search import (
+    Contest,
+    answer_of,
+    hold_contest,
+    new_contest,
+)
+from nginx_tune.measure.proof.search import MOST_CANDIDATES, RECOMMENDED, TODAY, Rung
+from nginx_tune.measure.proof.statistics import hodges_lehmann
+
+PAGE = Path(__file__).resolve().parents[1] / "README.md"
+DEALS = 4
+"""Times that the rounds of a cell are dealt."""
+MOST_RUNS = 80
+"""Of a search, in the place of its ten minutes."""
+SIMULATED = 200
+NOISE = 0.15
+"""Standard deviation of a run's log: that of the kept cells is 0.1 to 0.3."""
+SEED = 44
+
+Draw = Mapping[str, Sequence[float]]
+
+
+class PlayedBench:
+    """Measures by drawing rounds: every variant of a round gets the value of the same one."""
+
+    metric = "played.requests_per_second"
+
+    def __init__(self, short: Draw, proof: Draw, dice: random.Random) -> None:
+        self._short, self._proof, self._dice = short, proof, dice
+        self.used_seconds = 0.0
+        """Runs so far, which are its clock."""
+
+    def has(self, seconds: float, *, share: float = 1.0) -> bool:
+        """True if so many runs are left."""
+        return self.used_seconds + seconds <= share * MOST_RUNS
+
+    def screen(self, rung: Rung, _step: int) -> list[Measurement]:
+        return [
+            one
+            for number in range(rung.rounds)
+            for one in self._round(self._short, rung.names, number)
+        ]
+
+    def confirm(self, names: Sequence[str], goes_on: GoesOn, into: list[Measurement]) -> None:
+        number = 0
+        while goes_on(into):
+            into += self._round(self._proof, names, number)
+            number += 1
+
+    def _round(self, draw: Draw, names: Sequence[str], number: int) -> list[Measurement]:
+        place = self._dice.randrange(len(draw[names[0]]))
+        self.used_seconds += len(names)
+        return [
+            Measurement(
+                arm=name,
+                block=number * len(names) + index,
+                classes={
+                    "played": ClassMeasurement(requests_per_second=math.exp(draw[name][place]))
+                },
+            )
+            for index, name in enumerate(names)
+        ]
+
+
+class Played(NamedTuple):
+    """The end of a search."""
+
+    chosen: str
+    runs: int
+    proof_rounds: int
+    candidates: int
+
+    @property
+    def exhaustive(self) -> int:
+        """Runs of a validation of each candidate against both, and of these two."""
+        return 2 * self.proof_rounds * (2 * self.candidates + 1)
+
+
+def play(short: Draw, proof: Draw, names: Sequence[str], dice: random.Random) -> Played:
+    """One search; ``short`` and ``proof`` are logs of values, higher is better."""
+    bench = PlayedBench(short, proof, dice)
+    contest: Contest = new_contest(names)
+    hold_contest(contest, bench, bench, first_pairs=6, progress=lambda _: None)
+    answer = answer_of(contest, {match: contest.judge(match) for match in contest.lookings})
+    chosen = {"candidate": contest.contender or TODAY, "recommendation": RECOMMENDED}
+    return Played(
+        chosen.get(answer, RECOMMENDED if contest.reference == RECOMMENDED else TODAY),
+        int(bench.used_seconds),
+        len(contest.blocks) // len(contest.finalists),
+        len(names) - (2 if RECOMMENDED in names else 1),
+    )
+
+
+class Score(NamedTuple):
+    """A cell before and after."""
+
+    before: bool
+    after: bool
+    played: Played
+
+
+def search_cell(one: replayed.Replayed, dice: random.Random) -> Score:
+    """Deal the rounds of a cell, search, and score what was chosen on what had no say in it."""
+    rounds, better = one.cell.rounds, one.cell.better
+    count = min(map(len, rounds.values()))
+    sign = 1.0 if better == "higher" else -1.0
+    gains = {
+        arm: [sign * math.log(value) for value in values[:count]] for arm, values in rounds.items()
+    }
+    dealt = dice.sample(range(count), count)
+    scored, rest = dealt[: count // 2], dealt[count // 2 :]
+    half = len(rest) // 2
+    # What is recommended may be stock itself: then nothing is.
+    by_name = {TODAY: "stock"} | ({} if one.arm == "stock" else {RECOMMENDED: one.arm})
+    by_name |= {arm: arm for arm in gains if arm not in by_name.values()}
+    short, proof = (
+        {name: [gains[arm][n] for n in part] for name, arm in by_name.items()}
+        for part in (rest[:half], rest[half:])
+    )
+    played = play(short, proof, list(by_name), dice)
+    times = table.is_answer_time(one.cell.metric)
+
+    def near(arm: str) -> bool:
+        return _is_near(arm, gains, rounds, scored, times=times)
+
+    return Score(near(one.arm), near(by_name[played.chosen]), played)
+
+
+def _is_near(arm: str, gains: Draw, rounds: Draw, scored: Sequence[int], *, times: bool) -> bool:
+    """Within what is tolerated of the best of the other half of these rounds (``scoring``)."""
+    halves = scored[::2], scored[1::2]
+    best = [max(gains, key=lambda name: sum(gains[name][n] for n in half)) for half in halves]
+    ends = [(n, best[1 - side]) for side, half in enumerate(halves) for n in half]
+    regret = math.expm1(-hodges_lehmann([gains[arm][n] - gains[other][n] for n, other in ends]))
+    missed = hodges_lehmann([rounds[arm][n] - rounds[other][n] for n, other in ends])
+    return regret <= scoring.TOLERATED or (times and missed <= scoring.FLOOR_SECONDS)
+
+
+def cells_table(cells: Sequence[kept.KeptCell]) -> str:
+    """A row for each state of knowledge, of all cells and of those with eight rounds or more."""
+    head = [
+        "knowledge", "cells", "dealt", "recommendation alone", "after the search",
+        "runs of a search", "of an exhaustive one", "share",
+    ]  # fmt: skip
+    rows = []
+    for name, knowledge in replayed.KNOWLEDGE.items():
+        found = replayed.replay(cells, knowledge)
+        many = [one for one in found if min(map(len, one.cell.rounds.values())) >= 8]
+        for said, some in ((name, found), (f"{name}, eight rounds or more", many)):
+            scores = [
+                search_cell(one, random.Random(f"{SEED} {one.cell.name} {deal}"))  # noqa: S311
+                for one in some
+                for deal in range(DEALS)
+            ]
+            runs = sum(one.played.runs for one in scores) / len(scores)
+            whole = sum(one.played.exhaustive for one in scores) / len(scores)
+            rows.append(
+                [
+                    said,
+                    str(len(some)),
+                    str(len(scores)),
+                    f"{sum(one.before for one in scores) / len(scores):.1%}",
+                    f"{sum(one.after for one in scores) / len(scores):.1%}",
+                    f"{runs:.1f}",
+                    f"{whole:.1f}",
+                    f"{runs / whole:.0%}",
+                ]
+            )
+    return markdown([head, *rows])
+
+
+def equal_winners(searches: int = SIMULATED, *, noise: float = NOISE, seed: int = SEED) -> int:
+    """Searches of eight candidates, all equal to both, that announce a winner."""
+    names = [TODAY, RECOMMENDED, *(f"candidate-{n}" for n in range(MOST_CANDIDATES))]
+    wrong = 0
+    for search in range(searches):
+        dice = random.Random(f"{seed} {search}")  # noqa: S311  # the same figure each time
+        drawn = {name: [dice.gauss(0, noise) for _ in range(200)] for name in names}
+        chosen = play(drawn, drawn, names, dice).chosen
+        wrong += chosen not in (RECOMMENDED, TODAY)
+    return wrong
+
+
+def main() -> None:
+    """Print both, and write them where asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="renew the part of the README")
+    asked = parser.parse_args()
+    wrong = equal_winners()
+    said = f"Of {SIMULATED} simulated searches of eight candidates that are all equal, {wrong} "
+    text = f"{cells_table(kept.read(kept.KEPT))}\n{said}announced a winner.\n"
+    day = datetime.now(timezone.utc).date().isoformat()
+    text += f"\n`python benchmarks/regret/searched.py --write`, {day}: replays alone.\n"
+    print(text)
+    if asked.write:
+        put(PAGE, "searched cells", text)
+
+
+if __name__ == "__main__":
+    main()

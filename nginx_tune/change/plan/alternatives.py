@@ -1,0 +1,282 @@
+"""Alternatives to what is decided: one switch turned the other way, all else as it is; pure.
+
+These are the candidates of a search: thread pools off, shared or one for each disk, more and fewer
+threads, another chunk, other buffers, the open file cache, workers and what a cache adds. Which
+come first is the decisions' own word. Those that were held back for what is only assumed come
+before those that are near a break-even, and these before the sure ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.change.plan.settling import BY_THREADS, READ_BY_THREADS
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.model.pool import DEFAULT_THREADS, MAX_THREADS_ALL_WORKERS
+from nginx_tune.decide.open_file_cache import FEWEST_ENTRIES, INACTIVE, STALE, VALID
+from nginx_tune.documents.decisions import (
+    Confidence,
+    Decision,
+    DecisionId,
+    Decisions,
+    DecisionVerdict,
+    Setting,
+)
+
+_CHUNKS = ("128k", "512k", "2m")
+_BUFFERS = ("32k", "256k")
+_THREADS_FACTOR = 4
+_MOST_THREADS, _FEWEST_THREADS = 256, 4
+_WHY = "tried by the search"
+_DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
+"""How far away a break-even counts as, where the decision has no nearer one: its log ratio."""
+_OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
+    ("cache-misses",),
+    ("cache-updates",),
+    ("slice",),
+    ("aio-write",),
+)
+
+
+class Alternative(NamedTuple):
+    """One switch turned the other way."""
+
+    name: str
+    ids: tuple[DecisionId, ...]
+    """The decisions that are others."""
+    reason: str
+    """Why it may be right: what flips the decision."""
+    doubt: float
+    """The log ratio from the fact to its break-even; less is nearer."""
+    change: Callable[[Decisions], Decisions]
+
+
+class _Turned(NamedTuple):
+    verdict: DecisionVerdict
+    settings: Sequence[Setting]
+    risks: Sequence[str] = ()
+
+
+def alternatives(decided: Decisions) -> list[Alternative]:
+    """Those there are, the most doubtful decision first; some may come to the same lines."""
+    by_id: dict[DecisionId, Decision] = {one.id: one for one in decided.decisions}
+    found = [
+        Alternative(
+            name,
+            tuple(turned),
+            _reason(by_id[subject]),
+            _doubt(by_id[subject]),
+            _changing(turned),
+        )
+        for name, subject, turned in _all_turned(by_id)
+    ]
+    return sorted(found, key=lambda one: one.doubt)
+
+
+_Named = tuple[str, DecisionId, dict[DecisionId, _Turned]]
+
+
+def _all_turned(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    """Each with its name, the decision whose doubt counts, and what becomes of which decision."""
+    yield from _pools(by_id)
+    yield from _threads(by_id)
+    yield from _chunks(by_id)
+    yield from _buffers(by_id)
+    yield from _open_files(by_id)
+    yield from _workers(by_id)
+    yield from _caches(by_id)
+
+
+def _is_open(decision: Decision) -> bool:
+    return decision.verdict != "not_applicable"
+
+
+def _mode(by_id: Mapping[DecisionId, Decision]) -> str:
+    if by_id["per-disk-pools"].settings:
+        return "per-disk"
+    aio = (s.args for s in by_id["thread-pools"].settings if s.directive == "aio")
+    return "shared" if any(args[0].startswith("threads") for args in aio) else "off"
+
+
+def _pools(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    pools = by_id["thread-pools"]
+    if not _is_open(pools):
+        return
+    mode = _mode(by_id)
+    turned: dict[DecisionId, _Turned]
+    shared = [setting("thread-pools", "location", "aio", "threads", reason=_WHY)]
+    if mode != "off":
+        turned = dict.fromkeys(
+            (*READ_BY_THREADS, *sorted(BY_THREADS)), _Turned("not_applicable", [])
+        )
+        turned["thread-pools"] = _Turned("disable", [])
+        yield "pools-off", "thread-pools", turned
+    if mode != "shared":
+        size = by_id["thread-pool-size"].proposed
+        turned = {
+            "thread-pools": _Turned("enable", pools.proposed or shared),
+            "per-disk-pools": _Turned("not_applicable", []),
+            "thread-pool-size": _Turned("set" if size else "keep", size),
+        }
+        yield "pools-shared", "per-disk-pools" if mode == "per-disk" else "thread-pools", turned
+    apart = by_id["per-disk-pools"].proposed
+    if apart:
+        turned = {
+            "thread-pools": _Turned("enable", []),
+            "per-disk-pools": _Turned("enable", apart),
+            "thread-pool-size": _Turned("not_applicable", []),
+        }
+        yield "pools-per-disk", "per-disk-pools", turned
+
+
+def _threads(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    """The same pools with four times and a fourth of the threads, in the bounds of all workers."""
+    mode = _mode(by_id)
+    if mode == "off":
+        return
+    subject: DecisionId = "per-disk-pools" if mode == "per-disk" else "thread-pool-size"
+    lines = [*by_id[subject].settings]
+    pools = [one for one in lines if one.directive == "thread_pool"]
+    if not pools:
+        pools = [
+            setting(
+                "thread-pool-size",
+                *("main", "thread_pool", "default", f"threads={DEFAULT_THREADS}"),
+                reason=_WHY,
+            )
+        ]
+        lines += pools
+    workers = _number(by_id["workers"].settings, "worker_processes") or 1
+    most = min(_MOST_THREADS, MAX_THREADS_ALL_WORKERS // (workers * len(pools)))
+    now = max(map(_threads_of, pools))
+    for wanted in (now * _THREADS_FACTOR, now // _THREADS_FACTOR):
+        threads = max(_FEWEST_THREADS, min(most, wanted))
+        if threads == now:
+            continue
+        changed = [_with_threads(one, threads) if one in pools else one for one in lines]
+        yield f"threads-{threads}", subject, {subject: _Turned("set", changed)}
+
+
+def _threads_of(line: Setting) -> int:
+    words = (word.partition("=") for word in line.args)
+    return next((int(v) for name, _, v in words if name == "threads"), DEFAULT_THREADS)
+
+
+def _with_threads(line: Setting, threads: int) -> Setting:
+    words = [f"threads={threads}" if one.startswith("threads=") else one for one in line.args]
+    return replace(line, args=words, reason=_WHY)
+
+
+def _chunks(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    chunk = by_id["sendfile-max-chunk"]
+    if not _is_open(chunk):
+        return
+    now = chunk.settings[0].args[0] if chunk.settings else _CHUNKS[-1]
+    for size in _CHUNKS:
+        if size != now:
+            line = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", size, reason=_WHY)
+            yield f"chunk-{size}", chunk.id, {chunk.id: _Turned("set", [line])}
+
+
+def _buffers(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    buffers = by_id["output-buffers"]
+    if not _is_open(buffers):
+        return
+    now = buffers.settings[0].args[-1] if buffers.settings else _BUFFERS[0]
+    for size in _BUFFERS:
+        if size != now:
+            line = setting("output-buffers", "http", "output_buffers", "2", size, reason=_WHY)
+            yield f"buffers-{size}", buffers.id, {buffers.id: _Turned("set", [line])}
+
+
+def _open_files(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    """On and off; never on where files are known to change while they are served."""
+    cache = by_id["open-file-cache"]
+    if cache.settings:
+        yield "open-files-off", cache.id, {cache.id: _Turned("disable", [])}
+    elif _is_open(cache) and cache.confidence != "high":
+        lines = cache.proposed or [
+            setting(
+                cache.id,
+                *("http", "open_file_cache", f"max={FEWEST_ENTRIES}", f"inactive={INACTIVE}"),
+                reason=_WHY,
+            ),
+            setting(cache.id, "http", "open_file_cache_valid", VALID, reason=_WHY),
+        ]
+        yield "open-files-on", cache.id, {cache.id: _Turned("enable", lines, [STALE])}
+
+
+def _workers(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    workers = by_id["workers"]
+    count = _number(workers.settings, "worker_processes")
+    if count is None:
+        return
+    yield "workers-as-today", workers.id, {workers.id: _Turned("keep", [])}
+    lines = [
+        replace(one, args=[str(2 * count)], same=[], reason=_WHY)
+        if one.directive == "worker_processes"
+        else one
+        for one in workers.settings
+    ]
+    yield f"workers-{2 * count}", workers.id, {workers.id: _Turned("set", lines)}
+
+
+def _caches(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
+    for ids in _OF_A_CACHE:
+        subject = by_id[ids[0]]
+        if subject.settings:
+            yield f"no-{subject.id}", subject.id, {one: _Turned("keep", []) for one in ids}
+        elif subject.proposed:
+            turned = {one: _Turned("enable", by_id[one].proposed) for one in ids}
+            yield subject.id, subject.id, turned
+
+
+def _number(settings: Sequence[Setting], directive: str) -> int | None:
+    """The number that a directive is set to, or that a word for it comes to on this host."""
+    words = (word for one in settings if one.directive == directive for word in one.args + one.same)
+    return next((int(word) for word in words if word.isdigit()), None)
+
+
+def _changing(turned: Mapping[DecisionId, _Turned]) -> Callable[[Decisions], Decisions]:
+    def change(decided: Decisions) -> Decisions:
+        return replace(
+            decided,
+            decisions=[
+                _turn(one, turned[one.id]) if one.id in turned else one for one in decided.decisions
+            ],
+        )
+
+    return change
+
+
+def _turn(decision: Decision, turned: _Turned) -> Decision:
+    return replace(
+        decision,
+        verdict=turned.verdict,
+        summary=f"{_WHY.capitalize()}. Decided: {decision.summary}",
+        settings=[*turned.settings],
+        proposed=[],
+        predicted=[],
+        host_settings=[],
+        confidence="low",
+        risks=[*turned.risks, *decision.risks],
+    )
+
+
+def _reason(decision: Decision) -> str:
+    return next(iter(decision.flips_when), decision.summary)
+
+
+def _doubt(decision: Decision) -> float:
+    if decision.proposed or decision.verdict == "not_enough_evidence":
+        return 0.0
+    near = [
+        abs(math.log(one.value / one.now))
+        for one in decision.break_evens
+        if one.value > 0 and one.now > 0
+    ]
+    return min([_DOUBT[decision.confidence], *near])

@@ -1,0 +1,198 @@
+"""The candidates of ``validate --search``, and the plan that it ends with.
+
+Each candidate is a plan: what is recommended with one decision turned the other way, made by the
+code of ``plan`` for the same configuration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import click
+from msgspec.structs import replace
+
+from nginx_tune.change.plan.alternatives import alternatives
+from nginx_tune.cli.configurations import read_plan, read_planned
+from nginx_tune.cli.deciding import Held, read_held
+from nginx_tune.cli.plan import PRIVATE, make_plan
+from nginx_tune.conf.secret_values import redact_text
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Facts, Nginx
+from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.scenario import ExperimentSpec
+from nginx_tune.documents.search import Search
+from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.session import served_files, split_cpus
+from nginx_tune.experiment.validate.search import Found, Variant
+from nginx_tune.experiment.view import emulate, lab_datasets
+from nginx_tune.host.door import Host
+from nginx_tune.measure.proof.search import MOST_CANDIDATES, RECOMMENDED
+from nginx_tune.nginx.lab.spec import LabPlan, Shape
+from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
+from nginx_tune.report.plan import hunk_text
+from nginx_tune.report.search import candidate_text, search_screen
+from nginx_tune.report.terminal.output import write_result
+from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.writer import screen_bytes
+
+
+class SearchInputs(NamedTuple):
+    """The configurations of a search."""
+
+    today: ConfTree
+    variants: list[Variant]
+    """The recommendation first, where it changes anything, then the candidates."""
+    plans: dict[str, Plan]
+    """By the name of the variant."""
+    unchanged: Plan
+    """The plan that leaves today's configuration as it is."""
+
+
+def read_search(
+    ctx: click.Context,
+    host: Host,
+    spec: ExperimentSpec,
+    *,
+    nginx: Nginx,
+    nginx_binary: str | None,
+    workload: str | None,
+    facts: str | None,
+    lab: LabPlan | None,
+) -> SearchInputs:
+    """The recommendation and at most eight candidates around it, stated before anything runs.
+
+    ``facts`` is the file that the lab is made from, where it is one; the lab's own limits count in
+    the place of this host's otherwise.
+    Errors: those of ``plan``; UndecidedError where there is nothing to compare today's with.
+    """
+    given = read_plan(spec.plan) if spec.plan else None
+    conf = given.conf_path if given else spec.candidate or None
+    prefix = (given and given.prefix) or spec.prefix
+    held = read_held(
+        ctx,
+        conf,
+        prefix,
+        facts_path=facts,
+        workload_path=workload,
+        kind=None,
+        site_path=None,
+        datasets=(),
+        roots=(),
+        cache_dirs=(),
+        nginx_binary=nginx_binary,
+        emulated=None if lab is None or facts else _emulated(lab),
+    )
+    unchanged = Plan(conf_path=held.tree.path, prefix=prefix)
+    if given is None:
+        recommended, held = make_plan(held, (), (), prefix=prefix)
+        only: tuple[str, ...] = ()
+    else:
+        recommended = given
+        only = tuple(dict.fromkeys(h.decision for file in given.files for h in file.hunks))
+    plans = _distinct(recommended, _around(held, only, prefix))
+    if not plans:
+        raise UndecidedError(
+            f"{held.tree.path}: the recommendation changes nothing, and no switch of it has another"
+            " way to try"
+        )
+    reader = ConfigurationFiles(host)
+    own = prefix or own_prefix(nginx, held.tree.path)
+    variants = []
+    today = held.tree
+    for name, (plan, reason) in plans.items():
+        read = read_planned(plan, spec.plan or "the plan", reader, prefix=own)
+        today = read.before
+        lines = _changes(plan, recommended) if plan is not recommended else _changes(plan, None)
+        variants.append(Variant(name, read.after, read.files, lines, reason))
+    if not ctx.obj["quiet"]:
+        for one in variants:
+            say(candidate_text(one.name, one.changes, one.reason))
+    return SearchInputs(
+        today, variants, {name: plan for name, (plan, _) in plans.items()}, unchanged
+    )
+
+
+def write_search(
+    inputs: SearchInputs, found: Found, formats: tuple[str, ...], output: str | None
+) -> None:
+    """Print the answer, and as JSON the plan that ``apply`` takes, with its proof."""
+    search: Search = found.search
+    plan = inputs.unchanged if search.answer == "today" else inputs.plans[search.name]
+    plan = replace(plan, proof=search)
+    write_result(
+        {
+            "console": lambda: screen_bytes(search_screen(search), formats, output),
+            "json": lambda: encode(plan),
+        },
+        formats,
+        output,
+        mode=PRIVATE,
+    )
+
+
+def _emulated(lab: LabPlan) -> Callable[[Facts, Sequence[str]], Facts]:
+    def emulated(facts: Facts, roots: Sequence[str]) -> Facts:
+        root = next(iter(roots), "")
+        sizes = [file.bytes for file in served_files(root)] if os.path.isdir(root) else []  # noqa: PTH112
+        made = lab(Shape(root, sizes)).lab
+        cpus, _ = split_cpus(sorted(os.sched_getaffinity(0)), separate=made.separate_cpus)
+        found = emulate(facts, made, cpus=len(cpus[: made.cpus]))
+        return replace(found, datasets=[*lab_datasets(made)] or facts.datasets)
+
+    return emulated
+
+
+def _around(
+    held: Held, only: tuple[str, ...], prefix: str | None
+) -> Iterable[tuple[str, Plan, str]]:
+    """The plans of the alternatives with their names and reasons, each made when it is asked for.
+
+    ``only`` are the decisions of a plan that somebody narrowed down; empty for all.
+    """
+    for one in alternatives(held.inputs.decisions):
+        wanted = (*only, *one.ids) if only else ()
+        plan, _ = make_plan(held.changed_by(one.change), wanted, (), prefix=prefix)
+        yield one.name, plan, one.reason
+
+
+def _distinct(
+    recommended: Plan, around: Iterable[tuple[str, Plan, str]]
+) -> dict[str, tuple[Plan, str]]:
+    """By name, the plans that differ from today's configuration and from each other."""
+    seen = {_key(recommended), ()}
+    plans = {RECOMMENDED: (recommended, "")} if recommended.files else {}
+    most = len(plans) + MOST_CANDIDATES
+    for name, plan, reason in around:
+        if len(plans) == most:
+            break
+        if _key(plan) not in seen:
+            seen.add(_key(plan))
+            plans[name] = (plan, reason)
+    return plans
+
+
+def _key(plan: Plan) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((file.path, file.sha256_after) for file in plan.files))
+
+
+def _changes(plan: Plan, beside: Plan | None) -> list[str]:
+    """The lines of a plan that another one lacks, and with ``-`` those that only the other has."""
+    own, other = _lines(plan), _lines(beside) if beside else []
+    return [
+        *(line for line in own if line not in other),
+        *(f"- {line}" for line in other if line not in own),
+    ]
+
+
+def _lines(plan: Plan) -> list[str]:
+    hunks = (hunk for file in plan.files for hunk in file.hunks)
+    texts = (
+        hunk_text(redact_text(one.after))
+        if one.after
+        else f"no {hunk_text(redact_text(one.before))}"
+        for one in hunks
+    )
+    return list(dict.fromkeys(texts))

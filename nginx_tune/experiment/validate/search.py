@@ -1,0 +1,420 @@
+"""A bounded search around a recommendation: short runs of all, then the best measured anew.
+
+What is measured next is decided in ``measure.proof.search``; the sandbox, the runs, the pairs and
+the verdicts are those of a validation. The second part has a sandbox, seeds and a verdict of its
+own, and its candidate is surveyed as any candidate is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.run import Validation
+from nginx_tune.documents.scenario import ExperimentSpec
+from nginx_tune.documents.search import Search, SearchAnswer, SearchCandidate
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.experiment.experiment import GoesOn, find_warmup, run_pairs
+from nginx_tune.experiment.operations import MODULE_INSIDE
+from nginx_tune.experiment.validate.stage import Rival, Stage
+from nginx_tune.experiment.validate.validation import (
+    Deadline,
+    FirstBlocks,
+    Looking,
+    Measured,
+    Sides,
+    conclude,
+    open_sides,
+    read_sides,
+)
+from nginx_tune.measure.proof.blocks import select_pairs
+from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.search import (
+    RECOMMENDED,
+    TODAY,
+    Gains,
+    Ranked,
+    Rung,
+    challenger,
+    gains_of,
+    next_rung,
+    rank,
+)
+from nginx_tune.measure.proof.verdict import FIRST_ALPHA, judge
+from nginx_tune.nginx.lab.walls import Walls
+
+_SHORT_SHARE = 0.25
+"""Of a run's length: many short runs rank better than few long ones, as runs differ from each
+other by more than their seconds do."""
+_LEAST_SHORT_SECONDS = 1.0
+_SHARE_OF_SHORT = 0.4
+"""Of the time, for the short runs and the two sandboxes; the others prove."""
+_SEEDS_OF_A_STEP = 1000
+_FRESH_SEEDS = 1_000_000
+"""Between the seeds of the short runs and those of the proof."""
+
+
+class Variant(NamedTuple):
+    """A configuration of the search: today's with other bytes in some of its files."""
+
+    name: str
+    tree: ConfTree
+    planned: Mapping[str, bytes]
+    changes: Sequence[str] = ()
+    """Its lines beside the recommendation's."""
+    reason: str = ""
+
+
+class Match(NamedTuple):
+    """A comparison that is to be settled."""
+
+    candidate: str
+    against: str
+
+
+class Bench(Protocol):
+    """Measures variants by their names."""
+
+    metric: str
+    """The metric that decides."""
+
+    def screen(self, rung: Rung, step: int) -> list[Measurement]:
+        """Short runs of a step: so many rounds of its variants."""
+
+    def confirm(self, names: Sequence[str], goes_on: GoesOn, into: list[Measurement]) -> None:
+        """Runs of full length, on seeds of their own."""
+
+
+@dataclass
+class Contest:
+    """All that there is so far: an interruption leaves it as it is."""
+
+    names: list[str]
+    reference: str
+    metric: str = ""
+    """The metric that decides, once it is known."""
+    steps: list[Gains] = field(default_factory=list)
+    short_runs: int = 0
+    contender: str | None = None
+    """The variant that is measured anew, beside today's and the recommended one."""
+    blocks: list[Measurement] = field(default_factory=list)
+    """Those of the proof."""
+    lookings: dict[Match, Looking] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def finalists(self) -> list[str]:
+        """The variants of the proof, today's first."""
+        named = dict.fromkeys(name for match in self.lookings for name in match)
+        return sorted(named, key=lambda name: name != TODAY)
+
+    def pairs_of(self, match: Match, blocks: Sequence[Measurement]) -> list[Measurement]:
+        """The runs of two finalists as those of a baseline and a candidate."""
+        return select_pairs(blocks, len(self.finalists), against=match.against, arm=match.candidate)
+
+    def wants_more(self, blocks: Sequence[Measurement]) -> bool:
+        """True if another round is wanted; each comparison is looked at where a look is due."""
+        open_ = {
+            match: looking.wants_more(self.pairs_of(match, blocks))
+            for match, looking in self.lookings.items()
+        }
+        own = [match for match in self.lookings if match.candidate == self.contender]
+        if own and all(self.lookings[match].outcome == "better" for match in own):
+            return any(open_[match] for match in own)
+        return any(open_[match] for match in self.lookings if self._decides(match))
+
+    def _decides(self, match: Match) -> bool:
+        """False for a comparison that no answer needs, once the contender has not won."""
+        return self.contender is None or len(self.lookings) == 1 or RECOMMENDED in match
+
+    def judge(
+        self, match: Match, accept_worse: Sequence[str] = (), lost: Sequence[str] = ()
+    ) -> Verdict:
+        """The verdict of a comparison at its last look."""
+        looking = self.lookings[match]
+        pairs = self.pairs_of(match, self.blocks)
+        look = looking.look_now(pairs) if self.interrupted else looking.look
+        return judge(
+            pairs,
+            primary_metric=self.metric,
+            alpha=look.alpha if look else FIRST_ALPHA,
+            accept_worse=accept_worse,
+            lost=lost,
+        )
+
+
+def hold_contest(
+    contest: Contest,
+    bench: Bench,
+    deadline: Deadline,
+    *,
+    first_pairs: int,
+    progress: Callable[[str], None],
+) -> None:
+    """Screen all variants, then measure the best one anew beside the recommended and today's."""
+    while (rung := next_rung(contest.names, contest.reference, contest.steps)) is not None:
+        runs = len(rung.names) * rung.rounds
+        each = deadline.used_seconds / contest.short_runs if contest.short_runs else 0.0
+        if contest.steps and not deadline.has(runs * each, share=_SHARE_OF_SHORT):
+            break
+        progress(f"step {len(contest.steps) + 1} of the search: {', '.join(rung.names)}")
+        blocks = bench.screen(rung, len(contest.steps))
+        contest.metric = bench.metric
+        contest.short_runs += len(blocks)
+        contest.steps.append(gains_of(blocks, rung.names, contest.reference, bench.metric))
+    contest.contender = _contender(contest)
+    for match in matches(contest.contender, contest.reference):
+        contest.lookings[match] = Looking(
+            bench.metric, deadline, first_pairs=first_pairs, share=1.0
+        )
+    progress(f"measured anew, on fresh seeds: {', '.join(contest.finalists)}")
+
+    def goes_on(blocks: Sequence[Measurement]) -> bool:
+        return not blocks or contest.wants_more(blocks)
+
+    bench.confirm(contest.finalists, goes_on, contest.blocks)
+
+
+def new_contest(names: Sequence[str]) -> Contest:
+    """A contest before its first run; ``names`` begin with today's configuration."""
+    return Contest([*names], RECOMMENDED if RECOMMENDED in names else TODAY)
+
+
+def _contender(contest: Contest) -> str | None:
+    """The variant to measure anew; where nothing is recommended, the best there is."""
+    found = challenger(contest.names, contest.reference, contest.steps)
+    if found is None and contest.reference == TODAY:
+        found = rank(contest.names, TODAY, contest.steps)[0].name
+    return None if found == TODAY else found
+
+
+def matches(contender: str | None, reference: str) -> list[Match]:
+    """The comparisons that give the answer."""
+    found = [Match(contender, TODAY)] if contender else []
+    if reference == RECOMMENDED:
+        found += [Match(contender, RECOMMENDED)] if contender else []
+        found += [Match(RECOMMENDED, TODAY)]
+    return found
+
+
+def answer_of(contest: Contest, verdicts: Mapping[Match, Verdict]) -> SearchAnswer:
+    """A candidate is the answer only where it is better than both on fresh seeds."""
+    own = [verdicts[match] for match in contest.lookings if match.candidate == contest.contender]
+    if own and all(one.outcome == "better" for one in own):
+        return "candidate"
+    recommended = verdicts.get(Match(RECOMMENDED, TODAY))
+    return "recommendation" if recommended and recommended.outcome == "better" else "today"
+
+
+class Found(NamedTuple):
+    """The answer of a search."""
+
+    search: Search
+    validation: Validation
+    """The answer against today's; for today's, the contender or the recommendation against it."""
+
+
+class _SandboxBench:
+    """Measures in one sandbox for the short runs, and in a second one for the proof."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        sides: Sides,
+        variants: Sequence[Variant],
+        progress: Callable[[str], None],
+    ) -> None:
+        self._spec, self._sides, self._progress = spec, sides, progress
+        self._variants = {one.name: one for one in variants}
+        self._warmup = spec.warmup_seconds
+        self._walls = ExitStack()
+        self._stage: Stage | None = None
+        self._heeds: FirstBlocks | None = None
+        self.short_seconds = min(
+            spec.duration_seconds, max(_SHORT_SHARE * spec.duration_seconds, _LEAST_SHORT_SECONDS)
+        )
+        self.metric = spec.primary_metric or ""
+        self.surroundings: dict[str, Measured] = {}
+        """By the variant that was surveyed beside today's configuration: what was found."""
+
+    def close(self) -> None:
+        """End the sandbox that is open."""
+        self._walls.close()
+
+    def screen(self, rung: Rung, step: int) -> list[Measurement]:
+        """Short runs of a step; the first one opens the sandbox."""
+        if step == 0:
+            self._open([*self._variants])
+        seed = self._spec.seed + _SEEDS_OF_A_STEP * step
+        return self._run(rung.names, self.short_seconds, pairs=rung.rounds, seed=seed)
+
+    def confirm(self, names: Sequence[str], goes_on: GoesOn, into: list[Measurement]) -> None:
+        """Runs of full length in a sandbox of their own."""
+        self._open([name for name in names if name != TODAY])
+        seconds, seed = self._spec.duration_seconds, self._spec.seed + _FRESH_SEEDS
+        pairs = self._spec.pairs
+        self._run(names, seconds, pairs=pairs, seed=seed, goes_on=goes_on, into=into)
+
+    def _open(self, names: Sequence[str]) -> None:
+        """A sandbox with today's configuration and variants, of which the first is surveyed."""
+        self._walls.close()
+        chosen = [self._variants[name] for name in names]
+        sides = self._sides._replace(candidate=chosen[0].tree, planned=chosen[0].planned)
+        spec = replace(self._spec, primary_metric=self.metric or None)
+        site = read_sides(spec, sides)
+        walls = self._walls.enter_context(Walls(MODULE_INSIDE, progress=self._progress))
+        rivals = [Rival(one.name, one.tree, one.planned) for one in chosen]
+        self._stage = open_sides(walls, site, spec, sides, rivals)
+        self._heeds = FirstBlocks(self._stage)
+        self.metric = self._stage.primary_metric
+        found = self.surroundings.setdefault(names[0], Measured())
+        found.take_stage(self._stage, site, accepts_lost=spec.accept_lost)
+
+    def _run(
+        self,
+        names: Sequence[str],
+        seconds: float,
+        *,
+        pairs: int,
+        seed: int,
+        goes_on: GoesOn | None = None,
+        into: list[Measurement] | None = None,
+    ) -> list[Measurement]:
+        if self._stage is None:
+            raise AssertionError("a sandbox is open before anything runs")
+        session, every = self._stage.session, self._stage.experiment
+        if self._warmup is None:
+            self._warmup = find_warmup(
+                session,
+                every._replace(arms=every.arms[:2]),
+                duration=seconds,
+                seed=seed,
+                progress=self._progress,
+                heeds=self._heeds,
+            )
+        by_name = {arm.name: arm for arm in every.arms}
+        chosen = every._replace(arms=[by_name[name] for name in names])
+        return run_pairs(
+            session,
+            chosen.for_seconds(warmup=self._warmup, duration=seconds),
+            pairs=pairs,
+            seed=seed,
+            progress=self._progress,
+            goes_on=goes_on,
+            into=into,
+            heeds=self._heeds,
+        )
+
+
+def run_search(
+    spec: ExperimentSpec,
+    sides: Sides,
+    variants: Sequence[Variant],
+    *,
+    progress: Callable[[str], None],
+) -> Found:
+    """Search among variants, the recommended one first, and prove the answer.
+
+    ``sides`` has today's configuration as baseline; its candidate is not looked at. Interrupted
+    (KeyboardInterrupt) in the proof, it judges what was measured of that and says so; before, the
+    interruption is raised on.
+    Errors: those of ``run_validation``.
+    """
+    deadline = Deadline(spec.max_seconds)
+    contest = new_contest([TODAY, *(one.name for one in variants)])
+    with closing(_SandboxBench(spec, sides, variants, progress)) as bench:
+        try:
+            hold_contest(contest, bench, deadline, first_pairs=spec.pairs, progress=progress)
+        except KeyboardInterrupt:
+            if not contest.blocks:
+                raise
+            contest.interrupted = True
+            progress("interrupted: what was measured so far is judged")
+    verdicts = {
+        match: contest.judge(match, spec.accept_worse, _lost(bench.surroundings, match.candidate))
+        for match in contest.lookings
+    }
+    answer = answer_of(contest, verdicts)
+    shown = contest.contender if answer == "candidate" or contest.reference == TODAY else None
+    match = Match(shown or RECOMMENDED, TODAY)
+    chosen = next(one for one in variants if one.name == match.candidate)
+    measured = bench.surroundings.get(match.candidate) or Measured()
+    measured.looking = contest.lookings[match]
+    measured.blocks = contest.pairs_of(match, contest.blocks)
+    measured.interrupted = contest.interrupted
+    validation = conclude(
+        measured,
+        trees=(sides.baseline, chosen.tree),
+        primary_metric=bench.metric,
+        requires=spec.requires,
+        accept_worse=spec.accept_worse,
+        builds=sides.builds,
+        seed=spec.seed,
+    )
+    search = Search(
+        answer=answer,
+        name={"candidate": match.candidate, "recommendation": RECOMMENDED, "today": "today"}[
+            answer
+        ],
+        reference="today" if contest.reference == TODAY else "recommended",
+        primary_metric=bench.metric,
+        candidates=candidates_of(contest, variants),
+        against_today=validation.verdict,
+        against_recommended=verdicts.get(Match(contest.contender or "", RECOMMENDED)),
+        runs=contest.short_runs + len(contest.blocks),
+        short_seconds=bench.short_seconds,
+        seconds=round(deadline.used_seconds, 1),
+        most_seconds=spec.max_seconds,
+    )
+    return Found(search, validation)
+
+
+def _lost(surroundings: Mapping[str, Measured], name: str) -> list[str]:
+    found = surroundings.get(name)
+    return found.lost if found else []
+
+
+def candidates_of(contest: Contest, variants: Sequence[Variant]) -> list[SearchCandidate]:
+    """Each variant with what the short runs showed, the best first."""
+    better = find_metric(contest.metric).better_when
+    sign = 1.0 if better == "higher" else -1.0
+    found = rank(contest.names, contest.reference, contest.steps)
+    found = sorted([*found, Ranked(contest.reference, 0.0, None, _rounds(contest))], key=_gain)
+    best = max(one.gain for one in found)
+    by_name = {one.name: one for one in variants}
+    listed = []
+    for one in found:
+        variant = by_name.get(one.name)
+        ends = sorted((sign * one.interval.low, sign * one.interval.high)) if one.interval else None
+        is_known = math.isfinite(one.gain)
+        listed.append(
+            SearchCandidate(
+                name="today" if one.name == TODAY else one.name,
+                changes=list(variant.changes) if variant else [],
+                reason=variant.reason if variant else "",
+                ratio=math.exp(sign * one.gain) if is_known else None,
+                low=math.exp(ends[0]) if ends else None,
+                high=math.exp(ends[1]) if ends else None,
+                level=one.interval.level if one.interval else None,
+                regret_ratio=math.exp(best - one.gain) if is_known else None,
+                rounds=one.rounds,
+                confirmed=one.name in contest.finalists,
+            )
+        )
+    return listed
+
+
+def _gain(one: Ranked) -> float:
+    return -one.gain
+
+
+def _rounds(contest: Contest) -> int:
+    """The rounds of the reference, which is in all of them."""
+    return sum(max(map(len, step.values()), default=0) for step in contest.steps)

@@ -1,0 +1,148 @@
+"""A search for people: the answer, the candidates by rank, the proof, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nginx_tune.documents.search import Search, SearchAnswer, SearchCandidate
+from nginx_tune.documents.verdict import MetricVerdict, Verdict
+from nginx_tune.report.quantities import interval_text, metric_words, ratio_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
+from nginx_tune.report.text import (
+    number_text,
+    one_line,
+    percent_text,
+    quoted,
+    seconds_text,
+)
+from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
+
+_SAME = 1.005
+"""Below it a regret is 0 %."""
+
+
+def candidate_text(name: str, changes: Sequence[str], reason: str) -> str:
+    """A candidate as it is stated before the run."""
+    why = f" ({one_line(reason)})" if reason else ""
+    return f"candidate {one_line(name)}: {', '.join(map(one_line, changes))}{why}"
+
+
+def search_sentence(search: Search) -> str:
+    """One sentence that can be quoted: the best configuration, and how far that is sure."""
+    metric = metric_words(search.primary_metric)
+    today = _primary(search.against_today)
+    against = _ratio(today)
+    if search.answer == "candidate":
+        name = one_line(search.name)
+        if search.against_recommended is None:
+            return f"{name} is better than today's configuration: {metric} {against} of today's."
+        other = _ratio(_primary(search.against_recommended))
+        return (
+            f"{name} is better than the recommendation and than today's configuration: {metric} "
+            f"{other} of the recommendation's and {against} of today's, on fresh seeds."
+        )
+    if search.answer == "recommendation":
+        rest = "no candidate is better beyond noise"
+        return f"The recommendation is the best: {metric} {against} of today's; {rest}."
+    return (
+        f"Today's configuration stays: {_LEFT[search.against_today.outcome]} ({metric} {against})."
+    )
+
+
+_LEFT = {
+    "better": "nothing better was proved against all others",
+    "worse": "the best of the others is worse",
+    "no_difference": "nothing differs from it beyond noise",
+    "inconclusive": "nothing was proved better in the time",
+    "invalid": "the comparison with it is not valid",
+}
+
+
+def search_screen(search: Search) -> Screen:
+    """The sentence, the candidates, the verdict against today's, what was spent."""
+    return [
+        [Line(search_sentence(search), "answer")],
+        _candidates(search),
+        _against_recommended(search),
+        [
+            Line(_SUBJECT[search.answer], "heading"),
+            Line(verdict_sentence(search.against_today)),
+        ],
+        *particulars(search.against_today),
+        _spent(search),
+        environment_block(search.against_today),
+    ]
+
+
+_SUBJECT: dict[SearchAnswer, str] = {
+    "candidate": "measured anew on fresh seeds, against today's configuration",
+    "recommendation": "the recommendation against today's configuration, on fresh seeds",
+    "today": "what might have been better, against today's configuration, on fresh seeds",
+}
+
+
+def _candidates(search: Search) -> ScreenBlock:
+    """The table; the ratios of few short runs rank, and claim nothing."""
+    reference = "recommended" if search.reference == "recommended" else "today's"
+    rows = [("candidate", f"to {reference}", "regret", "runs", "what is different")]
+    rows += [_row(one, search) for one in search.candidates]
+    return [
+        Line("short runs of all, the best first", "heading"),
+        Table(rows, right=(2, 3)),
+        *(
+            Line(f"{one_line(one.name)}: {quoted(one.reason)}", "note")
+            for one in search.candidates
+            if one.reason
+        ),
+    ]
+
+
+def _row(one: SearchCandidate, search: Search) -> tuple[str, str, str, str, str]:
+    mark = " (measured anew)" if one.confirmed else ""
+    changes = ", ".join(map(one_line, one.changes)) or "–"
+    is_reference = one.name == search.reference
+    ratio = "1×" if is_reference else ratio_with_interval(one)
+    return f"{one_line(one.name)}{mark}", ratio, regret_text(one), str(one.rounds), changes
+
+
+def ratio_with_interval(one: SearchCandidate) -> str:
+    """``1.3× [1.1–1.6]``; the ratio alone of a single round."""
+    if one.low is None or one.high is None:
+        return ratio_text(one.ratio)
+    low, high = (ratio_text(end).removesuffix("×") for end in (one.low, one.high))
+    return f"{ratio_text(one.ratio)} [{low}–{high}]"
+
+
+def regret_text(one: SearchCandidate) -> str:
+    """How much better the best of all was; ``–`` where nothing was measured."""
+    if one.regret_ratio is None:
+        return "–"
+    return "0 %" if one.regret_ratio < _SAME else f"+{percent_text(one.regret_ratio - 1, 2)}"
+
+
+def _against_recommended(search: Search) -> ScreenBlock:
+    if search.against_recommended is None:
+        return []
+    name = next((one.name for one in search.candidates if one.confirmed and one.changes), "")
+    return [
+        Line("measured anew on fresh seeds, against the recommendation", "heading"),
+        Line(f"{one_line(name)}: {verdict_sentence(search.against_recommended)}"),
+    ]
+
+
+def _spent(search: Search) -> ScreenBlock:
+    most = f" of at most {seconds_text(search.most_seconds)}" if search.most_seconds else ""
+    return [
+        Line(
+            f"spent: {number_text(search.runs)} runs in {seconds_text(search.seconds)}{most}, "
+            f"the short ones of {seconds_text(search.short_seconds)}"
+        )
+    ]
+
+
+def _primary(verdict: Verdict) -> MetricVerdict | None:
+    return next((one for one in verdict.metrics if one.name == verdict.primary_metric), None)
+
+
+def _ratio(metric: MetricVerdict | None) -> str:
+    return "not measured" if metric is None else interval_text(metric)
