@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nginx_tune.documents.search import Search, SearchAnswer, SearchCandidate
-from nginx_tune.documents.verdict import MetricVerdict, Verdict
+from nginx_tune.documents.verdict import MetricVerdict, Outcome, Verdict
 from nginx_tune.report.quantities import interval_text, metric_words, ratio_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
@@ -44,17 +44,17 @@ def search_sentence(search: Search) -> str:
     if search.answer == "recommendation":
         rest = "no candidate is better beyond noise"
         return f"The recommendation is the best: {metric} {against} of today's; {rest}."
-    return (
-        f"Today's configuration stays: {_LEFT[search.against_today.outcome]} ({metric} {against})."
-    )
+    if search.against_today.outcome == "invalid":
+        return f"No answer: {one_line(search.against_today.reason)}."
+    why = _LEFT[search.against_today.outcome]
+    return f"Today's configuration stays: {why} ({metric} {against})."
 
 
-_LEFT = {
-    "better": "nothing better was proved against all others",
+_LEFT: dict[Outcome, str] = {
+    "better": "a candidate is better than it, but not than the recommendation",
     "worse": "the best of the others is worse",
-    "no_difference": "nothing differs from it beyond noise",
+    "no_difference": "the best of the others does not differ from it",
     "inconclusive": "nothing was proved better in the time",
-    "invalid": "the comparison with it is not valid",
 }
 
 

@@ -56,7 +56,7 @@ REFUSED = {
     "output",
     "merge": "output",
     "validate": f"{_TRIED} c p against plan lab scale accept_worse accept_lost starts http2 http3 "
-    "manifest speed self_check dry_run accept_inconclusive against_nginx no_store output",
+    "manifest speed self_check search dry_run accept_inconclusive against_nginx no_store output",
     "rehearse": f"{_TRIED} c plan p new_nginx restart reload back rate idle active before after "
     "drain sysctl lab scale no_store output",
     "apply": "overlay c p nginx trust pid watch canary confirm reload_command reload_time "

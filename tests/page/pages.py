@@ -28,6 +28,7 @@ from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWa
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.run import Run, RunSummary, Validation
 from nginx_tune.documents.scenario import ArmText, ClaimResult, PredictionResult, ScenarioRun
+from nginx_tune.documents.search import Search, SearchCandidate
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.documents.workload import LocationShare, LogSummary, Rejected, Traffic, Workload
 from nginx_tune.measure.proof.latency import latency_of
@@ -132,6 +133,34 @@ def documents() -> list[Document]:
         warnings=[ReloadWarning(effect="loses", text="the cache")],
         refusals=[Refusal(decision="e", setting="sendfile on;", reason="a comment says no")],
         brings=[finding],
+        proof=Search(
+            answer="candidate",
+            name="pools-off",
+            reference="recommended",
+            primary_metric=RATE,
+            candidates=[
+                SearchCandidate(
+                    name="pools-off",
+                    changes=["- aio threads;"],
+                    reason="data: 2 GiB",
+                    ratio=1.3,
+                    low=1.2,
+                    high=1.5,
+                    level=0.5,
+                    regret_ratio=1.0,
+                    rounds=4,
+                    confirmed=True,
+                ),
+                SearchCandidate(name="recommended", regret_ratio=1.3, rounds=4, confirmed=True),
+                SearchCandidate(name="today"),
+            ],
+            against_today=verdict,
+            against_recommended=verdict,
+            runs=40,
+            short_seconds=2.0,
+            seconds=300.0,
+            most_seconds=600.0,
+        ),
     )
     turnover = Turnover(
         manner="reload",

@@ -40,6 +40,7 @@ from nginx_tune.report.page.plot.ratios import (
     metrics_plot,
     pairs_plot,
     predictions_plot,
+    regret_plot,
     workers_plots,
 )
 from nginx_tune.report.page.plot.seconds import loop_plot, seconds_plots
@@ -49,6 +50,7 @@ from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.runs import started_text
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Screen
+from nginx_tune.report.search import search_screen
 from nginx_tune.report.size import sizing_screen
 from nginx_tune.report.text import number_text, one_line, shown_path
 from nginx_tune.report.verdict import columns_of, verdict_screen
@@ -265,7 +267,18 @@ def _findings(found: Findings) -> Section:
 
 
 def _plan(plan: Plan, here: Mapping[str, str] | None = None) -> Section:
-    return Section("plan", f"Plan for {shown_path(plan.conf_path)}", plan_screen(plan, here))
+    title, screen = f"Plan for {shown_path(plan.conf_path)}", plan_screen(plan, here)
+    search = plan.proof
+    if search is None:
+        return Section("plan", title, screen)
+    base = _verdict(search.against_today)
+    drawn = (regret_plot(search), metrics_plot(search.against_today))
+    plots: list[Plot] = [plot for plot in drawn if plot is not None]
+    found = search_screen(search)
+    tag = f"best: {one_line(search.name)}"
+    return Section(
+        "plan", title, [*found[:1], *screen, *found[1:]], tag, base.tone, base.figures, plots
+    )
 
 
 def _rehearsal(found: Rehearsal, kind: str = "rehearsal") -> Section:

@@ -10,12 +10,15 @@ from typing import Literal
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import PredictionResult
+from nginx_tune.documents.search import Search
+from nginx_tune.documents.units import plural
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.measure.proof.blocks import Blocks
 from nginx_tune.measure.proof.comparison import MetricPairs
 from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.report.page.plot.curves import LogAxis, Tick, log_axis, place_of_arm
 from nginx_tune.report.quantities import interval_text, metric_words, predicted_text, ratio_text
+from nginx_tune.report.search import regret_text
 from nginx_tune.report.text import one_line, percent_text
 
 Tone = Literal["good", "bad", "plain"]
@@ -80,6 +83,27 @@ def metrics_plot(verdict: Verdict) -> RatioPlot | None:
     return _plot(
         "Candidate against baseline",
         "Ratio candidate ÷ baseline with its interval; left of 1× is less, right is more.",
+        marks,
+    )
+
+
+def regret_plot(search: Search) -> RatioPlot | None:
+    """How many times as good the best was as each candidate of a search; None without any."""
+    marks = [
+        Mark(
+            one_line(one.name) + (" · measured anew" if one.confirmed else ""),
+            f"{regret_text(one)}, {plural(one.rounds, 'short run')}",
+            one.regret_ratio,
+            tone="good" if one.name == search.name else "plain",
+        )
+        for one in search.candidates
+        if one.regret_ratio is not None and one.regret_ratio > 0
+    ]
+    metric = metric_words(search.primary_metric)
+    return _plot(
+        f"Regret of the candidates: {metric}",
+        "The best of the short runs ÷ each candidate; 1× is the best, further right is worse. So "
+        "few runs rank, and prove nothing.",
         marks,
     )
 
