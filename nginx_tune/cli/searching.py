@@ -26,7 +26,7 @@ from nginx_tune.documents.scenario import ExperimentSpec
 from nginx_tune.documents.search import Search
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.session import served_files, split_cpus
-from nginx_tune.experiment.validate.search import Found, Variant
+from nginx_tune.experiment.validate.search import Found, SearchVariant
 from nginx_tune.experiment.view import emulate, lab_datasets
 from nginx_tune.host.door import Host
 from nginx_tune.measure.proof.search import MOST_CANDIDATES, RECOMMENDED
@@ -43,7 +43,7 @@ class SearchInputs(NamedTuple):
     """The configurations of a search."""
 
     today: ConfTree
-    variants: list[Variant]
+    variants: list[SearchVariant]
     """The recommendation first, where it changes anything, then the candidates."""
     plans: dict[str, Plan]
     """By the name of the variant."""
@@ -106,7 +106,7 @@ def read_search(
         read = read_planned(plan, spec.plan or "the plan", reader, prefix=own)
         today = read.before
         lines = _changes(plan, recommended) if plan is not recommended else _changes(plan, None)
-        variants.append(Variant(name, read.after, read.files, lines, reason))
+        variants.append(SearchVariant(name, read.after, read.files, lines, reason))
     if not ctx.obj["quiet"]:
         for one in variants:
             say(candidate_text(one.name, one.changes, one.reason))
@@ -150,8 +150,12 @@ def _around(
 ) -> Iterable[tuple[str, Plan, str]]:
     """The plans of the alternatives with their names and reasons, each made when it is asked for.
 
-    ``only`` are the decisions of a plan that somebody narrowed down; empty for all.
+    ``only`` are the decisions of a plan that was given; empty for all. That plan may be an older
+    one, of other facts, or narrowed down: what is decided here and now is a candidate beside it.
     """
+    if only:
+        plan, _ = make_plan(held, (), (), prefix=prefix)
+        yield "decided-now", plan, "what is recommended for these facts"
     for one in alternatives(held.inputs.decisions):
         wanted = (*only, *one.ids) if only else ()
         plan, _ = make_plan(held.changed_by(one.change), wanted, (), prefix=prefix)
@@ -179,12 +183,12 @@ def _key(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _changes(plan: Plan, beside: Plan | None) -> list[str]:
-    """The lines of a plan that another one lacks, and with ``-`` those that only the other has."""
+    """The lines of a plan that another one lacks, then those that only the other has."""
     own, other = _lines(plan), _lines(beside) if beside else []
-    return [
-        *(line for line in own if line not in other),
-        *(f"- {line}" for line in other if line not in own),
-    ]
+    found = [line for line in own if line not in other]
+    named = {line.partition(" ")[0] for line in found}
+    gone = (line for line in other if line not in own and line.partition(" ")[0] not in named)
+    return [*found, *(f"without {line}" for line in gone)]
 
 
 def _lines(plan: Plan) -> list[str]:

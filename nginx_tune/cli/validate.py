@@ -366,7 +366,9 @@ def _search(
     ctx: click.Context, asked: _Asked, spec: ExperimentSpec, lab: LabPlan | None, wanted: Wanted
 ) -> ExitStatus:
     """Run a search, keep the comparison with today's configuration, and print the answer."""
-    from nginx_tune.cli.searching import read_search, write_search  # noqa: PLC0415  # heavy imports stay here
+    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
+
+    from nginx_tune.cli.searching import read_search, write_search  # noqa: PLC0415
     from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
     from nginx_tune.experiment.validate.search import run_search  # noqa: PLC0415
     from nginx_tune.experiment.validate.validation import Sides  # noqa: PLC0415
@@ -397,7 +399,10 @@ def _search(
         name = spec.plan or inputs.today.path
         keep_run(ctx, found.validation, kind="validate", name=name, clock=clock)
     write_search(inputs, found, wanted.formats, wanted.output)
-    return _status(found.validation.verdict, wanted)
+    verdict = found.validation.verdict
+    if found.search.reference == found.search.answer == "today" and verdict.outcome == "worse":
+        verdict = replace(verdict, outcome="no_difference")  # nothing was to become of it
+    return _status(verdict, wanted)
 
 
 def run_experiment(

@@ -17,8 +17,7 @@ class SearchCandidate(Part, frozen=True, kw_only=True):
     name: str
     """``today`` and ``recommended`` are those two."""
     changes: list[str] = []
-    """Its lines that the recommendation lacks, and with ``-`` before them those that only that
-    has."""
+    """Its lines that the recommendation lacks, and after ``without`` those that only that has."""
     reason: str = ""
     """The fact of the recommendation that is near its break-even, or why it is in doubt."""
     ratio: float | None = None

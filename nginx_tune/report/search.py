@@ -24,7 +24,7 @@ _SAME = 1.005
 def candidate_text(name: str, changes: Sequence[str], reason: str) -> str:
     """A candidate as it is stated before the run."""
     why = f" ({one_line(reason)})" if reason else ""
-    return f"candidate {one_line(name)}: {', '.join(map(one_line, changes))}{why}"
+    return f"candidate {one_line(name)}: {' '.join(map(one_line, changes))}{why}"
 
 
 def search_sentence(search: Search) -> str:
@@ -75,9 +75,9 @@ def search_screen(search: Search) -> Screen:
 
 
 _SUBJECT: dict[SearchAnswer, str] = {
-    "candidate": "measured anew on fresh seeds, against today's configuration",
-    "recommendation": "the recommendation against today's configuration, on fresh seeds",
-    "today": "what might have been better, against today's configuration, on fresh seeds",
+    "candidate": "measured anew on fresh seeds; the baseline is today's configuration",
+    "recommendation": "the recommendation on fresh seeds; the baseline is today's configuration",
+    "today": "what may be better, on fresh seeds; the baseline is today's configuration",
 }
 
 
@@ -99,7 +99,7 @@ def _candidates(search: Search) -> ScreenBlock:
 
 def _row(one: SearchCandidate, search: Search) -> tuple[str, str, str, str, str]:
     mark = " (measured anew)" if one.confirmed else ""
-    changes = ", ".join(map(one_line, one.changes)) or "–"
+    changes = " ".join(map(one_line, one.changes)) or "–"
     is_reference = one.name == search.reference
     ratio = "1×" if is_reference else ratio_with_interval(one)
     return f"{one_line(one.name)}{mark}", ratio, regret_text(one), str(one.rounds), changes
@@ -125,7 +125,7 @@ def _against_recommended(search: Search) -> ScreenBlock:
         return []
     name = next((one.name for one in search.candidates if one.confirmed and one.changes), "")
     return [
-        Line("measured anew on fresh seeds, against the recommendation", "heading"),
+        Line("measured anew on fresh seeds; the baseline is the recommendation", "heading"),
         Line(f"{one_line(name)}: {verdict_sentence(search.against_recommended)}"),
     ]
 

@@ -141,7 +141,7 @@ def documents() -> list[Document]:
             candidates=[
                 SearchCandidate(
                     name="pools-off",
-                    changes=["- aio threads;"],
+                    changes=["without aio threads;"],
                     reason="data: 2 GiB",
                     ratio=1.3,
                     low=1.2,

@@ -190,3 +190,44 @@ def test_what_does_not_go_with_a_search(run_cli: RunCli, option: str, value: str
     result = run_cli("validate", "x.conf", "--search", *filter(None, (option, value)))
     assert result.returncode == 2
     assert f"{option} does not go with --search" in result.stderr
+
+
+LAB = """
+name = "hdd"
+memory_bytes = 268435456
+cold_names = true
+[[disks]]
+name = "disk1"
+class_name = "hdd"
+kind = "modelled"
+[[data]]
+disk = "disk1"
+files = 3000
+file_bytes = 46005
+"""
+
+
+@pytest.mark.needs("root", "nginx", "probe", "nbdkit", "fuse")
+@pytest.mark.thorough
+@pytest.mark.alone
+def test_what_the_model_takes_for_memory_is_found_to_be_a_cold_disk(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    """All data fits in memory, so nothing is recommended for disks; after a boot they decide."""
+    conf = write(tmp_path, "root /srv/files; } location = /healthz { return 200 ok;")
+    lab, best = tmp_path / "lab.toml", tmp_path / "best.json"
+    lab.write_text(LAB)
+    result = run_cli(
+        "-q", "validate", conf, "--search", "--lab", lab, "--starts", "cold", "--no-store",
+        "--primary", "memory.mean", "--duration", "4s", "--warmup", "1s", "-f", f"json={best}",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    plan = decode(Plan, best.read_bytes())
+    assert plan.proof is not None
+    assert plan.proof.answer == "candidate"
+    assert b"aio threads" in plan.files[0].content
+    assert plan.proof.against_recommended is not None
+    assert plan.proof.against_recommended.outcome == plan.proof.against_today.outcome == "better"
+    # Other configurations would be other proofs.
+    kept = run_cli("apply", best, "--no-reload", "--dry-run", "--trust-files", "-f", "json")
+    assert kept.returncode == 0, kept.stderr

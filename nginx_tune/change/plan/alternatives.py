@@ -31,7 +31,7 @@ _CHUNKS = ("128k", "512k", "2m")
 _BUFFERS = ("32k", "256k")
 _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
-_WHY = "tried by the search"
+_WHY = "a candidate of a search, beside what was decided"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
 """How far away a break-even counts as, where the decision has no nearer one: its log ratio."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
@@ -257,7 +257,7 @@ def _turn(decision: Decision, turned: _Turned) -> Decision:
     return replace(
         decision,
         verdict=turned.verdict,
-        summary=f"{_WHY.capitalize()}. Decided: {decision.summary}",
+        summary=f"A candidate of a search. Decided: {decision.summary}",
         settings=[*turned.settings],
         proposed=[],
         predicted=[],

@@ -61,7 +61,7 @@ _FRESH_SEEDS = 1_000_000
 """Between the seeds of the short runs and those of the proof."""
 
 
-class Variant(NamedTuple):
+class SearchVariant(NamedTuple):
     """A configuration of the search: today's with other bytes in some of its files."""
 
     name: str
@@ -228,7 +228,7 @@ class _SandboxBench:
         self,
         spec: ExperimentSpec,
         sides: Sides,
-        variants: Sequence[Variant],
+        variants: Sequence[SearchVariant],
         progress: Callable[[str], None],
     ) -> None:
         self._spec, self._sides, self._progress = spec, sides, progress
@@ -316,7 +316,7 @@ class _SandboxBench:
 def run_search(
     spec: ExperimentSpec,
     sides: Sides,
-    variants: Sequence[Variant],
+    variants: Sequence[SearchVariant],
     *,
     progress: Callable[[str], None],
 ) -> Found:
@@ -381,7 +381,7 @@ def _lost(surroundings: Mapping[str, Measured], name: str) -> list[str]:
     return found.lost if found else []
 
 
-def candidates_of(contest: Contest, variants: Sequence[Variant]) -> list[SearchCandidate]:
+def candidates_of(contest: Contest, variants: Sequence[SearchVariant]) -> list[SearchCandidate]:
     """Each variant with what the short runs showed, the best first."""
     better = find_metric(contest.metric).better_when
     sign = 1.0 if better == "higher" else -1.0
