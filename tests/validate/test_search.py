@@ -115,10 +115,19 @@ def test_the_answer_is_what_holds_on_fresh_seeds(
     assert len(contest.blocks) >= 7 * len(contest.finalists), what
 
 
-def test_a_candidate_that_is_faster_and_dearer_is_not_announced() -> None:
-    bench = FakeBench(BOTH | {"a": 150.0}, BOTH | {"a": 150.0})
-    bench.dear = frozenset({"a"})
-    assert hold(bench, ALL)[1] == "recommendation"
+@each_row(
+    "what, rate, dear",
+    [
+        ("faster, and it costs twice as much", 150.0, {"a"}),
+        ("as fast, and the others cost twice as much", 100.0, {TODAY, RECOMMENDED}),
+    ],
+)
+def test_the_cost_takes_a_winner_away_and_makes_none(
+    what: str, rate: float, dear: set[str]
+) -> None:
+    bench = FakeBench(BOTH | {"a": 150.0}, BOTH | {"a": rate})
+    bench.dear = frozenset(dear)
+    assert hold(bench, ALL)[1] == "recommendation", what
 
 
 def test_the_time_bounds_a_search_and_what_was_left_out_is_still_listed() -> None:

@@ -44,6 +44,7 @@ from nginx_tune.measure.proof.search import (
     Rung,
     challenger,
     gains_of,
+    is_ahead,
     next_rung,
     rank,
 )
@@ -126,7 +127,8 @@ class Contest:
             for match, looking in self.lookings.items()
         }
         own = [match for match in self.lookings if match.candidate == self.contender]
-        if own and all(self.lookings[match].outcome == "better" for match in own):
+        last = [self.lookings[match].verdict for match in own]
+        if own and all(one is not None and is_ahead(one) for one in last):
             return any(open_[match] for match in own)
         return any(open_[match] for match in self.lookings if self._decides(match))
 
@@ -205,9 +207,9 @@ def matches(contender: str | None, reference: str) -> list[Match]:
 
 
 def answer_of(contest: Contest, verdicts: Mapping[Match, Verdict]) -> SearchAnswer:
-    """A candidate is the answer only where it is better than both on fresh seeds."""
+    """A candidate is the answer only where it is ahead of both on fresh seeds."""
     own = [verdicts[match] for match in contest.lookings if match.candidate == contest.contender]
-    if own and all(one.outcome == "better" for one in own):
+    if own and all(map(is_ahead, own)):
         return "candidate"
     recommended = verdicts.get(Match(RECOMMENDED, TODAY))
     return "recommendation" if recommended and recommended.outcome == "better" else "today"

@@ -22,7 +22,7 @@ from nginx_tune.documents.measurement import Capacity, Measurement
 from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.run import Validation
 from nginx_tune.documents.scenario import ArmText, ExperimentSpec
-from nginx_tune.documents.verdict import Environment, Outcome, Stopped, Verdict
+from nginx_tune.documents.verdict import Environment, Stopped, Verdict
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_arms
 from nginx_tune.experiment.operations import MODULE_INSIDE, Question
@@ -425,8 +425,8 @@ class Looking:
         self._began = deadline.used_seconds
         self._next = next_look(None, first_pairs=first_pairs)
         self.look: Look | None = None
-        self.outcome: Outcome | None = None
-        """At the last look, of the primary metric and the cost."""
+        self.verdict: Verdict | None = None
+        """At the last look, by the primary metric and the cost."""
         self.is_over = False
         """It was settled; time was up otherwise."""
 
@@ -464,7 +464,7 @@ class Looking:
         verdict: Verdict = judge(
             measurements, primary_metric=self._metric, metrics=[], alpha=self.look.alpha
         )
-        self.outcome = verdict.outcome
+        self.verdict = verdict
         # The primary metric and, where it was measured and can be told, the cost.
         named = [metric for metric in verdict.metrics if metric.judged]
         return verdict.outcome == "worse" or all(map(meets_stopping_rule, named))

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.verdict import Verdict
 from nginx_tune.measure.proof.blocks import pair_blocks, select_pairs
 from nginx_tune.measure.proof.comparison import MARGIN, MetricPairs
 from nginx_tune.measure.proof.metrics import find_metric
@@ -121,3 +122,12 @@ def challenger(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> 
         if one.gain > math.log1p(MARGIN):
             return one.name
     return None
+
+
+def is_ahead(verdict: Verdict) -> bool:
+    """True if the metric that decides is better, and with it the whole.
+
+    A contender is chosen by that metric. What another one shows by the way is no winner.
+    """
+    primary = (one for one in verdict.metrics if one.name == verdict.primary_metric)
+    return verdict.outcome == "better" and any(one.outcome == "better" for one in primary)
