@@ -308,7 +308,7 @@ class Held(NamedTuple):
             return change(self.inputs.decide(stays))
 
         settled = Settling(made, self.tree, self.inputs.facts).begin(made(ALL_AS_DECIDED))
-        inputs = self.inputs._replace(decisions=settled.decided, decide=made)
+        inputs = dataclasses.replace(self.inputs, settled=settled.decided, decide=made)
         return Held(inputs, self.tree, settled.held, settled.stays)
 
 
