@@ -119,7 +119,7 @@ def command(
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
     held.inputs.tell()
-    plan, held = make_plan(held, only, but, prefix=prefix, annotates=annotate)
+    plan, meant, held = make_plan(held, only, but, prefix=prefix, annotates=annotate)
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
     if plan.headline:
@@ -128,7 +128,7 @@ def command(
         say(plan.binding)
     old = {one.source.file: one.source.data for one in held.tree.parsed}
     if not runs_test:
-        _read_again(plan, old, decisions.decisions, tells=ctx.obj["verbose"])
+        _read_again(plan, old, meant.decisions, tells=ctx.obj["verbose"])
     new = {one.path: one.content for one in plan.files}
     write_result(
         {
@@ -175,8 +175,8 @@ def make_plan(
     *,
     prefix: str | None,
     annotates: bool = False,
-) -> tuple[Plan, Held]:
-    """The plan of what ``only`` and ``but`` leave, and the decisions as it settles them."""
+) -> tuple[Plan, Decisions, Held]:
+    """The plan of what ``only`` and ``but`` leave, what it means to set, and what it settled."""
     chosen, changes, held = settle_choice(held, only, but, annotates=annotates)
     if chosen.rules:
         changes = _with_fixes(changes, held, chosen.rules)
@@ -184,7 +184,7 @@ def make_plan(
     decisions = chosen.decisions
     refusals = [*plan.refusals, *chosen.alone, *_withheld(decisions)]
     host = host_parts(decisions.decisions, held.inputs.facts)
-    return replace(plan, refusals=refusals, host=host), held
+    return replace(plan, refusals=refusals, host=host), decisions, held
 
 
 def _withheld(chosen: Decisions) -> list[Refusal]:

@@ -87,7 +87,7 @@ def read_search(
     )
     unchanged = Plan(conf_path=held.tree.path, prefix=prefix)
     if given is None:
-        recommended, held = make_plan(held, (), (), prefix=prefix)
+        recommended, _, held = make_plan(held, (), (), prefix=prefix)
         only: tuple[str, ...] = ()
     else:
         recommended = given
@@ -154,11 +154,11 @@ def _around(
     one, of other facts, or narrowed down: what is decided here and now is a candidate beside it.
     """
     if only:
-        plan, _ = make_plan(held, (), (), prefix=prefix)
+        plan, _, _ = make_plan(held, (), (), prefix=prefix)
         yield "decided-now", plan, "what is recommended for these facts"
     for one in alternatives(held.inputs.decisions):
         wanted = (*only, *one.ids) if only else ()
-        plan, _ = make_plan(held.changed_by(one.change), wanted, (), prefix=prefix)
+        plan, _, _ = make_plan(held.changed_by(one.change), wanted, (), prefix=prefix)
         yield one.name, plan, one.reason
 
 
