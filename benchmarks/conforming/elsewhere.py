@@ -44,7 +44,7 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         "merged histograms are exact; the Python library reads them alike",
         [
             "tests/probe/test_conformance.py::test_the_stripes_of_three_hosts_are_one_load",
-            "tests/probe/test_conformance.py::test_the_seconds_add_up_to_the_total_in_the_python_library",
+            "tests/probe/test_conformance.py::test_the_python_library_reads_the_histogram_of_each_second",
             "tests/proof/test_prove_histogram.py::test_adding_gives_what_recording_everything_gives",
         ],
     ),

@@ -224,18 +224,13 @@ def test_the_stripes_of_three_hosts_are_one_load() -> None:
     )
 
 
-def test_the_seconds_add_up_to_the_total_in_the_python_library() -> None:
+def test_the_python_library_reads_the_histogram_of_each_second() -> None:
     with ground_truth() as server:
         plan = truth_plan(server.port, duration_seconds=2.5, warmup_seconds=0.3)
         measurement = run_probe(msgspec.structs.replace(plan, second_histograms=True))
-    total = HdrHistogram(1_000, 3_600_000_000_000, 3)
-    for point in measurement.series:
-        total.add(HdrHistogram.decode(point.classes["c"].histogram))
-    latency = measurement.classes["c"].response_seconds
-    # By when they were answered: of the first second some were due in the warm-up.
     assert len(measurement.series) == 3
-    assert abs(total.get_total_count() - latency.count) <= 5
-    whole = HdrHistogram.decode(latency.histogram)
-    assert total.get_value_at_percentile(50) == pytest.approx(
-        whole.get_value_at_percentile(50), rel=0.02
-    )
+    for point in measurement.series:
+        second = point.classes["c"]
+        histogram = HdrHistogram.decode(second.histogram)
+        assert histogram.get_total_count() == second.requests > 0
+        assert histogram.get_max_value() / 1e9 == pytest.approx(second.max, rel=0.001)
