@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import tomli
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,11 +100,70 @@ def test_without_cargo_the_wheel_is_pure_and_probing_says_what_is_missing(tmp_pa
     assert len(probe.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.long
-def test_a_required_probe_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
-    result = build(tmp_path, CARGO="/bin/false", NGINX_TUNE_REQUIRE_RUST="1")
-    assert result.returncode != 0
-    assert "the load probe could not be built" in result.stdout + result.stderr
+def hook() -> Any:
+    return cast(Any, runpy.run_path(str(ROOT / "build_hook.py")))
+
+
+def find_probe(module: Any) -> Path | None:
+    """Ask the hook alone: what it would put into a wheel of this checkout."""
+    silent = SimpleNamespace(app=SimpleNamespace(display_warning=lambda _: None))
+    found: Path | None = module["ProbeBuildHook"]._find_probe(silent, ROOT, "release")
+    return found
+
+
+@pytest.mark.parametrize("cargo", ["/bin/false", "/nonexistent"])
+def test_a_probe_that_cannot_be_built_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cargo: str
+) -> None:
+    monkeypatch.setenv("CARGO", cargo)
+    monkeypatch.delenv("NGINX_TUNE_PROBE", raising=False)
+    monkeypatch.setenv("NGINX_TUNE_REQUIRE_RUST", "1")
+    with pytest.raises(SystemExit, match=rf"^the load probe could not be built: .*{cargo}"):
+        find_probe(hook())
+    monkeypatch.delenv("NGINX_TUNE_REQUIRE_RUST")
+    module = hook()
+    terminal = tmp_path / "terminal"
+    module["tell_terminal"].__globals__["TERMINAL"] = terminal
+    assert find_probe(module) is None
+    assert "without its load probe" in terminal.read_text(), "pip shows nothing of a build"
+
+
+def elf(machine: int, *segments: int) -> bytes:
+    header = struct.pack("<6s12xH12xQ14xHH6x", b"\x7fELF\x02\x01", machine, 64, 56, len(segments))
+    return header + b"".join(struct.pack("<I52x", one) for one in segments)
+
+
+def test_the_platforms_of_a_wheel_are_those_of_its_executable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = hook()["platform_tag"]
+    file = tmp_path / "probe"
+    file.write_bytes(elf(62, 1, 1))
+    assert tag(file) == "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64"
+    file.write_bytes(elf(183, 1))
+    assert tag(file).split(".")[0] == "manylinux_2_17_aarch64"
+    file.write_bytes(elf(62, 1, 3))
+    assert tag(file) == "linux_x86_64", "it needs a dynamic loader"
+    for strange in (elf(243, 1), b"#!/bin/sh\n"):
+        file.write_bytes(strange)
+        with pytest.raises(SystemExit, match="probe is "):
+            tag(file)
+    monkeypatch.setenv("NGINX_TUNE_PROBE", str(file))
+    with pytest.raises(SystemExit, match=r"no file .*probe\.licences"):
+        find_probe(hook())
+
+
+def test_no_class_is_one_that_the_oldest_python_refuses() -> None:
+    """Python 3.10 lets a NamedTuple have no second base (mypy does not say so)."""
+    second_base = re.compile(r"^class .*(?:NamedTuple, |, NamedTuple)", re.MULTILINE)
+    sources = (ROOT / "nginx_tune").rglob("*.py")
+    assert [str(one) for one in sources if second_base.search(one.read_text())] == []
+
+
+def test_the_page_of_an_index_has_no_link_into_the_checkout() -> None:
+    readme = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"]
+    links = re.findall(r"\]\(([^)]*)\)", readme["text"])
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 @pytest.mark.thorough  # the probe is linked as a whole: one and a half CPU minutes
@@ -113,8 +178,11 @@ def test_with_cargo_one_wheel_serves_every_python_and_holds_a_static_probe(tmp_p
     )
     assert result.returncode == 0, result.stderr
     name, files = names(tmp_path)
-    assert "-py3-none-linux" in name
-    assert files >= DATA | {"nginx_tune/_bin/nginx-tune-probe"}
+    assert "-py3-none-manylinux_2_17_" in name or "-py3-none-linux" in name
+    assert files >= DATA | {
+        "nginx_tune/_bin/nginx-tune-probe",
+        "nginx_tune/_bin/nginx-tune-probe.licences",
+    }
     with zipfile.ZipFile(tmp_path / "dist" / name) as archive:
         info = archive.getinfo("nginx_tune/_bin/nginx-tune-probe")
         assert info.external_attr >> 16 & 0o111, "executable"

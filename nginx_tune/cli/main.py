@@ -224,6 +224,10 @@ def cli(
     ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": tables, "found": found}
 
 
+_HELP_FOR_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Click has this error since 8.2."""
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Never a traceback (without ``-v``)."""
     _hold_standard_descriptors()
@@ -234,7 +238,7 @@ def main(args: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except NginxTuneError as error:
         return _say(error.message, error.hint, error.status)
-    except click.exceptions.NoArgsIsHelpError as error:
+    except _HELP_FOR_NO_ARGUMENTS as error:
         click.echo(error.format_message(), err=True)
         return int(ExitStatus.USAGE)
     except click.ClickException as error:

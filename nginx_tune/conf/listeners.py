@@ -149,7 +149,7 @@ def _inet(text: str) -> int | None:
     octets = [one.lstrip("0") or "0" for one in parts]
     if any(len(one) > 3 or int(one) > 255 for one in octets):  # noqa: PLR2004  # of an octet
         return None
-    return int.from_bytes(bytes(map(int, octets)))
+    return int.from_bytes(bytes(map(int, octets)), "big")
 
 
 def _by_resolver(text: str) -> int | None:
@@ -161,7 +161,7 @@ def _by_resolver(text: str) -> int | None:
     most = 1 << 8 * (_OCTETS + 1 - len(parts))
     if any(one > 255 for one in numbers[:-1]) or numbers[-1] >= most:  # noqa: PLR2004  # of an octet
         return None
-    high = int.from_bytes(bytes([*numbers[:-1], *[0] * (_OCTETS + 1 - len(parts))]))
+    high = int.from_bytes(bytes([*numbers[:-1], *[0] * (_OCTETS + 1 - len(parts))]), "big")
     return high + numbers[-1]
 
 

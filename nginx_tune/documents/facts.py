@@ -238,7 +238,7 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     access_logs: list[AccessLog] = []
     """What the access logs are that could be looked at; empty where none was."""
     unknown: list[Unknown] = []
-    declared: Literal[True] | UnsetType = UNSET
+    declared: bool | UnsetType = UNSET
     """Left out of what was read of a host; true where somebody described it."""
 
 

@@ -11,7 +11,8 @@ servers that it asks.
 from __future__ import annotations
 
 import json
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -21,7 +22,8 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Operation(NamedTuple, Generic[Q, A]):
+@dataclass(frozen=True)
+class Operation(Generic[Q, A]):
     """One kind of question."""
 
     name: str

@@ -185,7 +185,7 @@ impl Poller {
 
 fn timespec(duration: Nanos) -> libc::timespec {
     libc::timespec {
-        tv_sec: (duration / SECOND) as libc::time_t,
+        tv_sec: (duration / SECOND) as _,
         tv_nsec: (duration % SECOND) as _,
     }
 }

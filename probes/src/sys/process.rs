@@ -80,20 +80,21 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
 /// Over loopback the kernel works off a burst of packets in ksoftirqd, an ordinary process that
 /// otherwise holds the probe's CPU for a whole scheduler slice of 3 or 4 ms.
 pub fn run_in_realtime() -> bool {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the parameter is a live sched_param; pid 0 is this process.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0 }
+    set_scheduler(libc::SCHED_FIFO, 1)
+}
+
+/// The system call itself: musl's function of that name only answers ENOSYS.
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
+    // SAFETY: the kernel's sched_param is one int, which lives; 0 is this thread.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0 }
 }
 
 /// Lets this thread run when nobody else wants its CPU: an ordinary process, the nicest.
 pub fn run_after_all_others() {
-    let ordinary = libc::sched_param { sched_priority: 0 };
     // Not being allowed costs a little lateness, which shows.
-    // SAFETY: the parameter is a live sched_param; 0 is this thread, of both calls.
-    unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const ordinary);
-        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
-    }
+    set_scheduler(libc::SCHED_BATCH, 0);
+    // SAFETY: no pointers; 0 is this thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
 }
 
 /// Has all memory that this process has now put in place and kept there, where it may: a page
