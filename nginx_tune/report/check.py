@@ -195,7 +195,9 @@ def check_screen(check: FirstLook) -> Screen:
 
 
 def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
-    cpus = "?" if host.cpus is None else f"{host.cpus:g}"
+    cpus = "CPUs not known"
+    if host.cpus is not None:
+        cpus = f"{host.cpus:g} CPU{'' if host.cpus == 1 else 's'}"
     data = "data not known"
     if host.data_bytes is not None:
         bound = "at most " if host.data_is_bound else ""
@@ -203,14 +205,12 @@ def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
         data += " (used on its file systems)" if host.data_is_bound else ""
     threads = {True: ", with threads", False: ", without threads", None: ""}
     nginx = host.nginx or "no nginx found"
+    kernel = host.kernel or "kernel not known"
     return [
         ("memory", f"page cache up to {bytes_text(host.page_cache_bytes)}, {data}"),
         ("disks", ", ".join(map(_disks, host.disks)) or "not known"),
-        (
-            "link",
-            f"{_speed(host.link_bits_per_second)}, {cpus} CPU{'' if cpus == '1' else 's'}",
-        ),
-        ("nginx", one_line(f"{nginx}{threads[host.nginx_has_threads]}, {host.kernel or '?'}")),
+        ("link", f"{_speed(host.link_bits_per_second)}, {cpus}"),
+        ("nginx", one_line(f"{nginx}{threads[host.nginx_has_threads]}, {kernel}")),
     ]
 
 
