@@ -140,6 +140,13 @@ def _sentence(one: Turnover, *, is_alike: bool) -> str:
     return f"{name}: taken, {said}{left}"
 
 
+def _outcome(one: Turnover) -> str:
+    """The outcome as a table cell, which never reads as a success where the sentence does not."""
+    if one.outcome == "taken" and one.faults:
+        return "NOT AS WRITTEN"
+    return _OUTCOMES[one.outcome]
+
+
 def _lasting(found: Lasting | None) -> str:
     if found is None:
         return ""
@@ -156,7 +163,7 @@ def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:
 
     rows = [
         row("", lambda one: turnover_name(one).replace("_", " ")),
-        row("outcome", lambda one: _OUTCOMES[one.outcome]),
+        row("outcome", _outcome),
         row("last first answer", lambda one: _seconds(last_answer(one))),
         row("drained after", _drained),
         row("requests failed", lambda one: number_text(sum(one.failed.values()))),
@@ -246,7 +253,7 @@ def _details_of(one: Turnover) -> list[str]:
     lines += [_held(item) for item in one.held]
     counted = [f"{name} {value}" for name, value in sorted(one.counters.items()) if value]
     lines += [f"the kernel counted {', '.join(counted)}"] if counted else []
-    lines += [f"told beside: {plain(fault)}" for fault in one.faults[:_MOST_FAULTS]]
+    lines += [f"nginx also reported: {plain(fault)}" for fault in one.faults[:_MOST_FAULTS]]
     lines += [f"seen before the change too: {plain(line)}" for line in one.faults_before]
     lines += [f"log: {plain(line)}" for line in one.log_examples]
     flags = dict.fromkeys(plain(flag.partition(":")[0]) for flag in one.flags)
@@ -264,7 +271,7 @@ def _held(item: HeldConnections) -> str:
     counts = {
         "lost": item.lost,
         "closed with nothing under way": item.closed,
-        "came to their end": item.finished,
+        "finished": item.finished,
         "still there": item.kept,
         "opened anew": item.reconnects,
         "asked again": item.retried,

@@ -235,6 +235,9 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
     assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text
     one = msgspec.structs.replace(found, turnovers=[msgspec.structs.replace(TAKEN, workers_left=1)])
     assert "; 1 old worker is left after" in plain_text(rehearsal_screen(one))
+    odd = msgspec.structs.replace(found, turnovers=[msgspec.structs.replace(TAKEN, faults=["f"])])
+    row = next(r for r in render_rehearsal_markdown(odd).splitlines() if r.startswith("| outcome"))
+    assert "taken" not in row, "the table contradicts the sentence"
     assert "FAIL  reload_back.lost == 0" in text
     assert text.startswith("reload: REFUSED")
     width = {line.count("|") - line.count("\\|") for line in page.splitlines() if line[:1] == "|"}

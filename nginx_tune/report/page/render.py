@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NO_BREAK = "\u00a0"
 _GOOD = ("better", "held", "pass", "passed", "inside", "taken")
-_BAD = ("worse", "NOT HELD", "FAIL", "OUTSIDE", "error", "REFUSED", "DOWN")
+_BAD = ("worse", "NOT HELD", "NOT AS WRITTEN", "FAIL", "OUTSIDE", "error", "REFUSED", "DOWN")
 
 
 def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = None) -> bytes:
