@@ -174,11 +174,18 @@ def test_asked_again_nothing_is_left_to_change(name: str) -> None:
 
 @each_row("name", CASES)
 def test_the_audit_finds_nothing_in_what_was_generated(name: str) -> None:
+    """A proposal that needs evidence first is an info; nothing else is found."""
     facts, workload, given = CASES[name]
     text, _ = followed_case(name)
     decisions = decide(facts, workload, site=complete_site(given, facts, workload.kind))
     found = audit(parse_text(text), facts, ALL, decide=lambda: decisions)
-    assert [(f.rule, f.message, text.splitlines()[f.line - 1]) for f in found.findings] == []
+    unsettled = [d.next_command for d in decisions.decisions if d.verdict == "not_enough_evidence"]
+    left = [
+        f
+        for f in found.findings
+        if f.severity != "info" or not any(command in f.fix for command in unsettled if command)
+    ]
+    assert [(f.rule, f.message, text.splitlines()[f.line - 1]) for f in left] == []
 
 
 def test_any_advice_that_is_followed_stands() -> None:

@@ -33,8 +33,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         told.add((served.place, served.path))
         classes = disk_classes_of(served.path, context.facts)
         is_fast = bool(classes) and classes <= _FAST
-        if is_fast and not _pays(context):
-            continue
         ratio = cold.evidence[-1].value
         message = (
             f"files under {served.path} are read in the event loop, and nginx serves {ratio} "
@@ -54,12 +52,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             severity="advice" if is_fast else None,
         )
     yield from _cached(context) if not told else ()
-
-
-def _pays(context: Context) -> bool:
-    """True where the decision wants pools: on flash the size of the data says little."""
-    pools = context.decided.on("thread-pools")
-    return pools is not None and pools.verdict == "enable"
 
 
 def _cached(context: Context) -> Iterator[Hit]:
