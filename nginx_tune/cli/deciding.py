@@ -173,12 +173,7 @@ def read_inputs(
     is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
     assumed: Kind = given_workload.kind if given_workload else "static"
     given_site = _site(ctx, site_path)
-    site = msgspec.structs.replace(
-        given_site,
-        roots=list(roots) or given_site.roots,
-        cache_dirs=list(cache_dirs) or given_site.cache_dirs,
-        features=[*given_site.features, *features],
-    )
+    site = _with_named(given_site, roots, cache_dirs, features)
     if datasets and not is_live:
         raise UsageError("--dataset scans this host, and another one is given: give one of them")
     found: KindFound | None = None
@@ -228,6 +223,18 @@ def read_inputs(
         roots=roots,
         cache_dirs=cache_dirs,
         not_known=not_known(situation_of(facts, workload, site=site, observation=observation)),
+    )
+
+
+def _with_named(
+    site: Site, roots: Sequence[str], cache_dirs: Sequence[str], features: Sequence[str]
+) -> Site:
+    """A site with what the command line names of it."""
+    return msgspec.structs.replace(
+        site,
+        roots=list(roots) or site.roots,
+        cache_dirs=list(cache_dirs) or site.cache_dirs,
+        features=[*site.features, *features],
     )
 
 

@@ -189,6 +189,11 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         return _for_others(s, plan, bounded=bounded)
     if spared:
         return _without_disk(s, plan, spared, bounded=bounded)
+    return _for_the_disk(s, plan, chunk, bounded=bounded)
+
+
+def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) -> Decision:
+    """The chunk whose cold read holds a thread or the loop no longer than the aim allows."""
     hold = s.disk.read_seconds(chunk)
     transfer = chunk / s.disk.bytes_per_second
     longest = longest_transfer(s.disk, s.aim)
