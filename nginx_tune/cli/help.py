@@ -108,7 +108,7 @@ def add_examples(command: click.Command, words: str) -> None:
 
 _SECTIONS: dict[str, str] = {
     "What is changed or judged": "conf prefix overlay plan pid map observation only except "
-    "annotate against upgrade-to",
+    "annotate against search upgrade-to",
     "The host, read or described": "facts host cpus memory disk link dataset",
     "The data and the site": "kind data mean-size workload site root cache-dir manifest speed",
     "nginx": "nginx nginx-version trust against-nginx test weaker-walls",
