@@ -230,7 +230,7 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
 
 
 def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
-    """What the newest of the grammars takes; empty where one of them takes the arguments."""
+    """The newest grammar in words; empty if any of them takes the arguments."""
     return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].said
 
 

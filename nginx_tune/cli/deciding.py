@@ -111,11 +111,11 @@ class Inputs:
     """As read, before --root and --cache-dir."""
     site: Site
     workload: Workload
-    """As completed."""
+    """The given workload, completed from the facts and the kind of site."""
     decide: Callable[[Staying], Decisions]
     """Makes the decisions for what of a configuration stays as it is."""
     settled: Decisions | None = None
-    """Those for what stays of the configuration at hand; null for none."""
+    """Decisions that respect what stays in the current configuration; null without one."""
     is_live: bool = False
     """True if the facts were read of this host now."""
     roots: Sequence[str] = ()

@@ -76,7 +76,7 @@ class GivenInputs(NamedTuple):
     facts: Facts | None
     workload: Workload | None
     described: DescribedHost | None
-    """Where the facts are its."""
+    """The described host that the facts were made from; null for facts of another source."""
 
 
 def read_facts_and_workload(

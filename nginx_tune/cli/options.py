@@ -312,19 +312,18 @@ _TRUSTING_OPTIONS = (
         is_flag=True,
         help=_TRUST_HELP,
     ),
-    click.option("--trust-files", is_flag=True, hidden=True, help="The older name of --trust."),
 )
 
 
 def trusting_options(function: F) -> F:
-    """The same for a command that takes files of others too: called with ``trust`` as well."""
+    """Add the same where ``--trust`` covers files too; the command is called with ``trust``."""
 
     @functools.wraps(function)
-    def called(*arguments: Any, trust: bool, trust_files: bool, **options: Any) -> Any:
+    def called(*arguments: Any, trust: bool, **options: Any) -> Any:
         binaries = [*filter(None, map(options.get, _NAMED))]
         if trust and binaries:
             _vouch(*binaries)
-        return function(*arguments, trust=trust or trust_files, **options)
+        return function(*arguments, trust=trust, **options)
 
     return option_group(_TRUSTING_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
 

@@ -10,6 +10,7 @@ inside. ``decide/defaults.py`` goes by the same bounds where a document was not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import PurePath
@@ -102,11 +103,14 @@ def _other_schema_hint(expected: str, found: str) -> str:
     return f"give a file that holds nginx-tune's {name.name} document"
 
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
 def is_newer(expected: str, found: str) -> bool:
     """True if a schema id is a later version of the expected one, as ``…/2`` and ``…/1.3`` are."""
     own, other = PurePath(expected), PurePath(found)
     numbers = other.name.split(".")
-    if other.parent != own.parent or not all(one.isdecimal() for one in numbers):
+    if other.parent != own.parent or not all(_NUMBER.fullmatch(one) for one in numbers):
         return False
     return [int(one) for one in numbers] > [int(own.name)]
 

@@ -295,3 +295,6 @@ def test_a_document_of_a_newer_version_is_read_with_one_warning(
     assert done.stderr.count("newer nginx-tune") == 1
     file.write_text(json.dumps(FULL | {"schema": "nginx-tune/facts/2", "cpu": "many"}))
     assert run_cli("recommend", "--facts", str(file)).returncode == 2, "what cannot be read is not"
+    file.write_text(json.dumps(FULL | {"schema": "nginx-tune/facts/" + "9" * 5000}))
+    refused = run_cli("recommend", "--facts", str(file))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), "no version is so long"

@@ -60,7 +60,7 @@ REFUSED = {
     "rehearse": f"{_TRIED} c plan p new_nginx restart reload back rate idle active before after "
     "drain sysctl lab scale no_store output",
     "apply": "overlay c p nginx trust pid watch canary confirm reload_command reload_time "
-    "no_reload managed_anyway accept_lost trust_files dry_run diff state_dir output",
+    "no_reload managed_anyway accept_lost dry_run diff state_dir output",
     "confirm": "state_dir output",
     "rollback": "recover leave state_dir output",
     "history": "state_dir output",

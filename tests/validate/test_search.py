@@ -229,6 +229,7 @@ def test_what_the_model_takes_for_memory_is_found_to_be_a_cold_disk(
     result = run_cli(
         "-q", "validate", conf, "--search", "--lab", lab, "--starts", "cold", "--no-store",
         "--primary", "memory.mean", "--duration", "4s", "--warmup", "1s", "-f", f"json={best}",
+        timeout=900,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     plan = decode(Plan, best.read_bytes())
@@ -238,5 +239,5 @@ def test_what_the_model_takes_for_memory_is_found_to_be_a_cold_disk(
     assert plan.proof.against_recommended is not None
     assert plan.proof.against_recommended.outcome == plan.proof.against_today.outcome == "better"
     # Other configurations would be other proofs.
-    kept = run_cli("apply", best, "--no-reload", "--dry-run", "--trust-files", "-f", "json")
+    kept = run_cli("apply", best, "--no-reload", "--dry-run", "--trust", "-f", "json")
     assert kept.returncode == 0, kept.stderr

@@ -433,7 +433,7 @@ def _places(
 
 
 def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Location]:
-    """What no root holds, and the prefixes without their slash, which a directory redirects."""
+    """Locations beside the roots: "/", and each prefix without its slash, which is redirected."""
     if "/" not in prefixes:
         yield Location(name=quote("/"), root=None, next_place=None, tuned=Written(""))
     for prefix in prefixes:

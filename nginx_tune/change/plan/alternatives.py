@@ -33,7 +33,7 @@ _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
 _WHY = "a candidate of a search, beside what was decided"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
-"""How far away a break-even counts as, where the decision has no nearer one: its log ratio."""
+"""Log ratio to the break-even that a decision counts with if it states no nearer one."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
     ("cache-misses",),
     ("cache-updates",),
@@ -47,9 +47,9 @@ class Alternative(NamedTuple):
 
     name: str
     ids: tuple[DecisionId, ...]
-    """The decisions that are others."""
+    """The decisions that differ."""
     reason: str
-    """Why it may be right: what flips the decision."""
+    """The fact that would flip the decision."""
     doubt: float
     """The log ratio from the fact to its break-even; less is nearer."""
     change: Callable[[Decisions], Decisions]
@@ -62,7 +62,7 @@ class _Turned(NamedTuple):
 
 
 def alternatives(decided: Decisions) -> list[Alternative]:
-    """Those there are, the most doubtful decision first; some may come to the same lines."""
+    """All alternatives, the most doubtful decision first; several may write the same lines."""
     by_id: dict[DecisionId, Decision] = {one.id: one for one in decided.decisions}
     found = [
         Alternative(

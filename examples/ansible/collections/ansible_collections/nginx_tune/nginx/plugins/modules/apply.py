@@ -57,7 +57,7 @@ options:
     description: Instead of a signal to the master, such as V(systemctl reload nginx).
     type: str
   reload_time:
-    description: A new generation must serve within.
+    description: New workers must answer within this time after the reload.
     type: str
     default: 15s
   managed_anyway:
@@ -68,7 +68,7 @@ options:
     description: nginx may listen in fewer places afterwards than before.
     type: bool
     default: false
-  trust_files:
+  trust:
     description: As root, take a configuration that others than root could write.
     type: bool
     default: false
@@ -179,7 +179,7 @@ def main():
             reload_time=dict(type="str", default="15s"),
             managed_anyway=dict(type="bool", default=False),
             accept_lost=dict(type="bool", default=False),
-            trust_files=dict(type="bool", default=False),
+            trust=dict(type="bool", default=False),
             state_dir=dict(type="path", default="/var/lib/nginx-tune"),
         ),
         mutually_exclusive=[("plan", "files")],
@@ -298,7 +298,7 @@ def command(module, folder, pending):
     return arguments + options(
         params,
         ["watch", "canary", "confirm", "reload_command", "reload_time", "managed_anyway",
-         "accept_lost", "trust_files"],
+         "accept_lost", "trust"],
     )  # fmt: skip
 
 
