@@ -24,6 +24,11 @@ from nginx_tune.errors import UsageError, name_meant
 Provenance = Literal["measured", "learnt", "declared", "assumed"]
 
 
+VOLATILE = Meta(extra_json_schema={"x-volatile": True})
+"""Marks a field that changes on a host that nobody changed: a counter, a process id, what is free.
+It is ``x-volatile`` in the schema, so that what compares hosts or days can leave it out."""
+
+
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a document."""
 
@@ -37,7 +42,7 @@ class Unknown(Part, frozen=True, kw_only=True):
 
     path: str
     """JSON pointer of the null in this document."""
-    reason: str
+    reason: Annotated[str, VOLATILE]
 
 
 D = TypeVar("D", bound=Document)

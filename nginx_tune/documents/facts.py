@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from nginx_tune.documents.base import Document, Part, Unknown
+from nginx_tune.documents.base import VOLATILE, Document, Part, Unknown
 from nginx_tune.documents.facts_machine import (
     Cpu,
     Kernel,
@@ -75,12 +75,12 @@ __all__ = [
 class Worker(Part, frozen=True, kw_only=True):
     """A running nginx worker process."""
 
-    pid: int
+    pid: Annotated[int, VOLATILE]
     nofile_soft: int | None = None
     nofile_hard: int | None = None
-    threads: int | None = None
+    threads: Annotated[int | None, VOLATILE] = None
     cpus_allowed: str | None = None
-    age_seconds: float | None = None
+    age_seconds: Annotated[float | None, VOLATILE] = None
     user_id: int | None = None
     """Effective."""
     capabilities: list[str] | None = None
@@ -93,38 +93,38 @@ class Worker(Part, frozen=True, kw_only=True):
 class Running(Part, frozen=True, kw_only=True):
     """A running nginx master and its workers."""
 
-    pid: int
+    pid: Annotated[int, VOLATILE]
     binary: str | None = None
     conf_path: str | None = None
     prefix: str | None = None
     given: str = ""
     """Directives that its command line gives (``-g``); values of ``env`` left out."""
     workers: list[Worker] = []
-    other_masters: list[int] = []
+    other_masters: Annotated[list[int], VOLATILE] = []
     """Process ids of further nginx masters on this host."""
     other_mount_namespace: bool | None = None
     """True when it sees other files than the reader: in a container, say, or a chroot."""
     other_network_namespace: bool | None = None
     cpus_allowed: str | None = None
     """Of the master; workers inherit it."""
-    age_seconds: float | None = None
-    generations: int | None = None
+    age_seconds: Annotated[float | None, VOLATILE] = None
+    generations: Annotated[int | None, VOLATILE] = None
     """Sets of workers that live, each of one start or reload; more than one: connections keep
     old workers alive."""
-    reloaded: bool | None = None
+    reloaded: Annotated[bool | None, VOLATILE] = None
     """Whether the workers are of a later reload than the master's start."""
-    leaving_workers: int = 0
+    leaving_workers: Annotated[int, VOLATILE] = 0
     """Workers of an earlier generation that are shutting down."""
     modules: list[str] | None = None
     """Dynamic modules that it has loaded, by file."""
-    ktls_connections: int | None = None
+    ktls_connections: Annotated[int | None, VOLATILE] = None
     """Connections whose sending the kernel encrypts now, in its network namespace."""
 
 
 class Instance(Part, frozen=True, kw_only=True):
     """One of the nginx masters of a host."""
 
-    pid: int
+    pid: Annotated[int, VOLATILE]
     binary: str | None = None
     conf_path: str | None = None
     """As on its command line; null when it took the compiled-in one."""
@@ -142,7 +142,7 @@ class NginxCandidate(Part, frozen=True, kw_only=True):
     binary: str = ""
     """Where its program lies, or the name of one that was looked for; empty when not known."""
     source: Literal["named", "running", "installed"]
-    pid: int = 0
+    pid: Annotated[int, VOLATILE] = 0
     """Of its master; 0 for one that does not run."""
     chosen: bool = False
     """Whether its program is the nginx that is meant."""
@@ -186,7 +186,7 @@ class Nginx(Part, frozen=True, kw_only=True):
     running: Running | None = None
     instances: list[Instance] = []
     """Every master that can be seen; ``running`` is the one that was looked at (``--pid``)."""
-    choice: str = ""
+    choice: Annotated[str, VOLATILE] = ""
     """Which one was taken, and why, in a sentence; empty when there is none."""
     candidates: list[NginxCandidate] = []
     """What could have been meant: the chosen one, and why the others were not."""
@@ -208,16 +208,16 @@ class ErrorLog(Part, frozen=True, kw_only=True):
     """What an nginx error log says about what workers ran out of."""
 
     path: str
-    pool_overflow: dict[str, int] = {}
+    pool_overflow: Annotated[dict[str, int], VOLATILE] = {}
     """Lines ``thread pool "NAME" queue overflow`` by pool name, in the part that was read."""
-    connections_exhausted: dict[str, int] = {}
+    connections_exhausted: Annotated[dict[str, int], VOLATILE] = {}
     """Lines ``N worker_connections are not enough`` by N: each is a refused connection."""
-    operations_too_slow: int = 0
+    operations_too_slow: Annotated[int, VOLATILE] = 0
     """Lines ``thread operation took too long`` (a minute; nginx 1.25.4 and later)."""
-    messages: list[LoggedMessage] = []
+    messages: Annotated[list[LoggedMessage], VOLATILE] = []
     """Lines with any message that names a cause (``documents/log_messages.py``)."""
-    bytes_read: int | None = None
-    complete: bool = True
+    bytes_read: Annotated[int | None, VOLATILE] = None
+    complete: Annotated[bool, VOLATILE] = True
     """False when only the last part of a large file was read."""
 
 

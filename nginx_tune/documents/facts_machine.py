@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from nginx_tune.documents.base import Part
+from nginx_tune.documents.base import VOLATILE, Part
 
 
 class Kernel(Part, frozen=True, kw_only=True):
@@ -30,10 +30,10 @@ class Throttled(Part, frozen=True, kw_only=True):
 
     directory: str
     """Of the group and those above it, the one that was held back longest."""
-    periods: int
+    periods: Annotated[int, VOLATILE]
     """In which something of the group wanted to run."""
-    throttled_periods: int
-    throttled_seconds: float
+    throttled_periods: Annotated[int, VOLATILE]
+    throttled_seconds: Annotated[float, VOLATILE]
     """Of all its CPUs, added."""
 
     @property
@@ -59,7 +59,7 @@ class Cpu(Part, frozen=True, kw_only=True):
     numa_nodes: int | None = None
     throttled: Throttled | None = None
     """By the quota of the control group of the running nginx, else of the reader."""
-    steal_ratio: float | None = None
+    steal_ratio: Annotated[float | None, VOLATILE] = None
     """Share of all CPU time since the host came up in which a hypervisor ran others instead."""
     frequency_driver: str | None = None
     """``intel_pstate``, ``acpi-cpufreq``, …; guests mostly have none."""
@@ -81,37 +81,37 @@ class Swap(Part, frozen=True, kw_only=True):
     kind: Literal["zram", "partition", "file"]
     """``zram`` compresses into memory: slow, but no disk is waited for."""
     size_bytes: int
-    used_bytes: int
+    used_bytes: Annotated[int, VOLATILE]
 
 
 class Memory(Part, frozen=True, kw_only=True):
     """Memory and how much of it can hold file data."""
 
     total_bytes: int | None = None
-    available_bytes: int | None = None
+    available_bytes: Annotated[int | None, VOLATILE] = None
     cgroup_version: int | None = None
     cgroup_limit_bytes: int | None = None
     """The least limit of the memory cgroup and all its ancestors; null when unlimited."""
     cgroup_limit_path: str | None = None
     """The cgroup that sets that limit."""
-    cgroup_usage_bytes: int | None = None
+    cgroup_usage_bytes: Annotated[int | None, VOLATILE] = None
     """Anonymous memory already charged there (not reclaimable page cache)."""
-    page_cache_limit_bytes: int | None = None
+    page_cache_limit_bytes: Annotated[int | None, VOLATILE] = None
     """What the page cache can hold for nginx: the lesser of MemAvailable and the limit's rest."""
     page_cache_limit_reason: str = ""
     names_apart: bool = False
     """Whether inodes and directory entries of what is served are charged elsewhere, so that they
     take nothing of that limit."""
-    consumers: dict[str, int] = {}
+    consumers: Annotated[dict[str, int], VOLATILE] = {}
     """Bytes that the page cache cannot have now: ``anonymous``, ``shared`` (tmpfs too),
     ``kernel``, ``huge_pages``."""
-    dirty_bytes: int | None = None
+    dirty_bytes: Annotated[int | None, VOLATILE] = None
     """Written by programs and not yet by the kernel."""
-    dirty_background_bytes: int | None = None
+    dirty_background_bytes: Annotated[int | None, VOLATILE] = None
     """From here on the kernel writes back in the background."""
-    dirty_limit_bytes: int | None = None
+    dirty_limit_bytes: Annotated[int | None, VOLATILE] = None
     """From here on a program that writes is made to wait."""
-    arc_bytes: int | None = None
+    arc_bytes: Annotated[int | None, VOLATILE] = None
     """What the ARC of ZFS holds; it is no part of the page cache."""
     arc_limit_bytes: int | None = None
     swaps: list[Swap] = []
@@ -182,30 +182,30 @@ class Link(Part, frozen=True, kw_only=True):
     """That its bus hangs on; null on a host of one node."""
     interrupts: int | None = None
     """Interrupts that it has."""
-    interrupt_cpus: int | None = None
+    interrupt_cpus: Annotated[int | None, VOLATILE] = None
     """CPUs that these go to now."""
-    missed_packets: int | None = None
+    missed_packets: Annotated[int | None, VOLATILE] = None
     """That came when its receive ring had no room, since it is there."""
 
 
 class Softnet(Part, frozen=True, kw_only=True):
     """What the CPUs did with received packets since the host came up."""
 
-    processed: int
-    dropped: int
+    processed: Annotated[int, VOLATILE]
+    dropped: Annotated[int, VOLATILE]
     """For a full backlog of a CPU (RPS, veth, loopback)."""
-    squeezed: int
+    squeezed: Annotated[int, VOLATILE]
     """Times that packets were left when the time or the budget of a turn was up."""
 
 
 class Tcp(Part, frozen=True, kw_only=True):
     """What TCP did and holds, in the network namespace of nginx."""
 
-    segments_sent: int | None = None
-    segments_retransmitted: int | None = None
-    time_wait: int | None = None
+    segments_sent: Annotated[int | None, VOLATILE] = None
+    segments_retransmitted: Annotated[int | None, VOLATILE] = None
+    time_wait: Annotated[int | None, VOLATILE] = None
     """Connections that ended in the last minute and still hold their addresses and ports."""
-    memory_pages: int | None = None
+    memory_pages: Annotated[int | None, VOLATILE] = None
     """Pages that the buffers of all sockets of the kernel hold."""
     memory_pressure_pages: int | None = None
     """From here on (``tcp_mem``) buffers are kept small."""
@@ -219,15 +219,15 @@ class Network(Part, frozen=True, kw_only=True):
     links: list[Link] = []
     somaxconn: int | None = None
     """Now, in the network namespace of nginx: the ceiling of backlogs yet to come."""
-    listen_overflows: int | None = None
+    listen_overflows: Annotated[int | None, VOLATILE] = None
     """Of that namespace since it is there: a full accept queue turned a connection away."""
-    listen_drops: int | None = None
+    listen_drops: Annotated[int | None, VOLATILE] = None
     """The same, with every other reason to drop at a listening socket."""
-    syn_queue_drops: int | None = None
+    syn_queue_drops: Annotated[int | None, VOLATILE] = None
     """SYNs dropped for a full queue of half-open connections (only without syncookies)."""
     softnet: Softnet | None = None
     tcp: Tcp = Tcp()
-    conntrack_entries: int | None = None
+    conntrack_entries: Annotated[int | None, VOLATILE] = None
     """Connections that the packet filter follows, in the reader's network namespace."""
     conntrack_limit: int | None = None
     """New connections are dropped from here on."""
@@ -266,10 +266,10 @@ class Listener(Part, frozen=True, kw_only=True):
     sockets: int = 1
     backlog: int | None = None
     """Effective, the least of its sockets."""
-    accept_queue: int | None = None
+    accept_queue: Annotated[int | None, VOLATILE] = None
     """Connections that wait to be accepted, over all its sockets."""
-    longest_accept_queue: int | None = None
-    drops: int | None = None
+    longest_accept_queue: Annotated[int | None, VOLATILE] = None
+    drops: Annotated[int | None, VOLATILE] = None
     """Connections dropped since it listens, over all its sockets."""
     of_nginx: bool | None = None
     """Whether the running nginx holds it."""

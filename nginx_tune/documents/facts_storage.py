@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, UnsetType, field
 
-from nginx_tune.documents.base import Bytes, Count, MeanBytes, Number, Part, Provenance, Ratio
+from nginx_tune.documents.base import (
+    VOLATILE,
+    Bytes,
+    Count,
+    MeanBytes,
+    Number,
+    Part,
+    Provenance,
+    Ratio,
+)
 
 
 class CurvePoint(Part, frozen=True, kw_only=True):
@@ -62,7 +71,7 @@ class SharedCurve(Part, frozen=True, kw_only=True):
     """The curve of several leaf disks that serve the same files and were measured as one."""
 
     disks: list[str]
-    curve: Curve
+    curve: Annotated[Curve, VOLATILE]
 
 
 class DiskProbe(Part, frozen=True, kw_only=True):
@@ -120,7 +129,7 @@ class PathStorage(Part, frozen=True, kw_only=True):
     size_bytes: int | None = None
     """Of the file system (statvfs), which is seldom as large as the disks under it: a partition, a
     volume, a RAID, a quota that its file system tells."""
-    available_bytes: int | None = None
+    available_bytes: Annotated[int | None, VOLATILE] = None
     """Of these, what an ordinary user can still write."""
     seen_by_nginx: bool = False
     """True when the path was followed through the mounts of an nginx that lives in others than
@@ -160,13 +169,13 @@ class Disk(Part, frozen=True, kw_only=True):
     read_ahead_bytes: int | None = None
     numa_node: int | None = None
     """That the disk's bus hangs on; null on a host of one node."""
-    utilisation_ratio: float | None = None
+    utilisation_ratio: Annotated[float | None, VOLATILE] = None
     """Share of the time that it was busy, over the second that it was watched."""
     paths: list[str] = []
     """Devices that lead to the same disk (multipath)."""
     volume: Volume | UnsetType = UNSET
     """Declared where it is a cloud's; left out elsewhere."""
-    curve: Curve | None = None
+    curve: Annotated[Curve | None, VOLATILE] = None
 
 
 class Layer(Part, frozen=True, kw_only=True):
@@ -191,7 +200,7 @@ class Array(Part, frozen=True, kw_only=True):
     """Members that are missing or have failed."""
     sync_action: str | None = None
     """``idle``, ``resync``, ``recover``, ``check``, ``repair``, ``reshape``, ``frozen``."""
-    sync_done_ratio: float | None = None
+    sync_done_ratio: Annotated[float | None, VOLATILE] = None
 
 
 class Storage(Part, frozen=True, kw_only=True):
@@ -249,30 +258,30 @@ class Dataset(Part, frozen=True, kw_only=True):
     """A tree of files that nginx serves."""
 
     path: str
-    files: Count | None = None
-    bytes: Bytes | None = None
-    allocated_bytes: Bytes | None = None
+    files: Annotated[Count | None, VOLATILE] = None
+    bytes: Annotated[Bytes | None, VOLATILE] = None
+    allocated_bytes: Annotated[Bytes | None, VOLATILE] = None
     """What the file system keeps of them: less than ``bytes`` where files are sparse or
     compressed; a hole is read without the disk, and takes page cache all the same."""
     complete: bool = True
     """False when the scan's time budget ran out: files and bytes are then lower bounds."""
     reason: str = ""
     """Why it is not complete, or what was left out."""
-    directories: Count = 0
+    directories: Annotated[Count, VOLATILE] = 0
     """Directories that were read, the first one too; 0 where nobody counted them."""
-    sizes: Sizes | None = None
-    sample_ratio: Ratio = 1.0
+    sizes: Annotated[Sizes | None, VOLATILE] = None
+    sample_ratio: Annotated[Ratio, VOLATILE] = 1.0
     """Share of the files whose size was asked; below 1 ``bytes`` and ``sizes`` are estimates."""
-    bytes_error_ratio: Number | None = 0.0
+    bytes_error_ratio: Annotated[Number | None, VOLATILE] = 0.0
     """``bytes`` is this close to the truth, relative to itself, 19 times in 20."""
-    symlinks: Count = 0
+    symlinks: Annotated[Count, VOLATILE] = 0
     """Symbolic links met and not followed."""
-    hard_links: Count = 0
+    hard_links: Annotated[Count, VOLATILE] = 0
     """Further names of files that were counted already."""
-    special_files: Count = 0
+    special_files: Annotated[Count, VOLATILE] = 0
     """Sockets, pipes and devices."""
     other_filesystems: Count = 0
     """Directories on which another file system is mounted; left out."""
     seen_by_nginx: bool = False
     """True when it was walked through the mounts of an nginx in another mount namespace."""
-    residency: Residency = Residency()
+    residency: Annotated[Residency, VOLATILE] = Residency()

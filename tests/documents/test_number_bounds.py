@@ -31,7 +31,9 @@ def number_fields(kind: type[Any], path: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 def leaves(info: Any) -> Iterator[tuple[Any, ...]]:
-    if isinstance(info, msgspec.inspect.UnionType):
+    if isinstance(info, msgspec.inspect.Metadata):
+        yield from leaves(info.type)
+    elif isinstance(info, msgspec.inspect.UnionType):
         for one in info.types:
             yield from leaves(one)
     elif isinstance(info, msgspec.inspect.ListType):

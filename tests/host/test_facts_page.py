@@ -77,6 +77,8 @@ def leaves(kind: Any, pointer: str) -> Iterator[str]:
         for part in typing.get_args(kind):
             if part is not type(None):
                 yield from leaves(part, pointer)
+    elif origin is typing.Annotated:
+        yield from leaves(typing.get_args(kind)[0], pointer)
     elif origin is list:
         yield from leaves(typing.get_args(kind)[0], f"{pointer}[]")
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
