@@ -37,14 +37,14 @@ USERS = 60
 SECONDS = 8.0
 _CLONE_NEWNS = 0x20000
 
-Arm = Literal["array", "one pool", "a pool each"]
-ARMS: tuple[Arm, ...] = ("array", "one pool", "a pool each")
+Variant = Literal["array", "one pool", "a pool each"]
+VARIANTS: tuple[Variant, ...] = ("array", "one pool", "a pool each")
 
 
 class Row(NamedTuple):
-    """The answers from one disk in one arm; in an array every file is on all of them."""
+    """The answers from one disk in one variant; in an array every file is on all of them."""
 
-    arm: Arm
+    variant: Variant
     disk: str
     answers: int
     median: float
@@ -52,9 +52,9 @@ class Row(NamedTuple):
     """Seconds, the 99th of a hundred."""
 
 
-def conf_text(arm: Arm, roots: Sequence[Path], work: Path) -> str:
-    """The configuration of an arm."""
-    apart = arm == "a pool each"
+def conf_text(variant: Variant, roots: Sequence[Path], work: Path) -> str:
+    """The configuration of a variant."""
+    apart = variant == "a pool each"
     pools = "".join(f"thread_pool pool_{n} threads=16; " for n in range(len(roots)) if apart)
     locations = " ".join(
         f"location /{number}/ {{ root {root}; directio 4k;"
@@ -75,7 +75,7 @@ def run(*words: object) -> str:
 
 
 @contextlib.contextmanager
-def disks(arm: Arm, work: Path) -> Iterator[tuple[list[Path], str]]:
+def disks(variant: Variant, work: Path) -> Iterator[tuple[list[Path], str]]:
     """Where each third of the files is, and the slow device, until leaving."""
     with contextlib.ExitStack() as made:
         loops = []
@@ -86,7 +86,7 @@ def disks(arm: Arm, work: Path) -> Iterator[tuple[list[Path], str]]:
             made.callback(image.unlink)
             loops.append(run("losetup", "--direct-io=on", "-f", "--show", image))
             made.callback(run, "losetup", "-d", loops[-1])
-        groups = [loops] if arm == "array" else [[loop] for loop in loops]
+        groups = [loops] if variant == "array" else [[loop] for loop in loops]
         roots = []
         for number, group in enumerate(groups):
             root = work / f"root{number}"
@@ -162,13 +162,13 @@ def ask(seconds: float) -> list[list[float]]:
     return took
 
 
-def rows_of(arm: Arm, took: Sequence[Sequence[float]]) -> list[Row]:
-    """The slow disk and the two others of an arm."""
+def rows_of(variant: Variant, took: Sequence[Sequence[float]]) -> list[Row]:
+    """The slow disk and the two others of a variant."""
     found = []
     for disk, some in (("slow", took[0]), ("the others", [*took[1], *took[2]])):
         ordered = sorted(some)
         at = [ordered[int(len(ordered) * share)] for share in (0.5, 0.99)]
-        found.append(Row(arm, disk, len(ordered), *at))
+        found.append(Row(variant, disk, len(ordered), *at))
     return found
 
 
@@ -177,23 +177,23 @@ def table(rows: Sequence[Row]) -> str:
     lines = ["| three disks as | files of the | answers | median | p99 |", "|---|---|--:|--:|--:|"]
     for row in rows:
         times = f"{row.median * 1e3:,.1f} ms | {row.most * 1e3:,.0f} ms"
-        lines.append(f"| {row.arm} | {row.disk} | {row.answers} | {times} |")
+        lines.append(f"| {row.variant} | {row.disk} | {row.answers} | {times} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure the three arms, and print the table."""
+    """Measure the three variants, and print the table."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "no mount namespace")
     run("mount", "--make-rprivate", "/")
     rows: list[Row] = []
-    for arm in ARMS:
+    for variant in VARIANTS:
         with tempfile.TemporaryDirectory() as directory:
             work = Path(directory)
-            with disks(arm, work) as (roots, slow):
-                (work / "nginx.conf").write_text(conf_text(arm, roots, work))
+            with disks(variant, work) as (roots, slow):
+                (work / "nginx.conf").write_text(conf_text(variant, roots, work))
                 with served(work / "nginx.conf", slow):
-                    rows += rows_of(arm, ask(SECONDS))
+                    rows += rows_of(variant, ask(SECONDS))
     print(table(rows))
 
 

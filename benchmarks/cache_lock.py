@@ -46,7 +46,7 @@ SERVER = """
 
 
 class Seen(NamedTuple):
-    """One round of one arm."""
+    """One round of one variant."""
 
     waits_seconds: list[float]
     most_at_origin: int

@@ -2,7 +2,7 @@
 
     sudo python benchmarks/record_equal_blocks.py [--pairs 20] [--duration 3] [-o FILE]
 
-The same configuration is run as both arms, as scenarios run two: nginx and the probe ahead of
+The same configuration is run as both variants, as scenarios run two: nginx and the probe ahead of
 other processes, each on CPUs of its own where there are two. Of each block the values of some
 metrics, its flags and its seconds are kept; ``verdict_errors.py`` deals them out again.
 """
@@ -23,7 +23,7 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.experiment.experiment import Experiment, run_pairs
-from nginx_tune.experiment.operations import MODULE_INSIDE, Arm, Conduct
+from nginx_tune.experiment.operations import MODULE_INSIDE, Conduct, Variant
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.view import plan_places
 from nginx_tune.host.live import LiveHost
@@ -82,7 +82,7 @@ def main() -> None:
         classes = default_classes()
         files = [ServedFile(f"/{file.name}", file.stat().st_size) for file in root.iterdir()]
         baseline, candidate = (
-            Arm(
+            Variant(
                 name=name,
                 conf_path=str(conf),
                 error_log=ERROR_LOG,

@@ -129,12 +129,12 @@ def _block_of(stage: Any) -> Callable[[], object]:
     """Runs a block of the baseline, in the words of either checkout."""
     if hasattr(stage, "experiment"):
         experiment = stage.experiment.for_seconds(warmup=0.0, duration=1.0)
-        arm = experiment.arms[0]
-        return partial(stage.session.block, arm, 0, experiment.plans[arm.name])
+        variant = experiment.variants[0]
+        return partial(stage.session.block, variant, 0, experiment.plans[variant.name])
     load = stage.load._replace(duration_seconds=1.0)
-    arm = stage.arms[0]
-    plan = load.plan(stage.session, arm.name, seed=1, classes=load.classes)
-    return partial(stage.session.block, arm, 0, plan, prime=[])
+    variant = stage.variants[0]
+    plan = load.plan(stage.session, variant.name, seed=1, classes=load.classes)
+    return partial(stage.session.block, variant, 0, plan, prime=[])
 
 
 def run_whole(name: str, checkout: Path, *words: str | Path) -> Timed:

@@ -46,9 +46,9 @@ class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptPrediction(msgspec.Struct, frozen=True):
-    """A prediction of a run, of an arm against the baseline."""
+    """A prediction of a run, of a variant against the baseline."""
 
-    arm: str
+    variant: str
     metric: str
     expected: str
     """With its range, as it is shown."""
@@ -81,7 +81,7 @@ def kept(run: ScenarioRun, ended: datetime) -> KeptRun:
             if not claim.left_out
         },
         predictions=[
-            KeptPrediction(one.arm, one.metric, prediction_range(one), one.inside, one.measured)
+            KeptPrediction(one.variant, one.metric, prediction_range(one), one.inside, one.measured)
             for one in run.predictions
             if one.inside is not None and one.measured is not None
         ],
@@ -178,9 +178,9 @@ def predictions(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
         told: dict[tuple[str, str], list[KeptPrediction]] = {}
         for run in sorted(runs, key=lambda run: run.ended):
             for one in run.predictions if run.scenario == scenario.name else []:
-                told.setdefault((one.arm, one.metric), []).append(one)
-        for (arm, metric), same in told.items():
-            name = scenario.name if arm == "candidate" else f"{scenario.name}, {arm}"
+                told.setdefault((one.variant, one.metric), []).append(one)
+        for (variant, metric), same in told.items():
+            name = scenario.name if variant == "candidate" else f"{scenario.name}, {variant}"
             measured = [one.measured for one in same]
             texts = dict.fromkeys(map(number_text, (min(measured), max(measured))))
             inside = sum(one.inside for one in same)

@@ -45,7 +45,7 @@ _SETUP_SECONDS = 120.0
 def expected_seconds(scenario: Scenario) -> float:
     """How long it runs, roughly."""
     block = scenario.warmup_seconds + scenario.duration_seconds + _OVERHEAD_SECONDS
-    return (2 + len(scenario.arms)) * scenario.pairs * block
+    return (2 + len(scenario.variants)) * scenario.pairs * block
 
 
 def all_scenarios() -> dict[str, Scenario]:
@@ -77,7 +77,9 @@ def run(given: str, scenario: Scenario, file: Path) -> str:
 def predicted_of(claim: ClaimResult, run: ScenarioRun) -> PredictionResult | None:
     """The prediction of the quantity that a claim is about."""
     quantity = re.split(r"\s*(?:<=|>=|==|!=|<|>)", claim.expected)[0]
-    same = (one for one in run.predictions if one.metric == quantity and one.arm == claim.arm)
+    same = (
+        one for one in run.predictions if one.metric == quantity and one.variant == claim.variant
+    )
     return next(same, None)
 
 
@@ -112,7 +114,7 @@ def prediction_range(one: PredictionResult) -> str:
 def prediction_row(run: ScenarioRun, one: PredictionResult) -> list[str]:
     """A line of the table of what was predicted."""
     return [
-        run.name if one.arm == "candidate" else f"{run.name}, {one.arm}",
+        run.name if one.variant == "candidate" else f"{run.name}, {one.variant}",
         one.metric,
         prediction_range(one),
         one.source_figure,

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nginx_tune.change.generate.nginx_conf import write_arm
+from nginx_tune.change.generate.nginx_conf import write_variant
 from nginx_tune.decide.model.answers import AnswerGoal, best_server
 from nginx_tune.decide.size import HostSizes, SizeRequest, size_hosts
 from nginx_tune.documents.base import decode, encode
@@ -123,7 +123,7 @@ def _tables(rng: random.Random, name: str, size: int, files: int) -> dict[str, A
     exponent = rng.choice([0.0, round(rng.uniform(0.5, 1.0), 2)])
     disk = {"name": "disk1", "class_name": "hdd", "kind": "modelled", "mount": "/srv/disk1"}
     threads = [{"context": "location", "directive": "aio", "args": ["threads"]}]
-    arm = {"decisions": "recommended", "settings": threads}
+    variant = {"decisions": "recommended", "settings": threads}
     return {
         "name": name,
         "title": f"{files} files of {size >> 10} KiB on one disk",
@@ -133,8 +133,8 @@ def _tables(rng: random.Random, name: str, size: int, files: int) -> dict[str, A
         "pairs": 1,
         "warmup_seconds": 4.0,
         "duration_seconds": 12.0,
-        "baseline": arm,
-        "candidate": arm,
+        "baseline": variant,
+        "candidate": variant,
         "lab": {
             "name": name,
             "worker_processes": 2,
@@ -214,7 +214,7 @@ def _run(boundary: Boundary, end: str, results: Path) -> None:
     run = run_scenario(
         boundary.scenario(memory),
         nginx=nginx,
-        write_arm=write_arm,
+        write_variant=write_variant,
         progress=lambda line: _say(f"{time.strftime('%H:%M:%S')} {path.stem}: {line}"),
     )
     half = path.with_suffix(".part")

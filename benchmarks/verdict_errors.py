@@ -2,12 +2,12 @@
 
     python benchmarks/verdict_errors.py [--experiments 4000] [--metric NAME]
 
-The recorded blocks are all of one configuration (``record_equal_blocks.py``). They are dealt out
-to two arms thousands of times and judged as ``validate`` judges: any winner is an error. Then the
-same with one arm's values multiplied by 1.2, a true difference of 20 %: the fewest pairs with
-which it is found in 80 % are printed. Exit 1 when a metric has winners in more than 5 %
-(and three deviations of counting so many), or the
-20 % is not found with the pairs that the documentation states for it.
+The recorded blocks are all of one configuration (``record_equal_blocks.py``). They are dealt out to
+two variants thousands of times and judged as ``validate`` judges: any winner is an error. Then the
+same with one variant's values multiplied by 1.2, a true difference of 20 %: the fewest pairs with
+which it is found in 80 % are printed. Exit 1 when a metric has winners in more than 5 % (and three
+deviations of counting so many), or the 20 % is not found with the pairs that the documentation
+states for it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def chance_error(experiments: int) -> float:
 def winners(
     how: Deal, values: list[float], pairs: int, experiments: int, chance: random.Random
 ) -> float:
-    """Share of the experiments without any effect in which one arm wins."""
+    """Share of the experiments without any effect in which one variant wins."""
     seen = [outcome(how(values, chance, pairs=pairs)) for _ in range(experiments)]
     return sum(one in ("better", "worse") for one in seen) / experiments
 

@@ -33,9 +33,9 @@ DEFAULTS = {
     "events": {"worker_connections": "768"},
     "http": {"sendfile": "on", "tcp_nopush": "on", "access_log": "access.log"},
 }
-"""What the packaged file says where neither arm says something else, by context."""
+"""What the packaged file says where neither variant says something else, by context."""
 
-Arm = Literal["with", "without"]
+Variant = Literal["with", "without"]
 
 
 class Lines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,20 +94,20 @@ def read(folder: Path) -> Book:
 def files(book: Book) -> dict[str, str]:
     """The configurations that lie beside the advice, by the name of their file."""
     return {
-        f"{advice.name}.{arm}.conf": configuration(advice, arm)
+        f"{advice.name}.{variant}.conf": configuration(advice, variant)
         for advice in book.advice
-        for arm in ("without", "with")
+        for variant in ("without", "with")
     }
 
 
-def configuration(advice: Advice, arm: Arm) -> str:
-    """The packaged configuration with an arm's lines in it."""
-    lines = advice.with_ if arm == "with" else advice.without
+def configuration(advice: Advice, variant: Variant) -> str:
+    """The packaged configuration with a variant's lines in it."""
+    lines = advice.with_ if variant == "with" else advice.without
     http = directives(lines.http)
     if advice.connections == "new":
         http.append("keepalive_timeout 0")
     return PACKAGED.format(
-        comment=f"{advice.name}: {arm} it",
+        comment=f"{advice.name}: {variant} it",
         main="\n".join(_put_in("main", directives(lines.main))),
         events="\n    ".join(_put_in("events", directives(lines.events))),
         http="\n    ".join(_put_in("http", http)),

@@ -99,8 +99,8 @@ def _is_no_great(verdict: Verdict, *, gain: bool) -> bool:
 
 def _figure(metric: MetricVerdict) -> str:
     if metric.ratio is None:
-        arms = (metric.baseline, metric.candidate)
-        return " → ".join(value_text(metric.name, value) for value in arms)
+        variants = (metric.baseline, metric.candidate)
+        return " → ".join(value_text(metric.name, value) for value in variants)
     text = f"{ratio_text(metric.ratio)}"
     if metric.low is not None and metric.high is not None:
         text += f" [{ratio_text(metric.low)}–{ratio_text(metric.high)}]"

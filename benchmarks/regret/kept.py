@@ -111,8 +111,8 @@ def kept(measured: ScenarioRun, scenario: Scenario, ended: datetime) -> KeptCell
         metric=metric,
         better="higher" if find_metric(metric).better_when == "higher" else "lower",
         rounds={
-            arm: [_short(value) for value in values]
-            for arm, values in table.rounds_of(measured.measurements, metric).items()
+            variant: [_short(value) for value in values]
+            for variant, values in table.rounds_of(measured.measurements, metric).items()
         },
         decided={
             one.id: one.verdict
@@ -165,16 +165,16 @@ def found_in(directory: Path) -> list[KeptCell]:
     return cells
 
 
-def score(cell: KeptCell, arm: str = "recommended") -> scoring.CellScore | None:
+def score(cell: KeptCell, variant: str = "recommended") -> scoring.CellScore | None:
     """How the recommendation, or another candidate in its place, did.
 
     None where too few rounds are valid, or the cell has no such candidate.
     """
-    if min(len(cell.rounds.get(one, ())) for one in ("stock", arm)) < scoring.FEWEST_ROUNDS:
+    if min(len(cell.rounds.get(one, ())) for one in ("stock", variant)) < scoring.FEWEST_ROUNDS:
         return None
     times = table.is_answer_time(cell.metric)
     return scoring.score_cell(
-        cell.name, cell.rounds, cell.better, recommended=arm, of_answers=times
+        cell.name, cell.rounds, cell.better, recommended=variant, of_answers=times
     )
 
 
@@ -202,9 +202,11 @@ def candidates_table(cells: Sequence[KeptCell]) -> str:
     The same noise lies on all of them, so this says what the recommendation is worth where "within
     10 % of the best" alone does not.
     """
-    arms = sorted({arm for cell in cells for arm in cell.rounds if arm != "stock-again"})
-    arms.sort(key=lambda arm: (arm != "recommended", arm == "stock"))
-    rows = [_candidate(arm, cells) for arm in arms]
+    variants = sorted(
+        {variant for cell in cells for variant in cell.rounds if variant != "stock-again"}
+    )
+    variants.sort(key=lambda variant: (variant != "recommended", variant == "stock"))
+    rows = [_candidate(variant, cells) for variant in variants]
     near = f"within {scoring.TOLERATED_TEXT} of the best"
     near_alone = f"within {scoring.TOLERATED:.0%}"
     head = [
@@ -218,13 +220,13 @@ def candidates_table(cells: Sequence[KeptCell]) -> str:
     return markdown([head, *(row for row in rows if row)])
 
 
-def _candidate(arm: str, cells: Sequence[KeptCell]) -> list[str]:
-    scores = [one for cell in cells if (one := score(cell, arm)) is not None]
+def _candidate(variant: str, cells: Sequence[KeptCell]) -> list[str]:
+    scores = [one for cell in cells if (one := score(cell, variant)) is not None]
     if not scores:
         return []
     mean = math.expm1(math.fsum(math.log1p(one.regret) for one in scores) / len(scores))
     return [
-        arm,
+        variant,
         str(len(scores)),
         str(sum(map(scoring.is_within, scores))),
         str(sum(one.regret <= scoring.TOLERATED for one in scores)),

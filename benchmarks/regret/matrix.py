@@ -1,7 +1,7 @@
 """The cells and candidates of the regret benchmark, as scenarios that the lab can run.
 
-A cell is a scenario without arms; every candidate becomes an arm of it, so that all of them run
-interleaved in the same rounds. Pure: tables in, scenarios out.
+A cell is a scenario without variants; every candidate becomes a variant of it, so that all of them
+run interleaved in the same rounds. Pure: tables in, scenarios out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from nginx_tune.change.generate.writing import merge
 from nginx_tune.documents.decisions import Setting
-from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
+from nginx_tune.documents.scenario import FurtherVariant, Scenario, VariantSpec
 
 DRAWN = ("stock", "recommended", "always-on", "threads", "near-chunk", "near-open-files")
 """Candidates of a drawn cell: two neighbours of the recommendation, and no stock again, since
@@ -63,20 +63,22 @@ def scenario_of(
     rounds: int,
     seconds: float | None = None,
 ) -> Scenario:
-    """A cell as a scenario with an arm for every candidate.
+    """A cell as a scenario with a variant for every candidate.
 
     ``seconds`` replaces the measured time that the cell asks for. Loop turns are not traced: that
     costs CPU in each, and candidates differ in how many they make.
     """
     tables = dict(cell)
-    variants: Sequence[str] = tables.pop("variants", [])
+    extra: Sequence[str] = tables.pop("variants", [])
     common = msgspec.convert(tables.pop("common", []), type=list[Setting])
     everywhere: Sequence[str] = tables.pop("candidates", EVERYWHERE)
-    chosen = [candidates[one] for one in (*everywhere, *variants)]
+    chosen = [candidates[one] for one in (*everywhere, *extra)]
     baseline = next(one for one in chosen if one.role == "baseline")
     judged = next(one for one in chosen if one.role == "candidate")
-    arms = [
-        FurtherArm(name=one.name, decisions=_decisions(one), settings=merge(one.settings, common))
+    variants = [
+        FurtherVariant(
+            name=one.name, decisions=_decisions(one), settings=merge(one.settings, common)
+        )
         for one in chosen
         if not one.role
     ]
@@ -98,7 +100,7 @@ def scenario_of(
         scenario,
         baseline=_spec(baseline, common),
         candidate=_spec(judged, common),
-        arms=arms,
+        variants=variants,
     )
 
 
@@ -116,24 +118,26 @@ def _data(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "file_bytes": size, "sizes": sizes}
 
 
-def name_of_arm(arm: str) -> str:
-    """The candidate that an arm of a measurement is."""
-    return {"baseline": "stock", "candidate": "recommended"}.get(arm, arm)
+def name_of_variant(variant: str) -> str:
+    """The candidate that a variant of a measurement is."""
+    return {"baseline": "stock", "candidate": "recommended"}.get(variant, variant)
 
 
 def minutes(scenarios: Iterable[Scenario]) -> float:
     """About how long the blocks take."""
     return (
         sum(
-            s.pairs * (2 + len(s.arms)) * (s.duration_seconds + s.warmup_seconds + START_SECONDS)
+            s.pairs
+            * (2 + len(s.variants))
+            * (s.duration_seconds + s.warmup_seconds + START_SECONDS)
             for s in scenarios
         )
         / 60
     )
 
 
-def _spec(one: Candidate, common: Sequence[Setting]) -> ArmSpec:
-    return ArmSpec(decisions=_decisions(one), settings=merge(one.settings, common))
+def _spec(one: Candidate, common: Sequence[Setting]) -> VariantSpec:
+    return VariantSpec(decisions=_decisions(one), settings=merge(one.settings, common))
 
 
 def _decisions(one: Candidate) -> Any:

@@ -152,7 +152,7 @@ def _blocked_share(block: Measurement) -> float | None:
 
 
 def _without_pools(measurements: Iterable[Measurement]) -> list[Measurement]:
-    return [block for block in measurements if block.arm in WITHOUT_POOLS]
+    return [block for block in measurements if block.variant in WITHOUT_POOLS]
 
 
 def _compared(run: ScenarioRun, metric: str, measured: float | None) -> Compared:

@@ -4,7 +4,7 @@
     python benchmarks/regret/replayed.py --write    # and the part of benchmarks/README.md
 
 Nothing is run. A cell is drawn again by its name, decided on by the program of today, and what is
-decided is looked up among the arms that were measured:
+decided is looked up among the variants that were measured:
 
 - pools as the recommendation of then had them: that recommendation, or its neighbour with another
   chunk or an open file cache where today's has these;
@@ -53,7 +53,7 @@ from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 
 PAGE = Path(__file__).resolve().parents[1] / "README.md"
 TWICE = 1.0
-"""Regret of an arm that is two times as far as the best."""
+"""Regret of a variant that is two times as far as the best."""
 _FLAGS = [
     "--with-threads", "--with-file-aio", "--with-http_ssl_module", "--with-http_v2_module",
     "--with-http_stub_status_module",
@@ -129,8 +129,8 @@ def decided(cell: kept.KeptCell, scenario: Scenario, knowledge: Knowledge) -> li
     return decide(facts, workload, site=site).decisions
 
 
-def arm_of(cell: kept.KeptCell, decisions: Sequence[Decision]) -> str:
-    """The measured arm that does what is decided, or what comes nearest to it."""
+def variant_of(cell: kept.KeptCell, decisions: Sequence[Decision]) -> str:
+    """The measured variant that does what is decided, or what comes nearest to it."""
     lines = {(s.directive, s.args[0]) for one in decisions for s in one.settings if s.args}
     pools = any(name == "aio" and value.startswith("threads") for name, value in lines)
     had = any(cell.decided.get(name) == "enable" for name in ("thread-pools", "per-disk-pools"))
@@ -148,7 +148,7 @@ class Replayed(NamedTuple):
     """One cell by one state of knowledge."""
 
     cell: kept.KeptCell
-    arm: str
+    variant: str
     score: scoring.CellScore
 
 
@@ -159,9 +159,9 @@ def replay(cells: Sequence[kept.KeptCell], knowledge: Knowledge) -> list[Replaye
         scenario = kept.scenario_named(cell.name)
         if kept.digest_of(kept.drawn(cell.name)) != cell.digest or kept.score(cell) is None:
             continue
-        arm = arm_of(cell, decided(cell, scenario, knowledge))
-        if (score := kept.score(cell, arm)) is not None:
-            found.append(Replayed(cell, arm, score))
+        variant = variant_of(cell, decided(cell, scenario, knowledge))
+        if (score := kept.score(cell, variant)) is not None:
+            found.append(Replayed(cell, variant, score))
     return found
 
 
@@ -209,7 +209,7 @@ def main() -> None:
     for one in far[:40]:
         if not scoring.is_within(one.score):
             missed = f"{1e3 * one.score.missed_seconds:+.2f} ms"
-            print(f"- {one.cell.name}: {one.arm}, {one.score.regret:+.0%}, {missed}")
+            print(f"- {one.cell.name}: {one.variant}, {one.score.regret:+.0%}, {missed}")
     if asked.write:
         put(PAGE, "replayed cells", text)
 

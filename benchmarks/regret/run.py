@@ -23,7 +23,7 @@ import matrix
 import scoring
 import table
 
-from nginx_tune.change.generate.nginx_conf import write_arm
+from nginx_tune.change.generate.nginx_conf import write_variant
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.errors import NginxTuneError
@@ -170,8 +170,8 @@ def _is_settled(scenario: Scenario, path: Path) -> bool:
 
 def rounds_of(run: ScenarioRun) -> int:
     """How many rounds ran, those among them that a flag discards."""
-    arms = len({block.arm for block in run.measurements})
-    return 1 + max((block.block for block in run.measurements), default=-1) // max(1, arms)
+    variants = len({block.variant for block in run.measurements})
+    return 1 + max((block.block for block in run.measurements), default=-1) // max(1, variants)
 
 
 def _rest(scenario: Scenario, there: int, rounds: int) -> Scenario:
@@ -196,7 +196,7 @@ def _measured(scenario: Scenario) -> ScenarioRun:
     return run_scenario(
         scenario,
         nginx=nginx,
-        write_arm=write_arm,
+        write_variant=write_variant,
         progress=lambda line: _say(f"{time.strftime('%H:%M:%S')} {scenario.name}: {line}"),
     )
 

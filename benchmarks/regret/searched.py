@@ -4,8 +4,8 @@
     python benchmarks/regret/searched.py --write    # and the part of benchmarks/README.md
 
 Nothing is run. The search begins at what is decided today (``replayed.py``), from all knowledge and
-from what a host in the field tells, and its candidates are the arms that were measured. The code is
-the command's own; only the bench that measures is another one.
+from what a host in the field tells, and its candidates are the variants that were measured. The
+code is the command's own; only the bench that measures is another one.
 
 The rounds of a cell are dealt by chance into three parts, so that no figure is used twice: one
 that the short runs are drawn from, one for the proof, and half of all that only scores. The parts
@@ -95,7 +95,7 @@ class PlayedBench:
         self.used_seconds += len(names)
         return [
             Measurement(
-                arm=name,
+                variant=name,
                 block=number * len(names) + index,
                 classes={
                     "played": ClassMeasurement(requests_per_second=math.exp(draw[name][place]))
@@ -148,34 +148,37 @@ def search_cell(one: replayed.Replayed, dice: random.Random) -> Score:
     count = min(map(len, rounds.values()))
     sign = 1.0 if better == "higher" else -1.0
     gains = {
-        arm: [sign * math.log(value) for value in values[:count]] for arm, values in rounds.items()
+        variant: [sign * math.log(value) for value in values[:count]]
+        for variant, values in rounds.items()
     }
     dealt = dice.sample(range(count), count)
     scored, rest = dealt[: count // 2], dealt[count // 2 :]
     half = len(rest) // 2
     # What is recommended may be stock itself: then nothing is.
-    by_name = {TODAY: "stock"} | ({} if one.arm == "stock" else {RECOMMENDED: one.arm})
-    by_name |= {arm: arm for arm in gains if arm not in by_name.values()}
+    by_name = {TODAY: "stock"} | ({} if one.variant == "stock" else {RECOMMENDED: one.variant})
+    by_name |= {variant: variant for variant in gains if variant not in by_name.values()}
     short, proof = (
-        {name: [gains[arm][n] for n in part] for name, arm in by_name.items()}
+        {name: [gains[variant][n] for n in part] for name, variant in by_name.items()}
         for part in (rest[:half], rest[half:])
     )
     played = play(short, proof, list(by_name), dice)
     times = table.is_answer_time(one.cell.metric)
 
-    def near(arm: str) -> bool:
-        return _is_near(arm, gains, rounds, scored, times=times)
+    def near(variant: str) -> bool:
+        return _is_near(variant, gains, rounds, scored, times=times)
 
-    return Score(near(one.arm), near(by_name[played.chosen]), played)
+    return Score(near(one.variant), near(by_name[played.chosen]), played)
 
 
-def _is_near(arm: str, gains: Draw, rounds: Draw, scored: Sequence[int], *, times: bool) -> bool:
+def _is_near(
+    variant: str, gains: Draw, rounds: Draw, scored: Sequence[int], *, times: bool
+) -> bool:
     """Within what is tolerated of the best of the other half of these rounds (``scoring``)."""
     halves = scored[::2], scored[1::2]
     best = [max(gains, key=lambda name: sum(gains[name][n] for n in half)) for half in halves]
     ends = [(n, best[1 - side]) for side, half in enumerate(halves) for n in half]
-    regret = math.expm1(-hodges_lehmann([gains[arm][n] - gains[other][n] for n, other in ends]))
-    missed = hodges_lehmann([rounds[arm][n] - rounds[other][n] for n, other in ends])
+    regret = math.expm1(-hodges_lehmann([gains[variant][n] - gains[other][n] for n, other in ends]))
+    missed = hodges_lehmann([rounds[variant][n] - rounds[other][n] for n, other in ends])
     return regret <= scoring.TOLERATED or (times and missed <= scoring.FLOOR_SECONDS)
 
 

@@ -97,26 +97,29 @@ def verdict_lines(cells: Sequence[Cell]) -> str:
 
 
 def rounds_of(measurements: Sequence[Measurement], metric: str) -> dict[str, list[float]]:
-    """Each candidate's values, of rounds in which no arm has a flag that discards it."""
+    """Each candidate's values, of rounds in which no variant has a flag that discards it."""
     found = find_metric(metric)
-    arms = sorted({block.arm for block in measurements})
-    valid = _valid_rounds(measurements, arms)
+    variants = sorted({block.variant for block in measurements})
+    valid = _valid_rounds(measurements, variants)
     by_round: dict[int, dict[str, float]] = {}
     for block in measurements:
-        value, number = found.read([block]).value, block.block // len(arms)
+        value, number = found.read([block]).value, block.block // len(variants)
         if value is not None and value > 0 and number in valid:
-            by_round.setdefault(number, {})[block.arm] = value
-    whole = [values for _, values in sorted(by_round.items()) if len(values) == len(arms)]
-    return {matrix.name_of_arm(arm): [values[arm] for values in whole] for arm in arms}
+            by_round.setdefault(number, {})[block.variant] = value
+    whole = [values for _, values in sorted(by_round.items()) if len(values) == len(variants)]
+    return {
+        matrix.name_of_variant(variant): [values[variant] for values in whole]
+        for variant in variants
+    }
 
 
-def _valid_rounds(measurements: Sequence[Measurement], arms: Sequence[str]) -> set[int]:
-    first, *others = arms
+def _valid_rounds(measurements: Sequence[Measurement], variants: Sequence[str]) -> set[int]:
+    first, *others = variants
     pairs = [
-        pair_blocks(select_pairs(measurements, len(arms), against=first, arm=arm)).pairs
-        for arm in others
+        pair_blocks(select_pairs(measurements, len(variants), against=first, variant=variant)).pairs
+        for variant in others
     ]
-    return set.intersection(*({pair.index for pair in of_arm} for of_arm in pairs))
+    return set.intersection(*({pair.index for pair in of_variant} for of_variant in pairs))
 
 
 def _score_all(cells: Sequence[Cell], metrics: Mapping[str, str], notes: list[str]) -> list[Scored]:

@@ -66,7 +66,7 @@ def show_command(
 
     As JSON it is whole: every block with its histograms and seconds, and both configurations.
     Judged again, the exit status is that of the new verdict, as validate's. A histogram is of
-    each arm, its blocks added.
+    each variant, its blocks added.
     """
     from nginx_tune.cli.report import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here

@@ -140,7 +140,7 @@ def run_command(  # one parameter an option
 
     FILE is a scenario of your own, or what 'validate --dry-run' wrote: that runs as validate does.
     """
-    from nginx_tune.change.generate.nginx_conf import write_arm  # noqa: PLC0415
+    from nginx_tune.change.generate.nginx_conf import write_variant  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
     from nginx_tune.cli.options import parse_duration  # noqa: PLC0415  # heavy imports below
     from nginx_tune.cli.validate import Wanted, run_experiment  # noqa: PLC0415
@@ -167,7 +167,7 @@ def run_command(  # one parameter an option
     if against_nginx:
         raise UsageError(
             "--against-nginx is for what 'validate --dry-run' wrote",
-            hint='an arm of a scenario names its nginx itself: series = "1.30"',
+            hint='a variant of a scenario names its nginx itself: series = "1.30"',
         )
     clock = Clock()
     nginx, _ = read_nginx(LiveHost(), binary=nginx_binary, to_run=True)
@@ -176,7 +176,7 @@ def run_command(  # one parameter an option
         run = run_scenario(
             loaded,
             nginx=nginx,
-            write_arm=write_arm,
+            write_variant=write_variant,
             shorter=shorter,
             progress=progress_printer(ctx),
         )

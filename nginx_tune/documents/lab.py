@@ -103,7 +103,7 @@ class LabDisk(Part, frozen=True, kw_only=True):
     room_bytes: AtMostBytes = 0
     """Of a writable disk: for what nginx writes, beside the data."""
     spare: bool = False
-    """Whether only settings that an arm forces use it: the site that is decided for lacks it."""
+    """Whether only settings that a variant forces use it: the site that is decided for lacks it."""
     dirty_bytes: AtMostBytes | None = None
     """Of a writable disk: how much of what was written to it may wait in memory before who writes
     more must wait for the disk, as at the end of any host's ``vm.dirty_bytes``. Null for the

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import Document, Part, Unknown
 from nginx_tune.documents.loadplan import Stripe
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -99,7 +101,7 @@ class SeriesPoint(Part, frozen=True, kw_only=True):
 class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measurement/1"):
     """What one load run saw."""
 
-    arm: str = ""
+    variant: str = msgspec.field(default="", name="arm")
     block: int = 0
     seed: int = 1
     plan_digest: str = ""
@@ -178,7 +180,7 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     latency: str
     """As gates spell it, without the statistic: ``hot``, ``hot.ttfb``,
     ``server.loop_turn_seconds``."""
-    arm: str = ""
+    variant: str = msgspec.field(default="", name="arm")
     """Of a stored run."""
     blocks: int = 1
     """That were added."""

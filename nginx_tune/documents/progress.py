@@ -36,7 +36,7 @@ class Step(str):
     done: float
     total: float | None
     unit: str
-    arm: str
+    variant: str = msgspec.field(name="arm")
     classes: dict[str, Glance]
     overflows: int
     live: bool
@@ -48,14 +48,14 @@ class Step(str):
         done: float,
         total: float | None = None,
         unit: str,
-        arm: str = "",
+        variant: str = "",
         classes: Mapping[str, Sequence[Any]] | None = None,
         overflows: int = 0,
         live: bool = False,
     ) -> Self:
         """The line with its figures; ``classes`` may hold glances as they came through JSON."""
         step = super().__new__(cls, text)
-        step.done, step.total, step.unit, step.arm = done, total, unit, arm
+        step.done, step.total, step.unit, step.variant = done, total, unit, variant
         step.classes = {name: Glance(*one) for name, one in (classes or {}).items()}
         step.overflows, step.live = overflows, live
         return step

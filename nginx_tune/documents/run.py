@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import Rehearsal, TurnoverOutcome
-from nginx_tune.documents.scenario import ArmText, ScenarioRun
+from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit, Verdict
 
 
@@ -21,9 +23,9 @@ class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation
     requires: list[str] = []
     """The gates as they were given."""
     noise_floor: dict[str, float] = {}
-    """Share by metric that two equal arms came out apart; empty without a self-check."""
-    arms: list[ArmText] = []
-    """Each arm's configuration in the form of ``nginx -T``, without its secrets."""
+    """Share by metric that two equal variants came out apart; empty without a self-check."""
+    variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
+    """Each variant's configuration in the form of ``nginx -T``, without its secrets."""
     measurements: list[Measurement] = []
     """Every block, those that were discarded too."""
     self_check: list[Measurement] = []

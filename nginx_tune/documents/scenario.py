@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import AtMostCount, AtMostSeconds, Count, Document, Part, Seconds
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
@@ -75,8 +77,8 @@ class Reload(Part, frozen=True, kw_only=True):
 StandIn = Literal["none", "raw-blocking-accept", "raw-epoll-accept"]
 
 
-class ArmSpec(Part, frozen=True, kw_only=True):
-    """One arm: which server runs, how its configuration comes about, what it is asked."""
+class VariantSpec(Part, frozen=True, kw_only=True):
+    """One variant: which server runs, how its configuration comes about, what it is asked."""
 
     decisions: Literal["none", "recommended"] = "none"
     """``none``: the plain static configuration of the source; ``recommended``: what we decide."""
@@ -88,7 +90,7 @@ class ArmSpec(Part, frozen=True, kw_only=True):
     series: str = ""
     """nginx of another series, such as ``1.18``, that ``tools/nginx-matrix`` has unpacked."""
     sysctls: dict[str, str] = {}
-    """Of the lab's own network namespace, while this arm runs; ``net.`` alone."""
+    """Of the lab's own network namespace, while this variant runs; ``net.`` alone."""
     warm_names: bool = False
     """Whether every file's name is looked up before nginx starts, so that ``open()`` waits for
     no disk; for a lab with ``cold_names``."""
@@ -99,8 +101,8 @@ class ArmSpec(Part, frozen=True, kw_only=True):
     """Replace the scenario's classes of the same names; for a load of another size."""
 
 
-class FurtherArm(ArmSpec, frozen=True, kw_only=True):
-    """An arm besides baseline and candidate; claims name it."""
+class FurtherVariant(VariantSpec, frozen=True, kw_only=True):
+    """A variant besides baseline and candidate; claims name it."""
 
     name: str
     optional: bool = False
@@ -116,10 +118,10 @@ class Claim(Part, frozen=True, kw_only=True):
     expression: str
     """A gate expression, e.g. ``ratio(hot.requests_per_second) >= 10``."""
     source_figure: str = ""
-    arm: str = "candidate"
-    """The arm that the expression is about."""
+    variant: str = msgspec.field(default="candidate", name="arm")
+    """The variant that the expression is about."""
     against: str = "baseline"
-    """The arm that it is compared with."""
+    """The variant that it is compared with."""
     expect: Literal["holds", "fails"] = "holds"
     """``fails`` for a gate that must not pass; one that was not measured shows nothing."""
     less_than: str = ""
@@ -136,9 +138,9 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     needs: list[str] = []
     """Configure arguments that nginx must have, e.g. ``--with-threads``."""
     lab: Lab
-    baseline: ArmSpec = ArmSpec()
-    candidate: ArmSpec = ArmSpec(decisions="recommended")
-    arms: list[FurtherArm] = []
+    baseline: VariantSpec = VariantSpec()
+    candidate: VariantSpec = VariantSpec(decisions="recommended")
+    variants: list[FurtherVariant] = msgspec.field(default_factory=list, name="arms")
     """Run in every round beside the two."""
     hot_locations: list[str] = []
     """Of the site: location prefixes whose files are asked for all the time."""
@@ -195,10 +197,10 @@ class ClaimResult(Part, frozen=True, kw_only=True):
     reason: str = ""
     expect: Literal["holds", "fails"] = "holds"
     less_than: str = ""
-    arm: str = "candidate"
+    variant: str = msgspec.field(default="candidate", name="arm")
     against: str = "baseline"
     left_out: bool = False
-    """Whether an arm that it needs could not run here, and may be missing."""
+    """Whether a variant that it needs could not run here, and may be missing."""
     rounds: int = 0
     """Rounds that can answer it by themselves."""
     rounds_held: int = 0
@@ -211,8 +213,8 @@ class PredictionResult(Part, frozen=True, kw_only=True):
     decision: DecisionId
     metric: str
     """As the model names it."""
-    arm: str = "candidate"
-    """The arm that tries it, against the baseline."""
+    variant: str = msgspec.field(default="candidate", name="arm")
+    """The variant that tries it, against the baseline."""
     low: float
     expected: float
     high: float
@@ -228,19 +230,19 @@ class PredictionResult(Part, frozen=True, kw_only=True):
     """Why it could not be told."""
 
 
-class ArmText(Part, frozen=True, kw_only=True):
-    """An arm's nginx.conf as it ran."""
+class VariantText(Part, frozen=True, kw_only=True):
+    """A variant's nginx.conf as it ran."""
 
-    arm: str
+    variant: str = msgspec.field(name="arm")
     nginx_conf: str
     left_out: str = ""
-    """Why the arm did not run."""
+    """Why the variant did not run."""
 
 
-class ArmCause(Part, frozen=True, kw_only=True):
-    """Something that the server showed in an arm's blocks, as ``observe`` would have named it."""
+class VariantCause(Part, frozen=True, kw_only=True):
+    """Something that the server showed in a variant's blocks, as ``observe`` would have named it."""
 
-    arm: str
+    variant: str = msgspec.field(name="arm")
     blocks: int
     """That show it."""
     of_blocks: int
@@ -260,9 +262,9 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     """Those numbers of it that the candidate tries and a measurement can answer."""
     claims: list[ClaimResult] = []
     verdict: Verdict
-    causes: list[ArmCause] = []
-    """What half of an arm's blocks or more show."""
-    arms: list[ArmText] = []
+    causes: list[VariantCause] = []
+    """What half of a variant's blocks or more show."""
+    variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
     measurements: list[Measurement] = []
 
 
@@ -316,14 +318,14 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     requires: list[str] = []
     """Gate expressions."""
     objectives: list[str] = []
-    """What the capacity of each arm is searched under; none for no search."""
+    """What the capacity of each variant is searched under; none for no search."""
     accept_worse: list[str] = []
     """Metrics that may become worse."""
     accept_lost: bool = False
     """Whether the candidate may serve less than the baseline."""
     pairs: int = 6
     warmup_seconds: float | None = None
-    """Null has it found by a block of each arm."""
+    """Null has it found by a block of each variant."""
     duration_seconds: float = 8.0
     max_seconds: float | None = None
     """Pairs are added until it is settled or this is over; null for just ``pairs``."""
@@ -346,7 +348,7 @@ class RowClaim(Part, frozen=True, kw_only=True):
     scenario: str
     name: str
     expected: str
-    """With the arms that it is about."""
+    """With the variants that it is about."""
 
 
 class SourceRow(Part, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""``verdict``: two arms compared under load, with gates; ``comparison``: two watched windows.
+"""``verdict``: two variants compared under load, with gates; ``comparison``: two watched windows.
 
 The windows are of servers under traffic that nobody controlled.
 """
@@ -88,7 +88,7 @@ class Environment(Part, frozen=True, kw_only=True):
 
     nginx_version: str | None = None
     nginx_binary: str | None = None
-    """The program that was run, unless an arm names another series."""
+    """The program that was run, unless a variant names another series."""
     nginx_choice: str = ""
     """Why that one, in a sentence."""
     build_differences: list[str] = []
@@ -103,7 +103,9 @@ class Environment(Part, frozen=True, kw_only=True):
     weaker_walls: list[str] = []
     """Walls around nginx that the user gave up where the host cannot have them."""
     tls: dict[str, list[TlsSessions]] = {}
-    """What the handshakes of each arm agreed on, warm-ups included; only arms that spoke TLS."""
+    """What the handshakes of each variant agreed on, warm-ups included; only variants that spoke
+    TLS.
+    """
     tcp: dict[str, str] = {}
     """Settings of TCP in the namespaces of the run, by sysctl."""
     differences: list[str] = []
@@ -111,7 +113,7 @@ class Environment(Part, frozen=True, kw_only=True):
 
 
 class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
-    """Two arms compared."""
+    """Two variants compared."""
 
     outcome: Outcome
     primary_metric: str
@@ -130,7 +132,7 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     """Why no more pairs were run: so many were asked for, it was settled, time was up, or someone
     interrupted it."""
     capacities: dict[str, Capacity] = {}
-    """Of each arm, under the objective."""
+    """Of each variant, under the objective."""
     environment: Environment = Environment()
 
 

@@ -64,22 +64,22 @@ def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measur
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
     """
-    if request.arm.conf_text is not None:
-        conf = own_file(request.arm.conf_path)
+    if request.variant.conf_text is not None:
+        conf = own_file(request.variant.conf_path)
         conf.parent.mkdir(parents=True, exist_ok=True)
-        conf.write_text(request.arm.conf_text)
+        conf.write_text(request.variant.conf_text)
     disks = lab.disks.paths.values()
     lab.disks.restore()
     _fill_caches(request, lab)
     # What is read all the same need not be dropped first: with many files that takes seconds.
-    is_warm = request.arm.conduct.starts == "warm"
+    is_warm = request.variant.conduct.starts == "warm"
     resident_before = None if is_warm else make_cold(disks)
     lab.disks.make_names_cold()
-    if request.arm.conduct.warm_names:
+    if request.variant.conduct.warm_names:
         lab.disks.look_names_up()
     if is_warm:
         resident_before = make_warm(disks)
-    elif request.arm.conduct.starts == "full" and request.memory_bytes is not None:
+    elif request.variant.conduct.starts == "full" and request.memory_bytes is not None:
         make_full(
             disks,
             limit_bytes=request.memory_bytes,
@@ -92,7 +92,10 @@ def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measur
         return _run_block(request, lab, resident_before, progress)
     finally:
         check_memory(
-            request.arm.name, request.join_files, kills, has_limit=request.memory_bytes is not None
+            request.variant.name,
+            request.join_files,
+            kills,
+            has_limit=request.memory_bytes is not None,
         )
 
 
@@ -124,17 +127,17 @@ def _held(directories: Collection[Path]) -> int:
 
 
 def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
-    """Have the caches of the arm hold what they should; emulated disks take no time for it."""
-    if not request.arm.conduct.cached:
+    """Have the caches of the variant hold what they should; emulated disks take no time for it."""
+    if not request.variant.conduct.cached:
         return
-    stderr_path = STATE / f"{request.arm.name}.stderr"
+    stderr_path = STATE / f"{request.variant.name}.stderr"
     instance = _start(request, stderr_path, lab)
     try:
         with _with_doors(request, instance.pid) as reached:
-            _prime(reached.plan.target, request.arm.conduct.cached)
+            _prime(reached.plan.target, request.variant.conduct.cached)
         wait_for_cached(
             lab.disks.paths.values(),
-            len(request.arm.conduct.cached),
+            len(request.variant.conduct.cached),
             patience_seconds=_PRIME_SECONDS,
         )
         instance.check()
@@ -150,8 +153,8 @@ def _make_known(request: BlockRequest, lab: OpenLab) -> None:
     Source: ngx_http_file_cache_exists: the node is there, and ``exists`` is set when the first one
             has read the header, which takes a while from a slow disk.
     """
-    _prime(request.plan.target, request.arm.conduct.cached)
-    if request.arm.conduct.starts == "cold":
+    _prime(request.plan.target, request.variant.conduct.cached)
+    if request.variant.conduct.starts == "cold":
         make_cold(lab.disks.paths.values())
 
 
@@ -161,19 +164,22 @@ def _run_block(
     resident_before: int | None,
     progress: Progress,
 ) -> Measurement:
-    stderr_path = STATE / f"{request.arm.name}.stderr"
-    log = request.arm.error_log or str(stderr_path)
-    log_start = lab.enclosure.written_bytes(log) if request.arm.error_log else 0
-    with kernel_settings(request.arm.conduct.sysctls), contextlib.ExitStack() as doors:
+    stderr_path = STATE / f"{request.variant.name}.stderr"
+    log = request.variant.error_log or str(stderr_path)
+    log_start = lab.enclosure.written_bytes(log) if request.variant.error_log else 0
+    with kernel_settings(request.variant.conduct.sysctls), contextlib.ExitStack() as doors:
         instance = _start(request, stderr_path, lab)
         try:
             request = doors.enter_context(_with_doors(request, instance.pid))
-            if request.arm.conduct.cached and not lab.disks.has_cold_names:
+            if request.variant.conduct.cached and not lab.disks.has_cold_names:
                 _make_known(request, lab)
-            _prime(request.plan.target, request.arm.prime)
-            conduct = request.arm.conduct
+            _prime(request.plan.target, request.variant.prime)
+            conduct = request.variant.conduct
             reloads = reloading(
-                instance.pid, request.arm.conf_path, conduct.reload_texts, conduct.reload_seconds
+                instance.pid,
+                request.variant.conf_path,
+                conduct.reload_texts,
+                conduct.reload_seconds,
             )
             with reloads, lab.disks.under_load():
                 measurement, server = _run_load(request, instance, lab, progress)
@@ -198,7 +204,7 @@ def _run_block(
     )
     return msgspec.structs.replace(
         measurement,
-        arm=request.arm.name,
+        variant=request.variant.name,
         block=request.number,
         server=server,
     )
@@ -243,24 +249,24 @@ def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
 def _start(request: BlockRequest, stderr_path: Path, lab: OpenLab) -> RunningNginx:
     target = request.plan.target
     lab.enclosure.make_room(filter(None, (one.unix for one in _targets(request.plan))))
-    if request.arm.conduct.stand_in != "none":
+    if request.variant.conduct.stand_in != "none":
         return start_stand_in(
-            request.arm.conduct.stand_in,
+            request.variant.conduct.stand_in,
             port=target.port,
-            workers=request.arm.conduct.workers,
-            log=_BARE_LOG if request.arm.conduct.connections_log else Path(os.devnull),
+            workers=request.variant.conduct.workers,
+            log=_BARE_LOG if request.variant.conduct.connections_log else Path(os.devnull),
             stderr_path=stderr_path,
             cpus=request.nginx_cpus,
         )
     return start_instance(
         request.binary,
-        Path(request.arm.conf_path),
+        Path(request.variant.conf_path),
         stderr_path=stderr_path,
         address=target.unix or (target.address, target.port),
-        prefix=request.arm.prefix,
+        prefix=request.variant.prefix,
         join_files=[Path(file) for file in request.join_files],
         cpus=request.nginx_cpus,
-        ahead=request.arm.conduct.ahead,
+        ahead=request.variant.conduct.ahead,
         sandbox=lab.enclosure.prepare([request.binary]),
     )
 
@@ -275,7 +281,7 @@ def _run_load(
         ports=frozenset(_ports(request.plan)),
     )
     before: dict[str, int] = {}
-    conduct = request.arm.conduct
+    conduct = request.variant.conduct
     connections = conduct.connections_log
     if connections is not None and conduct.stand_in != "none":
         connections = str(_BARE_LOG)  # it runs outside of the sandbox
@@ -297,7 +303,7 @@ def _run_load(
                 lambda: run_probe(
                     request.plan,
                     on_progress=lambda line: progress(
-                        block_step(line, request.plan, request.arm.name)
+                        block_step(line, request.plan, request.variant.name)
                     ),
                 )
             )
@@ -311,7 +317,7 @@ def _run_load(
         server, gaps = watch.finish()
     ids |= instance.inner_ids()  # of those that a reload started
     measurement = with_worker_ids(measurement, ids)
-    measurement = with_limits(measurement, request.arm.limited)
+    measurement = with_limits(measurement, request.variant.limited)
     requests = sum(item.requests + item.limited for item in measurement.classes.values())
     used = server.cpu_seconds
     server = msgspec.structs.replace(

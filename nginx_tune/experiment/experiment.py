@@ -1,8 +1,8 @@
-"""An experiment: arms, their loads, and the interleaved blocks that a verdict stands on.
+"""An experiment: variants, their loads, and the interleaved blocks that a verdict stands on.
 
-The capacity of each arm under an objective is two searches, one step of each in turn. Each step is
-a block of its own, a fresh nginx in the same cache state, at one rate. The arms take turns in the
-order of the blocks (ABBA), so that a drift of the host meets both.
+The capacity of each variant under an objective is two searches, one step of each in turn. Each step
+is a block of its own, a fresh nginx in the same cache state, at one rate. The variants take turns
+in the order of the blocks (ABBA), so that a drift of the host meets both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan
 from nginx_tune.documents.measurement import Capacity, CapacityStep, Measurement
 from nginx_tune.documents.progress import Glance, Step
 from nginx_tune.documents.units import plural
-from nginx_tune.experiment.operations import Arm
+from nginx_tune.experiment.operations import Variant
 from nginx_tune.experiment.session import Session
 from nginx_tune.measure.load.classes import (
     HELD_CONNECTIONS,
@@ -46,10 +46,10 @@ GoesOn = Callable[[Sequence[Measurement]], bool]
 class Experiment(NamedTuple):
     """The form that ``validate`` and ``scenario run`` are compiled to."""
 
-    arms: Sequence[Arm]
+    variants: Sequence[Variant]
     """The baseline first."""
     plans: Mapping[str, LoadPlan]
-    """The load of each arm in a block, by its name; the seed is the round's."""
+    """The load of each variant in a block, by its name; the seed is the round's."""
 
     def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
         """The same in blocks of another length."""
@@ -61,9 +61,13 @@ class Experiment(NamedTuple):
 
     def against_itself(self) -> Experiment:
         """The baseline as both configurations: what differs then is noise."""
-        baseline = self.arms[0]
-        arms = [msgspec.structs.replace(baseline, name=arm.name) for arm in self.arms[:2]]
-        return Experiment(arms, {arm.name: self.plans[baseline.name] for arm in arms})
+        baseline = self.variants[0]
+        variants = [
+            msgspec.structs.replace(baseline, name=variant.name) for variant in self.variants[:2]
+        ]
+        return Experiment(
+            variants, {variant.name: self.plans[baseline.name] for variant in variants}
+        )
 
 
 def run_pairs(
@@ -79,15 +83,15 @@ def run_pairs(
 ) -> list[Measurement]:
     """One measurement a block, in the order they ran.
 
-    With two arms a round is a pair. The blocks of a round ask the same requests at the same times
-    (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that drift
-    of the machine falls on all arms. A round that its validity flags discard is run again, at
-    most as many times as there are pairs: the flags know nothing of the result, so running on
-    does not choose it. With ``goes_on`` it decides after each round instead. A list that is given
-    (``into``) takes the measurements as they come, so that an interruption leaves those so far.
-    ``heeds`` sees each, and ends the run with an error where nothing would come of it.
+    With two variants a round is a pair. The blocks of a round ask the same requests at the same
+    times (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that
+    drift of the machine falls on all variants. A round that its validity flags discard is run
+    again, at most as many times as there are pairs: the flags know nothing of the result, so
+    running on does not choose it. With ``goes_on`` it decides after each round instead. A list that
+    is given (``into``) takes the measurements as they come, so that an interruption leaves those so
+    far. ``heeds`` sees each, and ends the run with an error where nothing would come of it.
     """
-    by_name = {arm.name: arm for arm in experiment.arms}
+    by_name = {variant.name: variant for variant in experiment.variants}
     names = list(by_name)
     whole = None if goes_on else pairs * len(names)
     progress(Step("the first block", done=0, total=whole, unit="block", live=True))
@@ -119,7 +123,7 @@ def find_warmup(
     progress: Callable[[str], None],
     heeds: Callable[[Measurement], None] | None = None,
 ) -> float:
-    """The seconds after which no arm shows a trend any more, from one block of each.
+    """The seconds after which no variant shows a trend any more, from one block of each.
 
     Where one never stops, half of the block: its blocks will be flagged.
     """
@@ -136,11 +140,11 @@ def find_warmup(
 def _step(measurement: Measurement, number: int, whole: int | None) -> Step:
     server = measurement.server
     return Step(
-        f"block {number}, {measurement.arm}: {_glance(measurement)}",
+        f"block {number}, {measurement.variant}: {_glance(measurement)}",
         done=number,
         total=whole,
         unit="block",
-        arm=measurement.arm or "",
+        variant=measurement.variant or "",
         classes={
             name: Glance(
                 item.requests_per_second,
@@ -165,7 +169,7 @@ _CONNECTIONS = 512
 """Connections of an open class: arrivals are not to wait for the probe."""
 
 
-def search_arms(
+def search_variants(
     session: Session,
     experiment: Experiment,
     objectives: Sequence[str],
@@ -174,11 +178,11 @@ def search_arms(
     has_time: Callable[[], bool],
     progress: Callable[[str], None],
 ) -> dict[str, Capacity]:
-    """The capacity of each arm; where time ends first, what is known by then and that it did.
+    """The capacity of each variant; where time ends first, what is known by then and that it did.
 
     Errors: UsageError for an objective that cannot be read or names no class.
     """
-    arms = experiment.arms
+    variants = experiment.variants
     names = [item.name for plan in experiment.plans.values() for item in plan.classes]
     objective = parse_objective(objectives, list(dict.fromkeys(names)))
     plans = {
@@ -187,23 +191,23 @@ def search_arms(
     }
     any_plan = next(iter(plans.values()))
     bounds = Bounds(total_rate(any_plan), LOWEST_PER_SECOND, any_plan.caps.rate_per_second)
-    steps: dict[str, list[CapacityStep]] = {arm.name: [] for arm in arms}
+    steps: dict[str, list[CapacityStep]] = {variant.name: [] for variant in variants}
     number = turn = 0
     in_time = True
     while in_time and any(next_rate(found, bounds) is not None for found in steps.values()):
-        for arm in arms if turn % 2 == 0 else reversed(arms):
-            rate = next_rate(steps[arm.name], bounds)
+        for variant in variants if turn % 2 == 0 else reversed(variants):
+            rate = next_rate(steps[variant.name], bounds)
             in_time = in_time and has_time()
             if rate is None or not in_time:
                 continue
             planned = plan_at_rate(
-                plans[arm.name], rate, samples=objective.samples, seed=seed + number
+                plans[variant.name], rate, samples=objective.samples, seed=seed + number
             )
-            step = judge_run(objective, session.block(arm, number, planned), rate)
-            steps[arm.name].append(step)
+            step = judge_run(objective, session.block(variant, number, planned), rate)
+            steps[variant.name].append(step)
             number += 1
             met = "holds" if step.met else f"does not hold ({step.limited_by})"
-            progress(Step(f"{arm.name}, {rate:.4g}/s: {met}", done=number, unit="step"))
+            progress(Step(f"{variant.name}, {rate:.4g}/s: {met}", done=number, unit="step"))
         turn += 1
     return {name: _answer(objective, found, bounds) for name, found in steps.items()}
 

@@ -56,8 +56,8 @@ def make_environment(
     shown.lay(request.shown, directory, enclosure)
     enclosure.make_room(request.sockets)
     names: list[str] = []
-    for arm, argv in request.commands.items():
-        shown.turn_to(arm)
+    for variant, argv in request.commands.items():
+        shown.turn_to(variant)
         names += give_names(argv, directory, enclosure)
     stubs = start_stubs(
         request.outgoing, request.binary, STATE / "stubs", request.cpus, echoes=request.echoes
@@ -130,7 +130,7 @@ class Inside:
         """The answers of a configuration."""
         from nginx_tune.experiment.survey import survey  # noqa: PLC0415
 
-        self._shown.turn_to(request.arm.name)
+        self._shown.turn_to(request.variant.name)
         return survey(request, self._enclosure)
 
     def facts(self, request: FactsRequest) -> Facts:
@@ -165,12 +165,12 @@ class Inside:
 
         if self._lab is None:
             raise UndecidedError("the lab is not open")
-        self._shown.turn_to(request.arm.name)
+        self._shown.turn_to(request.variant.name)
         return run_block(request, self._lab, self._say)
 
     def laid_trial(self, request: LaidTrialRequest) -> Tried:
         """``nginx -t`` with other bytes of the configuration."""
-        self._shown.turn_to(request.arm)
+        self._shown.turn_to(request.variant)
         return try_laid(request.argv, self._enclosure)
 
     def rehearse(self, request: RehearseRequest) -> list[Turnover]:

@@ -1,4 +1,5 @@
-"""Everything that the process inside the walls is asked, as one typed table, and the arms it runs.
+"""Everything that the process inside the walls is asked, as one typed table, and the variants it
+runs.
 
 ``Session`` and ``trial`` ask; ``inside`` answers. A new question is a row here and a function
 there.
@@ -20,7 +21,7 @@ from nginx_tune.nginx.reload.address import Address
 
 
 class Conduct(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is not plain about how an arm runs."""
+    """All that is not plain about how a variant runs."""
 
     binary: str | None = None
     """Another nginx than the session's."""
@@ -43,7 +44,8 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float | None = None
     """The wait for the last answers; null for the plan's own."""
     cached: list[str] = []
-    """URLs that are asked for before each block, from an nginx of this arm that is then ended."""
+    """URLs that are asked for before each block, from an nginx of this variant that is then ended.
+    """
     counts_opens: bool = False
     """Calls of open() are counted."""
     warm_names: bool = False
@@ -54,7 +56,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """nginx runs ahead of what else the machine does; not for a host that serves."""
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True):
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration under test."""
 
     name: str
@@ -114,14 +116,14 @@ class FactsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Have around the arms what they need: addresses, names, other servers, files."""
+    """Have around the variants what they need: addresses, names, other servers, files."""
 
     binary: str
     addresses: list[str]
     commands: dict[str, list[str]]
-    """By the arm's name: each tests its configuration."""
+    """By the variant's name: each tests its configuration."""
     shown: dict[str, dict[str, bytes]]
-    """By the arm's name: files that it sees with other bytes, by their paths."""
+    """By the variant's name: files that it sees with other bytes, by their paths."""
     outgoing: list[Outgoing]
     cpus: list[int]
     """CPUs of the clients and the stubs."""
@@ -147,10 +149,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Questions to an arm, before anything is measured."""
+    """Questions to a variant, before anything is measured."""
 
     binary: str
-    arm: Arm
+    variant: Variant
     questions: list[Question]
     memory_bytes: int | None = None
     """Limit of the group."""
@@ -191,7 +193,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A fresh nginx in a known cache state, and one load run."""
 
-    arm: Arm
+    variant: Variant
     number: int
     binary: str
     plan: LoadPlan
@@ -202,10 +204,10 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaidTrialRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``nginx -t`` with the bytes that an arm sees."""
+    """``nginx -t`` with the bytes that a variant sees."""
 
     argv: list[str]
-    arm: str
+    variant: str
 
 
 class HeldClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +223,7 @@ class HeldClient(msgspec.Struct, frozen=True, kw_only=True):
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """nginx before a change, or after it."""
 
-    arm: str
+    variant: str
     """Whose bytes its files have."""
     binary: str
     addresses: list[Address]
@@ -231,7 +233,7 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a running nginx under load, there and, where it was taken, back."""
 
     manner: Manner
-    arm: Arm
+    variant: Variant
     old: Side
     new: Side
     goes_back: bool

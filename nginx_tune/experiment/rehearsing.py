@@ -69,9 +69,9 @@ def rehearse(
 
     Errors: ConfigurationError, UndecidedError when the old side does not start, or the load fails.
     """
-    shown.turn_to(request.old.arm)
+    shown.turn_to(request.old.variant)
     server = ScratchServer(request, lab)
-    with kernel_settings(request.arm.conduct.sysctls):
+    with kernel_settings(request.variant.conduct.sysctls):
         try:
             server.start(request.old)
             turn, whole = request.turn_seconds, request.seconds
@@ -129,7 +129,7 @@ class _Turn:
             failed={kind: count for kind, count in failed.items() if count},
             limited={
                 name: count
-                for name, expected in request.arm.limited.items()
+                for name, expected in request.variant.limited.items()
                 if name in measurement.classes
                 and (count := count_refusals(measurement.classes[name], expected))
             },

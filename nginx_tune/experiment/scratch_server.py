@@ -161,10 +161,10 @@ class ScratchServer:
         self.log_begins = {path: enclosure.written_bytes(path) for path in request.error_logs}
         instance = start_instance(
             program,
-            Path(request.arm.conf_path),
+            Path(request.variant.conf_path),
             stderr_path=self.stderr_path,
             address=target.unix or (target.address, target.port),
-            prefix=request.arm.prefix,
+            prefix=request.variant.prefix,
             join_files=[Path(file) for file in request.join_files],
             cpus=request.nginx_cpus,
             sandbox=self._lab.enclosure.prepare([request.old.binary, request.new.binary]),
@@ -436,7 +436,7 @@ class Taking:
         """Change it to a side."""
         if manner == "restart":
             return self._restart(side)
-        self._shown.turn_to(side.arm)
+        self._shown.turn_to(side.variant)
         return self._reload() if manner == "reload" else self._upgrade(side)
 
     def _look(self) -> Generations:
@@ -467,7 +467,7 @@ class Taking:
     def _restart(self, side: Side) -> Taken:
         server, logs = self._server, self._logs
         server.end_slowly()
-        self._shown.turn_to(side.arm)
+        self._shown.turn_to(side.variant)
         # In its new sandbox nginx has numbers that the old one had: they tell nothing apart.
         seen = len(logs.lines())
         try:

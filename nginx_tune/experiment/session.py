@@ -27,7 +27,6 @@ from nginx_tune.experiment.operations import (
     OPEN_LAB,
     REHEARSE,
     SURVEY,
-    Arm,
     BlockRequest,
     EnvironmentRequest,
     FactsRequest,
@@ -40,6 +39,7 @@ from nginx_tune.experiment.operations import (
     Response,
     SurveyRequest,
     Tried,
+    Variant,
 )
 from nginx_tune.experiment.view import emulate
 from nginx_tune.measure.load.classes import ServedFile
@@ -157,32 +157,32 @@ class Session:
     def make_environment(
         self,
         addresses: Sequence[str],
-        arms: Sequence[Arm],
+        variants: Sequence[Variant],
         *,
         shown: Mapping[str, Mapping[str, bytes]],
         outgoing: Sequence[Outgoing],
         sockets: Sequence[str],
         echoes: bool = False,
     ) -> MadeEnvironment:
-        """Have what the arms need around them: addresses of the host, names, other servers.
+        """Have what the variants need around them: addresses of the host, names, other servers.
 
-        ``shown`` are by the arm's name the files that it sees with other bytes; ``sockets`` those
-        that they listen on; with ``echoes`` the other servers take upgraded connections.
+        ``shown`` are by the variant's name the files that it sees with other bytes; ``sockets``
+        those that they listen on; with ``echoes`` the other servers take upgraded connections.
         """
         request = EnvironmentRequest(
             binary=self._binary,
             addresses=list(addresses),
             commands={
-                arm.name: [
-                    self._program(arm),
+                variant.name: [
+                    self._program(variant),
                     "-t",
                     "-c",
-                    arm.conf_path,
-                    *(["-p", arm.prefix] if arm.prefix else []),
+                    variant.conf_path,
+                    *(["-p", variant.prefix] if variant.prefix else []),
                 ]
-                for arm in arms
+                for variant in variants
             },
-            shown={arm: dict(files) for arm, files in shown.items()},
+            shown={variant: dict(files) for variant, files in shown.items()},
             outgoing=list(outgoing),
             cpus=self.probe_cpus,
             sockets=list(sockets),
@@ -190,28 +190,34 @@ class Session:
         )
         return self._walls.ask(ENVIRONMENT, request)
 
-    def _program(self, arm: Arm) -> str:
-        return arm.conduct.binary or self._binary
+    def _program(self, variant: Variant) -> str:
+        return variant.conduct.binary or self._binary
 
-    def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Response]:
-        """The answers of an arm to each, before anything is measured."""
+    def survey(self, variant: Variant, questions: Sequence[Question]) -> list[Response]:
+        """The answers of a variant to each, before anything is measured."""
         request = SurveyRequest(
-            binary=self._program(arm),
-            arm=arm,
+            binary=self._program(variant),
+            variant=variant,
             questions=list(questions),
             memory_bytes=self.lab.memory_bytes,
         )
-        with _naming(arm):
+        with _naming(variant):
             return self._walls.ask(SURVEY, request)
 
     def place(self, site: Site) -> Site:
         """A site with what the lab's topology has for it: address, certificate, origin, cache."""
         return place_site(site, self.lab, self.placement)
 
-    def try_laid(self, arm: Arm, program: str) -> Tried:
-        """The words of a program's ``nginx -t`` on an arm, with the bytes that it sees."""
-        argv = [program, "-t", "-c", arm.conf_path, *(["-p", arm.prefix] if arm.prefix else [])]
-        return self._walls.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, arm=arm.name))
+    def try_laid(self, variant: Variant, program: str) -> Tried:
+        """The words of a program's ``nginx -t`` on a variant, with the bytes that it sees."""
+        argv = [
+            program,
+            "-t",
+            "-c",
+            variant.conf_path,
+            *(["-p", variant.prefix] if variant.prefix else []),
+        ]
+        return self._walls.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, variant=variant.name))
 
     def rehearse(self, request: RehearseRequest) -> list[Turnover]:
         """Change a running nginx under load."""
@@ -221,9 +227,9 @@ class Session:
         )
         return self._walls.ask(REHEARSE, request)
 
-    def block(self, arm: Arm, number: int, plan: LoadPlan) -> Measurement:
+    def block(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
         """Run one block."""
-        drain = arm.conduct.drain_seconds
+        drain = variant.conduct.drain_seconds
         plan = msgspec.structs.replace(
             plan,
             drain_seconds=plan.drain_seconds if drain is None else drain,
@@ -231,27 +237,27 @@ class Session:
             realtime=self.probe_cpus != self.nginx_cpus,
         )
         request = BlockRequest(
-            arm=arm,
+            variant=variant,
             number=number,
-            binary=self._program(arm),
-            plan=place_plan(plan, self.placement, cleartext=arm.conduct.cleartext),
+            binary=self._program(variant),
+            plan=place_plan(plan, self.placement, cleartext=variant.conduct.cleartext),
             join_files=self._join_files,
             nginx_cpus=self.nginx_cpus,
             memory_bytes=self.lab.memory_bytes,
         )
-        with _naming(arm):
+        with _naming(variant):
             return self._walls.ask(BLOCK, request)
 
 
 @contextlib.contextmanager
-def _naming(arm: Arm) -> Iterator[None]:
+def _naming(variant: Variant) -> Iterator[None]:
     """Say which of several programs refused a configuration."""
     try:
         yield
     except ConfigurationError as error:
-        if arm.conduct.binary is None or error.hint:
+        if variant.conduct.binary is None or error.hint:
             raise
-        raise ConfigurationError(error.message, hint=f"run by {arm.conduct.binary}") from None
+        raise ConfigurationError(error.message, hint=f"run by {variant.conduct.binary}") from None
 
 
 def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:
@@ -294,7 +300,7 @@ def _listen(listen: str, placement: Placement) -> str:
 def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False) -> LoadPlan:
     """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
 
-    ``cleartext`` is of an arm that listens without TLS in a lab that has it.
+    ``cleartext`` is of a variant that listens without TLS in a lab that has it.
 
     No certificate is checked: behind the sandbox nobody else can answer, and an operator's
     configuration brings a certificate of its own.

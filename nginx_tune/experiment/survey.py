@@ -43,17 +43,17 @@ def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
         return _survey(request, enclosure)
     finally:
         has_limit = request.memory_bytes is not None
-        check_memory(request.arm.name, enclosure.join_files, kills, has_limit=has_limit)
+        check_memory(request.variant.name, enclosure.join_files, kills, has_limit=has_limit)
 
 
 def _survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
     first = request.questions[0].target
     instance = start_instance(
         request.binary,
-        Path(request.arm.conf_path),
+        Path(request.variant.conf_path),
         stderr_path=STATE / "survey.stderr",
         address=first.unix or (first.address, first.port),
-        prefix=request.arm.prefix,
+        prefix=request.variant.prefix,
         join_files=enclosure.join_files,
         sandbox=enclosure.prepare([request.binary]),
     )
@@ -183,7 +183,7 @@ def request_headers(target: Target) -> list[tuple[str, str]]:
 
 
 def check_memory(
-    arm: str, join_files: Sequence[str | Path], before: MemoryKills, *, has_limit: bool
+    variant: str, join_files: Sequence[str | Path], before: MemoryKills, *, has_limit: bool
 ) -> None:
     """Whatever else went wrong, or seems not to have: say when memory was the reason.
 
@@ -196,7 +196,7 @@ def check_memory(
     of = "the lab's" if has_limit else "its limit of"
     limit = "" if now.limit_bytes is None else f" {now.limit_bytes >> 20} MiB"
     raise UndecidedError(
-        f"{arm}: nginx ran out of {of}{limit} of memory, and the kernel ended "
+        f"{variant}: nginx ran out of {of}{limit} of memory, and the kernel ended "
         f"{now.processes - before.processes} of its processes",
         hint="give the lab more (memory_bytes), or nginx fewer workers, smaller zones and buffers",
     ) from None

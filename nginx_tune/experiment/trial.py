@@ -5,8 +5,8 @@ code of modules. Inside the walls the file system is read-only but for memory, t
 ``lo``, every address can be bound and every name of the configuration resolves, so what is judged
 is the configuration, and nothing of the host is touched.
 
-Arms may share paths: a configuration beside itself with a change planned. Every such file is laid
-over once, by a copy whose bytes are those of the arm whose turn it is.
+Variants may share paths: a configuration beside itself with a change planned. Every such file is
+laid over once, by a copy whose bytes are those of the variant whose turn it is.
 """
 
 from __future__ import annotations
@@ -287,33 +287,34 @@ def _bind_anywhere() -> None:
 
 
 class ShownFiles:
-    """The files that are laid over, and the bytes that each arm sees there."""
+    """The files that are laid over, and the bytes that each variant sees there."""
 
     def __init__(self) -> None:
         self._plain: dict[str, bytes] = {}
-        self._of_arm: Mapping[str, Mapping[str, bytes]] = {}
+        self._of_variant: Mapping[str, Mapping[str, bytes]] = {}
         self._copies: dict[str, Path] = {}
         self._seen: dict[str, bytes] = {}
 
     def lay(
         self,
-        of_arm: Mapping[str, Mapping[str, bytes]],
+        of_variant: Mapping[str, Mapping[str, bytes]],
         directory: Path,
         enclosure: Enclosure,
     ) -> None:
-        """Lay the files of all arms over; one that is not there is empty where no arm says more.
+        """Lay the files of all variants over; one that is not there is empty where no variant says
+        more.
 
-        ``of_arm``: by the arm's name the bytes of each file, by its path. The copies are kept in
-        the directory.
+        ``of_variant``: by the variant's name the bytes of each file, by its path. The copies are
+        kept in the directory.
         """
-        paths = sorted({path for files in of_arm.values() for path in files})
+        paths = sorted({path for files in of_variant.values() for path in files})
         self._plain = {path: _bytes_of(Path(path)) for path in paths}
-        self._of_arm, self._seen = of_arm, dict(self._plain)
+        self._of_variant, self._seen = of_variant, dict(self._plain)
         self._copies = show_files(self._plain, directory, enclosure)
 
-    def turn_to(self, arm: str) -> None:
-        """Show what this arm sees."""
-        own = self._of_arm.get(arm, {})
+    def turn_to(self, variant: str) -> None:
+        """Show what this variant sees."""
+        own = self._of_variant.get(variant, {})
         for path, copy in self._copies.items():
             data = own.get(path, self._plain[path])
             if self._seen[path] != data:

@@ -232,7 +232,7 @@ def _workers(line: Directive) -> int:
 
 
 def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
-    """The view that shows all of them: arms of several builds run in one sandbox."""
+    """The view that shows all of them: variants of several builds run in one sandbox."""
     return HostNeeds(
         shown=list(dict.fromkeys(path for view in views for path in view.shown)),
         written=sorted({path for view in views for path in view.written}),

@@ -99,13 +99,15 @@ def sessions_text(sessions: Sequence[TlsSessions]) -> str:
     return "TLS " + ", ".join(said)
 
 
-def arms_text(by_arm: Mapping[str, Sequence[TlsSessions]]) -> str:
-    """The TLS of both arms, or of each where it is not the same; empty without TLS."""
-    kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_arm.values()}
+def variants_text(by_variant: Mapping[str, Sequence[TlsSessions]]) -> str:
+    """The TLS of both variants, or of each where it is not the same; empty without TLS."""
+    kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_variant.values()}
     if len(kinds) == 1:
-        agreed = sorted({_agreed(one) for sessions in by_arm.values() for one in sessions})
+        agreed = sorted({_agreed(one) for sessions in by_variant.values() for one in sessions})
         return f"TLS {', '.join(agreed)}"
-    return "; ".join(f"{one_line(arm)}: {sessions_text(one)}" for arm, one in by_arm.items())
+    return "; ".join(
+        f"{one_line(variant)}: {sessions_text(one)}" for variant, one in by_variant.items()
+    )
 
 
 def _agreed(one: TlsSessions) -> str:

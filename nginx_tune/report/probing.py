@@ -108,14 +108,14 @@ def run_step(line: Mapping[str, Any], plan: LoadPlan, head: str = "") -> Step:
     return Step(head + text, done=done, total=whole, unit="s", classes=_classes(line))
 
 
-def block_step(line: Mapping[str, Any], plan: LoadPlan, arm: str) -> Step:
+def block_step(line: Mapping[str, Any], plan: LoadPlan, variant: str) -> Step:
     """A second of a block, as its share of the block."""
     whole = _seconds(plan)
     return Step(
-        f"{arm}, {line['second']} of {whole:g} s",
+        f"{variant}, {line['second']} of {whole:g} s",
         done=min(line["second"] / whole, 1.0) if whole else 0.0,
         unit=SHARE,
-        arm=arm,
+        variant=variant,
         classes=_classes(line),
         live=True,
     )
@@ -285,9 +285,9 @@ def _figures(one: LatencyHistogram) -> tuple[str, ...]:
 
 def _title(one: LatencyHistogram) -> str:
     said = one_line(one.latency)
-    if one.arm:
-        said += f", {one_line(one.arm)}"
-    if one.arm and one.blocks:
+    if one.variant:
+        said += f", {one_line(one.variant)}"
+    if one.variant and one.blocks:
         said += f", {one.blocks} block" + ("" if one.blocks == 1 else "s")
     if one.left_out:
         said += f" ({one.left_out} more that the run discarded left out)"

@@ -84,7 +84,7 @@ def predicted_text(metric: str, value: float, unit: str = "") -> str:
 
 def interval_text(verdict: MetricVerdict) -> str:
     """``231× [228–240]``, the ratio with its interval where it has one."""
-    # Where both arms' numbers are bounds there is no ratio.
+    # Where both variants' numbers are bounds there is no ratio.
     bound = {"candidate": "≥ ", "baseline": "≤ "}.get("".join(verdict.at_least), "")
     if verdict.low is None or verdict.high is None or verdict.ratio is None:
         return (bound if verdict.ratio is not None else "") + ratio_text(verdict.ratio)

@@ -13,8 +13,6 @@ from functools import partial
 from nginx_tune.documents.decisions import Predicted, Setting
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import (
-    ArmCause,
-    ArmSpec,
     Claim,
     ClaimResult,
     PredictionResult,
@@ -25,6 +23,8 @@ from nginx_tune.documents.scenario import (
     ScenarioSummary,
     SourceRow,
     SourceRows,
+    VariantCause,
+    VariantSpec,
 )
 from nginx_tune.report.quantities import measured_text, predicted_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
@@ -100,7 +100,7 @@ def scenario_parts(scenario: Scenario) -> Screen:
     ]
     loads = [(c.name, _load(c)) for c in scenario.classes]
     return [
-        [Line("arms", "heading"), Table(_arms(scenario), indent=2, has_head=False)],
+        [Line("arms", "heading"), Table(_variants(scenario), indent=2, has_head=False)],
         [Line("load", "heading"), Table(loads, indent=2, has_head=False)],
         [Line("claims", "heading"), Table([head, *claims], indent=2)],
         [Line(f"nginx-tune scenario run {scenario.name}")],
@@ -117,12 +117,12 @@ def render_scenario_markdown(scenario: Scenario) -> str:
         *([scenario.learn.strip(), ""] if scenario.learn.strip() else []),
         (
             f"`nginx-tune scenario run {scenario.name}` runs it in the lab, "
-            f"{scenario.pairs} rounds of {number_text(scenario.duration_seconds)} s an arm."
+            f"{scenario.pairs} rounds of {number_text(scenario.duration_seconds)} s a variant."
         ),
         "",
         "## Arms",
         "",
-        *_table([("arm", "what runs"), *_arms(scenario)]),
+        *_table([("arm", "what runs"), *_variants(scenario)]),
         "## Load",
         "",
         *_table([("class", "requests"), *((c.name, _load(c)) for c in scenario.classes)]),
@@ -146,13 +146,13 @@ def render_scenario_markdown(scenario: Scenario) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _place(arm: str, against: str, expression: str) -> str:
-    """The arms that a claim is about; empty for candidate and baseline."""
-    if (arm, against) == ("candidate", "baseline"):
+def _place(variant: str, against: str, expression: str) -> str:
+    """The variants that a claim is about; empty for candidate and baseline."""
+    if (variant, against) == ("candidate", "baseline"):
         return ""
     if "ratio(" in expression:
-        return f"{arm} against {against}"
-    return against if "baseline(" in expression else arm
+        return f"{variant} against {against}"
+    return against if "baseline(" in expression else variant
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -165,24 +165,24 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def expected_text(claim: Claim | ClaimResult) -> str:
-    """The expectation, with its arms where they are not the usual two."""
+    """The expectation, with its variants where they are not the usual two."""
     text = one_line(claim.expression if isinstance(claim, Claim) else claim.expected)
-    place = _place(claim.arm, claim.against, text)
+    place = _place(claim.variant, claim.against, text)
     text = f"{place}: {text}" if place else text
     text = f"{text}, less than that of “{one_line(claim.less_than)}”" if claim.less_than else text
     return f"fails: {text}" if claim.expect == "fails" else text
 
 
-def _arms(scenario: Scenario) -> list[tuple[str, str]]:
-    specs: list[tuple[str, ArmSpec]] = [
+def _variants(scenario: Scenario) -> list[tuple[str, str]]:
+    specs: list[tuple[str, VariantSpec]] = [
         ("baseline", scenario.baseline),
         ("candidate", scenario.candidate),
-        *((arm.name, arm) for arm in scenario.arms),
+        *((variant.name, variant) for variant in scenario.variants),
     ]
-    return [(name, _arm(spec)) for name, spec in specs]
+    return [(name, _variant(spec)) for name, spec in specs]
 
 
-def _arm(spec: ArmSpec) -> str:
+def _variant(spec: VariantSpec) -> str:
     if spec.stand_in != "none":
         return _STAND_INS[spec.stand_in]
     base = "the plain configuration" if spec.decisions == "none" else "the recommended one"
@@ -316,9 +316,9 @@ def scenario_screen(run: ScenarioRun) -> Screen:
         _claims(run.claims, judged=is_judged(run)),
         *_predictions(run),
         [
-            Line(f"{one_line(arm.arm)} left out: {one_line(arm.left_out)}", "warning")
-            for arm in run.arms
-            if arm.left_out
+            Line(f"{one_line(variant.variant)} left out: {one_line(variant.left_out)}", "warning")
+            for variant in run.variants
+            if variant.left_out
         ],
         *particulars(run.verdict),
         _causes(run.causes),
@@ -401,7 +401,7 @@ def _span(low: str, high: str) -> str:
 
 def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
     text = partial(predicted_text, one.metric)
-    place = "" if one.arm == "candidate" else f"{one_line(one.arm)}: "
+    place = "" if one.variant == "candidate" else f"{one_line(one.variant)}: "
     low, high = (text(value).removesuffix("×") for value in (one.low, one.high))
     measured = text(one.measured or 0.0)
     if one.measured_low is not None and one.measured_high is not None:
@@ -416,18 +416,18 @@ def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
     )
 
 
-def _causes(causes: list[ArmCause]) -> ScreenBlock:
-    """The causes that each arm's server showed; the document has those that are not known."""
+def _causes(causes: list[VariantCause]) -> ScreenBlock:
+    """The causes that each variant's server showed; the document has those that are not known."""
     lines: list[Line] = []
     quiet = []
     for one in causes:
         if one.cause.id == "not-enough-evidence":
             continue
         if one.cause.id == "nothing-found":
-            quiet.append(one_line(one.arm))
+            quiet.append(one_line(one.variant))
             continue
         seen = f"{one.blocks} of {one.of_blocks} blocks"
-        lines.append(Line(f"{one_line(one.arm)}: {one.cause.id} ({seen})", indent=2))
+        lines.append(Line(f"{one_line(one.variant)}: {one.cause.id} ({seen})", indent=2))
         lines.append(Line(one_line(one.cause.summary), indent=4))
     if quiet:
         lines.append(Line(f"nothing found: {', '.join(quiet)}", indent=2))

@@ -17,7 +17,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.comparison import COST, TOO_FEW
 from nginx_tune.measure.proof.statistics import fewest_pairs
 from nginx_tune.measure.proof.verdict import FEWEST_FIRST
-from nginx_tune.report.measurement_parts import arms_text
+from nginx_tune.report.measurement_parts import variants_text
 from nginx_tune.report.quantities import (
     interval_text,
     measured_text,
@@ -194,8 +194,8 @@ def _capacities(verdict: Verdict) -> ScreenBlock:
     objective = " and ".join(one_line(text) for text in first.objectives)
     lines = [Line(f"{objective}: " + " → ".join(map(_capacity_text, found.values())))]
     lines += [
-        Line(f"{one_line(arm)}: {one_line(capacity.reason)}", indent=2)
-        for arm, capacity in found.items()
+        Line(f"{one_line(variant)}: {one_line(capacity.reason)}", indent=2)
+        for variant, capacity in found.items()
         if capacity.reason
     ]
     return lines
@@ -238,7 +238,7 @@ def _environment(environment: Environment) -> ScreenBlock:
         lines.append(Line(one_line(environment.nginx_choice), indent=2))
     if environment.weaker_walls:
         lines.append(Line(one_line(weaker_walls_text(environment.weaker_walls)), indent=2))
-    lines += [Line(arms_text(environment.tls), indent=2)] if environment.tls else []
+    lines += [Line(variants_text(environment.tls), indent=2)] if environment.tls else []
     lines += [
         Line(f"not as configured: {one_line(one)}", "note", indent=2)
         for one in environment.differences
@@ -288,9 +288,9 @@ def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
     return metric.baseline_middle, metric.candidate_middle
 
 
-def _bound(arm: Literal["baseline", "candidate"], metric: MetricVerdict) -> str:
+def _bound(variant: Literal["baseline", "candidate"], metric: MetricVerdict) -> str:
     """The mark of a number that is a lower bound."""
-    return "≥ " if arm in metric.at_least else ""
+    return "≥ " if variant in metric.at_least else ""
 
 
 def _outcome(metric: MetricVerdict, verdict: Verdict) -> str:

@@ -83,8 +83,8 @@ def test_the_configurations_beside_it_are_what_it_says() -> None:
 def test_a_pair_differs_by_the_advice_alone() -> None:
     for advice in BOOK.advice:
         with_, without = (
-            set(files(BOOK)[f"{advice.name}.{arm}.conf"].splitlines()[1:])
-            for arm in ("with", "without")
+            set(files(BOOK)[f"{advice.name}.{variant}.conf"].splitlines()[1:])
+            for variant in ("with", "without")
         )
         more = {line.strip() for line in with_ - without}
         said = {

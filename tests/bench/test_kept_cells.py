@@ -105,7 +105,7 @@ def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
     )
     block = Measurement(
         block=0,
-        arm="baseline",
+        variant="baseline",
         duration_seconds=1.0,
         server=ServerMeasurement(
             series=[ServerSecond(second=0, block_io_delay_seconds=0.01)], workers=[WorkerUse(pid=1)]
@@ -127,14 +127,14 @@ def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
     assert found.verdicts["thread-pools"][0] == "enable"
 
 
-def test_what_is_decided_is_looked_up_among_the_arms_that_were_measured() -> None:
+def test_what_is_decided_is_looked_up_among_the_variants_that_were_measured() -> None:
     one = cell("drawn-4201-000", 1.0)
     had = msgspec.structs.replace(one, decided={"thread-pools": "enable"})
     aio = Setting(context="location", directive="aio", args=["threads"])
     pools = [Decision(id="thread-pools", verdict="enable", summary="", settings=[aio])]
-    assert replayed.arm_of(one, []) == replayed.arm_of(had, pools) == "recommended"
-    assert replayed.arm_of(had, []) == "stock"
-    assert replayed.arm_of(one, pools) == "threads"
+    assert replayed.variant_of(one, []) == replayed.variant_of(had, pools) == "recommended"
+    assert replayed.variant_of(had, []) == "stock"
+    assert replayed.variant_of(one, pools) == "threads"
 
 
 @pytest.mark.thorough

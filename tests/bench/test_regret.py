@@ -41,7 +41,7 @@ def test_there_are_the_ten_cells_and_those_that_lost() -> None:
 @each_row("path", CELLS, ids=lambda path: path.stem)
 def test_every_cell_is_a_scenario_of_all_candidates(path: Path) -> None:
     s = scenario(path)
-    names = {"stock", "recommended", *(arm.name for arm in s.arms)}
+    names = {"stock", "recommended", *(variant.name for variant in s.variants)}
     assert set(matrix.EVERYWHERE) < names
     assert s.candidate.decisions == "recommended"
     metric = find_metric(s.primary_metric, [c.name for c in s.classes])
@@ -49,7 +49,9 @@ def test_every_cell_is_a_scenario_of_all_candidates(path: Path) -> None:
     assert s.seed != matrix.CALIBRATION_SEED
     assert {d.disk for d in s.lab.data} <= {d.name for d in s.lab.disks}
     stock = s.baseline.settings
-    assert next(arm for arm in s.arms if arm.name == "stock-again").settings == stock
+    assert (
+        next(variant for variant in s.variants if variant.name == "stock-again").settings == stock
+    )
 
 
 def rounds(

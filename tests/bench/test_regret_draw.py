@@ -59,11 +59,11 @@ def test_forty_cells_take_an_hour_and_a_half_at_most_where_half_of_the_rounds_te
 
 
 def _ran(rounds: int, values: dict[str, float]) -> ScenarioRun:
-    """So many rounds of arms whose answers take so long."""
+    """So many rounds of variants whose answers take so long."""
     blocks = [
         Measurement(
             block=number * len(values) + place,
-            arm=arm,
+            variant=variant,
             classes={
                 "memory": ClassMeasurement(
                     requests=99, response_seconds=Latency(count=99, mean=mean)
@@ -71,7 +71,7 @@ def _ran(rounds: int, values: dict[str, float]) -> ScenarioRun:
             },
         )
         for number in range(rounds)
-        for place, (arm, mean) in enumerate(values.items())
+        for place, (variant, mean) in enumerate(values.items())
     ]
     verdict = Verdict(outcome="better", primary_metric="x", environment=Environment())
     return ScenarioRun(name="a", prediction=Decisions(), verdict=verdict, measurements=blocks)

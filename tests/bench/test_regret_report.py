@@ -40,7 +40,7 @@ FILE = MIXED.lab.data[0].file_bytes
 
 
 def block(
-    arm: str, number: int, *, hot_mean: float, cold_misses: float = 0.5, blocked: float = 0.3
+    variant: str, number: int, *, hot_mean: float, cold_misses: float = 0.5, blocked: float = 0.3
 ) -> Measurement:
     """Four seconds of 80 hot and 20 cold files each, then two in which the last are read."""
     read = round(20 * FILE * cold_misses)
@@ -49,7 +49,7 @@ def block(
     ]
     drain = [ServerSecond(second=n, disk_read_bytes=10**9, state_d_ratio=1.0) for n in (4, 5)]
     return Measurement(
-        arm=arm,
+        variant=variant,
         block=number,
         duration_seconds=SECONDS,
         classes={
@@ -78,7 +78,7 @@ def run(blocks: list[Measurement]) -> ScenarioRun:
     )
 
 
-def test_hits_and_blocking_are_of_the_load_and_of_arms_without_pools() -> None:
+def test_hits_and_blocking_are_of_the_load_and_of_variants_without_pools() -> None:
     """Half of 20 % miss; what is read after the load, or with pools, does not count."""
     blocks = [block("baseline", 0, hot_mean=1.0), block("threads", 1, hot_mean=1.0, blocked=0.0)]
     hits = predicted.compare_hits(run(blocks), MIXED)
@@ -90,15 +90,17 @@ def test_hits_and_blocking_are_of_the_load_and_of_arms_without_pools() -> None:
 
 
 def test_the_tables_have_every_candidate_and_name_what_is_missing() -> None:
-    arms = ["baseline", "candidate", *(arm.name for arm in MIXED.arms)]
+    variants = ["baseline", "candidate", *(variant.name for variant in MIXED.variants)]
     blocks = [
-        block(arm, round_ * len(arms) + place, hot_mean=2.0 if arm == "candidate" else 4.0)
+        block(
+            variant, round_ * len(variants) + place, hot_mean=2.0 if variant == "candidate" else 4.0
+        )
         for round_ in range(4)
-        for place, arm in enumerate(arms)
+        for place, variant in enumerate(variants)
     ]
     text = table.render([table.Cell(MIXED.name, MIXED, run(blocks))], ["01-hdd-cold"])
-    for arm in arms:
-        assert f" {matrix.name_of_arm(arm)} " in text.replace("*", " ")
+    for variant in variants:
+        assert f" {matrix.name_of_variant(variant)} " in text.replace("*", " ")
     assert "| 07-mixed-hot-cold | hot.mean | +0.0% |" in text
     assert "2.00 times stock" in text
     assert "| **recommended** | 2e+03 ms | 2.00 (2.00 to 2.00) |" in text

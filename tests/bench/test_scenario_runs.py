@@ -29,7 +29,7 @@ def run(measured: float | None, *, held: bool, expected: str = CLAIM.expression)
     claims = [
         ClaimResult(
             name=CLAIM.name, source_row=CLAIM.source_row, source_figure="", expected=expected,
-            measured=measured, held=held, expect=CLAIM.expect, arm=CLAIM.arm,
+            measured=measured, held=held, expect=CLAIM.expect, variant=CLAIM.variant,
             against=CLAIM.against, less_than=CLAIM.less_than,
         ),
         ClaimResult(
@@ -42,7 +42,7 @@ def run(measured: float | None, *, held: bool, expected: str = CLAIM.expression)
     told = {"decision": "thread-pools", "metric": "ratio(hot.mean)", "low": 0.1, "expected": 0.2}
     predictions = [
         PredictionResult(**told, high=0.4, measured=measured, inside=held),
-        PredictionResult(**told, high=0.4, arm="other", reason="not tried"),
+        PredictionResult(**told, high=0.4, variant="other", reason="not tried"),
     ]
     return ScenarioRun(
         name=SCENARIO.name, prediction=Decisions(), claims=claims, verdict=verdict,

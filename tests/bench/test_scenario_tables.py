@@ -34,7 +34,7 @@ RUN = ScenarioRun(
             rounds_held=5,
         ),
         ClaimResult(
-            name="an arm that is not here", source_row="B2", source_figure="", measured=None,
+            name="a variant that is not here", source_row="B2", source_figure="", measured=None,
             expected="total.errors == 0", held=False, left_out=True, reason="no nginx 1.18",
         ),
     ],

@@ -1,4 +1,4 @@
-"""What the server showed in each arm's blocks."""
+"""What the server showed in each variant's blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.observe.causes.naming import find_arm_causes
+from nginx_tune.observe.causes.naming import find_variant_causes
 
 WORKER = WorkerUse(pid=1, state_d_ratio=0.0, state_samples=500, state_d_error=0.0, threads=1)
 FREE = ServerMeasurement(pool_overflow=0, workers=[WORKER])
@@ -16,41 +16,41 @@ def blocked(ratio: float) -> ServerMeasurement:
     return replace(FREE, workers=[replace(WORKER, state_d_ratio=ratio, state_d_error=0.01)])
 
 
-def blocks(arm: str, *servers: ServerMeasurement) -> list[Measurement]:
+def blocks(variant: str, *servers: ServerMeasurement) -> list[Measurement]:
     return [
-        Measurement(arm=arm, block=number, duration_seconds=10.0, server=server)
+        Measurement(variant=variant, block=number, duration_seconds=10.0, server=server)
         for number, server in enumerate(servers)
     ]
 
 
-def test_each_arm_has_the_causes_of_most_of_its_blocks() -> None:
-    found = find_arm_causes(
+def test_each_variant_has_the_causes_of_most_of_its_blocks() -> None:
+    found = find_variant_causes(
         blocks("candidate", FREE, blocked(0.3), FREE)
         + blocks("baseline", blocked(0.4), blocked(0.6), blocked(0.5))
     )
-    assert [(one.arm, one.cause.id, one.blocks, one.of_blocks) for one in found] == [
+    assert [(one.variant, one.cause.id, one.blocks, one.of_blocks) for one in found] == [
         ("baseline", "loop-blocked-on-disk", 3, 3),
         ("candidate", "nothing-found", 2, 3),
     ]
     assert "waited for disks 60" in found[0].cause.summary, "the figures are those of one block"
 
 
-def test_several_causes_of_one_arm_keep_their_order() -> None:
+def test_several_causes_of_one_variant_keep_their_order() -> None:
     both = replace(blocked(0.5), pool_overflow=7)
-    found = find_arm_causes(blocks("baseline", both, both))
+    found = find_variant_causes(blocks("baseline", both, both))
     assert [one.cause.id for one in found] == ["pool-queue-overflow", "loop-blocked-on-disk"]
 
 
 def test_blocks_that_differ_are_all_told_and_a_single_one_is_not() -> None:
-    found = find_arm_causes(blocks("baseline", blocked(0.5), FREE, FREE, blocked(0.5)))
+    found = find_variant_causes(blocks("baseline", blocked(0.5), FREE, FREE, blocked(0.5)))
     assert [(one.cause.id, one.blocks) for one in found] == [
         ("loop-blocked-on-disk", 2),
         ("nothing-found", 2),
     ]
-    found = find_arm_causes(blocks("baseline", blocked(0.5), FREE, FREE))
+    found = find_variant_causes(blocks("baseline", blocked(0.5), FREE, FREE))
     assert [one.cause.id for one in found] == ["nothing-found"]
 
 
 def test_a_stand_in_has_no_workers_and_no_causes() -> None:
-    assert find_arm_causes(blocks("raw-epoll", ServerMeasurement())) == []
-    assert find_arm_causes([]) == []
+    assert find_variant_causes(blocks("raw-epoll", ServerMeasurement())) == []
+    assert find_variant_causes([]) == []

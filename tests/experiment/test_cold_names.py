@@ -50,10 +50,14 @@ def test_a_class_may_ask_for_the_first_files_alone() -> None:
 
 
 def shortened() -> str:
-    """cold-open without the arm that is asked what nothing else is compared with."""
+    """cold-open without the variant that is asked what nothing else is compared with."""
     text = (resources.files("nginx_tune") / "scenarios" / "cold-open.toml").read_text()
-    head, *arms = text.split("\n[[arms]]")
-    kept = [arm for arm in arms if 'name = "repeated"' not in arm.partition("[[arms.")[0]]
+    head, *variants = text.split("\n[[arms]]")
+    kept = [
+        variant
+        for variant in variants
+        if 'name = "repeated"' not in variant.partition("[[arms.")[0]
+    ]
     text = "\n[[arms]]".join([head, *kept]).partition("\n[[claims]]")[0]
     text = text.replace("files = 8000", "files = 1200").replace(
         "directories = 4000", "directories = 600"
@@ -75,15 +79,15 @@ def test_what_a_cold_open_waits_for_and_who_need_not_call_it(
     )  # fmt: skip
     assert result.returncode in {0, 1, 4}, result.stderr
     run = decode(ScenarioRun, result.stdout.encode())
-    blocks = {block.arm: block for block in run.measurements}
+    blocks = {block.variant: block for block in run.measurements}
 
-    def opens(arm: str) -> ServerMeasurement:
-        return blocks[arm].server
+    def opens(variant: str) -> ServerMeasurement:
+        return blocks[variant].server
 
-    for arm in ("baseline", "candidate", "warm-names"):
-        calls = opens(arm).open_seconds
+    for variant in ("baseline", "candidate", "warm-names"):
+        calls = opens(variant).open_seconds
         assert calls is not None
-        asked = blocks[arm].classes["files"].intended
+        asked = blocks[variant].classes["files"].intended
         assert 0 < calls.count <= asked + 64, "each request opens its file once"
     cold, warm = opens("candidate").open_seconds, opens("warm-names").open_seconds
     assert cold is not None

@@ -66,17 +66,17 @@ def test_a_disk_that_fails_reads_decides_nothing(run_cli: RunCli, tmp_path: Path
         result = run_cli("-q", "scenario", "run", file, "-f", "json", timeout=240)
         assert "Traceback" not in result.stderr
         run = decode(ScenarioRun, result.stdout.encode())
-        blocks = {block.arm: block for block in run.measurements}
-        failed = {arm: block.classes["cold"].errors for arm, block in blocks.items()}
+        blocks = {block.variant: block for block in run.measurements}
+        failed = {variant: block.classes["cold"].errors for variant, block in blocks.items()}
         if all(failed.values()):
             break
-    for arm, block in blocks.items():
+    for variant, block in blocks.items():
         part = block.classes["cold"]
-        assert part.requests > 0, f"{arm}: nginx serves what can be read"
+        assert part.requests > 0, f"{variant}: nginx serves what can be read"
         assert set(part.errors) <= {"truncated", "empty", "reset", "length", "status"}, part.errors
         assert block.server.disk_read_errors["disk1"] > 0
         assert block.server.read_errors, block.server.error_lines
     assert result.returncode == ExitStatus.UNDECIDED
     assert run.verdict.outcome == "invalid"
     assert "disks failed reads (EIO)" in run.verdict.reason
-    assert all(f"{arm}: " in run.verdict.reason for arm in blocks)
+    assert all(f"{variant}: " in run.verdict.reason for variant in blocks)

@@ -58,8 +58,8 @@ def test_a_lab_speaks_tls_and_begins_with_a_full_page_cache(
     )  # fmt: skip
     run = decode(ScenarioRun, result.stdout.encode(), source=result.stderr)
     assert len(run.measurements) >= 2
-    for arm in run.arms:
-        assert "ssl_certificate" in arm.nginx_conf
+    for variant in run.variants:
+        assert "ssl_certificate" in variant.nginx_conf
     for block in run.measurements:
         resident = block.server.resident_bytes_before
         assert resident is not None

@@ -18,12 +18,12 @@ from nginx_tune.change.generate.nginx_conf import (
     emit_decided,
     emit_nginx_conf,
     emit_plain,
-    write_arm,
+    write_variant,
 )
 from nginx_tune.change.generate.writing import FileProvenance, header
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Setting
-from nginx_tune.documents.scenario import ArmSpec
+from nginx_tune.documents.scenario import VariantSpec
 from nginx_tune.documents.site import Site, SiteTls, Upstream
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
@@ -43,7 +43,7 @@ def lines_of(text: str, directive: str) -> list[str]:
     ]
 
 
-def test_the_plain_arm_is_the_baseline_of_the_source() -> None:
+def test_the_plain_variant_is_the_baseline_of_the_source() -> None:
     """A3."""
     text = emit_plain(site(access_log=None, error_log=None))
     for line in (
@@ -57,7 +57,7 @@ def test_the_plain_arm_is_the_baseline_of_the_source() -> None:
     assert "thread_pool" not in text
 
 
-def test_the_plain_arm_of_a_proxy_passes_requests_on() -> None:
+def test_the_plain_variant_of_a_proxy_passes_requests_on() -> None:
     given = site(
         access_log=None,
         upstreams=[Upstream(name="origin", servers=["127.0.0.1:9"])],
@@ -166,17 +166,21 @@ def test_a_forced_setting_without_a_block_holds_in_every_block() -> None:
     assert lines_of(text, "aio ") == ["aio off;", "aio off;"]
 
 
-def test_both_arms_of_an_experiment_differ_in_what_is_compared_alone() -> None:
+def test_both_variants_of_an_experiment_differ_in_what_is_compared_alone() -> None:
     decisions = decide(lab_host(), lab_load(), site=site())
-    arms = {
-        name: write_arm(
-            ArmSpec(decisions=which), decisions, site=site(), kind="media", error_log="/run/e.log"
+    variants = {
+        name: write_variant(
+            VariantSpec(decisions=which),
+            decisions,
+            site=site(),
+            kind="media",
+            error_log="/run/e.log",
         )
         for name, which in (("baseline", "none"), ("candidate", "recommended"))
     }
-    assert "aio threads;" not in arms["baseline"]
-    assert "aio threads;" in arms["candidate"]
-    for text in arms.values():
+    assert "aio threads;" not in variants["baseline"]
+    assert "aio threads;" in variants["candidate"]
+    for text in variants.values():
         assert lines_of(text, "error_log") == ["error_log /run/e.log warn;"]
         assert lines_of(text, "worker_processes") == ["worker_processes auto;"]
         assert "access_log off;" in text

@@ -1,4 +1,6 @@
-"""A long run as a load makes it: eight arms, four classes, an hour of blocks, every second told."""
+"""A long run as a load makes it: eight variants, four classes, an hour of blocks, every second
+told.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.run import Run, RunSummary
-from nginx_tune.documents.scenario import ArmText, ScenarioRun
+from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.verdict import judge
 
-ARMS = ("baseline", "candidate", *(f"arm-{number}" for number in range(6)))
+VARIANTS = ("baseline", "candidate", *(f"arm-{number}" for number in range(6)))
 CLASSES = ("hot", "cold", "api", "large")
 _LATENCIES = ("response_seconds", "ttfb_seconds", "service_seconds", "arrival_seconds")
 
@@ -25,13 +27,13 @@ def hour(*, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed
     """The run; each block has ``samples`` requests of each class, at times that no other has."""
     chance = random.Random(seed)
     measured = [
-        _block(chance, arm, number * len(ARMS) + place, block_seconds, samples)
+        _block(chance, variant, number * len(VARIANTS) + place, block_seconds, samples)
         for number in range(rounds)
-        for place, arm in enumerate(ARMS)
+        for place, variant in enumerate(VARIANTS)
     ]
-    compared = [one for one in measured if one.arm in ARMS[:2]]
+    compared = [one for one in measured if one.variant in VARIANTS[:2]]
     pairs = [
-        Measurement(arm=one.arm, block=number, classes=one.classes)
+        Measurement(variant=one.variant, block=number, classes=one.classes)
         for number, one in enumerate(compared)
     ]
     scenario = ScenarioRun(
@@ -40,7 +42,9 @@ def hour(*, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed
         predictions=[],
         claims=[],
         verdict=judge(pairs, primary_metric=RATE, metrics=["hot.p99"]),
-        arms=[ArmText(arm=arm, nginx_conf=f"# {arm}\n") for arm in ARMS],
+        variants=[
+            VariantText(variant=variant, nginx_conf=f"# {variant}\n") for variant in VARIANTS
+        ],
         measurements=measured,
     )
     summary = RunSummary(
@@ -50,7 +54,9 @@ def hour(*, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed
     return Run(summary=summary, result=scenario)
 
 
-def _block(chance: random.Random, arm: str, number: int, seconds: int, samples: int) -> Measurement:
+def _block(
+    chance: random.Random, variant: str, number: int, seconds: int, samples: int
+) -> Measurement:
     classes = {
         name: ClassMeasurement(
             requests=samples,
@@ -87,7 +93,7 @@ def _block(chance: random.Random, arm: str, number: int, seconds: int, samples: 
         for second in range(seconds)
     ]
     return Measurement(
-        arm=arm,
+        variant=variant,
         block=number,
         duration_seconds=float(seconds),
         classes=classes,

@@ -27,7 +27,7 @@ from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.run import Run, RunSummary, Validation
-from nginx_tune.documents.scenario import ArmText, ClaimResult, PredictionResult, ScenarioRun
+from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun, VariantText
 from nginx_tune.documents.search import Search, SearchCandidate
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.documents.workload import LocationShare, LogSummary, Rejected, Traffic, Workload
@@ -41,7 +41,7 @@ def blocks(pairs: int = 6) -> list[Measurement]:
     """Pairs of blocks: the candidate answers three times as much, in a third of the time."""
     made = []
     for pair in range(pairs):
-        for half, (arm, rate) in enumerate((("baseline", 100.0), ("candidate", 300.0))):
+        for half, (variant, rate) in enumerate((("baseline", 100.0), ("candidate", 300.0))):
             moved = rate * (1 + 0.01 * pair * (half + 1))
             part = ClassMeasurement(
                 requests=200,
@@ -66,7 +66,9 @@ def blocks(pairs: int = 6) -> list[Measurement]:
                 for second in range(4)
             ]
             made.append(
-                Measurement(arm=arm, block=2 * pair + half, classes={"hot": part}, series=series)
+                Measurement(
+                    variant=variant, block=2 * pair + half, classes={"hot": part}, series=series
+                )
             )
     return made
 
@@ -76,11 +78,11 @@ def documents() -> list[Document]:
     measured = blocks()
     verdict = judge(measured, primary_metric=RATE, metrics=["hot.p99"])
     gates = [GateResult(expression="hot.p99 <= 1s", measured=0.5, passed=True, reason="so")]
-    arms = [
-        ArmText(arm="baseline", nginx_conf="aio off;\n"),
-        ArmText(arm="candidate", nginx_conf="aio threads;\n"),
+    variants = [
+        VariantText(variant="baseline", nginx_conf="aio off;\n"),
+        VariantText(variant="candidate", nginx_conf="aio threads;\n"),
     ]
-    validation = Validation(verdict=verdict, arms=arms, measurements=measured)
+    validation = Validation(verdict=verdict, variants=variants, measurements=measured)
     predicted = PredictionResult(
         decision="thread-pools",
         metric=f"ratio({RATE})",
@@ -103,7 +105,7 @@ def documents() -> list[Document]:
         predictions=[predicted],
         claims=[claim],
         verdict=verdict,
-        arms=arms,
+        variants=variants,
         measurements=measured,
     )
     summary = RunSummary(

@@ -140,18 +140,20 @@ def test_the_numbers_of_a_page_are_the_documents() -> None:
     assert page.values("data-ratio") == [*metrics, *pairs, primary.ratio]
 
 
-def test_pairs_of_a_scenario_with_more_arms_are_its_rounds() -> None:
+def test_pairs_of_a_scenario_with_more_variants_are_its_rounds() -> None:
     scenario = next(one for one in EVERY if isinstance(one, ScenarioRun))
     more = []
     for round_number in range(6):
         before, after = scenario.measurements[2 * round_number : 2 * round_number + 2]
         place = {"other": round_number % 3}
         rest = [n for n in range(3) if n != place["other"]]
-        for number, (arm, block) in enumerate(
+        for number, (variant, block) in enumerate(
             [("other", before), ("baseline", before), ("candidate", after)]
         ):
             where = place["other"] if number == 0 else rest[number - 1]
-            more.append(msgspec.structs.replace(block, arm=arm, block=3 * round_number + where))
+            more.append(
+                msgspec.structs.replace(block, variant=variant, block=3 * round_number + where)
+            )
     page = page_of(msgspec.structs.replace(scenario, measurements=more))
     assert page.values("data-ratio") == page_of(scenario).values("data-ratio")
 
@@ -192,16 +194,18 @@ def test_a_curve_ends_where_ten_samples_lie_beyond() -> None:
     measured = blocks()
     (plot,) = quantile_plots(measured)
     names = [curve.name for curve in plot.curves]
-    for arm in ("baseline", "candidate"):
+    for variant in ("baseline", "candidate"):
         texts = [
-            one.classes["hot"].response_seconds.histogram for one in measured if one.arm == arm
+            one.classes["hot"].response_seconds.histogram
+            for one in measured
+            if one.variant == variant
         ]
         merged = merge_histograms(map(decode_histogram, texts))
         assert merged is not None
         assert merged.total == 1200
         last = merged.value_at(1190 / 1200)
         assert last is not None
-        assert f"{arm} {seconds_text(last / 1e9)}" in names
+        assert f"{variant} {seconds_text(last / 1e9)}" in names
     colours = {curve.name.split()[0]: curve.number for curve in plot.curves}
     assert colours == {"baseline": 0, "candidate": 1}
 
@@ -367,14 +371,14 @@ def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_page_of_an_hour_of_eight_arms_and_four_classes_is_below_two_megabytes() -> None:
+def test_a_page_of_an_hour_of_eight_variants_and_four_classes_is_below_two_megabytes() -> None:
     rounds = draws(3, 15)
     run = hour(rounds=rounds)
     page = render_page([run])
     assert len(page) <= 200_000 + 120_000 * rounds  # of fifteen: two megabytes
     (data,) = embedded_documents(page.decode(), source="p")
     assert decode(Run, data) == run
-    # A point costs about ten bytes: the plots grow with arms and classes, not with the hour.
+    # A point costs about ten bytes: the plots grow with variants and classes, not with the hour.
     markup = len(page) - page.index(b'class="document"')
     assert len(page) - markup < 200_000
 

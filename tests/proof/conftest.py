@@ -51,9 +51,13 @@ def make_blocks() -> MakeBlocks:
     ) -> list[Measurement]:
         blocks = []
         for index, pair in enumerate(pairs):
-            for half, (arm, value) in enumerate(zip(("baseline", "candidate"), pair, strict=True)):
+            for half, (variant, value) in enumerate(
+                zip(("baseline", "candidate"), pair, strict=True)
+            ):
                 part = msgspec.structs.replace(ClassMeasurement(**same), **{field: value})
-                blocks.append(Measurement(arm=arm, block=2 * index + half, classes={"hot": part}))
+                blocks.append(
+                    Measurement(variant=variant, block=2 * index + half, classes={"hot": part})
+                )
         return blocks
 
     return make

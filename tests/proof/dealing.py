@@ -1,4 +1,4 @@
-"""Pseudo-experiments from recorded blocks that were all alike: dealt out as two arms."""
+"""Pseudo-experiments from recorded blocks that were all alike: dealt out as two variants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def deal(
         drawn += chance.sample(values, len(values))
     return [
         Measurement(
-            arm="candidate" if index % 2 else "baseline",
+            variant="candidate" if index % 2 else "baseline",
             block=index,
             classes={
                 "dealt": ClassMeasurement(
@@ -69,7 +69,7 @@ def deal_neighbours(
         blocks += two
     return [
         Measurement(
-            arm="candidate" if index % 2 else "baseline",
+            variant="candidate" if index % 2 else "baseline",
             block=index,
             classes={
                 "dealt": ClassMeasurement(requests_per_second=value * (ratio if index % 2 else 1.0))

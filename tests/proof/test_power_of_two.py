@@ -74,12 +74,17 @@ def test_of_no_sample_there_is_no_bucket() -> None:
 
 @settings(max_examples=draws(40, 150), deadline=None)
 @given(parts=st.lists(VALUES, min_size=1, max_size=4))
-def test_blocks_of_an_arm_are_added(parts: list[list[int]]) -> None:
+def test_blocks_of_a_variant_are_added(parts: list[list[int]]) -> None:
     (one,) = histograms_of([block(values) for values in parts]).histograms
     every = sorted(value for values in parts for value in values)
     mean = math.fsum(every) / len(every)
     stdev = math.sqrt(math.fsum((value - mean) ** 2 for value in every) / len(every))
-    assert (one.latency, one.arm, one.blocks, one.left_out) == ("hot", "candidate", len(parts), 0)
+    assert (one.latency, one.variant, one.blocks, one.left_out) == (
+        "hot",
+        "candidate",
+        len(parts),
+        0,
+    )
     assert one.count == len(every) == sum(bucket.count for bucket in one.buckets)
     assert one.mean_seconds == pytest.approx(mean / 1e9, rel=1e-9)
     assert one.stdev_seconds == pytest.approx(stdev / 1e9, rel=1e-6, abs=mean / 1e9 * 1e-6)
@@ -91,19 +96,21 @@ def test_blocks_of_an_arm_are_added(parts: list[list[int]]) -> None:
     assert one.median_seconds == pytest.approx(middle, rel=1 / 100)
 
 
-def block(values: Sequence[int], *, arm: str = "candidate", **more: Any) -> Measurement:
+def block(values: Sequence[int], *, variant: str = "candidate", **more: Any) -> Measurement:
     found = ClassMeasurement(response_seconds=latency_of(Counter(values)))
-    return Measurement(arm=arm, classes={"hot": found}, **more)
+    return Measurement(variant=variant, classes={"hot": found}, **more)
 
 
-def test_arms_and_latencies_are_kept_apart() -> None:
+def test_variants_and_latencies_are_kept_apart() -> None:
     turn = msgspec.convert(msgspec.to_builtins(latency_of({4_000_000: 3})), LoopTurn)
-    first = block([1_000_000] * 5, arm="baseline", server=ServerMeasurement(loop_turn_seconds=turn))
+    first = block(
+        [1_000_000] * 5, variant="baseline", server=ServerMeasurement(loop_turn_seconds=turn)
+    )
     second = block([2_000_000] * 7, generator=Generator(lateness_seconds=latency_of({9: 2})))
     hot = msgspec.structs.replace(first.classes["hot"], ttfb_seconds=latency_of({70: 1}))
     first = msgspec.structs.replace(first, classes={"hot": hot, "b.c": ClassMeasurement()})
     found = histograms_of([first, second], ["hot.ttfb", "server.loop_turn_seconds"]).histograms
-    assert [(one.latency, one.arm, one.count) for one in found] == [
+    assert [(one.latency, one.variant, one.count) for one in found] == [
         ("hot.ttfb", "baseline", 1),
         ("hot.ttfb", "candidate", 0),
         ("server.loop_turn_seconds", "baseline", 3),
@@ -112,7 +119,7 @@ def test_arms_and_latencies_are_kept_apart() -> None:
     assert found[1].buckets == []
     assert found[3].min_seconds is None
     every = histograms_of([first, second], ["all"]).histograms
-    assert [(one.latency, one.arm, one.count) for one in every] == [
+    assert [(one.latency, one.variant, one.count) for one in every] == [
         ("hot", "baseline", 5),
         ("hot", "candidate", 7),
         ("hot.ttfb", "baseline", 1),
@@ -202,7 +209,7 @@ def test_the_look_is_bucket_bar_and_count() -> None:
 
 
 def test_a_name_from_outside_steers_no_terminal_and_no_markup() -> None:
-    evil = LatencyHistogram(latency="a\x1b[2J|<b>", arm="x\ny", count=1)
+    evil = LatencyHistogram(latency="a\x1b[2J|<b>", variant="x\ny", count=1)
     assert "\x1b" not in render_histograms(Histograms(histograms=[evil]))
     marked = render_histograms_markdown(Histograms(histograms=[evil]))
     assert "<b>" not in marked

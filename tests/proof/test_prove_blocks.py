@@ -30,7 +30,7 @@ def test_the_order_is_abba_or_baab(pairs: int) -> None:
             assert group in ([*group[:2], *group[1::-1]], group[:2])
 
 
-def test_the_order_depends_on_the_seed_and_favours_no_arm() -> None:
+def test_the_order_depends_on_the_seed_and_favours_no_variant() -> None:
     firsts = [schedule_blocks(2, seed)[0] for seed in range(400)]
     assert 160 < firsts.count("baseline") < 240
 
@@ -53,8 +53,8 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: M
             "not_steady: hot: went to 0.5× from its first to its last third: a longer warm-up",
             "foreign_cpu: others used 40 % of it: too much",
         ]
-        blocks[index] = msgspec.structs.replace(blocks[index], arm="baseline", flags=flags)
-    blocks[2] = msgspec.structs.replace(blocks[2], arm="candidate")
+        blocks[index] = msgspec.structs.replace(blocks[index], variant="baseline", flags=flags)
+    blocks[2] = msgspec.structs.replace(blocks[2], variant="candidate")
     verdict = judge(blocks, primary_metric=RATE)
     assert verdict.environment.discarded_pairs == 0
     assert verdict.warnings == [
@@ -85,9 +85,9 @@ def test_blocks_that_make_no_pairs_are_refused(make_blocks: MakeBlocks) -> None:
     with pytest.raises(UsageError, match="twice"):
         pair_blocks([*blocks, blocks[0]])
     with pytest.raises(UsageError, match="same arm"):
-        pair_blocks([msgspec.structs.replace(block, arm="baseline") for block in blocks])
+        pair_blocks([msgspec.structs.replace(block, variant="baseline") for block in blocks])
     with pytest.raises(UsageError, match="not baseline or candidate"):
-        pair_blocks([msgspec.structs.replace(blocks[0], arm="A")])
+        pair_blocks([msgspec.structs.replace(blocks[0], variant="A")])
 
 
 def two_classes(flags: dict[int, list[str]], pairs: int = 8) -> list[Measurement]:
@@ -99,7 +99,7 @@ def two_classes(flags: dict[int, list[str]], pairs: int = 8) -> list[Measurement
         rates = {"hot": 100.0 * jitter * (1 + candidate), "cold": 10.0 * jitter}
         blocks.append(
             Measurement(
-                arm="candidate" if candidate else "baseline",
+                variant="candidate" if candidate else "baseline",
                 block=number,
                 flags=flags.get(number, []),
                 classes={

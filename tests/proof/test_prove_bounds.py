@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.run import Run, RunSummary, Validation
-from nginx_tune.documents.scenario import ArmText
+from nginx_tune.documents.scenario import VariantText
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.measure.proof.blocks import pair_blocks
 from nginx_tune.measure.proof.compare import compare
@@ -123,8 +123,8 @@ def test_an_outcome_of_bounds_holds_upwards_alone(
     assert judged(whole, short) == ("worse", "", ["candidate"])
     assert judged(short, whole) == ("better", "", ["baseline"])
     assert judged(whole, whole)[::2] == ("no_difference", [])
-    outcome, reason, arms = judged(short, short)
-    assert (outcome, arms) == ("inconclusive", ["baseline", "candidate"])
+    outcome, reason, variants = judged(short, short)
+    assert (outcome, variants) == ("inconclusive", ["baseline", "candidate"])
     assert reason == "baseline and candidate: lower bounds, for requests were cut off"
     if metric == "hot.mean":
         slow = cut(0.5)
@@ -166,7 +166,7 @@ def test_a_bound_says_of_a_prediction_that_it_is_outside_or_nothing(
     number = Predicted(metric="ratio(hot.p99)", low=low, expected=low, high=high)
     decision = Decision(id="thread-pools", verdict="enable", summary="s", predicted=[number])
     [found] = judge_predictions(
-        Decisions(decisions=[decision]), blocks, arm="candidate", tried={"thread-pools"}
+        Decisions(decisions=[decision]), blocks, variant="candidate", tried={"thread-pools"}
     )
     assert found.inside is inside
     assert (found.measured is None) is (inside is None)
@@ -187,7 +187,7 @@ def test_runs_with_bounds_are_compared_upwards_alone(
             summary=RunSummary(id=name, kind="validate", name="n", started_at="2026-11-22T00:00",
                                outcome="better", primary_metric="hot.p99"),
             result=Validation(verdict=verdict, measurements=blocks,
-                              arms=[ArmText(arm="baseline", nginx_conf=text)]),
+                              variants=[VariantText(variant="baseline", nginx_conf=text)]),
         )  # fmt: skip
 
     def compared(a: Run, b: Run) -> tuple[str, list[str], str]:

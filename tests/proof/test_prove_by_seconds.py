@@ -61,7 +61,7 @@ def test_blocks_of_even_seconds_give_the_interval_that_their_pairs_have() -> Non
     assert high - fmean(ratios) == pytest.approx(reach, rel=0.15)
 
 
-def test_two_equal_arms_are_rarely_told_apart_and_the_truth_is_held() -> None:
+def test_two_equal_variants_are_rarely_told_apart_and_the_truth_is_held() -> None:
     chance, runs = random.Random(3), draws(30, 60)
     apart = missed = 0
     for number in range(runs):
@@ -92,7 +92,7 @@ def with_seconds(
             series=[
                 SeriesPoint(
                     second=index,
-                    classes={"hot": ClassSecond(requests=round(rates[block.arm][index]))},
+                    classes={"hot": ClassSecond(requests=round(rates[block.variant][index]))},
                 )
                 for index in range(seconds)
             ]

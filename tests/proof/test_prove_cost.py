@@ -24,12 +24,12 @@ SEED = 20_261_122
 Rates = Mapping[str, float]
 
 
-def block(number: int, arm: str, rates: Rates, costs: Rates, noise: float) -> Measurement:
+def block(number: int, variant: str, rates: Rates, costs: Rates, noise: float) -> Measurement:
     """A block in which every request of a class costs what it does, and then some."""
     requests = {name: round(rate * SECONDS) for name, rate in rates.items()}
     cpu = sum(count * costs[name] for name, count in requests.items()) * (1 + noise)
     return Measurement(
-        arm=arm,
+        variant=variant,
         block=number,
         classes={
             name: ClassMeasurement(
@@ -46,12 +46,16 @@ def block(number: int, arm: str, rates: Rates, costs: Rates, noise: float) -> Me
 def judged(
     before: tuple[Rates, Rates], after: tuple[Rates, Rates], *, pairs: int = 6, noise: float = 0.01
 ) -> Verdict:
-    """Each arm as rates and costs by class."""
+    """Each variant as rates and costs by class."""
     chance = random.Random(SEED)
     blocks = []
     for pair in range(pairs):
-        for half, (arm, (rates, costs)) in enumerate((("baseline", before), ("candidate", after))):
-            blocks.append(block(2 * pair + half, arm, rates, costs, chance.uniform(-noise, noise)))
+        for half, (variant, (rates, costs)) in enumerate(
+            (("baseline", before), ("candidate", after))
+        ):
+            blocks.append(
+                block(2 * pair + half, variant, rates, costs, chance.uniform(-noise, noise))
+            )
     return judge(blocks, primary_metric=RATE)
 
 
@@ -74,7 +78,7 @@ def test_a_candidate_that_costs_twice_as_much_is_worse_though_no_client_sees_it(
     assert (cheaper.outcome, verdict_status(cheaper)) == ("better", ExitStatus.OK)
 
 
-def test_equal_arms_do_not_differ_and_noise_settles_nothing() -> None:
+def test_equal_variants_do_not_differ_and_noise_settles_nothing() -> None:
     assert judged((STEADY, CHEAP), (STEADY, CHEAP)).outcome == "no_difference"
     noisy = judged((STEADY, CHEAP), (STEADY, CHEAP), noise=0.12)
     assert noisy.outcome == "inconclusive"
@@ -108,7 +112,7 @@ def test_what_the_mix_cannot_explain_is_seen_and_no_more_is_said(factor: float) 
         assert cost.ratio is None
 
 
-def test_a_class_that_one_arm_never_answered_leaves_the_cost_unknown() -> None:
+def test_a_class_that_one_variant_never_answered_leaves_the_cost_unknown() -> None:
     both = {"hot": 100.0, "memory": 200.0}
     costs = {"hot": 1e-4, "memory": 1e-5}
     cost = cost_of(judged(({**both, "hot": 0.0}, costs), (both, costs)))
@@ -118,7 +122,7 @@ def test_a_class_that_one_arm_never_answered_leaves_the_cost_unknown() -> None:
 def test_what_rises_while_everything_gets_better_is_shown_and_not_judged() -> None:
     blocks = [
         Measurement(
-            arm="candidate" if index % 2 else "baseline",
+            variant="candidate" if index % 2 else "baseline",
             block=index,
             classes={"hot": ClassMeasurement(requests_per_second=400.0 if index % 2 else 100.0)},
             server=ServerMeasurement(block_io_delay_seconds=50.0 if index % 2 else 5.0),
@@ -136,9 +140,9 @@ def test_what_rises_while_everything_gets_better_is_shown_and_not_judged() -> No
 @each_row("lacking", [0, 1, 5])
 def test_a_block_without_cpu_time_is_said_and_breaks_nothing(lacking: int) -> None:
     blocks = [
-        block(2 * pair + half, arm, STEADY, CHEAP, 0.0)
+        block(2 * pair + half, variant, STEADY, CHEAP, 0.0)
         for pair in range(6)
-        for half, arm in enumerate(("baseline", "candidate"))
+        for half, variant in enumerate(("baseline", "candidate"))
     ]
     without = replace(blocks[lacking].server, cpu_seconds=None, cpu_seconds_per_request=None)
     blocks[lacking] = replace(blocks[lacking], server=without)

@@ -1,4 +1,4 @@
-"""Requests that fail in both arms, and what is said of a candidate whose requests fail."""
+"""Requests that fail in both variants, and what is said of a candidate whose requests fail."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ def test_what_no_limit_answers_stays_a_failure(make_blocks: MakeBlocks) -> None:
     ],
 )
 def test_a_block_that_tells_nothing_of_a_class_is_known_at_once(
-    make_blocks: MakeBlocks, arm: str, errors: dict[str, int], requests: int, said: str
+    make_blocks: MakeBlocks, variant: str, errors: dict[str, int], requests: int, said: str
 ) -> None:
     (block, _) = make_blocks([(100.0, 100.0)])
     part = msgspec.structs.replace(block.classes["hot"], errors=errors, requests=requests)
-    block = msgspec.structs.replace(block, arm=arm, classes={"hot": part})
+    block = msgspec.structs.replace(block, variant=variant, classes={"hot": part})
     found = unjudged_classes(block)
     assert [text.startswith(said) for text in found.values()] == ([True] if said else [])

@@ -110,11 +110,11 @@ def test_others_work_is_what_neither_probe_nor_server_used() -> None:
 
 
 def test_a_block_whose_server_was_watched_for_a_part_of_it_does_not_count() -> None:
-    whole = Measurement(arm="baseline", block=0, duration_seconds=1.5)
+    whole = Measurement(variant="baseline", block=0, duration_seconds=1.5)
     assert with_late_watch(whole, 1.4) == whole
     late = with_late_watch(whole, 0.02)
     assert late.flags == ["late_watch: the server was watched for 0.02 s of 1.50 s"]
-    other = Measurement(arm="candidate", block=1, duration_seconds=1.5)
+    other = Measurement(variant="candidate", block=1, duration_seconds=1.5)
     [discarded] = pair_blocks([late, other]).discarded
     assert "late_watch" in discarded.reason
     assert not pair_blocks([whole, other]).discarded

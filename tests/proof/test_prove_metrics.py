@@ -66,7 +66,7 @@ def blocks(latency: MakeLatency) -> list[Measurement]:
         ("generator.lateness.p99", 5e-5),
     ],
 )
-def test_values_of_an_arm(blocks: list[Measurement], name: str, value: float) -> None:
+def test_values_of_a_variant(blocks: list[Measurement], name: str, value: float) -> None:
     metric = find_metric(name, ["hot", "memory"])
     # Below a millisecond the probe's counters are 0.5 µs wide, above it 0.1 %.
     assert metric.read(blocks).value == pytest.approx(value, rel=2e-3, abs=6e-7)

@@ -59,7 +59,7 @@ def blocks(primary: float = 1.0) -> list[Measurement]:
     noise = random.Random(7)
     return [
         Measurement(
-            arm="candidate" if index % 2 else "baseline",
+            variant="candidate" if index % 2 else "baseline",
             block=index,
             duration_seconds=10.0,
             classes={

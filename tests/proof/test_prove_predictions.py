@@ -54,7 +54,7 @@ def test_clients_that_wait_have_two_answers_each_or_nothing_is_told(
     """Four clients that wait; a block that is too short for them says no rate."""
 
     def with_users(block: Measurement) -> Measurement:
-        few = requests if block.arm == "baseline" else 400
+        few = requests if block.variant == "baseline" else 400
         hot = msgspec.structs.replace(block.classes["hot"], users=4, requests=few)
         return msgspec.structs.replace(block, classes=block.classes | {"hot": hot})
 
@@ -85,7 +85,7 @@ def test_the_blocked_share_is_that_of_all_time_of_the_baseline(make_blocks: Make
                     blocked_ratio=0.93, blocked_seconds=1.6, traced_ratio=1.0
                 ),
                 workers=[WorkerUse(pid=n, loop_blocked_seconds=0.8) for n in (1, 2)]
-                if block.arm == "baseline"
+                if block.variant == "baseline"
                 else [WorkerUse(pid=3, loop_blocked_seconds=9.0)],
             ),
         )
@@ -93,7 +93,7 @@ def test_the_blocked_share_is_that_of_all_time_of_the_baseline(make_blocks: Make
     ]
     found = judged(decisions, blocks, without_pools=True, tried=set())
     assert (found.inside, found.measured) == (True, pytest.approx(0.08))
-    assert judge_predictions(decisions, blocks, arm="candidate", tried={"thread-pools"}) == []
+    assert judge_predictions(decisions, blocks, variant="candidate", tried={"thread-pools"}) == []
     untold = judged(decisions, make_blocks([(4.0, 36.0)] * 2), without_pools=True, tried=set())
     assert (untold.inside, untold.measured) == (None, None)
     assert untold.reason
@@ -104,22 +104,24 @@ def test_a_chunk_is_judged_by_the_turns_of_the_loop_that_sends_it(
 ) -> None:
     decisions = predicted("seconds of one cold chunk", 0.005, 0.045, "sendfile-max-chunk")
     turns = {
-        arm: LoopTurn(**msgspec.structs.asdict(latency([longest] * 40 + [0.0001] * 1960)))
-        for arm, longest in (("baseline", 0.16), ("candidate", 0.02))
+        variant: LoopTurn(**msgspec.structs.asdict(latency([longest] * 40 + [0.0001] * 1960)))
+        for variant, longest in (("baseline", 0.16), ("candidate", 0.02))
     }
     blocks = [
-        msgspec.structs.replace(block, server=ServerMeasurement(loop_turn_seconds=turns[block.arm]))
+        msgspec.structs.replace(
+            block, server=ServerMeasurement(loop_turn_seconds=turns[block.variant])
+        )
         for block in make_blocks([(4.0, 4.0)] * 2)
     ]
     found = judged(decisions, blocks, chunk_in_loop=True, tried=set())
     assert (found.inside, found.measured) == (True, pytest.approx(0.02, rel=0.01))
-    assert judge_predictions(decisions, blocks, arm="candidate", tried=set()) == []
+    assert judge_predictions(decisions, blocks, variant="candidate", tried=set()) == []
 
 
 @each_row(
     ("metric", "decision"),
     [
-        (RATE, "read-ahead"),  # decided, and not what the arms differ in
+        (RATE, "read-ahead"),  # decided, and not what the variants differ in
         ("wait behind cold reads without pools", "thread-pools"),  # no metric measures it
         ("ratio(healthy.mean), one disk 3 times slower", "thread-pools"),
         ("ratio(memory.p99)", "thread-pools"),  # no such class in this run
@@ -130,7 +132,7 @@ def test_what_was_not_tried_or_cannot_be_measured_is_left_out(
 ) -> None:
     blocks = make_blocks([(4.0, 36.0)] * 2)
     decisions = predicted(metric, 1.0, 2.0, decision)
-    assert judge_predictions(decisions, blocks, arm="candidate", tried={"thread-pools"}) == []
+    assert judge_predictions(decisions, blocks, variant="candidate", tried={"thread-pools"}) == []
 
 
 def test_a_prediction_that_was_not_measured_is_neither(make_blocks: MakeBlocks) -> None:

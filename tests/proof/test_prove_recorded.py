@@ -20,7 +20,7 @@ METRICS = ("hot.requests_per_second", "hot.mean", "memory.p50", "server.cpu_seco
 @pytest.mark.long
 @each_row("metric", METRICS)
 @each_row("how", [deal, deal_neighbours])
-def test_equal_arms_have_a_winner_in_at_most_five_per_cent(metric: str, how: Callable) -> None:
+def test_equal_variants_have_a_winner_in_at_most_five_per_cent(metric: str, how: Callable) -> None:
     chance = random.Random(7)
     values = values_of(RECORDED, metric)
     runs = draws(150, 600)

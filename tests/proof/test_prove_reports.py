@@ -10,7 +10,7 @@ from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.observation import Cause
-from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
+from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun, VariantCause
 from nginx_tune.documents.verdict import (
     Environment,
     GateResult,
@@ -198,7 +198,7 @@ RUN = ScenarioRun(
         ),
         PredictionResult(
             decision="thread-pools", metric="ratio(hot.mean)", low=0.01, expected=0.02, high=0.04,
-            arm="recommended", measured=0.00424, inside=False,
+            variant="recommended", measured=0.00424, inside=False,
         ),
         PredictionResult(
             decision="thread-pools", metric="server.loop_blocked_ratio without pools", low=0.3,
@@ -224,23 +224,23 @@ RUN = ScenarioRun(
         ),
     ],
     causes=[
-        ArmCause(
-            arm="baseline", blocks=6, of_blocks=6,
+        VariantCause(
+            variant="baseline", blocks=6, of_blocks=6,
             cause=Cause(
                 id="loop-blocked-on-disk", confidence="high",
                 summary="the worker's main thread waited for disks 61.2 % of the window",
             ),
         ),
-        ArmCause(
-            arm="candidate", blocks=6, of_blocks=6,
+        VariantCause(
+            variant="candidate", blocks=6, of_blocks=6,
             cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
         ),
-        ArmCause(
-            arm="another", blocks=6, of_blocks=6,
+        VariantCause(
+            variant="another", blocks=6, of_blocks=6,
             cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
         ),
-        ArmCause(
-            arm="candidate", blocks=4, of_blocks=6,
+        VariantCause(
+            variant="candidate", blocks=4, of_blocks=6,
             cause=Cause(id="not-enough-evidence", confidence="low", summary="nothing was traced"),
         ),
     ],
@@ -276,7 +276,7 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
         name=evil, source_row=evil, source_figure=evil, expected=evil, measured=None, held=False,
         reason=evil,
     )  # fmt: skip
-    cause = ArmCause(arm=evil, blocks=1, of_blocks=1, cause=Cause(
+    cause = VariantCause(variant=evil, blocks=1, of_blocks=1, cause=Cause(
         id="nothing-found", confidence="high", summary=evil,
     ))  # fmt: skip
     run = msgspec.structs.replace(RUN, name=evil, claims=[claim], causes=[cause], verdict=verdict)

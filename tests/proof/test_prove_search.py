@@ -72,7 +72,7 @@ def test_gains_compare_within_a_round_and_know_which_way_is_better() -> None:
     values = {TODAY: 2.0, RECOMMENDED: 1.0, "c0": 0.5}
     blocks = [
         Measurement(
-            arm=name,
+            variant=name,
             block=3 * number + place,
             classes={"hot": ClassMeasurement(requests_per_second=values[name] / slower)},
             flags=flags,

@@ -25,11 +25,11 @@ def simulate(chance: random.Random, pairs: int, effect: float) -> list[tuple[flo
     for start in range(0, 2 * pairs, 2):
         order = schedule_blocks(pairs, chance.randrange(1 << 30))[start : start + 2]
         pair = {}
-        for arm in order:
+        for variant in order:
             level = 0.7 * level + chance.gauss(0, 0.04)
             stall = 0.3 if chance.random() < 0.05 else 0.0
             noise = level + chance.gauss(0, 0.04) - stall
-            pair[arm] = 100 * math.exp(noise) * (effect if arm == "candidate" else 1.0)
+            pair[variant] = 100 * math.exp(noise) * (effect if variant == "candidate" else 1.0)
         results.append((pair["baseline"], pair["candidate"]))
     return results
 
@@ -43,7 +43,7 @@ def outcomes(make: MakeBlocks, runs: int, pairs: int, effect: float, seed: int) 
 
 
 @each_row("pairs", [6, 10])
-def test_two_equal_arms_are_rarely_told_apart(make_blocks: MakeBlocks, pairs: int) -> None:
+def test_two_equal_variants_are_rarely_told_apart(make_blocks: MakeBlocks, pairs: int) -> None:
     runs = draws(250, 1000)
     seen = outcomes(make_blocks, runs, pairs, 1.0, seed=pairs)
     assert seen.count("better") + seen.count("worse") <= 0.05 * runs

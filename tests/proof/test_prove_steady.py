@@ -76,12 +76,12 @@ def test_the_seconds_of_draining_do_not_count() -> None:
     assert with_steadiness(measured).flags == []
 
 
-def test_the_flag_is_a_warning_since_it_depends_on_the_arm() -> None:
+def test_the_flag_is_a_warning_since_it_depends_on_the_variant() -> None:
     """To discard by it would be to choose blocks by their result."""
     warming = with_steadiness(block(*[10.0, 8, 6, 5, 4, 3, 2.5, 2, 1.8, 1.5]))
     assert [flag.split(":")[:2] for flag in warming.flags] == [["not_steady", " hot"]]
     halves = [
-        Measurement(arm=arm, block=number, flags=warming.flags)
-        for number, arm in enumerate(("baseline", "candidate"))
+        Measurement(variant=variant, block=number, flags=warming.flags)
+        for number, variant in enumerate(("baseline", "candidate"))
     ]
     assert len(pair_blocks(halves).pairs) == 1

@@ -69,9 +69,11 @@ def test_nothing_and_zero_and_pairs_of_their_own() -> None:
 
 
 @each_row(("alike", "pairs"), [(0.0, 6), (0.0, 8), (0.7, 6), (0.7, 9)])
-def test_of_equal_arms_at_most_one_run_in_twenty_claims_anything(alike: float, pairs: int) -> None:
+def test_of_equal_variants_at_most_one_run_in_twenty_claims_anything(
+    alike: float, pairs: int
+) -> None:
     """Twelve metrics, with noise of their own and in common, some with heavy tails."""
-    chance, runs = dice(f"equal arms {alike} {pairs}"), draws(200, 600)
+    chance, runs = dice(f"equal variants {alike} {pairs}"), draws(200, 600)
     claimed = 0
     for _ in range(runs):
         common = [chance.gauss(0, 1) for _ in range(pairs)]

@@ -45,7 +45,7 @@ def test_what_others_say_decides_where_the_primary_metric_sees_no_difference(
     def outcome(pages: float, hot: float) -> tuple[str, str]:
         blocks = []
         for index, block in enumerate(make_blocks([(100.0, 100.0 * hot)] * 8)):
-            factor = pages if block.arm == "candidate" else 1.0
+            factor = pages if block.variant == "candidate" else 1.0
             item = msgspec.structs.replace(
                 block.classes["hot"], requests_per_second=factor * (50 + index / 100)
             )
@@ -60,15 +60,17 @@ def test_what_others_say_decides_where_the_primary_metric_sees_no_difference(
     assert outcome(3.0, 0.5)[0] == "worse"
 
 
-def test_what_tls_the_arms_spoke_is_said(make_blocks: MakeBlocks) -> None:
+def test_what_tls_the_variants_spoke_is_said(make_blocks: MakeBlocks) -> None:
     def spoken(versions: dict[str, str]) -> str:
         blocks = []
         for block in make_blocks([(100.0, 100.0)] * 2):
-            sessions = [TlsSessions(version=versions[block.arm], cipher="X", connections=2)]
+            sessions = [TlsSessions(version=versions[block.variant], cipher="X", connections=2)]
             item = msgspec.structs.replace(block.classes["hot"], tls_sessions=sessions)
             blocks.append(msgspec.structs.replace(block, classes={"hot": item}))
         verdict = judge(blocks, primary_metric=RATE)
-        assert {one.connections for arm in verdict.environment.tls.values() for one in arm} == {4}
+        assert {
+            one.connections for variant in verdict.environment.tls.values() for one in variant
+        } == {4}
         return render_verdict(verdict)
 
     assert "\n  TLS 1.3 X\n" in spoken({"baseline": "1.3", "candidate": "1.3"})
@@ -109,14 +111,14 @@ def test_fewer_than_six_pairs_decide_nothing(make_blocks: MakeBlocks, pairs: int
     ],
 )
 def test_disks_that_fail_reads_make_a_comparison_invalid(
-    make_blocks: MakeBlocks, arm: str, server: ServerMeasurement, said: str
+    make_blocks: MakeBlocks, variant: str, server: ServerMeasurement, said: str
 ) -> None:
     blocks = make_blocks([(100.0, 200.0)] * 6)
-    place = next(i for i, block in enumerate(blocks) if block.arm == arm)
+    place = next(i for i, block in enumerate(blocks) if block.variant == variant)
     blocks[place] = msgspec.structs.replace(blocks[place], server=server)
     verdict = judge(blocks, primary_metric=RATE)
     assert verdict.outcome == "invalid"
-    assert verdict.reason.startswith(f"disks failed reads (EIO): {arm}: ")
+    assert verdict.reason.startswith(f"disks failed reads (EIO): {variant}: ")
     assert said in verdict.reason
     assert verdict_status(verdict) == ExitStatus.UNDECIDED
     blocks[place] = msgspec.structs.replace(
@@ -191,7 +193,7 @@ def test_secondary_metrics_are_tested_together_and_one_that_is_worse_decides(
 def test_a_mean_against_the_rate_of_the_same_users_is_not_judged(
     make_blocks: MakeBlocks, latency: MakeLatency
 ) -> None:
-    """Closed loops: at the ends of a block stands who still waits, and more so in a slow arm."""
+    """Closed loops: at the ends of a block stands who still waits, and more so in a slow variant."""
 
     def judged(rate: float) -> Verdict:
         blocks = make_blocks([(latency([0.7] * 40), latency([0.8] * 40))] * 6, "response_seconds")
@@ -203,7 +205,7 @@ def test_a_mean_against_the_rate_of_the_same_users_is_not_judged(
                     "memory": ClassMeasurement(requests_per_second=100.0),
                 },
             )
-            if block.arm == "baseline"
+            if block.variant == "baseline"
             else msgspec.structs.replace(
                 block,
                 classes={
@@ -294,7 +296,7 @@ def test_faster_but_failing_is_worse(make_blocks: MakeBlocks) -> None:
                 )
             },
         )
-        if block.arm == "candidate"
+        if block.variant == "candidate"
         else block
         for block in blocks
     ]

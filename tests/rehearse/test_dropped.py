@@ -150,13 +150,13 @@ def test_answers_are_compared_unless_they_change_by_themselves() -> None:
 def test_of_places_that_a_limit_refused_and_nobody_asked_again_nothing_is_said() -> None:
     """Each is served by an nginx that has counted nothing yet; they are asked one by one."""
 
-    def survey(arm: str, questions: list[Any]) -> list[Response]:
-        refused = arm == "new" and len(questions) > 1
+    def survey(variant: str, questions: list[Any]) -> list[Response]:
+        refused = variant == "new" and len(questions) > 1
         return [Response(status=503 if refused else 200)] * len(questions)
 
     stage: Any = SimpleNamespace(
         questions={f"place {n}": SimpleNamespace(target=None) for n in range(20)},
-        experiment=SimpleNamespace(arms=("old", "new")),
+        experiment=SimpleNamespace(variants=("old", "new")),
         session=SimpleNamespace(survey=survey),
         has_silent=False,
     )

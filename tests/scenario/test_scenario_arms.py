@@ -17,14 +17,20 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
+from nginx_tune.documents.scenario import (
+    Claim,
+    FurtherVariant,
+    Scenario,
+    ScenarioClass,
+    ScenarioRun,
+)
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios
 from nginx_tune.experiment.scenario.run import (
-    arm_of_prediction,
     find_programs,
     tried_decisions,
     tries_chunk,
+    variant_of_prediction,
 )
 from nginx_tune.measure.proof.blocks import count_valid, schedule_rounds, select_pairs
 from nginx_tune.measure.proof.gates import judge_claims
@@ -57,7 +63,7 @@ def test_every_scenario_is_an_example_and_has_a_page() -> None:
                 assert claim.expression in page, (name, claim.name)
 
 
-ARM = FurtherArm(name="other")
+VARIANT = FurtherVariant(name="other")
 IN_TLS = msgspec.structs.replace(SCENARIOS["page-cache-fits"].lab, tls=True)
 H3 = ScenarioClass(
     name="files",
@@ -67,26 +73,29 @@ H3 = ScenarioClass(
     arrivals=Arrivals(kind="closed", users=1),
 )
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a name twice": ({"arms": [ARM, ARM]}, "a name stands twice"),
-    "an arm called baseline": ({"arms": [FurtherArm(name="baseline")]}, "a name stands twice"),
-    "a name with a slash": ({"arms": [FurtherArm(name="../x")]}, "arms: no name"),
+    "a name twice": ({"arms": [VARIANT, VARIANT]}, "a name stands twice"),
+    "a variant called baseline": (
+        {"arms": [FurtherVariant(name="baseline")]},
+        "a name stands twice",
+    ),
+    "a name with a slash": ({"arms": [FurtherVariant(name="../x")]}, "arms: no name"),
     "a claim on no arm": (
-        {"claims": [Claim(name="c", source_row="A1", expression="total.errors == 0", arm="x")]},
-        "claims: no arm 'x'",
+        {"claims": [Claim(name="c", source_row="A1", expression="total.errors == 0", variant="x")]},
+        "claims: no variant 'x'",
     ),
     "a sysctl of the machine": (
-        {"arms": [FurtherArm(name="other", sysctls={"vm.swappiness": "1"})]},
+        {"arms": [FurtherVariant(name="other", sysctls={"vm.swappiness": "1"})]},
         "only net.",
     ),
     "a sysctl with a path": (
-        {"arms": [FurtherArm(name="other", sysctls={"net.../../vm/x": "1"})]},
+        {"arms": [FurtherVariant(name="other", sysctls={"net.../../vm/x": "1"})]},
         "only net.",
     ),
     "a value that is none": (
-        {"arms": [FurtherArm(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
+        {"arms": [FurtherVariant(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
         "only net.",
     ),
-    "a series with a path": ({"arms": [FurtherArm(name="other", series="../1")]}, "series"),
+    "a series with a path": ({"arms": [FurtherVariant(name="other", series="../1")]}, "series"),
     "classes of other names": (
         {
             "arms": [
@@ -102,7 +111,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
                             }
                         ],
                     },
-                    FurtherArm,
+                    FurtherVariant,
                 )
             ]
         },
@@ -116,7 +125,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
                         "name": "other",
                         "reload": {"every_seconds": 1.0, "worker_processes": [4, 0]},
                     },
-                    FurtherArm,
+                    FurtherVariant,
                 )
             ]
         },
@@ -132,11 +141,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "of HTTP/1.1 alone",
     ),
     "QUIC in cleartext": (
-        {"classes": [H3], "lab": IN_TLS, "arms": [FurtherArm(name="other", cleartext=True)]},
+        {"classes": [H3], "lab": IN_TLS, "arms": [FurtherVariant(name="other", cleartext=True)]},
         "other: cleartext: HTTP/3 is always encrypted",
     ),
     "cleartext of a lab that has no TLS": (
-        {"arms": [FurtherArm(name="other", cleartext=True)]},
+        {"arms": [FurtherVariant(name="other", cleartext=True)]},
         "other: cleartext: the lab has no TLS anyway",
     ),
     "what needs no file beside a hot one": (
@@ -160,13 +169,13 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "classes.priority: weight: of HTTP/2 alone",
     ),
     "a stand-in with settings": (
-        {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},
+        {"arms": [FurtherVariant(name="other", stand_in="raw-epoll-accept", series="1.18")]},
         "a stand-in takes no",
     ),
 }
 
 
-def test_an_arm_that_cannot_run_is_refused_before_anything_runs() -> None:
+def test_a_variant_that_cannot_run_is_refused_before_anything_runs() -> None:
     wrong = {fault: found for fault in FAULTS if FAULTS[fault][1] not in (found := refusal(fault))}
     assert wrong == {}
 
@@ -180,45 +189,47 @@ def refusal(fault: str) -> str:
     return ""
 
 
-def test_an_optional_arm_is_left_out_with_its_claims(
+def test_an_optional_variant_is_left_out_with_its_claims(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     scenario = SCENARIOS["accept-balance"]
     programs = find_programs(scenario, Nginx(version="1.22.1"), "/usr/sbin/nginx")
     assert set(programs.left_out) == {"nginx-1.18"}
-    assert "nginx-1.18" not in programs.of_arm
+    assert "nginx-1.18" not in programs.of_variant
     [result] = judge_claims(
-        [claim for claim in scenario.claims if claim.arm == "nginx-1.18"],
+        [claim for claim in scenario.claims if claim.variant == "nginx-1.18"],
         [],
         left_out=programs.left_out,
     )
     assert (result.held, result.left_out) == (False, True)
     assert "1.18 is not here" in result.reason
-    needed = [msgspec.structs.replace(arm, optional=False) for arm in scenario.arms]
+    needed = [msgspec.structs.replace(variant, optional=False) for variant in scenario.variants]
     with pytest.raises(MissingToolError):
-        find_programs(msgspec.structs.replace(scenario, arms=needed), Nginx(), "/usr/sbin/nginx")
+        find_programs(
+            msgspec.structs.replace(scenario, variants=needed), Nginx(), "/usr/sbin/nginx"
+        )
 
 
-def test_rounds_hold_every_arm_once_and_turn_around() -> None:
-    arms = ["baseline", "candidate", "third", "fourth"]
-    order = schedule_rounds(arms, 6, 3)
+def test_rounds_hold_every_variant_once_and_turn_around() -> None:
+    variants = ["baseline", "candidate", "third", "fourth"]
+    order = schedule_rounds(variants, 6, 3)
     rounds = [order[start : start + 4] for start in range(0, 24, 4)]
-    assert all(sorted(one) == sorted(arms) for one in rounds)
+    assert all(sorted(one) == sorted(variants) for one in rounds)
     assert all(
         forwards == backwards[::-1]
         for forwards, backwards in zip(rounds[::2], rounds[1::2], strict=True)
     )
-    assert order == schedule_rounds(arms, 6, 3)
-    assert len({tuple(schedule_rounds(arms, 2, seed)) for seed in range(20)}) > 5
+    assert order == schedule_rounds(variants, 6, 3)
+    assert len({tuple(schedule_rounds(variants, 2, seed)) for seed in range(20)}) > 5
 
 
-def _block(arm: str, number: int, *, connections: int, flags: list[str] | None = None) -> Any:
+def _block(variant: str, number: int, *, connections: int, flags: list[str] | None = None) -> Any:
     server = ServerMeasurement(served_connections={"1": connections, "2": 10})
-    return Measurement(arm=arm, block=number, server=server, flags=flags or [])
+    return Measurement(variant=variant, block=number, server=server, flags=flags or [])
 
 
-def test_a_claim_is_judged_on_the_arms_it_names() -> None:
+def test_a_claim_is_judged_on_the_variants_it_names() -> None:
     blocks = [
         _block("third", 0, connections=90),
         _block("baseline", 1, connections=10),
@@ -229,7 +240,7 @@ def test_a_claim_is_judged_on_the_arms_it_names() -> None:
     ]
     names = ["baseline", "candidate", "third"]
     assert count_valid(blocks, names) == 2
-    assert [b.block for b in select_pairs(blocks, 3, against="baseline", arm="third")] == [
+    assert [b.block for b in select_pairs(blocks, 3, against="baseline", variant="third")] == [
         1,
         0,
         2,
@@ -242,22 +253,22 @@ def test_a_claim_is_judged_on_the_arms_it_names() -> None:
 
     share = "server.busiest_worker_ratio"
     assert measured(f"{share} >= 0").measured == 0.75
-    assert measured(f"{share} >= 0", arm="third").measured == 0.9
+    assert measured(f"{share} >= 0", variant="third").measured == 0.9
     assert measured(f"baseline({share}) >= 0").measured == 0.5
-    assert measured(f"ratio({share}) >= 0", arm="third").measured == pytest.approx(1.8)
-    assert measured(f"ratio({share}) > 1", arm="third", against="candidate").held
+    assert measured(f"ratio({share}) >= 0", variant="third").measured == pytest.approx(1.8)
+    assert measured(f"ratio({share}) > 1", variant="third", against="candidate").held
     assert measured(f"{share} <= 0.5", expect="fails").held
     assert not measured(f"{share} <= 0.8", expect="fails").held
     assert not measured("total.truncated == 0", expect="fails").held, "nothing was measured"
     assert not measured(f"outcome({share}) != better").held, "two pairs are no evidence"
     claims = [
-        Claim(name="large", source_row="B4", expression=f"ratio({share}) > 0", arm="third"),
+        Claim(name="large", source_row="B4", expression=f"ratio({share}) > 0", variant="third"),
         Claim(name="small", source_row="B4", expression=f"ratio({share}) > 0", less_than="large"),
         Claim(
             name="wrong",
             source_row="B4",
             expression=f"ratio({share}) > 0",
-            arm="third",
+            variant="third",
             less_than="small",
         ),
     ]
@@ -275,8 +286,8 @@ def run(run_cli: RunCli, name: str, *arguments: str, seconds: str = "2s") -> Sce
 
 
 def blocks_of(result: ScenarioRun) -> dict[str, Measurement]:
-    """The last block of each arm; a round may have been run again."""
-    return {block.arm: block for block in result.measurements}
+    """The last block of each variant; a round may have been run again."""
+    return {block.variant: block for block in result.measurements}
 
 
 @in_the_lab
@@ -288,16 +299,16 @@ def test_an_overflowing_pool_truncates_and_its_statuses_say_nothing(run_cli: Run
     assert truncated > 0
     assert small.server.pool_overflow == pytest.approx(truncated, rel=0.05)
     assert {status for part in small.classes.values() for status in part.statuses} == {"200"}
-    for arm in ("baseline", "fits"):
-        assert blocks[arm].server.pool_overflow == 0
-        assert sum(part.truncated for part in blocks[arm].classes.values()) == 0
+    for variant in ("baseline", "fits"):
+        assert blocks[variant].server.pool_overflow == 0
+        assert sum(part.truncated for part in blocks[variant].classes.values()) == 0
 
 
-def _short_accept_balance(scenario: Scenario, arms: set[str]) -> list[str]:
-    """The text of a scenario file with some of the arms alone."""
+def _short_accept_balance(scenario: Scenario, variants: set[str]) -> list[str]:
+    """The text of a scenario file with some of the variants alone."""
     built_in = ROOT / "nginx_tune" / "scenarios" / f"{scenario.name}.toml"
     head, *parts = built_in.read_text().split("\n[[arms]]\n")
-    kept = [part for part in parts[:-1] if part.partition('"')[2].partition('"')[0] in arms]
+    kept = [part for part in parts[:-1] if part.partition('"')[2].partition('"')[0] in variants]
     tail = parts[-1][parts[-1].index("\n[[classes]]") :].partition("\n[[claims]]")[0]
     return [head, *(f"\n[[arms]]\n{part}" for part in kept), tail]
 
@@ -316,12 +327,12 @@ def test_bare_processes_take_turns_in_accept_and_not_in_epoll(
     file.write_text(text)
     blocks = blocks_of(run(run_cli, str(file)))
 
-    def busiest(arm: str) -> float:
-        served = blocks[arm].server.served_connections.values()
+    def busiest(variant: str) -> float:
+        served = blocks[variant].server.served_connections.values()
         return max(served) / sum(served)
 
-    for arm in ("baseline", "candidate", "raw-blocking"):
-        assert len(blocks[arm].server.served_connections) == 4, arm
+    for variant in ("baseline", "candidate", "raw-blocking"):
+        assert len(blocks[variant].server.served_connections) == 4, variant
     assert busiest("raw-blocking") < busiest("raw-epoll")
     assert busiest("raw-blocking") < busiest("accept-mutex")
 
@@ -332,8 +343,8 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
     for _ in range(3):  # on a busy machine all queues may happen to be empty at each reload
         blocks = blocks_of(run(run_cli, "reuseport-reload", seconds="3s"))
         lost = {
-            arm: sum(sum(part.errors.values()) for part in block.classes.values())
-            for arm, block in blocks.items()
+            variant: sum(sum(part.errors.values()) for part in block.classes.values())
+            for variant, block in blocks.items()
         }
         if lost["baseline"]:
             break
@@ -346,8 +357,8 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
 def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) -> None:
     blocks = blocks_of(run(run_cli, str(MEASURED / "quic-reload.toml"), seconds="4s"))
     lost = {
-        arm: {name: sum(part.errors.values()) for name, part in block.classes.items()}
-        for arm, block in blocks.items()
+        variant: {name: sum(part.errors.values()) for name, part in block.classes.items()}
+        for variant, block in blocks.items()
     }
     assert lost["baseline"] == {"h2": 0, "h3": 0}
     assert lost["candidate"]["h3"] > 0
@@ -363,13 +374,13 @@ def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) 
 @pytest.mark.thorough
 def test_streams_of_a_cleartext_connection_wait_for_its_one_sendfile(run_cli: RunCli) -> None:
     result = run(run_cli, str(MEASURED / "http2-cold-files.toml"), seconds="3s")
-    texts = {arm.arm: arm.nginx_conf for arm in result.arms}
-    listens = {arm: re.findall(r"listen ([^;]*);", text) for arm, text in texts.items()}
+    texts = {variant.variant: variant.nginx_conf for variant in result.variants}
+    listens = {variant: re.findall(r"listen ([^;]*);", text) for variant, text in texts.items()}
     assert listens["candidate"] == ["127.0.0.1:8080 ssl http2"]
     assert listens["cleartext-sendfile"] == ["127.0.0.1:8080"]
-    waited = {arm: block.classes["mixed"] for arm, block in blocks_of(result).items()}
+    waited = {variant: block.classes["mixed"] for variant, block in blocks_of(result).items()}
     assert all(sum(part.errors.values()) == 0 for part in waited.values())
-    p90 = {arm: part.response_seconds.p90 or 0.0 for arm, part in waited.items()}
+    p90 = {variant: part.response_seconds.p90 or 0.0 for variant, part in waited.items()}
     # The tenth of the requests that waits longest holds twice as many as ask for files.
     assert p90["candidate"] < p90["baseline"]
     assert p90["cleartext-buffers"] < p90["cleartext-sendfile"]
@@ -392,27 +403,27 @@ def pools(*args: str, verdict: str = "enable") -> Decisions:
 def test_which_predictions_a_run_answers() -> None:
     both = {"thread-pools", "open-file-cache"}
     table: list[tuple[str, Decisions, str, set[str]]] = [
-        # All that was written is tried by the arm that has it.
+        # All that was written is tried by the variant that has it.
         ("thread-pools", pools("threads=hot"), "candidate", both),
         ("thread-pools-cold-heavy", pools("threads=hot"), "recommended", both),
         # Pools that are forced on try a forecast of the same pools, or of what they would cost.
         ("loop-blocked", pools("threads"), "candidate", {"thread-pools"}),
         ("loop-blocked", pools("threads=many"), "candidate", set()),
         ("page-cache-fits", pools(verdict="disable"), "candidate", {"thread-pools"}),
-        # Both arms have pools, or none.
+        # Both variants have pools, or none.
         ("pool-overflow", pools("threads"), "candidate", set()),
         ("per-disk-pools", pools("threads=pool_$disk"), "candidate", set()),
         ("accept-balance", pools("threads"), "candidate", set()),
     ]
-    for name, decisions, arm, tried in table:
-        assert arm_of_prediction(SCENARIOS[name]) == arm, name
+    for name, decisions, variant, tried in table:
+        assert variant_of_prediction(SCENARIOS[name]) == variant, name
         assert tried_decisions(SCENARIOS[name], decisions) == tried, name
 
 
 def test_whether_a_run_shows_how_long_a_decided_chunk_takes() -> None:
     for name, chunk, is_tried in (
         ("sendfile-chunk-cold", "512k", True),
-        ("sendfile-chunk-cold", "1m", False),  # decided, and no arm has it
+        ("sendfile-chunk-cold", "1m", False),  # decided, and no variant has it
         ("sendfile-chunk-cold", "", False),
         ("loop-blocked", "512k", False),  # its candidate has pools
         ("thread-pools", "512k", False),

@@ -76,9 +76,9 @@ def run(run_cli: RunCli, tmp_path: Path, **parts: str) -> ScenarioRun:
     return decode(ScenarioRun, result.stdout.encode())
 
 
-def served(result: ScenarioRun, arm: str) -> dict[str, ClassMeasurement]:
-    """What the arm's last block served; nothing failed in it."""
-    block = [block for block in result.measurements if block.arm == arm][-1]
+def served(result: ScenarioRun, variant: str) -> dict[str, ClassMeasurement]:
+    """What the variant's last block served; nothing failed in it."""
+    block = [block for block in result.measurements if block.variant == variant][-1]
     for name, part in block.classes.items():
         assert part.requests > 0, name
         assert not part.errors, (name, part.errors)
@@ -91,22 +91,22 @@ def served(result: ScenarioRun, arm: str) -> dict[str, ClassMeasurement]:
 )
 def test_clients_speak_tls(run_cli: RunCli, tmp_path: Path, around: str) -> None:
     result = run(run_cli, tmp_path, kind="static", lab=f"{around}tls = true", disk="", data=DATA)
-    for arm in result.arms:
-        assert " ssl;" in arm.nginx_conf
-    for arm in ("baseline", "candidate"):
-        assert served(result, arm)["files"].statuses.keys() == {"200"}
+    for variant in result.variants:
+        assert " ssl;" in variant.nginx_conf
+    for variant in ("baseline", "candidate"):
+        assert served(result, variant)["files"].statuses.keys() == {"200"}
 
 
 @pytest.mark.needs("root", "nginx", "loop", "probe")
-def test_the_plain_arm_of_a_proxy_caches_what_the_origin_has(
+def test_the_plain_variant_of_a_proxy_caches_what_the_origin_has(
     run_cli: RunCli, tmp_path: Path
 ) -> None:
     result = run(run_cli, tmp_path, kind="cache", lab=PROXY, disk=CACHE, data="")
-    plain, threads = (arm.nginx_conf for arm in result.arms[:2])
+    plain, threads = (variant.nginx_conf for variant in result.variants[:2])
     for text in (plain, threads):
         assert "proxy_pass http://origin;" in text
         assert "proxy_cache_path /srv/disk1" in text
     assert "aio threads;" in threads
     assert "aio" not in plain
-    for arm in ("baseline", "candidate"):
-        assert served(result, arm)["files"].bytes >= 30000
+    for variant in ("baseline", "candidate"):
+        assert served(result, variant)["files"].bytes >= 30000

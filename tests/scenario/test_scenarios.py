@@ -38,10 +38,10 @@ def test_thread_pools_free_the_hot_load(run_cli: RunCli) -> None:
     claims = held(result)
     assert claims["decision(thread-pools) == enable"]
     assert claims["predicted(ratio(hot.requests_per_second)) >= 10"]
-    arms = {arm.arm: arm.nginx_conf for arm in result.arms}
-    assert "aio threads" in arms["candidate"]
-    assert "aio threads" not in arms["baseline"]
-    blocks = {block.arm: block for block in result.measurements}
+    variants = {variant.variant: variant.nginx_conf for variant in result.variants}
+    assert "aio threads" in variants["candidate"]
+    assert "aio threads" not in variants["baseline"]
+    blocks = {block.variant: block for block in result.measurements}
     before, after = blocks["baseline"].classes, blocks["candidate"].classes
     assert after["hot"].requests_per_second >= 10 * before["hot"].requests_per_second
     assert after["hot"].response_seconds.mean is not None
@@ -53,10 +53,10 @@ def test_thread_pools_free_the_hot_load(run_cli: RunCli) -> None:
         assert block.server.resident_bytes_before == 0, "the cache was cold"
         assert block.server.pool_overflow == 0
         assert sum(item.truncated for item in block.classes.values()) == 0
-    # The audit, with the facts of this very host, says the right thing about each arm.
+    # The audit, with the facts of this very host, says the right thing about each variant.
     rules = {
-        arm: {finding.rule for finding in audit(parse_text(text), result.facts).findings}
-        for arm, text in arms.items()
+        variant: {finding.rule for finding in audit(parse_text(text), result.facts).findings}
+        for variant, text in variants.items()
     }
     assert "io-no-pool-cold-dataset" in rules["baseline"]
     assert not {rule for rule in rules["candidate"] if rule.startswith("io-")}
@@ -72,13 +72,13 @@ def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
     result = run(run_cli, "page-cache-fits", "--pairs", "2", "--duration", "2s")
     claims = held(result)
     assert claims["decision(thread-pools) == disable"]
-    arms = {arm.arm: arm.nginx_conf for arm in result.arms}
-    assert "aio threads;" in arms["candidate"]
-    assert "aio threads;" not in arms["baseline"]
+    variants = {variant.variant: variant.nginx_conf for variant in result.variants}
+    assert "aio threads;" in variants["candidate"]
+    assert "aio threads;" not in variants["baseline"]
     cpu: dict[str, list[float]] = {"baseline": [], "candidate": []}
     for block in result.measurements:
         assert block.server.cpu_seconds_per_request is not None
-        cpu[block.arm].append(block.server.cpu_seconds_per_request)
+        cpu[block.variant].append(block.server.cpu_seconds_per_request)
     assert min(cpu["candidate"]) > min(cpu["baseline"])
 
 
@@ -91,7 +91,7 @@ def test_what_caches_hold_is_known_and_not_fetched_anew(run_cli: RunCli) -> None
     for block in result.measurements:
         assert block.server.resident_bytes_before == 0, "of what they hold nothing is in memory"
         assert (block.server.disk_read_bytes or 0) > 0
-        assert block.server.disk_written_bytes == 0, block.arm
+        assert block.server.disk_written_bytes == 0, block.variant
         assert block.classes["healthy-a"].requests > 0
 
 

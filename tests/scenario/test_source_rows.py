@@ -127,8 +127,8 @@ def test_claims_that_this_host_cannot_try_are_counted_with_the_reason(
     scenarios = [SCENARIOS["accept-lasting"], SCENARIOS["thread-pools"]]
     (one,) = run.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=True)
     assert (one.scenario, one.reason) == ("accept-lasting", "nginx 1.18 is not here")
-    old = {arm.name for arm in scenarios[0].arms if arm.series}
-    of_old = {claim.name for claim in scenarios[0].claims if old & {claim.arm, claim.against}}
+    old = {variant.name for variant in scenarios[0].variants if variant.series}
+    of_old = {claim.name for claim in scenarios[0].claims if old & {claim.variant, claim.against}}
     assert set(one.claims) == of_old
     assert not [*run.untried_claims(scenarios, Nginx(version="1.18.0"), is_root=True)]
     assert len([*run.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=False)]) == 2

@@ -20,7 +20,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Histograms, Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import Run, RunComparison, Runs, Validation
-from nginx_tune.documents.scenario import ArmText
+from nginx_tune.documents.scenario import VariantText
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment import runs
 from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
@@ -36,12 +36,14 @@ def validation(candidate: float, *, host: float = 1.0, baseline: str = "aio off;
     blocks = []
     for pair in range(8):
         jitter = host * (1 + 0.01 * (pair % 3))
-        for half, (arm, rate) in enumerate((("baseline", 100.0), ("candidate", candidate))):
+        for half, (variant, rate) in enumerate((("baseline", 100.0), ("candidate", candidate))):
             part = ClassMeasurement(requests_per_second=rate * jitter * (1 + 0.002 * pair * half))
-            blocks.append(Measurement(arm=arm, block=2 * pair + half, classes={"hot": part}))
+            blocks.append(
+                Measurement(variant=variant, block=2 * pair + half, classes={"hot": part})
+            )
     return Validation(
         verdict=judge(blocks, primary_metric=RATE, metrics=[]),
-        arms=[ArmText(arm="baseline", nginx_conf=baseline)],
+        variants=[VariantText(variant="baseline", nginx_conf=baseline)],
         measurements=blocks,
     )
 
@@ -189,16 +191,18 @@ def test_without_a_run_it_is_said_where_others_are(
     assert said in raised.value.hint
 
 
-def test_a_latency_of_each_arm_by_powers_of_two(
+def test_a_latency_of_each_variant_by_powers_of_two(
     run_cli: RunCli, state: dict[str, str], tmp_path: Path
 ) -> None:
-    """Blocks of an arm are added; those that the verdict discards are left out."""
+    """Blocks of a variant are added; those that the verdict discards are left out."""
     seconds = {"baseline": 3_000_000, "candidate": 1_500_000}
     whole = validation(120.0)
     blocks = [
         replace(
             block,
-            classes={"hot": ClassMeasurement(response_seconds=latency_of({seconds[block.arm]: 9}))},
+            classes={
+                "hot": ClassMeasurement(response_seconds=latency_of({seconds[block.variant]: 9}))
+            },
             flags=["generator: too slow"] if block.block == 3 else [],
         )
         for block in whole.measurements
@@ -207,11 +211,11 @@ def test_a_latency_of_each_arm_by_powers_of_two(
     asked = ("runs", "show", "last", "--histogram", "hot", "-f", "histogram-json")
     said = run_cli(*asked, env=state)
     assert said.returncode == 0, said.stderr
-    found = {one.arm: one for one in decode(Histograms, said.stdout.encode()).histograms}
-    spoilt = blocks[3].arm
-    for arm, value in seconds.items():
-        one = found[arm]
-        assert (one.blocks, one.left_out) == ((7, 1) if arm == spoilt else (8, 0))
+    found = {one.variant: one for one in decode(Histograms, said.stdout.encode()).histograms}
+    spoilt = blocks[3].variant
+    for variant, value in seconds.items():
+        one = found[variant]
+        assert (one.blocks, one.left_out) == ((7, 1) if variant == spoilt else (8, 0))
         assert one.count == 9 * one.blocks == one.buckets[0].count
         assert one.buckets[0].from_seconds <= value / 1e9 < one.buckets[0].below_seconds
     shown = run_cli("runs", "show", "last", "--histogram", "all", env=state).stdout

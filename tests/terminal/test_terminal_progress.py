@@ -58,7 +58,7 @@ def test_a_window_that_became_narrower_has_no_smear() -> None:
 
 def test_a_step_is_its_line_and_survives_json() -> None:
     step = Step(
-        "block 3", done=3, total=8, unit="block", arm="baseline", classes=CLASSES, overflows=2
+        "block 3", done=3, total=8, unit="block", variant="baseline", classes=CLASSES, overflows=2
     )
     again = Step(step, **json.loads(json.dumps(step.figures())))
     assert step == "block 3"
@@ -92,9 +92,9 @@ def test_how_long_it_may_take() -> None:
 def test_the_display_fits_every_width(width: int, encoding: str) -> None:
     view, _ = _view(width, encoding)
     view.tell(Step("the first block", done=0, total=12, unit="block", live=True))
-    view.tell(Step("b", done=4, total=12, unit="block", arm="x", classes=CLASSES, overflows=7))
+    view.tell(Step("b", done=4, total=12, unit="block", variant="x", classes=CLASSES, overflows=7))
     for _ in range(100):
-        part = Step("x " * 200, done=0.5, unit=SHARE, arm="x", classes=CLASSES, live=True)
+        part = Step("x " * 200, done=0.5, unit=SHARE, variant="x", classes=CLASSES, live=True)
         view.tell(part)
     lines = _lines(view, width, encoding)
     assert max(map(len, lines)) <= width
@@ -175,7 +175,7 @@ def test_the_probes_lines_are_steps() -> None:
     alone, part = run_step(line, plan, "run 1, "), block_step(line, plan, "candidate")
     assert (alone.done, alone.total, alone.classes["hot"]) == (5, 10, Glance(7, 0.5, 1))
     assert alone.startswith("run 1, 3 of 8 s: hot 7/s, 1 failed, p99 500 ms")
-    assert (part.done, part.unit, part.arm, part.live) == (0.5, SHARE, "candidate", True)
+    assert (part.done, part.unit, part.variant, part.live) == (0.5, SHARE, "candidate", True)
     late = block_step({"second": 99, "classes": {}}, plan, "candidate")
     assert late.done == 1.0
 
@@ -202,7 +202,7 @@ def test_a_line_takes_the_display_away_and_the_next_step_brings_it_back(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     show = progress_printer(click.Context(click.Command("x"), obj={}))
-    step = Step("b", done=4, total=12, unit="block", arm="x", classes=CLASSES)
+    step = Step("b", done=4, total=12, unit="block", variant="x", classes=CLASSES)
     show(step)
     echo_line("stored as run 1")
     said = capsys.readouterr().err

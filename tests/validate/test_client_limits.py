@@ -122,7 +122,7 @@ ALL = "limit_req_zone $server_name zone=r:1m rate=%s; server { listen 80; %s }"
 @each_row(
     ("http", "before", "asked"),
     [
-        # Only the location that is asked, at four fifths of the rate; the lower of both arms.
+        # Only the location that is asked, at four fifths of the rate; the lower of both variants.
         (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"), "", {"hot": None, "v1": 16.0}),
         (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"),
          ALL % ("10r/s", "location /v1/ { limit_req zone=r; }"), {"hot": None, "v1": 8.0}),

@@ -1,4 +1,4 @@
-"""Compression is exercised where an arm compresses, by requests that are alike for both."""
+"""Compression is exercised where a variant compresses, by requests that are alike for both."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tree(lines: str) -> ConfTree:
 PLAIN = tree("")
 
 
-def test_what_either_arm_compresses_with_is_accepted() -> None:
+def test_what_either_variant_compresses_with_is_accepted() -> None:
     for lines, accepted in (
         ("", []),
         ("gzip off; gzip_static off;", []),

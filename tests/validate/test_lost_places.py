@@ -153,7 +153,7 @@ def test_a_server_of_another_name_that_answers_the_same_is_no_loss(look: Look, a
     assert [one for one in found["found"] if "b-test (b.test: files, 200)" in one]
 
 
-def test_files_that_one_arm_has_another_server_for_are_not_compared(look: Look) -> None:
+def test_files_that_one_variant_has_another_server_for_are_not_compared(look: Look) -> None:
     passed = "proxy_pass http://127.0.0.1:9191;"
     for before, after in ((X % "alias OTHER/;", X % passed), (DOWNLOADS % "", DOWNLOADS % passed)):
         found = look(before, after)

@@ -87,7 +87,7 @@ def test_a_body_that_nginx_rewrites_is_expected_with_the_length_that_it_has() ->
     assert [f.bytes for f in settle(batch, longer).files] == [111, 112, 113]
 
 
-def test_files_are_told_apart_by_the_location_of_either_arm_and_their_ending() -> None:
+def test_files_are_told_apart_by_the_location_of_either_variant_and_their_ending() -> None:
     texts = (r"location ~ \.php$ { }", r"location ~ \.php$ { } location /s/ { }")
     trees = [
         parse_text(f"events {{}} http {{ server {{ {text} }} }}", file="/n/nginx.conf")

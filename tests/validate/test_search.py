@@ -58,7 +58,7 @@ class FakeBench:
         self.used_seconds += len(names)
         return [
             Measurement(
-                arm=name,
+                variant=name,
                 block=number * len(names) + place,
                 classes={"hot": self._part(rates.get(name, 100.0))},
                 server=ServerMeasurement(

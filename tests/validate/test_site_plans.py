@@ -305,7 +305,7 @@ def test_recorded_requests_go_over_one_protocol() -> None:
         over_protocols(recorded, ["2", "3"])
 
 
-def test_a_place_is_asked_over_what_both_arms_offer() -> None:
+def test_a_place_is_asked_over_what_both_variants_offer() -> None:
     both = Spoken(http2=at("127.0.0.1", 1, "a", tls=True), http3=at("127.0.0.1", 2, "a", tls=True))
     ask = Ask("n", "s", "/", at("127.0.0.1", 1, "a"), "/", spoken=both)
     poorer = ask._replace(spoken=both._replace(http3=None))

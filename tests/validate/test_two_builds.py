@@ -87,13 +87,13 @@ def newest() -> str:
 
 
 @pytest.mark.needs("nginx", "root", "probe", "nginx-1.30")
-def test_each_arm_is_run_by_its_own(run_cli: RunCli, conf: Path) -> None:
+def test_each_variant_is_run_by_its_own(run_cli: RunCli, conf: Path) -> None:
     newer = conf.with_name("newer.conf")
     newer.write_text(conf.read_text().replace("location", "http2 on; location"))
     fine = validated(run_cli, newer, "--nginx", newest(), "--against", conf,
                      "--against-nginx", SYSTEM)  # fmt: skip
     verdict = json.loads(fine.stdout)
-    # On a busy machine the one pair may be discarded; the arms are reported all the same.
+    # On a busy machine the one pair may be discarded; the variants are reported all the same.
     assert fine.returncode in ({4} if verdict["outcome"] == "invalid" else {0, 1}), fine.stderr
     environment = verdict["environment"]
     assert environment["build_differences"][0].endswith(f"({newest()})")

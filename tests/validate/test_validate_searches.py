@@ -1,4 +1,4 @@
-"""``validate --max-time`` and ``--objective``: when pairs end, and what each arm can bear."""
+"""``validate --max-time`` and ``--objective``: when pairs end, and what each variant can bear."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.experiment import Experiment, search_arms
-from nginx_tune.experiment.operations import Arm
+from nginx_tune.experiment.experiment import Experiment, search_variants
+from nginx_tune.experiment.operations import Variant
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.validate.site_load import with_further
 from nginx_tune.experiment.validate.validation import Deadline, Looking
@@ -25,7 +25,7 @@ from nginx_tune.measure.load.classes import ServedFile, default_classes, for_sec
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"
-ARMS = [Arm(name=name, conf_path="/x.conf") for name in ("baseline", "candidate")]
+VARIANTS = [Variant(name=name, conf_path="/x.conf") for name in ("baseline", "candidate")]
 PLAN = for_seconds(
     plan_load(
         default_classes(),
@@ -45,11 +45,11 @@ class PretendSession:
         self._capacities = capacities
         self.asked: list[tuple[str, float, list[str]]] = []
 
-    def block(self, arm: Arm, number: int, plan: LoadPlan) -> Measurement:
+    def block(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
         rates = {item.name: item.arrivals.rate_per_second for item in plan.classes}
         rate = sum(one or 0.0 for one in rates.values())
-        self.asked.append((arm.name, rate, list(rates)))
-        slow = rate > self._capacities[arm.name]
+        self.asked.append((variant.name, rate, list(rates)))
+        slow = rate > self._capacities[variant.name]
         latency = Latency(count=10_000, p99=0.3 if slow else 0.01)
         classes = {name: ClassMeasurement(response_seconds=latency) for name in rates}
         return Measurement(classes=classes)
@@ -59,9 +59,9 @@ def search(
     session: PretendSession, *objectives: str, steps: int = 1000, plan: LoadPlan = PLAN
 ) -> Any:
     left = iter(range(steps))
-    return search_arms(
+    return search_variants(
         cast("Session", session),
-        Experiment(ARMS, {arm.name: plan for arm in ARMS}),
+        Experiment(VARIANTS, {variant.name: plan for variant in VARIANTS}),
         objectives or ("hot.p99 <= 50ms",),
         seed=1,
         has_time=lambda: next(left, None) is not None,
@@ -69,11 +69,11 @@ def search(
     )
 
 
-def test_each_arm_has_its_own_capacity() -> None:
+def test_each_variant_has_its_own_capacity() -> None:
     found = search(PretendSession(baseline=310.0, candidate=2900.0))
     assert found["baseline"].capacity_per_second == pytest.approx(310, rel=0.06)
     assert found["candidate"].capacity_per_second == pytest.approx(2900, rel=0.06)
-    assert {found[arm.name].limited_by for arm in ARMS} == {"objective"}
+    assert {found[variant.name].limited_by for variant in VARIANTS} == {"objective"}
 
 
 def test_a_class_of_another_place_can_be_what_is_searched() -> None:
@@ -93,7 +93,7 @@ def test_a_class_of_another_place_can_be_what_is_searched() -> None:
         assert (rate, set(names)) == (100.0, {"cold", "hot", "api"}), asked
 
 
-def test_the_arms_take_turns_and_the_other_classes_stay() -> None:
+def test_the_variants_take_turns_and_the_other_classes_stay() -> None:
     session = PretendSession(baseline=1000.0, candidate=1000.0)
     search(session)
     names = [name for name, _, _ in session.asked]
@@ -126,7 +126,7 @@ def test_no_such_class_is_wrong_usage() -> None:
 def blocks(pairs: int, ratio: float) -> list[Measurement]:
     return [
         Measurement(
-            arm="candidate" if number % 2 else "baseline",
+            variant="candidate" if number % 2 else "baseline",
             block=number,
             classes={
                 "hot": ClassMeasurement(
@@ -184,7 +184,7 @@ def conf(tmp_path: Path) -> Path:
 
 
 @pytest.mark.needs("root", "nginx", "probe")
-def test_the_capacity_of_two_real_arms(run_cli: RunCli, conf: Path) -> None:
+def test_the_capacity_of_two_real_variants(run_cli: RunCli, conf: Path) -> None:
     """The baseline refuses what is above 50 a second, whatever the machine does."""
     run = run_cli(
         "-q", "validate", conf, "--against", conf.with_name("limited.conf"), "--pairs", "1",

@@ -150,7 +150,9 @@ def test_the_prefix_is_nginx_s_too(run_cli: RunCli, root: Path) -> None:
     assert f"relative names stand on {root.parent}" in said
 
 
-def test_each_arm_is_asked_where_it_listens_by_its_own_name(run_cli: RunCli, root: Path) -> None:
+def test_each_variant_is_asked_where_it_listens_by_its_own_name(
+    run_cli: RunCli, root: Path
+) -> None:
     """Asked for at the other's port or name they would answer 403."""
     plain = root.rename(root.parent / "site")
     text = (
@@ -270,16 +272,16 @@ LESS: list[tuple[str, str, str, list[str]]] = [
 def test_what_a_candidate_serves_no_longer_is_seen_before_any_load(
     run_cli: RunCli, root: Path, listen: str, server: str, beside: str, lost: list[str]
 ) -> None:
-    paths = write_arms(root, listen, server, beside)
+    paths = write_variants(root, listen, server, beside)
     run = run_cli("-q", "validate", *paths, "--dry-run")
     assert run.returncode == 0, run.stderr
     assert tomllib.loads(run.stdout).get("lost", []) == lost
 
 
-def write_arms(root: Path, listen: str, server: str, beside: str) -> list[str | Path]:
+def write_variants(root: Path, listen: str, server: str, beside: str) -> list[str | Path]:
     site = root.rename(root.parent / "site")
-    arms = {"old": ("18081", BASELINE, SHOP), "new": (listen, server, beside)}
-    for name, (where, body, other) in arms.items():
+    variants = {"old": ("18081", BASELINE, SHOP), "new": (listen, server, beside)}
+    for name, (where, body, other) in variants.items():
         server = f"server {{{{ listen {where}; {body} }}}}"
         text = f"user root; events {{{{}}}} http {{{{ {server} {other} }}}}"
         (root.parent / f"{name}.conf").write_text(text.format(root=site))
@@ -288,7 +290,7 @@ def write_arms(root: Path, listen: str, server: str, beside: str) -> list[str | 
 
 def test_a_candidate_that_serves_less_is_worse(run_cli: RunCli, root: Path) -> None:
     listen, server, beside, lost = next(one for one in LESS if "421" in one[2])
-    paths = write_arms(root, listen, server, beside)
+    paths = write_variants(root, listen, server, beside)
     run = run_cli("-q", "validate", *paths, *SHORT, "-f", "json")
     verdict = json.loads(run.stdout)
     assert (verdict["lost"], verdict["outcome"]) == (lost, "worse")

@@ -33,7 +33,7 @@ http {{
 
 
 @pytest.fixture
-def arms(tmp_path: Path) -> tuple[Path, Path]:
+def variants(tmp_path: Path) -> tuple[Path, Path]:
     """A server, and one that never answers one request in twenty."""
     root = tmp_path / "site"
     root.mkdir()
@@ -47,9 +47,9 @@ def arms(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_no_gate_passes_by_the_requests_that_never_end(
-    run_cli: RunCli, arms: tuple[Path, Path], tmp_path: Path
+    run_cli: RunCli, variants: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    whole, short = arms
+    whole, short = variants
     workload = tmp_path / "workload.json"
     workload.write_text(
         json.dumps({"schema": "nginx-tune/workload/1", "rate": {"mean_per_second": 700.0}})

@@ -300,8 +300,8 @@ def test_a_site_listens_on_a_socket_that_the_host_has_in_use(
         assert path.is_socket()
     for name in ("hot", "cold", "memory", "other"):
         assert_served(blocks, name)
-    spoken = {arm: [(one["version"], one["cipher"]) for one in sessions]
-              for arm, sessions in verdict["environment"]["tls"].items()}  # fmt: skip
+    spoken = {variant: [(one["version"], one["cipher"]) for one in sessions]
+              for variant, sessions in verdict["environment"]["tls"].items()}  # fmt: skip
     agreed = [("1.2", "ECDHE-ECDSA-AES128-GCM-SHA256")]
     assert spoken == ({"baseline": agreed, "candidate": agreed} if words else {})
 

@@ -42,7 +42,7 @@ def main(conf: str, binary: str, *urls: str) -> int:
                 port, url = re.fullmatch(r"([0-9]*) ?(.*)", place, re.DOTALL).groups()
                 there = msgspec.structs.replace(target, port=int(port or target.port))
                 questions.append(Question(target=there, url=url))
-            answers = stage.session.survey(stage.experiment.arms[0], questions)
+            answers = stage.session.survey(stage.experiment.variants[0], questions)
     except NginxTuneError as error:
         sys.stdout.write(json.dumps({"error": error.message}))
         return int(error.status)

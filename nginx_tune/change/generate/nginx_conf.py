@@ -31,7 +31,7 @@ from nginx_tune.conf.directive import Directive, Source
 from nginx_tune.conf.listeners import ListenAddress, is_socket_option, listeners_of, socket_name
 from nginx_tune.decide.cache_layout import names_a_port
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
-from nginx_tune.documents.scenario import ArmSpec
+from nginx_tune.documents.scenario import VariantSpec
 from nginx_tune.documents.site import Site, root_locations, tls_listens
 from nginx_tune.documents.workload import Kind
 
@@ -149,7 +149,7 @@ def emit_decided(
     compressing = next((d.settings for d in decisions.decisions if d.id == "gzip"), [])
     if site.gzip and compressing:  # the decision has the same lines with what they take
         site = msgspec.structs.replace(site, gzip=[])
-    else:  # an arm of an experiment compresses nothing
+    else:  # a variant of an experiment compresses nothing
         compressing = []
     return emit_nginx_conf(
         [
@@ -184,7 +184,7 @@ def emit_decided(
 
 
 def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
-    """The source's plain configuration for this site: the arm to compare with.
+    """The source's plain configuration for this site: the variant to compare with.
 
     A site with an upstream passes requests on to it; of kind ``cache``, through one cache in the
     first of its cache directories, as nginx's documentation shows it.
@@ -195,12 +195,12 @@ def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] =
     return emit_nginx_conf((*PLAIN_SETTINGS, *cache), site, kind, forced=forced, memory_page=True)
 
 
-def write_arm(
-    spec: ArmSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
+def write_variant(
+    spec: VariantSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
 ) -> str:
-    """One arm's nginx.conf, as the emitter delivers it.
+    """One variant's nginx.conf, as the emitter delivers it.
 
-    Both arms have the decided number of workers and no access log, so that they differ in what
+    Both variants have the decided number of workers and no access log, so that they differ in what
     is compared alone.
     """
     placed = msgspec.structs.replace(

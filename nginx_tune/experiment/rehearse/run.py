@@ -20,7 +20,7 @@ from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.rehearsal import Manner, Rehearsal, Turnover
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import ConfigurationError, NginxTuneError
-from nginx_tune.experiment.operations import MODULE_INSIDE, Arm, RehearseRequest, Response, Side
+from nginx_tune.experiment.operations import MODULE_INSIDE, RehearseRequest, Response, Side, Variant
 from nginx_tune.experiment.rehearse.change import (
     BPF_NOTE,
     ClientsToHold,
@@ -101,7 +101,7 @@ class _Trial(NamedTuple):
     limited: dict[str, list[int]]
     held: ClientsToHold
     answers: ComparedAnswers
-    arm: Arm
+    variant: Variant
 
 
 class _Share:
@@ -188,10 +188,10 @@ def _prepare(stage: Stage, sides: OldAndNew, site: SitePair, wish: RehearseOptio
     answers = compare_answers(stage, limits)
     asks = [pair[0] for pair in site.asks]
     held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
-    first = stage.experiment.arms[0]
+    first = stage.experiment.variants[0]
     conduct = msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls))
-    arm = msgspec.structs.replace(first, prime=[], limited=limited, conduct=conduct)
-    return _Trial(stage, plan, limits, limited, held, answers, arm)
+    variant = msgspec.structs.replace(first, prime=[], limited=limited, conduct=conduct)
+    return _Trial(stage, plan, limits, limited, held, answers, variant)
 
 
 def _request(
@@ -206,9 +206,9 @@ def _request(
     after = old if manner == "reload" else new
     return RehearseRequest(
         manner=manner,
-        arm=trial.arm,
-        old=Side(arm=_OLD, binary=old, addresses=_addresses(sides.old)),
-        new=Side(arm=_NEW, binary=after, addresses=_addresses(sides.new)),
+        variant=trial.variant,
+        old=Side(variant=_OLD, binary=old, addresses=_addresses(sides.old)),
+        new=Side(variant=_NEW, binary=after, addresses=_addresses(sides.new)),
         goes_back=wish.goes_back,
         plan=answered_by_either(trial.load, trial.limited),
         held=trial.held.clients,
@@ -292,14 +292,14 @@ def _check(stage: Stage, sides: OldAndNew) -> None:
 
     Errors: ConfigurationError with the words of the first that it does not, and whose they are.
     """
-    for arm in stage.experiment.arms:
-        nginx, path = _build_and_path(sides, arm.name)
-        tried = stage.session.try_laid(arm, runnable_program(nginx))
+    for variant in stage.experiment.variants:
+        nginx, path = _build_and_path(sides, variant.name)
+        tried = stage.session.try_laid(variant, runnable_program(nginx))
         if tried.status != 0:
             lines = [line for line in tried.messages if "[emerg]" in line] or tried.messages
             said = _SAID.sub("", lines[0]) if lines else "no message"
             said = as_read(said, laid=sides.old.path, read=path)
-            raise ConfigurationError(f"{_side(sides, arm.name)}: nginx -t rejects it: {said}")
+            raise ConfigurationError(f"{_side(sides, variant.name)}: nginx -t rejects it: {said}")
 
 
 def _addresses(tree: ConfTree) -> list[Address]:
@@ -342,7 +342,7 @@ def compare_answers(stage: Stage, limits: ClientLimits) -> ComparedAnswers:
     What a limit for each client refused is asked again of a new one that has nothing counted.
     """
     questions = list(stage.questions.values())
-    old, new = stage.experiment.arms
+    old, new = stage.experiment.variants
     try:
         first = stage.session.survey(old, [*questions, *questions])
         after = stage.session.survey(new, questions)

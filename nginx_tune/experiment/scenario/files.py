@@ -13,13 +13,13 @@ import msgspec
 from nginx_tune.documents.base import decode_tables, schema_of
 from nginx_tune.documents.lab import Lab, has_origin
 from nginx_tune.documents.scenario import (
-    ArmSpec,
     ExperimentSpec,
     RowClaim,
     Scenario,
     ScenarioClass,
     SourceRow,
     SourceRows,
+    VariantSpec,
 )
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.measure.load.classes import family_faults
@@ -156,7 +156,7 @@ def check_scenario(scenario: Scenario) -> None:
         scenario.starts == "cold" or not scenario.lab.cold_names,
         "starts: files that were read have no cold names",
     )
-    check_arms(scenario, _check)
+    check_variants(scenario, _check)
     claimed = [claim.expression for claim in scenario.claims]
     check_expressions([*claimed, f"{scenario.primary_metric} >= 0"], names)
 
@@ -185,25 +185,25 @@ _FEWEST_SECONDS = 0.1
 Ensure = Callable[[bool, str], None]
 
 
-def check_arms(scenario: Scenario, check: Ensure) -> None:
+def check_variants(scenario: Scenario, check: Ensure) -> None:
     """Call ``check`` with each thing that must hold and the fault where it does not."""
-    names = ["baseline", "candidate", *(arm.name for arm in scenario.arms)]
+    names = ["baseline", "candidate", *(variant.name for variant in scenario.variants)]
     check(len(set(names)) == len(names), "arms: a name stands twice")
-    for arm in scenario.arms:
-        check(_NAME.fullmatch(arm.name) is not None, f"arms: no name: {arm.name[:60]!a}")
+    for variant in scenario.variants:
+        check(_NAME.fullmatch(variant.name) is not None, f"arms: no name: {variant.name[:60]!a}")
     for name, spec in zip(
-        names, (scenario.baseline, scenario.candidate, *scenario.arms), strict=True
+        names, (scenario.baseline, scenario.candidate, *scenario.variants), strict=True
     ):
-        _check_arm(scenario, name, spec, check)
+        _check_variant(scenario, name, spec, check)
     claims = {claim.name for claim in scenario.claims}
     for claim in scenario.claims:
         fault = f"claims: less_than: no claim {claim.less_than[:60]!a}"
         check(claim.less_than in {"", *claims} - {claim.name}, fault)
-        for name in (claim.arm, claim.against):
-            check(name in names, f"claims: no arm {name[:60]!a}")
+        for name in (claim.variant, claim.against):
+            check(name in names, f"claims: no variant {name[:60]!a}")
 
 
-def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Ensure) -> None:
+def _check_variant(scenario: Scenario, name: str, spec: VariantSpec, check: Ensure) -> None:
     classes = {item.name for item in scenario.classes}
     check(
         not spec.classes or {item.name for item in spec.classes} == classes,

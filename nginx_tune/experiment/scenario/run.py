@@ -1,4 +1,6 @@
-"""Run of a scenario: its arms, a lab, decisions before anything is measured, verdict and claims."""
+"""Run of a scenario: its variants, a lab, decisions before anything is measured, verdict and
+claims.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,20 @@ from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import (
-    ArmSpec,
-    ArmText,
     ExperimentSpec,
-    FurtherArm,
+    FurtherVariant,
     Scenario,
     ScenarioRun,
     UntriedClaims,
+    VariantSpec,
+    VariantText,
 )
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment, Stopped, Verdict
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.experiment.experiment import Experiment, run_pairs
-from nginx_tune.experiment.operations import MODULE_INSIDE, Arm, Conduct
+from nginx_tune.experiment.operations import MODULE_INSIDE, Conduct, Variant
 from nginx_tune.experiment.scenario.files import check_scenario
 from nginx_tune.experiment.scenario.workload import (
     HOST,
@@ -59,41 +61,41 @@ from nginx_tune.nginx.binary import find_series, read_build, runnable_program
 from nginx_tune.nginx.lab.enclosure import HostNeeds
 from nginx_tune.nginx.lab.operation import LOOPBACK
 from nginx_tune.nginx.lab.walls import Walls, given_up
-from nginx_tune.observe.causes.naming import find_arm_causes
+from nginx_tune.observe.causes.naming import find_variant_causes
 from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
 
 ERROR_LOG = "/var/log/nginx/error.log"
 CONNECTIONS_LOG = "/var/log/nginx/connections.log"
 
 
-class ArmWriter(Protocol):
-    """Writes one arm's nginx.conf; the emitter, given from outside."""
+class VariantWriter(Protocol):
+    """Writes one variant's nginx.conf; the emitter, given from outside."""
 
     def __call__(
-        self, spec: ArmSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
+        self, spec: VariantSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
     ) -> str:
         """The whole text."""
 
 
 class Programs(NamedTuple):
-    """The nginx of each arm, and the arms that are left out."""
+    """The nginx of each variant, and the variants that are left out."""
 
-    of_arm: Mapping[str, str]
+    of_variant: Mapping[str, str]
     left_out: Mapping[str, str]
-    """The reason, by the arm's name."""
+    """The reason, by the variant's name."""
 
 
-def specs_of(scenario: Scenario) -> dict[str, ArmSpec]:
-    """Every arm by its name, baseline and candidate first."""
+def specs_of(scenario: Scenario) -> dict[str, VariantSpec]:
+    """Every variant by its name, baseline and candidate first."""
     return {
         "baseline": scenario.baseline,
         "candidate": scenario.candidate,
-        **{arm.name: arm for arm in scenario.arms},
+        **{variant.name: variant for variant in scenario.variants},
     }
 
 
 def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
-    """The programs of the arms, as far as this machine has them.
+    """The programs of the variants, as far as this machine has them.
 
     Errors: MissingToolError or UndecidedError when one that is not optional cannot run.
     """
@@ -104,7 +106,7 @@ def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
             _check_sysctls(spec)
             found[name] = _program(spec, nginx, binary)
         except (MissingToolError, UndecidedError) as error:
-            if not isinstance(spec, FurtherArm) or not spec.optional:
+            if not isinstance(spec, FurtherVariant) or not spec.optional:
                 raise
             left_out[name] = error.message
     return Programs(found, left_out)
@@ -127,14 +129,16 @@ def untried_claims(
             continue
         by_reason: dict[str, list[str]] = {}
         for claim in scenario.claims:
-            arm = next((one for one in (claim.arm, claim.against) if one in programs.left_out), "")
-            if arm:
-                by_reason.setdefault(programs.left_out[arm], []).append(claim.name)
+            variant = next(
+                (one for one in (claim.variant, claim.against) if one in programs.left_out), ""
+            )
+            if variant:
+                by_reason.setdefault(programs.left_out[variant], []).append(claim.name)
         for reason, names in by_reason.items():
             yield UntriedClaims(scenario=scenario.name, claims=names, reason=reason)
 
 
-def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
+def _program(spec: VariantSpec, nginx: Nginx, binary: str) -> str:
     if not spec.series or (nginx.version or "").startswith(f"{spec.series}."):
         return binary
     program = find_series(spec.series)
@@ -149,39 +153,39 @@ def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
         raise UndecidedError(f"{program}: {error}") from None
 
 
-def _check_sysctls(spec: ArmSpec) -> None:
+def _check_sysctls(spec: VariantSpec) -> None:
     for name in spec.sysctls:
         file = PurePosixPath("/proc/sys", *name.split("."))
         if isinstance(attempt(LiveHost().real_path, str(file)), Missing):
             raise UndecidedError(f"this kernel has no sysctl {name}")
 
 
-def make_arms(
+def make_variants(
     scenario: Scenario,
     programs: Programs,
     prediction: Decisions,
     *,
-    write_arm: ArmWriter,
+    write_variant: VariantWriter,
     site: Site,
     cached: Sequence[str] = (),
-) -> list[Arm]:
-    """The arms that run, each with its configuration; ``cached`` are URLs that caches hold."""
+) -> list[Variant]:
+    """The variants that run, each with its configuration; ``cached`` are URLs that caches hold."""
     workers = scenario.lab.worker_processes
     always = [_workers(workers), _told_by_worker()] if workers > 1 else []
     always += _counting() if scenario.counts_connections else []
 
-    def text(spec: ArmSpec, more: Sequence[Setting] = ()) -> str:
+    def text(spec: VariantSpec, more: Sequence[Setting] = ()) -> str:
         forced = msgspec.structs.replace(spec, settings=[*always, *spec.settings, *more])
         own = _without_tls(site) if spec.cleartext else site
-        return write_arm(forced, prediction, site=own, kind=scenario.kind, error_log=ERROR_LOG)
+        return write_variant(forced, prediction, site=own, kind=scenario.kind, error_log=ERROR_LOG)
 
-    arms = []
+    variants = []
     for name, spec in specs_of(scenario).items():
-        if name not in programs.of_arm:
+        if name not in programs.of_variant:
             continue
         texts = [text(spec, [_workers(count)]) for count in _reloaded(spec)]
         conduct = Conduct(
-            binary=programs.of_arm[name],
+            binary=programs.of_variant[name],
             stand_in=spec.stand_in,
             workers=workers,
             sysctls=spec.sysctls,
@@ -197,8 +201,8 @@ def make_arms(
             cleartext=spec.cleartext,
             connections_log=CONNECTIONS_LOG if scenario.counts_connections else None,
         )
-        arms.append(
-            Arm(
+        variants.append(
+            Variant(
                 name=name,
                 conf_path=f"/run/nginx-tune/{name}/nginx.conf",
                 conf_text=texts[0] if texts else text(spec),
@@ -206,7 +210,7 @@ def make_arms(
                 conduct=conduct,
             )
         )
-    return arms
+    return variants
 
 
 def _without_tls(site: Site) -> Site:
@@ -214,7 +218,7 @@ def _without_tls(site: Site) -> Site:
     return msgspec.structs.replace(site, tls=None, listen=listens)
 
 
-def _reloaded(spec: ArmSpec) -> list[int]:
+def _reloaded(spec: VariantSpec) -> list[int]:
     return spec.reload.worker_processes if spec.reload else []
 
 
@@ -235,28 +239,28 @@ def _counting() -> list[Setting]:
     ]
 
 
-def arm_of_prediction(scenario: Scenario) -> str:
-    """The arm that tries what was decided: the first with all of it, else the candidate."""
+def variant_of_prediction(scenario: Scenario) -> str:
+    """The variant that tries what was decided: the first with all of it, else the candidate."""
     specs = specs_of(scenario)
     decided = (name for name, spec in specs.items() if spec.decisions == "recommended")
     return next((name for name in decided if name != "baseline"), "candidate")
 
 
 def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
-    """The decisions in which that arm differs from the baseline as they were decided.
+    """The decisions in which that variant differs from the baseline as they were decided.
 
     Thread pools that are forced on try the forecast where they are those that were decided, or
     where none were: then it is of what they would cost.
     """
-    arm, baseline = specs_of(scenario)[arm_of_prediction(scenario)], scenario.baseline
+    variant, baseline = specs_of(scenario)[variant_of_prediction(scenario)], scenario.baseline
     tried: set[str] = set()
     for decision in prediction.decisions:
         pools = [one.args for one in decision.settings if one.directive == "aio"]
-        forced = _forced(arm, "aio")
+        forced = _forced(variant, "aio")
         if forced is not None and forced != _forced(baseline, "aio"):
             is_tried = decision.id == "thread-pools" and (not pools or forced in pools)
         else:
-            is_tried = arm.decisions == "recommended" != baseline.decisions and bool(
+            is_tried = variant.decisions == "recommended" != baseline.decisions and bool(
                 decision.settings
             )
         if is_tried and _forced(baseline, "aio") is None:
@@ -265,24 +269,24 @@ def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
 
 
 def tries_chunk(scenario: Scenario, prediction: Decisions) -> bool:
-    """True if the chunk that was decided is forced on an arm whose loop reads by itself."""
-    arm = specs_of(scenario)[arm_of_prediction(scenario)]
-    forced = _forced(arm, "sendfile_max_chunk")
+    """True if the chunk that was decided is forced on a variant whose loop reads by itself."""
+    variant = specs_of(scenario)[variant_of_prediction(scenario)]
+    forced = _forced(variant, "sendfile_max_chunk")
     wanted = [
         one.args
         for decision in prediction.decisions
         for one in decision.settings
         if one.directive == "sendfile_max_chunk"
     ]
-    return has_no_pools(arm) and forced is not None and forced in wanted
+    return has_no_pools(variant) and forced is not None and forced in wanted
 
 
-def has_no_pools(spec: ArmSpec) -> bool:
-    """True if an arm surely has no thread pools."""
+def has_no_pools(spec: VariantSpec) -> bool:
+    """True if a variant surely has no thread pools."""
     return spec.decisions == "none" and _forced(spec, "aio") is None and spec.stand_in == "none"
 
 
-def _forced(spec: ArmSpec, directive: str) -> list[str] | None:
+def _forced(spec: VariantSpec, directive: str) -> list[str] | None:
     return next((one.args for one in spec.settings if one.directive == directive), None)
 
 
@@ -292,7 +296,7 @@ MEMORY_URL = "/healthz"
 E = TypeVar("E", Scenario, ExperimentSpec)
 
 _MOST_WORKERS = 64
-"""The most workers of one arm."""
+"""The most workers of one variant."""
 
 
 class Shorter(NamedTuple):
@@ -309,7 +313,7 @@ class Shorter(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A lab's host as it was found, the decisions for it, and the arms that try them."""
+    """A lab's host as it was found, the decisions for it, and the variants that try them."""
 
     facts: Facts
     prediction: Decisions
@@ -320,7 +324,7 @@ def run_scenario(
     scenario: Scenario,
     *,
     nginx: Nginx,
-    write_arm: ArmWriter,
+    write_variant: VariantWriter,
     shorter: Shorter | None = None,
     progress: Callable[[str], None],
 ) -> ScenarioRun:
@@ -337,13 +341,13 @@ def run_scenario(
     check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
     programs = find_programs(scenario, nginx, binary)
-    covers, view = _host_needs(nginx, sorted({*programs.of_arm.values()} - {binary}))
+    covers, view = _host_needs(nginx, sorted({*programs.of_variant.values()} - {binary}))
     measurements: list[Measurement] = []
     stopped: Stopped = "pairs"
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
             session = Session(walls, scenario.lab, binary=binary, covers=covers, view=view)
-            prepared = _prepare(session, scenario, programs, write_arm)
+            prepared = _prepare(session, scenario, programs, write_variant)
             run_pairs(
                 session,
                 prepared.experiment,
@@ -374,7 +378,7 @@ def run_scenario(
 
 
 def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNeeds]:
-    """The places that the arms' builds write to, and what else of the host they see."""
+    """The places that the variants' builds write to, and what else of the host they see."""
     builds = [nginx.flags, *(read_build(LiveHost(), program).flags for program in others)]
     covers = [
         place
@@ -382,29 +386,29 @@ def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNee
         for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
     ]
     view = merge_views([plan_view([], flags, None, directory="/") for flags in builds])
-    # The lab decides what the arms will be.
+    # The lab decides what the variants will be.
     view = msgspec.structs.replace(view, threads=MAX_THREADS_ALL_WORKERS, workers=_MOST_WORKERS)
     return outermost(covers), view
 
 
 def _prepare(
-    session: Session, scenario: Scenario, programs: Programs, write_arm: ArmWriter
+    session: Session, scenario: Scenario, programs: Programs, write_variant: VariantWriter
 ) -> _Prepared:
-    """Decide for the lab's host before anything is measured, and write the arms."""
+    """Decide for the lab's host before anything is measured, and write the variants."""
     facts = session.facts(mounts_of(scenario.lab))
     facts = declare_workers(facts, scenario.lab.worker_processes)
     site = session.place(asked_site(scenario))
     prediction = decide(facts, plan_workload(scenario, facts), site=site)
     served = _served(session, scenario)
-    arms = make_arms(
+    variants = make_variants(
         scenario,
         programs,
         prediction,
-        write_arm=write_arm,
+        write_variant=write_variant,
         site=site,
         cached=[file.url for file in _cached(session, scenario)],
     )
-    return _Prepared(facts, prediction, _experiment(scenario, arms, served))
+    return _Prepared(facts, prediction, _experiment(scenario, variants, served))
 
 
 def _environment(
@@ -424,9 +428,11 @@ def _environment(
 
 
 def _pairs_with(
-    arm: str, prepared: _Prepared, measurements: Sequence[Measurement]
+    variant: str, prepared: _Prepared, measurements: Sequence[Measurement]
 ) -> list[Measurement]:
-    return select_pairs(measurements, len(prepared.experiment.arms), against="baseline", arm=arm)
+    return select_pairs(
+        measurements, len(prepared.experiment.variants), against="baseline", variant=variant
+    )
 
 
 def _told(
@@ -439,15 +445,15 @@ def _told(
 ) -> ScenarioRun:
     """Hold predictions and claims against what was measured, and put all of it together."""
     prediction = prepared.prediction
-    predicted_arm = arm_of_prediction(scenario)
+    predicted_variant = variant_of_prediction(scenario)
     return ScenarioRun(
         name=scenario.name,
         facts=prepared.facts,
         prediction=prediction,
         predictions=judge_predictions(
             prediction,
-            _pairs_with(predicted_arm, prepared, measurements),
-            arm=predicted_arm,
+            _pairs_with(predicted_variant, prepared, measurements),
+            variant=predicted_variant,
             tried=tried_decisions(scenario, prediction),
             claims=scenario.claims,
             without_pools=has_no_pools(scenario.baseline),
@@ -459,30 +465,36 @@ def _told(
             measurements,
         ),
         verdict=verdict,
-        causes=find_arm_causes(measurements),
-        arms=[
-            *(ArmText(arm=arm.name, nginx_conf=_text_of(arm)) for arm in prepared.experiment.arms),
-            *(ArmText(arm=name, nginx_conf="", left_out=why) for name, why in left_out.items()),
+        causes=find_variant_causes(measurements),
+        variants=[
+            *(
+                VariantText(variant=variant.name, nginx_conf=_text_of(variant))
+                for variant in prepared.experiment.variants
+            ),
+            *(
+                VariantText(variant=name, nginx_conf="", left_out=why)
+                for name, why in left_out.items()
+            ),
         ],
         measurements=measurements,
     )
 
 
 def _experiment(
-    scenario: Scenario, arms: Sequence[Arm], served: Mapping[str, Sequence[ServedFile]]
+    scenario: Scenario, variants: Sequence[Variant], served: Mapping[str, Sequence[ServedFile]]
 ) -> Experiment:
-    """Each arm with what it is asked; its own classes where it has some."""
+    """Each variant with what it is asked; its own classes where it has some."""
     own = {name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes}
     files = served.get(ORIGIN) or served[scenario.lab.disks[0].name]
     target = Target(address=LOOPBACK, port=PORT, host=HOST)
     plans = {}
     primed = []
-    for arm in arms:
-        classes = own.get(arm.name, scenario.classes)
-        plans[arm.name] = plan_load(
+    for variant in variants:
+        classes = own.get(variant.name, scenario.classes)
+        plans[variant.name] = plan_load(
             classes, files, target=target, memory_url=MEMORY_URL, files_of=served
         )
-        primed.append(msgspec.structs.replace(arm, prime=hot_urls(classes, files)))
+        primed.append(msgspec.structs.replace(variant, prime=hot_urls(classes, files)))
     return Experiment(primed, plans).for_seconds(
         warmup=scenario.warmup_seconds, duration=scenario.duration_seconds
     )
@@ -520,5 +532,5 @@ def _cached(session: Session, scenario: Scenario) -> list[ServedFile]:
     return session.files.get(ORIGIN, [])[: scenario.cached_files]
 
 
-def _text_of(arm: Arm) -> str:
-    return "" if arm.conduct.stand_in != "none" else arm.conf_text or ""
+def _text_of(variant: Variant) -> str:
+    return "" if variant.conduct.stand_in != "none" else variant.conf_text or ""

@@ -132,7 +132,7 @@ def _sizes(datasets: Sequence[Dataset]) -> ObjectSizes:
 def declare_workers(facts: Facts, workers: int) -> Facts:
     """The facts of a host with at least as many CPUs as the experiment has workers.
 
-    The decisions then reckon with these workers, and both kinds of arms have them.
+    The decisions then reckon with these workers, and both kinds of variants have them.
     """
     if (facts.cpu.effective or 0) >= workers:
         return facts

@@ -5,8 +5,8 @@ is not read from the configuration: nginx is asked once, before anything is meas
 (``experiment/survey.py``).
 
 A location may share the root of the one around it, and a root may lie below another's: what either
-arm does with a file of the baseline is told by asking for one of each pair of locations that files
-fall into.
+variant does with a file of the baseline is told by asking for one of each pair of locations that
+files fall into.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Asks(NamedTuple):
 
 
 class CommonAsks(NamedTuple):
-    """The asks of both arms, each by an ask of its own."""
+    """The asks of both variants, each by an ask of its own."""
 
     pairs: list[tuple[Ask, Ask]]
     alone: list[tuple[Ask, Ask]]
@@ -143,7 +143,7 @@ def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
 
 
 def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> CommonAsks:
-    """The asks of both arms, by the server that answers the same clients, and the location.
+    """The asks of both variants, by the server that answers the same clients, and the location.
 
     Where the candidate has no such place, it is asked as the clients of the baseline ask. A server
     of which nothing is left is not asked: another would answer.
@@ -300,7 +300,7 @@ _HIDDEN = re.compile(r"/\.(?!well-known/)")
 
 
 class PlaceApart(NamedTuple):
-    """A file of the baseline, asked of both arms."""
+    """A file of the baseline, asked of both variants."""
 
     ask: Ask
     file: ServedFile

@@ -57,7 +57,7 @@ class Paced(NamedTuple):
     """A load that stays below the limits that it would meet."""
 
     plans: dict[str, LoadPlan]
-    """By the arm's name."""
+    """By the variant's name."""
     paced: list[str]
     """Classes that ask at a fixed rate therefore."""
     refused: dict[str, str]
@@ -119,7 +119,7 @@ class ClientLimits:
     def below(self, plans: Mapping[str, LoadPlan], *, first: str = "") -> Paced:
         """The same load, where it would pass a limit at a rate below it.
 
-        Of one zone all classes share the rate, and both arms ask alike. Recorded requests keep
+        Of one zone all classes share the rate, and both variants ask alike. Recorded requests keep
         their times. A class that would ask too seldom is left out, the one named ``first`` last.
         """
         met: dict[str, set[ClientLimit]] = {}
@@ -132,7 +132,7 @@ class ClientLimits:
         refused: dict[str, str] = {}
         paced: dict[str, None] = {}
         made: dict[str, LoadPlan] = {}
-        for arm, plan in plans.items():
+        for variant, plan in plans.items():
             classes = []
             for one in plan.classes:
                 bound = bounds.get(one.name, _NO_BOUND)
@@ -145,7 +145,7 @@ class ClientLimits:
                 if is_above:
                     paced[one.name] = None
                 classes.append(_within(one, bound, is_above=is_above))
-            made[arm] = msgspec.structs.replace(plan, classes=classes)
+            made[variant] = msgspec.structs.replace(plan, classes=classes)
         return Paced(made, list(paced), refused)
 
     def statuses(self, target: Target) -> set[int]:

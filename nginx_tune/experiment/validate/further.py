@@ -1,4 +1,6 @@
-"""The places beside the first root: asked once of both arms, then loaded where they serve alike."""
+"""The places beside the first root: asked once of both variants, then loaded where they serve
+alike.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import NamedTuple, TypedDict
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.documents.loadplan import LoadClass, Target
-from nginx_tune.experiment.operations import Arm, Question, Response
+from nginx_tune.experiment.operations import Question, Response, Variant
 from nginx_tune.experiment.session import Session, as_url, shown
 from nginx_tune.experiment.validate.asks import Ask, Kinds, location_text, places_apart
 from nginx_tune.experiment.validate.client_limits import ClientLimits
@@ -46,7 +48,7 @@ class Further(NamedTuple):
     """Findings of the other places."""
 
     classes: dict[str, list[LoadClass]]
-    """By the arm's name."""
+    """By the variant's name."""
     asked: list[tuple[str, str, str]]
     """The places that are loaded: the name of its class, the place, and what it is."""
     refused: dict[str, str]
@@ -62,7 +64,7 @@ class Further(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A place as each arm is asked for it."""
+    """A place as each variant is asked for it."""
 
     asks: tuple[Ask, Ask]
     files: Sequence[ServedFile]
@@ -98,7 +100,7 @@ class _Learnt(NamedTuple):
 
 def find_further(
     session: Session,
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     site: SitePair,
     *,
     files: Sequence[ServedFile],
@@ -108,10 +110,10 @@ def find_further(
     asks_both: bool,
     limits: ClientLimits,
 ) -> Further:
-    """Ask both arms once for each place, or the baseline alone for both.
+    """Ask both variants once for each place, or the baseline alone for both.
 
-    ``files`` are the first root's, by their URLs; ``files_of`` lists those that the arms see below
-    a directory, ``is_there`` says whether they see one of a path.
+    ``files`` are the first root's, by their URLs; ``files_of`` lists those that the variants see
+    below a directory, ``is_there`` says whether they see one of a path.
     """
     files_of = cache(files_of)
     matchers = [LocationMatcher(tree) for tree in site.trees]
@@ -121,10 +123,12 @@ def find_further(
         for one in _places(site, files_of, asks_both=asks_both)
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
-    first, answers = _survey(session, arms[: 2 if asks_both else 1], asked_first, places, limits)
+    first, answers = _survey(
+        session, variants[: 2 if asks_both else 1], asked_first, places, limits
+    )
     at_entry = judge_memory(asked_first[1], first)
     root = own or _Root((site.entry.target, site.entry.target), ())
-    of_own, places = _learn_places(session, arms, root, places, limits)
+    of_own, places = _learn_places(session, variants, root, places, limits)
     of_own = of_own if own else _Learnt(list(files), {})
     host = site.entries[0].target.host
     at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
@@ -135,11 +139,15 @@ def find_further(
         if not one.asks[0].is_news
     }
     found = Further(
-        {arm.name: [] for arm in arms}, [], questions=questions, files=served, **at_entry._asdict()
+        {variant.name: [] for variant in variants},
+        [],
+        questions=questions,
+        files=served,
+        **at_entry._asdict(),
     )
     judge = _Judge(
         site,
-        arms,
+        variants,
         [Kinds(tree) for tree in site.trees],
         from_disk={file.url for file in served},
         is_there=is_there,
@@ -153,25 +161,25 @@ def find_further(
 
 def _survey(
     session: Session,
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     asked_first: Sequence[Mapping[AnsweredBy, Question]],
     places: Sequence[_Asked],
     limits: ClientLimits,
 ) -> tuple[tuple[OwnAnswers, OwnAnswers], list[list[Response]]]:
-    """Ask the arms, one of which may stand for both: of their first servers, and of each place."""
+    """Ask the variants, one of which may stand for both: of their first servers, and of each place."""
     surveyed = [
         _answers(
             session,
-            arm,
+            variant,
             [
                 *asked_first[n].values(),
                 *(Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places),
             ],
             limits,
         )
-        for n, arm in enumerate(arms)
+        for n, variant in enumerate(variants)
     ]
-    surveyed = surveyed if len(arms) > 1 else surveyed * 2
+    surveyed = surveyed if len(variants) > 1 else surveyed * 2
     both = list(zip(surveyed, asked_first, strict=True))
     baseline, candidate = (dict(zip(asked, found, strict=False)) for found, asked in both)
     return (baseline, candidate), [found[len(asked) :] for found, asked in both]
@@ -179,14 +187,14 @@ def _survey(
 
 def _learn_places(
     session: Session,
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     root: _Root,
     places: Sequence[_Asked],
     limits: ClientLimits,
 ) -> tuple[_Learnt, list[_Asked]]:
     """Learn what answers the files of the first root, and of each place that has batches."""
     others = (_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places)
-    of_own, *of_places = _learn(session, arms, [root, *others], limits)
+    of_own, *of_places = _learn(session, variants, [root, *others], limits)
     return of_own, [
         one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
         for one, learnt in zip(places, of_places, strict=True)
@@ -194,10 +202,10 @@ def _learn_places(
 
 
 class _Judge(NamedTuple):
-    """Places sorted by what both arms answer: lost, not comparable, or loaded."""
+    """Places sorted by what both variants answer: lost, not comparable, or loaded."""
 
     site: SitePair
-    arms: Sequence[Arm]
+    variants: Sequence[Variant]
     kinds: Sequence[Kinds]
     from_disk: Collection[str]
     """URLs of the first root's files that are loaded."""
@@ -234,7 +242,7 @@ class _Judge(NamedTuple):
         elif place.is_loaded and not place.files and own_ask.url in self.from_disk:
             found.refused[own_ask.label] = "its files are among those of the first root"
         elif place.is_loaded:
-            _load_served(found, place, answered, self.arms, self.site)
+            _load_served(found, place, answered, self.variants, self.site)
 
 
 def _own_root(
@@ -279,28 +287,28 @@ def _with_batches(place: _Asked, matchers: Sequence[LocationMatcher]) -> _Asked:
 
 
 def _answers(
-    session: Session, arm: Arm, questions: Sequence[Question], limits: ClientLimits
+    session: Session, variant: Variant, questions: Sequence[Question], limits: ClientLimits
 ) -> list[Response]:
-    """The answers of an arm; one that a limit refused is asked again, of a new nginx.
+    """The answers of a variant; one that a limit refused is asked again, of a new nginx.
 
     The questions come at once, as no client's do, and a new one has counted nothing.
     """
-    answers = session.survey(arm, questions)
+    answers = session.survey(variant, questions)
     left = list(range(len(questions)))
     for number in range(_MOST_AGAIN):
         refused = [n for n in left if answers[n].status in limits.statuses(questions[n].target)]
         if not refused or (number and len(refused) == len(left)):
             break
         left = refused
-        for n, one in zip(left, session.survey(arm, [questions[n] for n in left]), strict=True):
+        for n, one in zip(left, session.survey(variant, [questions[n] for n in left]), strict=True):
             answers[n] = one
     return answers
 
 
 def _learn(
-    session: Session, arms: Sequence[Arm], roots: Sequence[_Root], limits: ClientLimits
+    session: Session, variants: Sequence[Variant], roots: Sequence[_Root], limits: ClientLimits
 ) -> list[_Learnt]:
-    """Ask both arms for some files of each root, and for more where those differ.
+    """Ask both variants for some files of each root, and for more where those differ.
 
     What a limit refuses all the same tells nothing of a file.
     """
@@ -310,11 +318,11 @@ def _learn(
         if not any(wanted):
             break
         surveyed = [
-            _answers(session, arm, [
+            _answers(session, variant, [
                 Question(target=root.targets[n], url=file.url)
                 for root, files in zip(roots, wanted, strict=True) for file in files
             ], limits)
-            for n, arm in enumerate(arms)
+            for n, variant in enumerate(variants)
         ]  # fmt: skip
         came = iter(zip(*surveyed, strict=True))
         for root, known, files in zip(roots, answers, wanted, strict=True):
@@ -368,7 +376,7 @@ class _MadeOf(TypedDict):
 
 
 def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
-    """The kinds of both arms' answers, where the same clients get them."""
+    """The kinds of both variants' answers, where the same clients get them."""
     own, other = place.asks
     there = None if own.block is None else site.successors.servers.get(own.block)
     if own.block is None or there is None:
@@ -395,7 +403,7 @@ def _load_served(
     found: Further,
     place: _Asked,
     answered: Sequence[Response],
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     site: SitePair,
 ) -> None:
     """Load a place, or say why it is not."""
@@ -404,24 +412,26 @@ def _load_served(
         why = {f"{own.label} ({label})": reason for label, reason in place.refused.items()}
         found.refused.update(why)
         if place.served:
-            _load(found, place._replace(files=place.served), 200, arms, site)
+            _load(found, place._replace(files=place.served), 200, variants, site)
         return
     is_empty = own.root is not None and not place.files
     status, reason = is_loaded(answered, are_files=bool(place.files), is_empty=is_empty)
     if status is None:
         found.refused[own.label] = f"{reason}{_of_no_files(own) if is_empty else ''}"
     else:
-        _load(found, place, status, arms, site)
+        _load(found, place, status, variants, site)
 
 
-def _load(found: Further, place: _Asked, status: int, arms: Sequence[Arm], site: SitePair) -> None:
+def _load(
+    found: Further, place: _Asked, status: int, variants: Sequence[Variant], site: SitePair
+) -> None:
     own = place.asks[0]
     found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
     share = share_of(site.load, own.server, own.location)
     rate = None if share is None else share * (site.load.rate_per_second or 0.0)
     protocols = offered(place.asks, site.load.protocols)
-    for arm, ask in zip(arms, place.asks, strict=True):
-        found.classes[arm.name] += plan_classes(
+    for variant, ask in zip(variants, place.asks, strict=True):
+        found.classes[variant.name] += plan_classes(
             ask, protocols, status=status, files=place.files, rate_per_second=rate
         )
 

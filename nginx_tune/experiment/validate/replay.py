@@ -192,7 +192,8 @@ class Placing(NamedTuple):
 def plan_files(requests: Iterable[ManifestRequest], placing: Placing, scale: float | None) -> Files:
     """The files that the requests need; a share of the objects, and with them of the requests.
 
-    Which objects are kept is told by their names alone, so both arms and every run have the same.
+    Which objects are kept is told by their names alone, so both variants and every run have the
+    same.
     """
     found: dict[str, int] = {}
     for request in requests:

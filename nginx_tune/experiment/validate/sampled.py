@@ -35,7 +35,7 @@ _STUB_DIGEST = hashlib.sha256(b"x" * BODY_BYTES).hexdigest()
 
 
 class Batch(NamedTuple):
-    """Files that end alike and fall into the same location of either arm."""
+    """Files that end alike and fall into the same location of either variant."""
 
     location: Directive | None
     """The baseline's."""
@@ -65,7 +65,7 @@ def batches_of(
     servers: tuple[Directive, Directive],
     matchers: Sequence[LocationMatcher],
 ) -> list[Batch]:
-    """The files of a root by what answers them; ``servers`` are the arms'.
+    """The files of a root by what answers them; ``servers`` are the variants'.
 
     Batches beyond what can be asked for in time are taken together.
     """

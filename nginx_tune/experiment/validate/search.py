@@ -118,7 +118,9 @@ class Contest:
 
     def pairs_of(self, match: Match, blocks: Sequence[Measurement]) -> list[Measurement]:
         """The runs of two finalists as those of a baseline and a candidate."""
-        return select_pairs(blocks, len(self.finalists), against=match.against, arm=match.candidate)
+        return select_pairs(
+            blocks, len(self.finalists), against=match.against, variant=match.candidate
+        )
 
     def wants_more(self, blocks: Sequence[Measurement]) -> bool:
         """True if another round is wanted; each comparison is looked at where a look is due."""
@@ -295,14 +297,14 @@ class _SandboxBench:
         if self._warmup is None:
             self._warmup = find_warmup(
                 session,
-                every._replace(arms=every.arms[:2]),
+                every._replace(variants=every.variants[:2]),
                 duration=seconds,
                 seed=seed,
                 progress=self._progress,
                 heeds=self._heeds,
             )
-        by_name = {arm.name: arm for arm in every.arms}
-        chosen = every._replace(arms=[by_name[name] for name in names])
+        by_name = {variant.name: variant for variant in every.variants}
+        chosen = every._replace(variants=[by_name[name] for name in names])
         return run_pairs(
             session,
             chosen.for_seconds(warmup=self._warmup, duration=seconds),

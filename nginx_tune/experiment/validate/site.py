@@ -31,7 +31,7 @@ _NO_CLASSES = frozenset({"server", "generator", "total"})
 
 
 class SitePair(NamedTuple):
-    """Both arms' trees and what is asked of them, the baseline first."""
+    """Both variants' trees and what is asked of them, the baseline first."""
 
     trees: tuple[ConfTree, ConfTree]
     entries: tuple[EntryPoint, EntryPoint]
@@ -39,7 +39,7 @@ class SitePair(NamedTuple):
     classes: list[ScenarioClass]
     """Classes of the files of the first root, and of answers without a file."""
     asks: list[tuple[Ask, Ask]]
-    """The further asks of each arm."""
+    """The further asks of each variant."""
     looked_at: list[tuple[Ask, Ask]]
     """The places that are asked once, to see that the candidate serves them too."""
     lost: list[str]
@@ -94,7 +94,7 @@ def read_site(
     accept_worse: Sequence[str] = (),
     planned: Mapping[str, bytes] | None = None,
 ) -> SitePair:
-    """The load of both arms, settled before anything runs.
+    """The load of both variants, settled before anything runs.
 
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
             nothing to ask, UsageError for a gate that names an unknown metric.
@@ -332,9 +332,9 @@ def _in_common(
 
 
 def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
-    """Both arms' entries, with a URL without a file where it is the same one.
+    """Both variants' entries, with a URL without a file where it is the same one.
 
-    Else each arm's is asked as any other place is.
+    Else each variant's is asked as any other place is.
     """
     if baseline.memory_url == candidate.memory_url:
         return baseline, candidate

@@ -201,7 +201,7 @@ def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C
 def offered(
     pair: tuple[Ask, Ask], wanted: Sequence[MultiplexedVersion]
 ) -> list[MultiplexedVersion | None]:
-    """Over what a place is asked: the wanted protocols that both arms offer, else HTTP/1.1."""
+    """Over what a place is asked: the wanted protocols that both variants offer, else HTTP/1.1."""
     found = [one for one in wanted if all(ask.spoken.at(one) is not None for ask in pair)]
     return [*found] or [None]
 

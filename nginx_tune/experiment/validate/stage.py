@@ -15,7 +15,7 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment.experiment import Experiment
-from nginx_tune.experiment.operations import Arm, Conduct, Question, said_of
+from nginx_tune.experiment.operations import Conduct, Question, Variant, said_of
 from nginx_tune.experiment.session import Session, as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
 from nginx_tune.experiment.validate.client_limits import ClientLimits
@@ -69,7 +69,7 @@ from nginx_tune.nginx.subject import refuse_foreign_code, refuse_special_files
 
 _OK = 200
 Changing = Mapping[str, Mapping[str, bytes]]
-"""By the arm's name the files of a configuration that is changed while it runs."""
+"""By the variant's name the files of a configuration that is changed while it runs."""
 
 
 class Stage(NamedTuple):
@@ -135,7 +135,7 @@ class _Opened(NamedTuple):
     """A lab with both trees in it; nothing has been asked yet."""
 
     session: Session
-    arms: list[Arm]
+    variants: list[Variant]
     files: list[ServedFile]
     """Those of the first root, by their URLs."""
     classes: list[ScenarioClass]
@@ -146,9 +146,9 @@ class _Opened(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """The load of each arm: all that is served, at rates below the limits of clients."""
+    """The load of each variant: all that is served, at rates below the limits of clients."""
 
-    arms: list[Arm]
+    variants: list[Variant]
     plans: dict[str, LoadPlan]
     paced: Sequence[str]
     above: Mapping[str, str]
@@ -170,7 +170,7 @@ def open_stage(
     """Open the lab, put both trees into it, and plan the load of what they serve.
 
     ``rivals`` run under the candidate's load; what they no longer serve is not looked for.
-    ``changing`` are by the arm's name the files of a configuration that is changed while it runs:
+    ``changing`` are by the variant's name the files of a configuration that is changed while it runs:
     the baseline alone is asked then, and the stubs take upgraded connections.
     Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
             configuration, UsageError for a manifest that needs a lab.
@@ -191,7 +191,7 @@ def open_stage(
     asks_files = changing is not None and any(_is_served(one, further) for one in opened.classes)
     notes = [
         *opened.notes,
-        *(_failing(opened.session, load.arms[0], site, further.files) if asks_files else []),
+        *(_failing(opened.session, load.variants[0], site, further.files) if asks_files else []),
         *_address_notes(opened.addresses),
         *asked_notes(further.asked, {**_unloaded(site, further), **load.above}),
         *load.notes,
@@ -205,7 +205,7 @@ def open_stage(
     loaded = sorted(load.plans["candidate"].classes, key=lambda item: _OK not in item.status)
     return Stage(
         opened.session,
-        Experiment(load.arms, load.plans),
+        Experiment(load.variants, load.plans),
         [*map(shown, notes)],
         [*map(shown, gone)],
         {**entry_questions(site, further.files), **further.questions},
@@ -248,14 +248,14 @@ def _put_in_place(
     )
     files = _files(session, site, own)
     classes = _replayed(site, replay, walls.directory)
-    arms = _arms(site, runs, _start(lab, starts))
-    arms += [replace(arms[1], name=rival.name) for rival in rivals]
+    variants = _variants(site, runs, _start(lab, starts))
+    variants += [replace(variants[1], name=rival.name) for rival in rivals]
     headed = with_worker_header(trees) if changing is None else ({}, {})
     addresses = sorted({one for tree in trees for one in listen_addresses(tree)})
     made = session.make_environment(
         addresses,
-        arms,
-        shown=changing or _seen(arms, [{}, site.planned, *(r.planned for r in rivals)], headed),
+        variants,
+        shown=changing or _seen(variants, [{}, site.planned, *(r.planned for r in rivals)], headed),
         outgoing=_outgoing(trees),
         sockets=places.sockets,
         echoes=changing is not None,
@@ -269,7 +269,7 @@ def _put_in_place(
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
     ]
     has_silent = bool(made.stubs.silent) or any(map(unspoken, trees))
-    return _Opened(session, arms, files, classes, has_silent, addresses, notes)
+    return _Opened(session, variants, files, classes, has_silent, addresses, notes)
 
 
 def _sort_places(site: SitePair, runs: Sequence[_Run]) -> _Places:
@@ -289,11 +289,11 @@ def _sort_places(site: SitePair, runs: Sequence[_Run]) -> _Places:
     )
 
 
-def _arms(site: SitePair, runs: Sequence[_Run], starts: Start) -> list[Arm]:
-    """Both arms; each names its program only where they are two."""
+def _variants(site: SitePair, runs: Sequence[_Run], starts: Start) -> list[Variant]:
+    """Both variants; each names its program only where they are two."""
     has_two = runs[0].binary != runs[1].binary
     return [
-        Arm(
+        Variant(
             name=name,
             conf_path=run.tree.path,
             error_log=entry.error_log,
@@ -315,7 +315,7 @@ def _find_further(
     session = opened.session
     return find_further(
         session,
-        opened.arms[:2],
+        opened.variants[:2],
         site,
         files=opened.files,
         files_of=lambda directory: _on_disk(session, site, own, directory),
@@ -330,19 +330,24 @@ def _find_further(
 def _plan_load(
     opened: _Opened, site: SitePair, further: Further, limits: ClientLimits | None
 ) -> _Load:
-    """Plan the load of both arms; ``limits`` are those below which it stays.
+    """Plan the load of both variants; ``limits`` are those below which it stays.
 
     Errors: UndecidedError when nothing is left to load.
     """
     files = list(further.files)
-    arms = [replace(arm, prime=hot_urls(opened.classes, files)) for arm in opened.arms]
+    variants = [
+        replace(variant, prime=hot_urls(opened.classes, files)) for variant in opened.variants
+    ]
     plans = _plans(site, [item for item in opened.classes if _is_served(item, further)], further)
-    plans |= {arm.name: plans["candidate"] for arm in arms[2:]}
+    plans |= {variant.name: plans["candidate"] for variant in variants[2:]}
     paced: Sequence[str] = ()
     above: Mapping[str, str] = {}
     if limits is not None:
         plans, paced, above = limits.below(plans, first=site.primary_metric.partition(".")[0])
-        arms = [replace(arm, limited=limits.statuses_of(plans[arm.name])) for arm in arms]
+        variants = [
+            replace(variant, limited=limits.statuses_of(plans[variant.name]))
+            for variant in variants
+        ]
     if not plans["candidate"].classes:
         raise _nothing_loaded(site, further, above)
     notes = [
@@ -350,13 +355,13 @@ def _plan_load(
         *compression_notes(site.trees),
         *(limits.notes(plans["candidate"], paced) if limits is not None else []),
     ]
-    return _Load(arms, plans, paced, above, notes)
+    return _Load(variants, plans, paced, above, notes)
 
 
 def _plans(
     site: SitePair, classes: Sequence[ScenarioClass], further: Further
 ) -> dict[str, LoadPlan]:
-    """The load of each arm: its classes at the entry, and those of the places beside it."""
+    """The load of each variant: its classes at the entry, and those of the places beside it."""
     accepted = accepted_codings(site.trees)
     plans = {}
     for name, entry in zip(("baseline", "candidate"), site.entries, strict=True):
@@ -432,12 +437,14 @@ def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
     return "warm" if lab.memory_bytes is None else "full"
 
 
-def _failing(session: Session, arm: Arm, site: SitePair, files: Sequence[ServedFile]) -> list[str]:
+def _failing(
+    session: Session, variant: Variant, site: SitePair, files: Sequence[ServedFile]
+) -> list[str]:
     """A note where the files of the first root are refused to who asks, before any change."""
     if not files:
         return []
     question = Question(target=site.entries[0].target, url=files[0].url)
-    (answer,) = session.survey(arm, [question])
+    (answer,) = session.survey(variant, [question])
     if answer.status in (None, 200):
         return []
     return [f"{question.url} {said_of(answer.status)}: requests for files fail before any change"]
@@ -470,7 +477,7 @@ def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[
 def _on_disk(
     session: Session, site: SitePair, own: Sequence[ServedFile], directory: str
 ) -> Sequence[ServedFile]:
-    """The files below a directory that both arms see; ``own`` are those of the first root."""
+    """The files below a directory that both variants see; ``own`` are those of the first root."""
     if directory != site.entry.root:
         return served_files(directory)
     return lab_files(session, directory) if session.lab.disks else own
@@ -492,14 +499,14 @@ def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[Sc
 
 
 def _seen(
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     changed: Sequence[Mapping[str, bytes]],
     headed: Sequence[Mapping[str, bytes]],
 ) -> dict[str, dict[str, bytes]]:
-    """By the arm's name the files that it sees with other bytes."""
+    """By the variant's name the files that it sees with other bytes."""
     return {
-        arm.name: {**own, **with_header}
-        for arm, own, with_header in zip(arms, changed, headed, strict=True)
+        variant.name: {**own, **with_header}
+        for variant, own, with_header in zip(variants, changed, headed, strict=True)
     }
 
 

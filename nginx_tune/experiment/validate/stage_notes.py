@@ -32,7 +32,7 @@ _HEADER = "Accept-Encoding"
 
 
 def accepted_codings(trees: Sequence[ConfTree]) -> list[str]:
-    """The codings with which either arm compresses: both are asked alike."""
+    """The codings with which either variant compresses: both are asked alike."""
     return [
         token
         for coding, token in _CODINGS.items()
@@ -55,7 +55,7 @@ def with_codings(plan: LoadPlan, accepted: Sequence[str]) -> LoadPlan:
 
 
 def compression_notes(trees: Sequence[ConfTree]) -> list[str]:
-    """The codings of the arms, and where they differ."""
+    """The codings of the variants, and where they differ."""
     accepted = accepted_codings(trees)
     if not accepted:
         return []

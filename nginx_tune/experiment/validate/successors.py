@@ -153,7 +153,7 @@ def lost_content(
 def moved_content(
     baseline: Response, candidate: Response, *, before: SuccessorKind, after: SuccessorKind
 ) -> str:
-    """The reason not to compare arms where only one of them asks another server; empty if none."""
+    """The reason not to compare variants where only one of them asks another server; empty if none."""
     if {before, after} != {"files", "passed"} or baseline.status != candidate.status:
         return ""
     if baseline.digest == candidate.digest:
@@ -173,7 +173,7 @@ def _bytes(answer: Response) -> str:
 def is_loaded(
     answers: Sequence[Response], *, are_files: bool = False, is_empty: bool = False
 ) -> tuple[int | None, str]:
-    """The status that a class expects; None and why not where the arms do not serve it alike.
+    """The status that a class expects; None and why not where the variants do not serve it alike.
 
     Of a directory without files (``is_empty``) it is no wonder that nothing is served.
     """

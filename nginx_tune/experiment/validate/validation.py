@@ -21,10 +21,10 @@ from nginx_tune.documents.loadplan import LoadClass, Target
 from nginx_tune.documents.measurement import Capacity, Measurement
 from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.run import Validation
-from nginx_tune.documents.scenario import ArmText, ExperimentSpec
+from nginx_tune.documents.scenario import ExperimentSpec, VariantText
 from nginx_tune.documents.verdict import Environment, Stopped, Verdict
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_arms
+from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_variants
 from nginx_tune.experiment.operations import MODULE_INSIDE, Question
 from nginx_tune.experiment.session import has_files, shown
 from nginx_tune.experiment.validate.replay import asked_of
@@ -79,7 +79,7 @@ class Measured:
         self.lab = stage.session.lab.name
         self.tcp = stage.session.tcp
         if stage.session.lab.disks:
-            self.starts = stage.experiment.arms[0].conduct.starts
+            self.starts = stage.experiment.variants[0].conduct.starts
 
 
 def conclude(
@@ -134,8 +134,8 @@ def conclude(
         verdict=verdict,
         requires=list(requires),
         noise_floor=floor,
-        arms=[
-            ArmText(arm=name, nginx_conf=_dump(tree))
+        variants=[
+            VariantText(variant=name, nginx_conf=_dump(tree))
             for name, tree in zip(("baseline", "candidate"), trees, strict=True)
         ],
         measurements=measured.blocks,
@@ -288,7 +288,7 @@ _MOST_ASKED = 20_000
 
 
 class FirstBlocks:
-    """Ends a run where the first block of an arm shows that a class cannot be judged.
+    """Ends a run where the first block of a variant shows that a class cannot be judged.
 
     The URL that it fails at is found by asking for one after the other. What does not fail again
     may be an accident of that block, and its pair is discarded as any other.
@@ -303,36 +303,36 @@ class FirstBlocks:
 
         Errors: UndecidedError.
         """
-        arm = block.arm or ""
-        if arm in self._seen:
+        variant = block.variant or ""
+        if variant in self._seen:
             return
-        self._seen.add(arm)
-        plan = self._stage.experiment.plans[arm]
+        self._seen.add(variant)
+        plan = self._stage.experiment.plans[variant]
         for name, why in unjudged_classes(block).items():
             item = next(one for one in plan.classes if one.name == name)
-            if said := self._fault(arm, item, item.target or plan.target):
+            if said := self._fault(variant, item, item.target or plan.target):
                 raise UndecidedError(
-                    f"{name}: {why} with the {arm}: {said}",
+                    f"{name}: {why} with the {variant}: {said}",
                     hint="take that request out of the manifest, or record it anew"
                     if item.paths.manifest
                     else f"leave '{name}' out: --dry-run prints the load as a file to change, and "
                     "'scenario run' takes it",
                 )
 
-    def _fault(self, arm: str, item: LoadClass, target: Target) -> str:
+    def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
         """The first URL of a class with what it is answered; empty where all are as they should.
 
         So it is where the class speaks what no single request here does.
         """
         if item.http3 is not None or (item.http2 is not None and target.tls is None):
             return ""
-        by_name = {one.name: one for one in self._stage.experiment.arms}
+        by_name = {one.name: one for one in self._stage.experiment.variants}
         asked = dict(islice(asked_of(item), _MOST_ASKED))
         whole = list(asked)
         for start in range(0, len(whole), _ASKED_AT_ONCE):
             urls = whole[start : start + _ASKED_AT_ONCE]
             answers = self._stage.session.survey(
-                by_name[arm], [Question(target=target, url=url) for url in urls]
+                by_name[variant], [Question(target=target, url=url) for url in urls]
             )
             for url, answer in zip(urls, answers, strict=True):
                 if answer.was_asked and (said := unexpected(item, asked[url], answer)):
@@ -350,9 +350,9 @@ def _measure(
     session, experiment = stage.session, stage.experiment
     first = FirstBlocks(stage)
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
-    trial = 0 if warmup is not None else len(experiment.arms)
-    checked = len(experiment.arms) * spec.pairs if spec.self_check else 0
-    own = len(experiment.arms) * spec.pairs
+    trial = 0 if warmup is not None else len(experiment.variants)
+    checked = len(experiment.variants) * spec.pairs if spec.self_check else 0
+    own = len(experiment.variants) * spec.pairs
     # Pairs that are added until it is settled are not known in advance.
     whole = None if measured.looking else trial + checked + own
     if warmup is None:
@@ -386,7 +386,7 @@ def _measure(
         heeds=first,
     )
     if spec.objectives:
-        measured.capacities = search_arms(
+        measured.capacities = search_variants(
             session,
             experiment,
             spec.objectives,

@@ -90,7 +90,7 @@ def plan_load(
     memory_url: str | None,
     files_of: Mapping[str, Sequence[ServedFile]] | None = None,
 ) -> LoadPlan:
-    """The load of an arm; its length and its seed are settled later.
+    """The load of a variant; its length and its seed are settled later.
 
     The hot file is the first; the random class asks for all the others, so that the hot one is
     never evicted by being one of them. ``files_of`` are the files of each disk, for classes that

@@ -1,15 +1,16 @@
-"""Blocks of two arms: the order they run in, the pairs they make, and requests that fail in them.
+"""Blocks of two variants: the order they run in, the pairs they make, and requests that fail in
+them.
 
-A block is one fresh start of an arm in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
-pair ``k``: one of either arm, next to each other in time, so that a drift of the host meets both.
-Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
+A block is one fresh start of a variant in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
+pair ``k``: one of either variant, next to each other in time, so that a drift of the host meets
+both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
 A validity flag of either half discards the pair, but for three kinds, which become warnings. The
 flags that a slow server raises by being slow: to discard by those would be to choose blocks by
 their result; what they mean for a tail is settled where quantiles are read. That connections were
 too few to compare workers by: all else stands. And the flags of what else the host did: that falls
-on both arms alike, as interleaving is for, and widens the interval. Where the probe was late for
-one class alone, the pair counts for the others.
+on both variants alike, as interleaving is for, and widens the interval. Where the probe was late
+for one class alone, the pair counts for the others.
 
 A limit of the configuration that refuses a request does what it is there for. Such refusals are
 counted apart: a faster server meets a fixed limit more often, and is not worse for that.
@@ -52,13 +53,13 @@ _MOST_FAILED_RATIO = 0.01
 _KINDS_SHOWN = 3
 
 _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
-"""First words of the flags about the host that both arms ran on."""
+"""First words of the flags about the host that both variants ran on."""
 
 
 def schedule_blocks(pairs: int, seed: int) -> list[Variant]:
-    """The arms of all blocks in the order to run them: randomised ABBA and BAAB.
+    """The variants of all blocks in the order to run them: randomised ABBA and BAAB.
 
-    Shape: ``2 * pairs`` long; blocks ``2 k`` and ``2 k + 1`` are of different arms.
+    Shape: ``2 * pairs`` long; blocks ``2 k`` and ``2 k + 1`` are of different variants.
     """
     order: list[Variant] = []
     for start in range(0, pairs, 2):
@@ -75,7 +76,7 @@ def _coin(seed: int, index: int) -> bool:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring blocks, one of either arm."""
+    """Two neighbouring blocks, one of either variant."""
 
     index: int
     baseline: Measurement
@@ -135,38 +136,45 @@ class Blocks:
 def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
     """The pairs that count, and those that do not: a half is flagged or missing.
 
-    Errors: UsageError for an unknown arm, a block given twice, or two neighbours of one arm.
+    Errors: UsageError for an unknown variant, a block given twice, or two neighbours of one
+    variant.
     """
     halves: dict[int, dict[str, Measurement]] = {}
     seen: set[int] = set()
     for block in measurements:
-        if block.arm not in ("baseline", "candidate"):
-            raise UsageError(f"block {block.block}: arm '{block.arm}', not baseline or candidate")
+        if block.variant not in ("baseline", "candidate"):
+            raise UsageError(
+                f"block {block.block}: variant '{block.variant}', not baseline or candidate"
+            )
         if block.block in seen:
             raise UsageError(f"block {block.block} is there twice")
         seen.add(block.block)
-        halves.setdefault(block.block // 2, {})[block.arm] = block
+        halves.setdefault(block.block // 2, {})[block.variant] = block
     pairs, discarded = [], []
-    for index, arms in sorted(halves.items()):
-        if len(arms) == 1 and {2 * index, 2 * index + 1} <= seen:
+    for index, variants in sorted(halves.items()):
+        if len(variants) == 1 and {2 * index, 2 * index + 1} <= seen:
             raise UsageError(f"blocks {2 * index} and {2 * index + 1} are of the same arm")
         reasons = [
-            f"block {half.block} ({arm}): {flag}"
-            for arm, half in sorted(arms.items())
+            f"block {half.block} ({variant}): {flag}"
+            for variant, half in sorted(variants.items())
             for flag in half.flags
             if not _is_warning(flag) and _spoilt_class(half, flag) is None
         ]
-        if len(arms) == 1:
-            reasons.append(f"the other half of block {next(iter(arms.values())).block} is missing")
+        if len(variants) == 1:
+            reasons.append(
+                f"the other half of block {next(iter(variants.values())).block} is missing"
+            )
         if reasons:
             discarded.append(Discarded(index, "; ".join(reasons)))
         else:
-            spoilt = {_spoilt_class(half, flag) for half in arms.values() for flag in half.flags}
+            spoilt = {
+                _spoilt_class(half, flag) for half in variants.values() for flag in half.flags
+            }
             pairs.append(
                 Pair(
                     index,
-                    arms["baseline"],
-                    arms["candidate"],
+                    variants["baseline"],
+                    variants["candidate"],
                     frozenset(name for name in spoilt if name is not None),
                 )
             )
@@ -174,13 +182,13 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
 
 
 def flag_warnings(blocks: Blocks) -> list[str]:
-    """Warnings of flags that discarded no block: one line per flag, class and arm."""
+    """Warnings of flags that discarded no block: one line per flag, class and variant."""
     seen: dict[str, list[str]] = {}
     for pair in blocks.pairs:
         for half in (pair.baseline, pair.candidate):
             for flag in half.flags:
                 subject, said = _parted(half, flag)
-                seen.setdefault(f"{half.arm}, {subject}", []).append(said)
+                seen.setdefault(f"{half.variant}, {subject}", []).append(said)
     return [
         f"{subject} in {len(said)} of {len(blocks.pairs)} blocks, first: {said[0]}"
         for subject, said in seen.items()
@@ -188,22 +196,22 @@ def flag_warnings(blocks: Blocks) -> list[str]:
 
 
 def failure_warnings(blocks: Blocks) -> list[str]:
-    """Classes of which more than a few requests failed: one line each, whichever arm it was.
+    """Classes of which more than a few requests failed: one line each, whichever variant it was.
 
-    Where both arms fail alike no metric tells them apart, and what is compared is the rest.
+    Where both variants fail alike no metric tells them apart, and what is compared is the rest.
     """
     found = []
     for name in blocks.classes:
-        arms = {"baseline": blocks.baseline, "candidate": blocks.candidate}
+        variants = {"baseline": blocks.baseline, "candidate": blocks.candidate}
         parts, kinds, worst = [], Counter[str](), 0.0
-        for arm, halves in arms.items():
+        for variant, halves in variants.items():
             classes = [half.classes[name] for half in halves if name in half.classes]
             failed = sum(sum(one.errors.values()) for one in classes)
             asked = failed + sum(one.requests for one in classes)
             for one in classes:
                 kinds.update(one.errors)
             worst = max(worst, failed / asked if asked else 0.0)
-            parts.append(f"{failed:,} of {asked:,} ({arm})")
+            parts.append(f"{failed:,} of {asked:,} ({variant})")
         if worst > _MOST_FAILED_RATIO:
             said = ", ".join(kind for kind, _ in kinds.most_common(_KINDS_SHOWN))
             found.append(f"{name}: {' and '.join(parts)} requests failed: {said}")
@@ -250,47 +258,49 @@ def _parted(block: Measurement, flag: str) -> tuple[str, str]:
 _TWO = ("baseline", "candidate")
 
 
-def schedule_rounds(arms: Sequence[str], rounds: int, seed: int) -> list[str]:
-    """The arms of all blocks in the order to run them.
+def schedule_rounds(variants: Sequence[str], rounds: int, seed: int) -> list[str]:
+    """The variants of all blocks in the order to run them.
 
-    Shape: ``len(arms) * rounds`` long; each round holds every arm once.
+    Shape: ``len(variants) * rounds`` long; each round holds every variant once.
     """
-    if tuple(arms) == _TWO:
-        return [str(arm) for arm in schedule_blocks(rounds, seed)]
+    if tuple(variants) == _TWO:
+        return [str(variant) for variant in schedule_blocks(rounds, seed)]
     order: list[str] = []
     for start in range(0, rounds, 2):
-        forwards = sorted(arms, key=lambda arm: _rank(seed, start, arm))
+        forwards = sorted(variants, key=lambda variant: _rank(seed, start, variant))
         order += [*forwards, *reversed(forwards)]
-    return order[: len(arms) * rounds]
+    return order[: len(variants) * rounds]
 
 
-def _rank(seed: int, start: int, arm: str) -> bytes:
+def _rank(seed: int, start: int, variant: str) -> bytes:
     # A hash, so that a seed gives the same order with every version of Python.
-    return hashlib.sha256(f"rounds {seed} {start} {arm}".encode()).digest()
+    return hashlib.sha256(f"rounds {seed} {start} {variant}".encode()).digest()
 
 
 def select_pairs(
-    measurements: Sequence[Measurement], arms: int, *, against: str, arm: str
+    measurements: Sequence[Measurement], variants: int, *, against: str, variant: str
 ) -> list[Measurement]:
-    """The blocks of two arms of each round as those of a baseline and a candidate."""
+    """The blocks of two variants of each round as those of a baseline and a candidate."""
     selected = []
     for block in measurements:
-        if block.arm in (against, arm):
-            place = 0 if block.arm == against else 1
+        if block.variant in (against, variant):
+            place = 0 if block.variant == against else 1
             selected.append(
                 msgspec.structs.replace(
-                    block, arm=_TWO[place], block=2 * (block.block // arms) + place
+                    block, variant=_TWO[place], block=2 * (block.block // variants) + place
                 )
             )
     return selected
 
 
-def count_valid(measurements: Sequence[Measurement], arms: Sequence[str]) -> int:
-    """Rounds in which no arm has a flag that discards, be it for one class."""
-    first, *others = arms
+def count_valid(measurements: Sequence[Measurement], variants: Sequence[str]) -> int:
+    """Rounds in which no variant has a flag that discards, be it for one class."""
+    first, *others = variants
     valid: set[int] | None = None
     for other in others:
-        pairs = pair_blocks(select_pairs(measurements, len(arms), against=first, arm=other)).pairs
+        pairs = pair_blocks(
+            select_pairs(measurements, len(variants), against=first, variant=other)
+        ).pairs
         indices = {pair.index for pair in pairs if not pair.spoilt}
         valid = indices if valid is None else valid & indices
     return len(valid or ())
@@ -299,7 +309,7 @@ def count_valid(measurements: Sequence[Measurement], arms: Sequence[str]) -> int
 _MORE_FAILURES = 0.001
 """Failed requests in a thousand that the candidate may have more than the baseline."""
 _MOST = 0.5
-"""The share of requests: where more than that fail in both arms, what is left tells nothing."""
+"""The share of requests: where more than that fail in both variants, what is left tells nothing."""
 
 
 def failing_class(blocks: Blocks) -> str:
@@ -315,14 +325,14 @@ def failing_class(blocks: Blocks) -> str:
 
 
 def failing_both(blocks: Blocks, metric: str) -> str:
-    """The reason to say nothing of a metric where most of its subject failed in either arm."""
+    """The reason to say nothing of a metric where most of its subject failed in either variant."""
     own = metric.partition(".")[0]
     names = [own] if own in blocks.classes else list(blocks.classes)
     said = []
     for name in names:
         least = [
-            min((_failed(block, name) for block in arm), default=0.0)
-            for arm in (
+            min((_failed(block, name) for block in variant), default=0.0)
+            for variant in (
                 [pair.baseline for pair in blocks.pairs],
                 [pair.candidate for pair in blocks.pairs],
             )
@@ -354,7 +364,7 @@ def unjudged_classes(block: Measurement) -> dict[str, str]:
     for name, part in block.classes.items():
         said = [f"{part.errors[kind]:,} responses {what}"
                 for kind, what in _WRONG_CONTENT.items() if part.errors.get(kind)]  # fmt: skip
-        if not said and block.arm == "baseline" and _failed(block, name) > _MOST:
+        if not said and block.variant == "baseline" and _failed(block, name) > _MOST:
             failed = sum(part.errors.values())
             said = [f"{failed:,} of {failed + part.requests:,} requests failed"]
         if said:
@@ -387,15 +397,15 @@ def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]
 
 
 def limit_warnings(blocks: Blocks) -> list[str]:
-    """Refusals by limits of the configuration, of either arm: one line for each class."""
+    """Refusals by limits of the configuration, of either variant: one line for each class."""
     found = []
     for name in blocks.classes:
         said = []
-        for arm, halves in (("baseline", blocks.baseline), ("candidate", blocks.candidate)):
+        for variant, halves in (("baseline", blocks.baseline), ("candidate", blocks.candidate)):
             parts = [half.classes[name] for half in halves if name in half.classes]
             refused = sum(part.limited for part in parts)
             asked = refused + sum(p.requests + sum(p.errors.values()) for p in parts)
-            said.append((refused, f"{refused:,} of {asked:,} ({arm})"))
+            said.append((refused, f"{refused:,} of {asked:,} ({variant})"))
         if any(refused for refused, _ in said):
             found.append(
                 f"{name}: {' and '.join(text for _, text in said)} requests were refused by a "

@@ -1,10 +1,12 @@
-"""One metric in two arms: the reading of each, the pairs, and the CPU time of the same requests.
+"""One metric in two variants: the reading of each, the pairs, and the CPU time of the same
+requests.
 
-CPU time a request compares two arms that answered the same requests. A faster arm of a closed loop
-answers others: more of the class that it made fast. So the ratio of CPU times is held against the
-ratio of requests, class by class. If every request of a class costs an arm the same, whatever the
-others do, then what the candidate's requests cost the baseline lies between its CPU time times the
-smallest of these ratios and times the largest. Only what lies beyond both is called a difference.
+CPU time a request compares two variants that answered the same requests. A faster variant of a
+closed loop answers others: more of the class that it made fast. So the ratio of CPU times is held
+against the ratio of requests, class by class. If every request of a class costs a variant the same,
+whatever the others do, then what the candidate's requests cost the baseline lies between its CPU
+time times the smallest of these ratios and times the largest. Only what lies beyond both is called
+a difference.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ CUT_OFF = "lower bounds, for requests were cut off"
 
 @dataclass(frozen=True)
 class MetricPairs:
-    """A metric over the valid pairs of two arms."""
+    """A metric over the valid pairs of two variants."""
 
     metric: Metric
     all_blocks: Blocks
@@ -84,10 +86,10 @@ class MetricPairs:
 
     @cached_property
     def bounded(self) -> frozenset[str]:
-        """The arms of which some block's number is a lower bound: requests were cut off."""
-        arms = ("baseline", "candidate")
+        """The variants of which some block's number is a lower bound: requests were cut off."""
+        variants = ("baseline", "candidate")
         return frozenset(
-            arms[index % 2] for index, one in enumerate(self._readings) if one.is_bound
+            variants[index % 2] for index, one in enumerate(self._readings) if one.is_bound
         )
 
     @cached_property
@@ -115,20 +117,22 @@ class MetricPairs:
 
     @cached_property
     def ratio(self) -> Reading:
-        """Candidate / baseline: estimated over pairs, else from the arms as wholes.
+        """Candidate / baseline: estimated over pairs, else from the variants as wholes.
 
-        A bound where one arm's numbers are lower bounds; nothing where both are.
+        A bound where one variant's numbers are lower bounds; nothing where both are.
         """
         before, after = self.baseline, self.candidate
         if self.log_ratios:
             return _bounded(math.exp(hodges_lehmann(self.log_ratios)), self.bounded)
-        for arm, reading in (("baseline", before), ("candidate", after)):
+        for variant, reading in (("baseline", before), ("candidate", after)):
             if reading.seen is None:
-                return Reading(None, f"{arm}: {reading.reason}")
+                return Reading(None, f"{variant}: {reading.reason}")
         if not before.seen or after.seen is None:
             return Reading(None, "no ratio: the baseline is zero")
-        arms = [arm for arm, one in (("baseline", before), ("candidate", after)) if one.is_bound]
-        return _bounded(after.seen / before.seen, frozenset(arms))
+        variants = [
+            variant for variant, one in (("baseline", before), ("candidate", after)) if one.is_bound
+        ]
+        return _bounded(after.seen / before.seen, frozenset(variants))
 
     @cached_property
     def middles(self) -> tuple[float, float] | None:
@@ -140,8 +144,8 @@ class MetricPairs:
         if not self.log_ratios:
             return None
         before, after = (
-            hodges_lehmann([math.log(value) for value in arm])
-            for arm in zip(*self.pairs, strict=True)
+            hodges_lehmann([math.log(value) for value in variant])
+            for variant in zip(*self.pairs, strict=True)
         )
         apart = (hodges_lehmann(self.log_ratios) - (after - before)) / 2
         return math.exp(before - apart), math.exp(after + apart)
@@ -160,14 +164,14 @@ class MetricPairs:
         ]
 
 
-def _bounded(ratio: float, arms: frozenset[str]) -> Reading:
-    """A ratio of numbers of which some arms' are lower bounds."""
-    if not arms:
+def _bounded(ratio: float, variants: frozenset[str]) -> Reading:
+    """A ratio of numbers of which some variants' are lower bounds."""
+    if not variants:
         return Reading(ratio)
-    if len(arms) > 1:
+    if len(variants) > 1:
         return Reading(None, f"both configurations: {CUT_OFF}")
-    [arm] = arms
-    if arm == "candidate":
+    [variant] = variants
+    if variant == "candidate":
         return Reading(ratio, f"at least {ratio:.3g}; candidate: {CUT_OFF}", at_least=ratio)
     return Reading(ratio, f"at most {ratio:.3g}; baseline: {CUT_OFF}", at_most=ratio)
 
@@ -183,7 +187,7 @@ class Criterion(NamedTuple):
     """Metrics that are tested together, this one among them."""
     margin: float = MARGIN
     floor: float = 0.0
-    """Share that two equal arms come out apart on this host."""
+    """Share that two equal variants come out apart on this host."""
     alpha: float = ALPHA
     """Share of wrong claims; less when this is one of several looks."""
 
@@ -238,7 +242,7 @@ def _why_open(comparison: MetricPairs) -> str:
 
 
 def p_value_of(comparison: MetricPairs) -> float | None:
-    """None where there is nothing to test: no pairs, or the same number in both arms."""
+    """None where there is nothing to test: no pairs, or the same number in both variants."""
     if comparison.log_ratios:
         return sign_flip_p(comparison.log_ratios)
     if any(comparison.differences):
@@ -296,7 +300,7 @@ def _outcome_of_differences(
 
 
 def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
-    """An effect worth having that two equal arms show on this host as well."""
+    """An effect worth having that two equal variants show on this host as well."""
     return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
 
 
@@ -310,7 +314,7 @@ def _count(number: int, noun: str) -> str:
 
 COST = "server.cpu_seconds_per_request"
 _LEAST_SHARE = 0.01
-"""Of requests and bytes; a class with less in both arms says nothing of the CPU time."""
+"""Of requests and bytes; a class with less in both variants says nothing of the CPU time."""
 _SAME_MIX = math.log(1.05)
 """Ratios of the classes' requests so near to each other are those of the same requests."""
 
@@ -337,7 +341,7 @@ class CostComparison(MetricPairs):
 
     @cached_property
     def other_mix(self) -> str:
-        """The reason why equal costs are unknown; empty where both arms answered the same."""
+        """The reason why equal costs are unknown; empty where both variants answered the same."""
         spreads = [spread for pair in self.blocks.pairs if (spread := _spread(pair)) is not None]
         if not spreads or median(spreads) <= _SAME_MIX:
             return ""
@@ -393,7 +397,7 @@ def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
 def _class_ratios(pair: Pair) -> dict[str, float]:
     """The log of candidate's to baseline's requests, of each class that can matter.
 
-    Infinite for a class that one arm answered nothing of: of its cost nothing is known.
+    Infinite for a class that one variant answered nothing of: of its cost nothing is known.
     """
     found = {}
     for name, before in pair.baseline.classes.items():

@@ -113,21 +113,29 @@ def judge_claims(
 ) -> list[ClaimResult]:
     """Each claim of a scenario beside what was measured.
 
-    ``left_out`` are the arms that did not run, with why: a claim on one is neither held nor lost.
+    ``left_out`` are the variants that did not run, with why: a claim on one is neither held nor
+    lost.
 
     Errors: UsageError for an expression that cannot be read or names an unknown metric.
     """
-    arms = list(dict.fromkeys(block.arm for block in measurements))
+    variants = list(dict.fromkeys(block.variant for block in measurements))
     classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
     results = []
     for claim in claims:
         reason = next(
-            (why for arm, why in (left_out or {}).items() if arm in (claim.arm, claim.against)), ""
+            (
+                why
+                for variant, why in (left_out or {}).items()
+                if variant in (claim.variant, claim.against)
+            ),
+            "",
         )
         if reason:
             results.append(_claim_result(claim, _unknown(reason), left_out=True))
             continue
-        chosen = select_pairs(measurements, len(arms), against=claim.against, arm=claim.arm)
+        chosen = select_pairs(
+            measurements, len(variants), against=claim.against, variant=claim.variant
+        )
         expression = parse_expression(claim.expression)
         answer = answer_expression(expression, pair_blocks(chosen), decisions, classes)
         results.append(_claim_result(claim, answer))
@@ -161,7 +169,7 @@ def _claim_result(claim: Claim, answer: Evaluated, *, left_out: bool = False) ->
         reason=answer.reason,
         expect=claim.expect,
         less_than=claim.less_than,
-        arm=claim.arm,
+        variant=claim.variant,
         against=claim.against,
         left_out=left_out,
     )
@@ -324,9 +332,9 @@ def with_rounds(
     """The results of these claims, each with the rounds that could answer it and that held it.
 
     Shape: no rounds for claims on decisions and outcomes, for one that is held against another,
-    and for one whose arms did not run.
+    and for one whose variants did not run.
     """
-    arms = list(dict.fromkeys(block.arm for block in measurements))
+    variants = list(dict.fromkeys(block.variant for block in measurements))
     classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
     counted = []
     for result, claim in zip(results, claims, strict=True):
@@ -334,7 +342,9 @@ def with_rounds(
         if result.left_out or claim.less_than or expression.source not in _MEASURED:
             counted.append(result)
             continue
-        chosen = select_pairs(measurements, len(arms), against=claim.against, arm=claim.arm)
+        chosen = select_pairs(
+            measurements, len(variants), against=claim.against, variant=claim.variant
+        )
         held = _held_by_round(expression, pair_blocks(chosen), classes, expect=claim.expect)
         counted.append(msgspec.structs.replace(result, rounds=len(held), rounds_held=sum(held)))
     return counted
@@ -365,7 +375,7 @@ _TOO_FEW = "a block of the baseline has less than two answers for each client th
 
 class _Subject(NamedTuple):
     decision: DecisionId
-    arm: str
+    variant: str
     source_figure: str
 
 
@@ -373,7 +383,7 @@ def judge_predictions(
     decisions: Decisions,
     measurements: Sequence[Measurement],
     *,
-    arm: str,
+    variant: str,
     tried: Collection[str],
     claims: Sequence[Claim] = (),
     without_pools: bool = False,
@@ -381,9 +391,9 @@ def judge_predictions(
 ) -> list[PredictionResult]:
     """Each predicted number that the run can answer, beside what was measured.
 
-    ``measurements`` are pairs of the baseline and of the arm of this name; ``tried`` the ids of
+    ``measurements`` are pairs of the baseline and of the variant of this name; ``tried`` the ids of
     the decisions in which these two differ; ``without_pools`` whether the baseline has none;
-    ``chunk_in_loop`` whether the arm's own loop sends the chunks that were decided.
+    ``chunk_in_loop`` whether the variant's own loop sends the chunks that were decided.
 
     Shape: without what no metric measures and without what was not tried.
     """
@@ -393,11 +403,11 @@ def judge_predictions(
     for decision in decisions.decisions:
         for predicted in decision.predicted:
             if predicted.metric == _BLOCKED and without_pools:
-                of = _Subject(decision.id, arm, "")
+                of = _Subject(decision.id, variant, "")
                 results.append(_result(predicted, _blocked_ratio(blocks), of))
                 continue
             if predicted.metric == _CHUNK and chunk_in_loop:
-                of = _Subject(decision.id, arm, "")
+                of = _Subject(decision.id, variant, "")
                 turns = find_metric("server.loop_turn_seconds.p99").read(blocks.candidate)
                 results.append(_result(predicted, turns, of))
                 continue
@@ -405,7 +415,7 @@ def judge_predictions(
             tries = name.startswith("ratio(") and decision.id in tried
             expression = _parsed(name, classes) if tries else None
             if expression is not None:
-                of = _Subject(decision.id, arm, _source_figure(expression, claims, arm))
+                of = _Subject(decision.id, variant, _source_figure(expression, claims, variant))
                 if too_few_answers(blocks.baseline, expression.name):
                     results.append(_result(predicted, Reading(None, _TOO_FEW), of))
                     continue
@@ -468,7 +478,7 @@ def _result(
     measured = bound if reading.is_bound else reading.value
     return PredictionResult(
         decision=of.decision,
-        arm=of.arm,
+        variant=of.variant,
         source_figure=of.source_figure,
         metric=predicted.metric,
         low=predicted.low,
@@ -482,11 +492,11 @@ def _result(
     )
 
 
-def _source_figure(expression: Expression, claims: Sequence[Claim], arm: str) -> str:
+def _source_figure(expression: Expression, claims: Sequence[Claim], variant: str) -> str:
     """The source's figure for the same quantity."""
     for claim in claims:
         said = parse_expression(claim.expression)
         same = (said.source, said.name) == (expression.source, expression.name)
-        if same and claim.source_figure and arm in (claim.arm, "candidate"):
+        if same and claim.source_figure and variant in (claim.variant, "candidate"):
             return claim.source_figure
     return ""

@@ -94,7 +94,7 @@ def merge_measurements(parts: Sequence[HostMeasurement]) -> Measurement:
     skew = max(starts) - min(starts) if known else None
     return with_imbalance(
         Measurement(
-            arm=first.arm if len({item.arm for item in measurements}) == 1 else "",
+            variant=first.variant if len({item.variant for item in measurements}) == 1 else "",
             block=first.block,
             seed=first.seed,
             plan_digest=first.plan_digest,
@@ -369,10 +369,12 @@ def add_sessions(parts: Iterable[Sequence[TlsSessions]]) -> list[TlsSessions]:
     ]
 
 
-def sessions_by_arm(measurements: Iterable[Measurement]) -> dict[str, list[TlsSessions]]:
-    """The same of each arm that spoke TLS, all its blocks and classes together."""
+def sessions_by_variant(measurements: Iterable[Measurement]) -> dict[str, list[TlsSessions]]:
+    """The same of each variant that spoke TLS, all its blocks and classes together."""
     found: dict[str, list[list[TlsSessions]]] = {}
     for block in measurements:
-        found.setdefault(block.arm, []).extend(one.tls_sessions for one in block.classes.values())
-    added = {arm: add_sessions(parts) for arm, parts in found.items()}
-    return {arm: sessions for arm, sessions in added.items() if sessions}
+        found.setdefault(block.variant, []).extend(
+            one.tls_sessions for one in block.classes.values()
+        )
+    added = {variant: add_sessions(parts) for variant, parts in found.items()}
+    return {variant: sessions for variant, sessions in added.items() if sessions}

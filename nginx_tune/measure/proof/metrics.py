@@ -1,7 +1,7 @@
 """The metrics that gates, claims and tables name, and how each is read from blocks.
 
 ``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per block, from
-which pairs are made, and one for all blocks of an arm together: counts add, rates are averaged,
+which pairs are made, and one for all blocks of a variant together: counts add, rates are averaged,
 quantiles come from the added histograms. What was not measured has a reason instead of a value.
 """
 

@@ -61,7 +61,7 @@ def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
 def histograms_of(
     measurements: Sequence[Measurement], names: Sequence[str] = (), *, discard: bool = False
 ) -> Histograms:
-    """The histograms of these latencies, the blocks of an arm together; no names: of each class.
+    """The histograms of these latencies, the blocks of a variant together; no names: of each class.
 
     With ``discard`` blocks are left out whose flags discard them from a verdict.
 
@@ -72,11 +72,13 @@ def histograms_of(
     check_latencies(names, classes)
     every = EVERY in names
     wanted = latency_names(classes) if every else list(dict.fromkeys(names)) or classes
-    arms = dict.fromkeys(one.arm for one in measurements)
+    variants = dict.fromkeys(one.variant for one in measurements)
     found = [
-        _of_arm(name, arm, [one for one in measurements if one.arm == arm], discard=discard)
+        _of_variant(
+            name, variant, [one for one in measurements if one.variant == variant], discard=discard
+        )
         for name in wanted
-        for arm in arms
+        for variant in variants
     ]
     return Histograms(histograms=[one for one in found if one.count or not every])
 
@@ -106,8 +108,8 @@ def power_buckets(histogram: Histogram) -> list[Bucket]:
     ]
 
 
-def _of_arm(
-    name: str, arm: str, blocks: Sequence[Measurement], *, discard: bool
+def _of_variant(
+    name: str, variant: str, blocks: Sequence[Measurement], *, discard: bool
 ) -> LatencyHistogram:
     counted = [one for one in blocks if not discard or counts_for(one, name)]
     samples = [found for one in counted if (found := _sample(one, name)) is not None]
@@ -117,7 +119,7 @@ def _of_arm(
     least = None if first is None or histogram is None else histogram.layout.lowest_value(first)
     return LatencyHistogram(
         latency=name,
-        arm=arm,
+        variant=variant,
         blocks=len(samples),
         left_out=len(blocks) - len(counted),
         count=latency.count,

@@ -131,12 +131,14 @@ def compare_runs(a: Run, b: Run, *, primary_metric: str | None = None) -> RunCom
 
 
 def run_pairs_of(run: Run) -> list[Measurement]:
-    """The blocks of a run's baseline and candidate; a scenario may have further arms."""
+    """The blocks of a run's baseline and candidate; a scenario may have further variants."""
     result = _measured(run)
     if not isinstance(result, ScenarioRun):
         return result.measurements
-    arms = len({block.arm for block in result.measurements})
-    return select_pairs(result.measurements, max(arms, 1), against="baseline", arm="candidate")
+    variants = len({block.variant for block in result.measurements})
+    return select_pairs(
+        result.measurements, max(variants, 1), against="baseline", variant="candidate"
+    )
 
 
 def _measured(run: Run) -> Validation | ScenarioRun:
@@ -151,7 +153,14 @@ def _measured(run: Run) -> Validation | ScenarioRun:
 
 def _baseline(run: Run) -> str:
     """The mark that tells the runs' baselines apart; empty when that is not stored."""
-    return next((arm.nginx_conf for arm in _measured(run).arms if arm.arm == "baseline"), "")
+    return next(
+        (
+            variant.nginx_conf
+            for variant in _measured(run).variants
+            if variant.variant == "baseline"
+        ),
+        "",
+    )
 
 
 def _names(blocks: Sequence[Blocks], asked: str | None, first: RunSummary) -> list[str]:

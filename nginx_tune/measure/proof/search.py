@@ -71,7 +71,7 @@ def gains_of(
     for name in names:
         if name == against:
             continue
-        blocks = pair_blocks(select_pairs(measurements, len(names), against=against, arm=name))
+        blocks = pair_blocks(select_pairs(measurements, len(names), against=against, variant=name))
         logs = MetricPairs(find_metric(metric), blocks).log_ratios
         found[name] = [sign * one for one in logs]
     return found

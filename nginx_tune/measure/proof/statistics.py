@@ -9,10 +9,10 @@ same means at the ranks that the signed-rank distribution gives, so its coverage
 reported as it is: 96.9 % at six pairs, since nothing nearer to 95 % exists.
 
 Several metrics of the same pairs are tested together, so that many do not claim more than one.
-Which arm is the baseline is tossed for a pair as a whole. So under "no difference" the signs of all
-metrics of a pair turn together, and what the strongest of them reaches by chance is counted over
-those tosses. Metrics that move together (a mean and a rate) then cost no more than one, and six
-pairs can show something of any number of metrics, where a correction by their number alone
+Which variant is the baseline is tossed for a pair as a whole. So under "no difference" the signs of
+all metrics of a pair turn together, and what the strongest of them reaches by chance is counted
+over those tosses. Metrics that move together (a mean and a rate) then cost no more than one, and
+six pairs can show something of any number of metrics, where a correction by their number alone
 (Bonferroni, Holm) can show nothing of more than one.
 
 A second resembles the one before it, so seconds are drawn in runs of about the square root of their

@@ -1,4 +1,4 @@
-"""Two arms judged: the candidate is better, worse, no different, or it is not known.
+"""Two variants judged: the candidate is better, worse, no different, or it is not known.
 
 Two metrics are named before the run and tested each by itself: the primary one, and what the same
 requests cost the server. All others are tested together (``step_down``). A claim needs all
@@ -59,7 +59,7 @@ from nginx_tune.measure.proof.comparison import (
     p_value_of,
 )
 from nginx_tune.measure.proof.gates import judge_gates
-from nginx_tune.measure.proof.merge import sessions_by_arm
+from nginx_tune.measure.proof.merge import sessions_by_variant
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
 from nginx_tune.measure.proof.statistics import (
     ALPHA,
@@ -88,7 +88,7 @@ def judge(
     accept_worse: Sequence[str] = (),
     lost: Sequence[str] = (),
 ) -> Verdict:
-    """The verdict over all blocks of two arms.
+    """The verdict over all blocks of two variants.
 
     ``lost`` is what the candidate no longer serves: it is worse, however fast it is.
     ``accept_worse`` are metrics that may become worse; they are judged and decide nothing.
@@ -131,13 +131,13 @@ def judge(
             environment,
             pairs=len(blocks.pairs),
             discarded_pairs=len(blocks.discarded),
-            tls=sessions_by_arm(measurements),
+            tls=sessions_by_variant(measurements),
         ),
     )
 
 
 def measure_noise_floor(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """The distance of two arms of the same configuration, per metric, as a share.
+    """The distance of two variants of the same configuration, per metric, as a share.
 
     The far end of the interval: what an A/A run cannot tell from nothing, no A/B run may claim.
 
@@ -276,7 +276,9 @@ def _judge_metric(comparison: MetricPairs, p: float | None, bar: Criterion) -> M
         unit=comparison.metric.unit,
         baseline=comparison.baseline.seen,
         candidate=comparison.candidate.seen,
-        at_least=[arm for arm in ("baseline", "candidate") if arm in comparison.bounded],
+        at_least=[
+            variant for variant in ("baseline", "candidate") if variant in comparison.bounded
+        ],
         baseline_middle=before,
         candidate_middle=after,
         ratio=comparison.ratio.value,
@@ -359,16 +361,18 @@ def _first_flag(blocks: Blocks) -> str:
 
 
 def find_read_errors(measurements: Sequence[Measurement]) -> str:
-    """The arms in which disks failed, in some words; empty when none did.
+    """The variants in which disks failed, in some words; empty when none did.
 
     A failed read ends a response early or refuses it, and a retried one takes time, wherever the
-    bad places of the disk happen to lie under what an arm asks for: better and worse then say
+    bad places of the disk happen to lie under what a variant asks for: better and worse then say
     nothing of the configuration. One failed read in one block is enough, in any block: none can
     be left out without choosing by the result.
     """
-    arms = dict.fromkeys(block.arm for block in measurements)
-    told = [_told([block for block in measurements if block.arm == arm]) for arm in arms]
-    found = [f"{arm}: {text}" for arm, text in zip(arms, told, strict=True) if text]
+    variants = dict.fromkeys(block.variant for block in measurements)
+    told = [
+        _told([block for block in measurements if block.variant == variant]) for variant in variants
+    ]
+    found = [f"{variant}: {text}" for variant, text in zip(variants, told, strict=True) if text]
     return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
 
 

@@ -5,8 +5,8 @@ that are dealt, not the requests: a small p-value of requests alone may only say
 few connections. Source of the comparison: a multinomial with equal chances, Pearson's chi-square.
 
 CPU time that neither the probe nor the server used is interference: others' work makes latencies
-longer that are taken for the server's. It falls on both arms of a comparison alike, so it degrades
-a measurement, and discards no block.
+longer that are taken for the server's. It falls on both variants of a comparison alike, so it
+degrades a measurement, and discards no block.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from nginx_tune.documents.decisions import Confidence
 from nginx_tune.documents.measured_server import HARMS, ServerMeasurement, Waiting, WorkerUse
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import FEWEST_CPU_SECONDS, FEWEST_REQUESTS, Cause
-from nginx_tune.documents.scenario import ArmCause
+from nginx_tune.documents.scenario import VariantCause
 from nginx_tune.documents.units import number_text, percent_text, plural, seconds_text
 from nginx_tune.measure.proof.workers import measure_blocked
 from nginx_tune.observe.causes.loop import (
@@ -163,31 +163,34 @@ def _not_enough(lacking: list[str]) -> Cause:
     )
 
 
-def find_arm_causes(measurements: Sequence[Measurement]) -> list[ArmCause]:
-    """The causes that half of an arm's blocks or more show, arm by arm, the baseline first.
+def find_variant_causes(measurements: Sequence[Measurement]) -> list[VariantCause]:
+    """The causes that half of a variant's blocks or more show, variant by variant, the baseline
+    first.
 
     A block without workers, such as one of a stand-in, shows none. The figures of a cause are
     those of one block, in the middle of those that show it.
 
     Errors: UsageError for a malformed histogram.
     """
-    by_arm: dict[str, list[list[Cause]]] = {}
+    by_variant: dict[str, list[list[Cause]]] = {}
     for block in measurements:
         found = find_causes(
             block.server, duration_seconds=block.duration_seconds, unknown=block.unknown
         )
-        by_arm.setdefault(block.arm, []).append(found if block.server.workers else [])
-    arms = sorted(by_arm, key=lambda arm: arm != "baseline")
-    return [cause for arm in arms for cause in _often_seen(arm, by_arm[arm])]
+        by_variant.setdefault(block.variant, []).append(found if block.server.workers else [])
+    variants = sorted(by_variant, key=lambda variant: variant != "baseline")
+    return [cause for variant in variants for cause in _often_seen(variant, by_variant[variant])]
 
 
-def _often_seen(arm: str, blocks: list[list[Cause]]) -> list[ArmCause]:
+def _often_seen(variant: str, blocks: list[list[Cause]]) -> list[VariantCause]:
     seen: dict[str, list[Cause]] = {}
     for causes in blocks:
         for cause in causes:
             seen.setdefault(cause.id, []).append(cause)
     return [
-        ArmCause(arm=arm, blocks=len(found), of_blocks=len(blocks), cause=found[len(found) // 2])
+        VariantCause(
+            variant=variant, blocks=len(found), of_blocks=len(blocks), cause=found[len(found) // 2]
+        )
         for found in seen.values()
         if 2 * len(found) >= len(blocks)
     ]

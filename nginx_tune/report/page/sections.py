@@ -18,7 +18,7 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, Validation
-from nginx_tune.documents.scenario import ArmText, ScenarioRun
+from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.documents.sizing import Sizing
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
@@ -95,7 +95,7 @@ class Section:
     texts: Sequence[Text] = ()
 
 
-_TWO_ARMS = "Two configurations under the same load"
+_TWO_VARIANTS = "Two configurations under the same load"
 
 
 def section_of(document: Document, here: Mapping[str, str] | None = None) -> Section:
@@ -132,17 +132,17 @@ def _scenario(run: ScenarioRun, kind: str = "scenario run") -> Section:
     said = _blocks_plots(run.verdict, run.measurements)
     predicted = predictions_plot(run.predictions)
     plots = [*said[:1], *([predicted] if predicted else []), *said[1:]]
-    texts = _arm_texts(run.arms)
+    texts = _variant_texts(run.variants)
     base = _verdict(run.verdict, one_line(run.name), kind)
     return Section(
         kind, base.title, scenario_screen(run), base.tag, base.tone, base.figures, plots, texts
     )
 
 
-def _validation(found: Validation, title: str = _TWO_ARMS, kind: str = "validation") -> Section:
+def _validation(found: Validation, title: str = _TWO_VARIANTS, kind: str = "validation") -> Section:
     base = _verdict(found.verdict, title, kind)
     plots = _blocks_plots(found.verdict, found.measurements)
-    texts = _arm_texts(found.arms)
+    texts = _variant_texts(found.variants)
     return Section(kind, title, base.screen, base.tag, base.tone, base.figures, plots, texts)
 
 
@@ -150,7 +150,7 @@ _COMPARED = ("baseline", "candidate")
 _TONES = {"better": "good", "worse": "bad"}
 
 
-def _verdict(verdict: Verdict, title: str = _TWO_ARMS, kind: str = "verdict") -> Section:
+def _verdict(verdict: Verdict, title: str = _TWO_VARIANTS, kind: str = "verdict") -> Section:
     tone = _TONES.get(verdict.outcome, "plain")
     plot = metrics_plot(verdict)
     return Section(
@@ -170,7 +170,7 @@ def _figures(verdict: Verdict) -> list[Figure]:
         return []
     before, after = columns_of(primary)
     words = metric_words(primary.name)
-    bounds = {arm: "≥ " if arm in primary.at_least else "" for arm in _COMPARED}
+    bounds = {variant: "≥ " if variant in primary.at_least else "" for variant in _COMPARED}
     shown = [
         Figure(
             f"{words}, baseline",
@@ -191,21 +191,23 @@ def _figures(verdict: Verdict) -> list[Figure]:
 
 
 def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
-    """Plots of the two arms that the verdict compares; other arms have their curves too."""
-    arms = len({one.arm for one in measurements})
-    compared = select_pairs(measurements, max(arms, 1), against="baseline", arm="candidate")
+    """Plots of the two variants that the verdict compares; other variants have their curves too."""
+    variants = len({one.variant for one in measurements})
+    compared = select_pairs(measurements, max(variants, 1), against="baseline", variant="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
     counting = measurements
     try:
         blocks = pair_blocks(compared)
         pairs = pairs_plot(verdict, blocks)
-        counting = _counting(blocks, measurements, max(arms, 1))
+        counting = _counting(blocks, measurements, max(variants, 1))
     except UsageError:
         pairs = None  # blocks that are no pairs, of a document that somebody wrote by hand
     return [*plots, *([pairs] if pairs else []), *_load_plots(measurements, counting)]
 
 
-def _counting(blocks: Blocks, measurements: Sequence[Measurement], arms: int) -> list[Measurement]:
+def _counting(
+    blocks: Blocks, measurements: Sequence[Measurement], variants: int
+) -> list[Measurement]:
     """Without the halves of discarded pairs, and without the classes that a pair is spoilt for.
 
     A curve is of the same requests as the figures in the table.
@@ -213,10 +215,10 @@ def _counting(blocks: Blocks, measurements: Sequence[Measurement], arms: int) ->
     spoilt = {pair.index: pair.spoilt for pair in blocks.pairs}
     counting = []
     for one in measurements:
-        if one.arm not in _COMPARED:
+        if one.variant not in _COMPARED:
             counting.append(one)
-        elif one.block // arms in spoilt:
-            left_out = spoilt[one.block // arms]
+        elif one.block // variants in spoilt:
+            left_out = spoilt[one.block // variants]
             classes = {name: part for name, part in one.classes.items() if name not in left_out}
             counting.append(replace(one, classes=classes))
     return counting
@@ -233,30 +235,32 @@ def _load_plots(
     return [*quantile_plots(of), *seconds_plots(measurements, of), *workers_plots(of)]
 
 
-def _arm_texts(arms: Sequence[ArmText]) -> list[Text]:
+def _variant_texts(variants: Sequence[VariantText]) -> list[Text]:
     texts = []
-    first = next((arm for arm in arms if arm.arm == "baseline"), None)
-    for arm in arms:
-        if first is None or arm is first or not arm.nginx_conf:
+    first = next((variant for variant in variants if variant.variant == "baseline"), None)
+    for variant in variants:
+        if first is None or variant is first or not variant.nginx_conf:
             continue
         lines = difflib.unified_diff(
             first.nginx_conf.splitlines(),
-            arm.nginx_conf.splitlines(),
+            variant.nginx_conf.splitlines(),
             "baseline",
-            one_line(arm.arm),
+            one_line(variant.variant),
             n=2,
             lineterm="",
         )
-        title = f"What {one_line(arm.arm)} changes in the configuration"
+        title = f"What {one_line(variant.variant)} changes in the configuration"
         texts.append(Text(title, "\n".join(lines) or "nothing", is_diff=True))
     texts += [
-        Text(f"nginx.conf of {one_line(arm.arm)}", arm.nginx_conf) for arm in arms if arm.nginx_conf
+        Text(f"nginx.conf of {one_line(variant.variant)}", variant.nginx_conf)
+        for variant in variants
+        if variant.nginx_conf
     ]
     return texts
 
 
 def _measurement(found: Measurement) -> Section:
-    title = f"Load measured {one_line(found.arm)}".rstrip()
+    title = f"Load measured {one_line(found.variant)}".rstrip()
     plots = _load_plots([found])
     return Section("measurement", title, measurement_screen(found), plots=plots)
 

@@ -83,7 +83,7 @@ class LiveView:
         self._share = 0.0
         self._classes: dict[str, Glance] = {}
         self._points: dict[tuple[str, str], deque[float | None]] = {}
-        self._arm = ""
+        self._variant = ""
         self._overflows = 0
         self._errors = 0
         self._began = time.monotonic()
@@ -150,10 +150,10 @@ class LiveView:
             self._overflows += step.overflows
         if not step.classes:
             return
-        self._arm, self._classes = step.arm, step.classes
+        self._variant, self._classes = step.variant, step.classes
         if step.unit != "block":  # a block's figures are those of its seconds
             for name, glance in step.classes.items():
-                points = self._points.setdefault((step.arm, name), deque(maxlen=_MOST_POINTS))
+                points = self._points.setdefault((step.variant, name), deque(maxlen=_MOST_POINTS))
                 points.append(glance.p99_seconds)
         else:
             self._errors += sum(glance.errors for glance in step.classes.values())
@@ -199,7 +199,7 @@ class LiveView:
             tail += f"  {glance.errors:,} failed" if glance.errors else ""
             head = f"  {set_cell_size(shown_line(name), wide)}  {p99:<13} "
             room = max(self._console.width - len(head) - len(tail) - 3, 0)
-            points = list(self._points.get((self._arm, name), ()))[-min(room, _WIDEST_BAR) :]
+            points = list(self._points.get((self._variant, name), ()))[-min(room, _WIDEST_BAR) :]
             spark = sparkline(points, bars=ASCII_BARS if ascii_only else BARS) if room else ""
             line = Text(no_wrap=True, overflow=self._cut)
             if ascii_only:

@@ -120,9 +120,9 @@ class CurvePlot:
     kind: str = "lines"
 
 
-def place_of_arm(arm: str) -> tuple[int, str]:
-    """The baseline first, the candidate next: an arm has its colour on every page."""
-    return ({"baseline": 0, "candidate": 1}.get(arm, 2), arm)
+def place_of_variant(variant: str) -> tuple[int, str]:
+    """The baseline first, the candidate next: a variant has its colour on every page."""
+    return ({"baseline": 0, "candidate": 1}.get(variant, 2), variant)
 
 
 def points_text(places: Sequence[tuple[float, float]]) -> str:
@@ -182,22 +182,22 @@ def histogram_plot(title: str, name: str, histogram: str) -> CurvePlot | None:
 
 
 def _of_class(name: str, measurements: Sequence[Measurement]) -> CurvePlot | None:
-    arms = sorted({one.arm for one in measurements}, key=place_of_arm)
+    variants = sorted({one.variant for one in measurements}, key=place_of_variant)
     try:
-        found = {arm: _merged(name, arm, measurements) for arm in arms}
+        found = {variant: _merged(name, variant, measurements) for variant in variants}
     except UsageError:
         return None
-    histograms = {arm: one for arm, one in found.items() if one is not None and one.total}
+    histograms = {variant: one for variant, one in found.items() if one is not None and one.total}
     if not histograms:
         return None
     return _quantile_plot(f"Latency of {one_line(name)}", histograms, "requests")
 
 
-def _merged(name: str, arm: str, measurements: Sequence[Measurement]) -> Histogram | None:
+def _merged(name: str, variant: str, measurements: Sequence[Measurement]) -> Histogram | None:
     texts = [
         one.classes[name].response_seconds.histogram
         for one in measurements
-        if one.arm == arm and name in one.classes and counts_for(one, name)
+        if one.variant == variant and name in one.classes and counts_for(one, name)
     ]
     return merge_histograms([decode_histogram(text) for text in texts if text])
 
@@ -205,19 +205,19 @@ def _merged(name: str, arm: str, measurements: Sequence[Measurement]) -> Histogr
 def _quantile_plot(
     title: str, histograms: Mapping[str, Histogram], counted: str
 ) -> CurvePlot | None:
-    lines = {arm: _line(histogram) for arm, histogram in histograms.items()}
+    lines = {variant: _line(histogram) for variant, histogram in histograms.items()}
     axis = log_axis([seconds for line in lines.values() for _, seconds in line])
     if axis is None:
         return None
     most = max(max(nines for nines, _ in line) for line in lines.values())
     curves = [
-        _curve(one_line(arm), line, axis, most, number + (len(lines) == 1))
-        for number, (arm, line) in enumerate(lines.items())
+        _curve(one_line(variant), line, axis, most, number + (len(lines) == 1))
+        for number, (variant, line) in enumerate(lines.items())
     ]
     height_rem = height_for(curves)
     counts = ", ".join(
-        f"{one_line(arm)} {number_text(histogram.total)}".strip()
-        for arm, histogram in histograms.items()
+        f"{one_line(variant)} {number_text(histogram.total)}".strip()
+        for variant, histogram in histograms.items()
     )
     return CurvePlot(
         title,

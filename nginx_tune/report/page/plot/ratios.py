@@ -16,7 +16,7 @@ from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.measure.proof.blocks import Blocks
 from nginx_tune.measure.proof.comparison import MetricPairs
 from nginx_tune.measure.proof.metrics import find_metric
-from nginx_tune.report.page.plot.curves import LogAxis, Tick, log_axis, place_of_arm
+from nginx_tune.report.page.plot.curves import LogAxis, Tick, log_axis, place_of_variant
 from nginx_tune.report.quantities import interval_text, metric_words, predicted_text, ratio_text
 from nginx_tune.report.search import regret_text
 from nginx_tune.report.text import one_line, percent_text
@@ -156,7 +156,8 @@ def predictions_plot(predictions: Sequence[PredictionResult]) -> RatioPlot | Non
         source = f", source {one_line(one.source_figure)}" if one.source_figure else ""
         marks.append(
             Mark(
-                ("" if one.arm == "candidate" else f"{one_line(one.arm)}: ") + one_line(one.metric),
+                ("" if one.variant == "candidate" else f"{one_line(one.variant)}: ")
+                + one_line(one.metric),
                 f"measured {text(one.measured)}, predicted {text(one.expected)}{source}",
                 one.measured / one.expected,
                 bounds[0],
@@ -214,7 +215,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Bar:
-    """One arm: its workers, the busiest first."""
+    """One variant: its workers, the busiest first."""
 
     label: str
     said: str
@@ -237,19 +238,22 @@ def workers_plots(measurements: Sequence[Measurement]) -> list[SharesPlot]:
     classes = dict.fromkeys(name for one in measurements for name in one.classes)
     plots = []
     for name in classes:
-        by_arm: dict[str, list[list[float]]] = {}
+        by_variant: dict[str, list[list[float]]] = {}
         for one in measurements:
             shares = _ranked(one.classes[name]) if name in one.classes else []
             if len(shares) > 1:
-                by_arm.setdefault(one.arm, []).append(shares)
-        if by_arm:
-            arms = sorted(by_arm, key=place_of_arm)
+                by_variant.setdefault(one.variant, []).append(shares)
+        if by_variant:
+            variants = sorted(by_variant, key=place_of_variant)
             plots.append(
                 SharesPlot(
                     f"Requests of {one_line(name)} by worker",
                     "The busiest worker of each block first, then the second, and so on; mean "
                     "over the blocks.",
-                    [_bar(one_line(arm) or one_line(name), by_arm[arm]) for arm in arms],
+                    [
+                        _bar(one_line(variant) or one_line(name), by_variant[variant])
+                        for variant in variants
+                    ],
                 )
             )
     return plots

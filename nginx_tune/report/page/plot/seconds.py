@@ -21,7 +21,7 @@ from nginx_tune.report.page.plot.curves import (
     Tick,
     height_for,
     log_axis,
-    place_of_arm,
+    place_of_variant,
     points_text,
     spread,
 )
@@ -30,7 +30,7 @@ from nginx_tune.report.text import number_text, one_line, seconds_text
 _MOST_POINTS = 300
 """Across a plot; of a longer run several seconds are one point."""
 _FEWEST_SECONDS = 3
-_MOST_ARMS_WITH_MEDIAN = 3
+_MOST_VARIANTS_WITH_MEDIAN = 3
 _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 _MOST_TICKS = 7
 _MINUTE = 60
@@ -90,12 +90,12 @@ def _of_class(
     """``starts``: the first second of each block, and the end of the last."""
     whole = starts[-1]
     width = math.ceil(whole / _MOST_POINTS)
-    arms = sorted({one.arm for one in blocks}, key=place_of_arm)
+    variants = sorted({one.variant for one in blocks}, key=place_of_variant)
     lines = {}
-    for number, arm in enumerate(arms):
-        colour = number + (len(arms) == 1)
-        shown = one_line(arm)
-        lines[arm] = (
+    for number, variant in enumerate(variants):
+        colour = number + (len(variants) == 1)
+        shown = one_line(variant)
+        lines[variant] = (
             _Line(f"{shown} p99".strip(), colour, False),
             _Line(f"{shown} p50".strip(), colour, True),
         )
@@ -106,7 +106,7 @@ def _of_class(
             grey.append((start, end))
             continue
         seconds = [(one.second, one.classes[name]) for one in block.series if name in one.classes]
-        p99, p50 = lines[block.arm]
+        p99, p50 = lines[block.variant]
         p99.stretches += _stretches([(n, one.p99) for n, one in seconds], start, width, max)
         p50.stretches += _stretches(
             [(n, one.p50) for n, one in seconds], start, width, statistics.median
@@ -121,15 +121,17 @@ def _of_class(
     drawn = [
         line
         for number, pair in enumerate(lines.values())
-        for line in pair[: _drawn(number, len(arms))]
+        for line in pair[: _drawn(number, len(variants))]
     ]
     plot = _plot(f"By second: {one_line(name)}", caption, drawn, whole, sorted(failed))
     return plot and replace(plot, grey=[_across(*span, whole) for span in _joined(grey)])
 
 
-def _drawn(number: int, arms: int) -> int:
-    """The number of curves of an arm: of many arms only the two compared have their median too."""
-    return 2 if arms <= _MOST_ARMS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
+def _drawn(number: int, variants: int) -> int:
+    """The number of curves of a variant: of many variants only the two compared have their median
+    too.
+    """
+    return 2 if variants <= _MOST_VARIANTS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
 
 
 def _failures(failed: dict[int, int]) -> str:
