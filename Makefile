@@ -57,15 +57,15 @@ check: $(READY_DEV)
 computing: $(READY_DEV)
 	@$(BIN)/pytest -q -m 'not needs and not alone and not long' --numprocesses=$$(nproc) --dist=worksteal
 
-# In parts that can be run apart: make test-all-walls SEED=1234. What a fresh seed finds becomes a
+# In parts that can be run apart: make test-all-sandbox SEED=1234. What a fresh seed finds becomes a
 # fixed case of the gate.
-PARTS := test-all-rust test-all-probe test-all-labs test-all-walls test-all-rest
+PARTS := test-all-rust test-all-probe test-all-labs test-all-sandbox test-all-rest
 .PHONY: $(PARTS)
 test-all-probe: TESTS := tests/probe tests/load
 test-all-labs: TESTS := tests/lab tests/experiment tests/scenario tests/validate tests/rehearse tests/window
-test-all-walls: TESTS := tests/walls tests/sandbox
+test-all-sandbox: TESTS := tests/sandbox_parts tests/sandbox
 test-all-rest: TESTS := tests $(patsubst %,--ignore=%,tests/probe tests/load tests/lab tests/experiment \
-	tests/scenario tests/validate tests/rehearse tests/window tests/walls tests/sandbox)
+	tests/scenario tests/validate tests/rehearse tests/window tests/sandbox_parts tests/sandbox)
 
 test-all:
 	@rm -f $(UNTESTED)

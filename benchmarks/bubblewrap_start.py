@@ -25,13 +25,13 @@ from pathlib import Path
 
 from nginx_tune.measure.proof.statistics import hodges_lehmann, signed_rank_interval
 from nginx_tune.nginx.lab.enclosure import program_paths, system_paths
-from nginx_tune.nginx.lab.walls import unshare_command
+from nginx_tune.nginx.lab.sandbox import unshare_command
 from nginx_tune.sandbox.confinement import Confinement
 from nginx_tune.sandbox.launch import prepare, run_inside
 from nginx_tune.sandbox.plan_filter import call_numbers, plan_filter
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[1] / "tests" / name) for name in ("walls", "")]
+sys.path[:0] = [str(HERE.parents[1] / "tests" / name) for name in ("sandbox", "")]
 CONF = """pid OWN/pid;
 error_log stderr;
 events {}
@@ -101,7 +101,7 @@ def main() -> None:
     if options.drive:
         drive(nginx, options.drive)
         return
-    from wall_bubblewrap import command  # noqa: PLC0415  # of the tests
+    from sandbox_bubblewrap import command  # noqa: PLC0415  # of the tests
 
     is_root = os.geteuid() == 0
     machine = os.uname().machine

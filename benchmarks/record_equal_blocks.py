@@ -31,7 +31,7 @@ from nginx_tune.measure.load.classes import ServedFile, default_classes, hot_url
 from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.lab.enclosure import HostNeeds
-from nginx_tune.nginx.lab.walls import Walls
+from nginx_tune.nginx.lab.sandbox import Sandbox
 
 RECORDED = Path(__file__).resolve().parent.parent / "tests/proof/data/equal-blocks.json"
 METRICS = [
@@ -70,10 +70,10 @@ def main() -> None:
     nginx, _ = read_nginx(LiveHost())
     if nginx.binary is None:
         sys.exit("nginx is not installed")
-    with tempfile.TemporaryDirectory() as directory, Walls(MODULE_INSIDE) as walls:
+    with tempfile.TemporaryDirectory() as directory, Sandbox(MODULE_INSIDE) as sandbox:
         conf, root = _make_site(Path(directory))
         session = Session(
-            walls,
+            sandbox,
             Lab(name="none"),
             binary=nginx.binary,
             covers=plan_places(nginx.flags),

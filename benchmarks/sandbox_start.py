@@ -1,4 +1,4 @@
-"""What the walls cost a start: this checkout beside another one, in turns, in one run.
+"""What the sandbox cost a start: this checkout beside another one, in turns, in one run.
 
     python benchmarks/sandbox_start.py --against CHECKOUT [--pairs N] [--nginx BIN]
 
@@ -7,7 +7,7 @@ Timed are: the start of one block's nginx, until it listens and has its workers,
 two labs that stay open, as `validate` makes them; a process that does what `validate` does up to
 its first block; and a whole `audit --test` of a small tree. In every pair both run once, in random
 order; the ratio is that of the pairs (Hodges-Lehmann of the log ratios, signed-rank interval).
-Prints a Markdown table. Run it as root and as an ordinary user: the walls are made in two ways.
+Prints a Markdown table. Run it as root and as an ordinary user: the sandbox is made in two ways.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def drive(conf: str, nginx: str) -> None:
     from nginx_tune.errors import NginxTuneError  # noqa: PLC0415
     from nginx_tune.experiment.validate.site import read_site  # noqa: PLC0415
     from nginx_tune.experiment.validate.site_load import default_load  # noqa: PLC0415
-    from nginx_tune.experiment.validate.stage import open_stage  # noqa: PLC0415
+    from nginx_tune.experiment.validate.workbench import open_workbench  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.nginx.lab.walls import Walls  # noqa: PLC0415
+    from nginx_tune.nginx.lab.sandbox import Sandbox  # noqa: PLC0415
 
     os.environ["PYTHONPATH"] = str(HERE.parent)  # how older versions find the module inside
     host = LiveHost()
@@ -110,12 +110,12 @@ def drive(conf: str, nginx: str) -> None:
     builds: dict[str, Any] = {"builds": (found, found)} if knows_two else {"nginx": found}
     site = read_site(tree, tree, default_load(), **builds, primary_metric=None, requires=(),
                      objectives=())  # fmt: skip
-    with Walls("sandbox_start_inside") as walls:
+    with Sandbox("sandbox_start_inside") as sandbox:
         if knows_two:
-            stage = open_stage(walls, site, lab=None, prefixes=(None, None), scale=None)
+            workbench = open_workbench(sandbox, site, lab=None, prefixes=(None, None), scale=None)
         else:
-            stage = open_stage(walls, site, nginx, lab=None, prefix=None, scale=None)
-        run_block = _block_of(stage)
+            workbench = open_workbench(sandbox, site, nginx, lab=None, prefix=None, scale=None)
+        run_block = _block_of(workbench)
         for _ in sys.stdin:
             try:
                 run_block()
@@ -125,16 +125,16 @@ def drive(conf: str, nginx: str) -> None:
                 print(error.message, flush=True)
 
 
-def _block_of(stage: Any) -> Callable[[], object]:
+def _block_of(workbench: Any) -> Callable[[], object]:
     """Runs a block of the baseline, in the words of either checkout."""
-    if hasattr(stage, "experiment"):
-        experiment = stage.experiment.for_seconds(warmup=0.0, duration=1.0)
+    if hasattr(workbench, "experiment"):
+        experiment = workbench.experiment.for_seconds(warmup=0.0, duration=1.0)
         variant = experiment.variants[0]
-        return partial(stage.session.block, variant, 0, experiment.plans[variant.name])
-    load = stage.load._replace(duration_seconds=1.0)
-    variant = stage.variants[0]
-    plan = load.plan(stage.session, variant.name, seed=1, classes=load.classes)
-    return partial(stage.session.block, variant, 0, plan, prime=[])
+        return partial(workbench.session.block, variant, 0, experiment.plans[variant.name])
+    load = workbench.load._replace(duration_seconds=1.0)
+    variant = workbench.variants[0]
+    plan = load.plan(workbench.session, variant.name, seed=1, classes=load.classes)
+    return partial(workbench.session.block, variant, 0, plan, prime=[])
 
 
 def run_whole(name: str, checkout: Path, *words: str | Path) -> Timed:

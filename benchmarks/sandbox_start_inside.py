@@ -1,4 +1,4 @@
-"""Inside the walls for ``sandbox_start.py``: each block ends once its nginx has started.
+"""Inside the sandbox for ``sandbox_start.py``: each block ends once its nginx has started.
 
 It is the usual one but for the server that a block starts: that is timed, ended, and told of as
 the reason why there is no measurement. It runs with the package of either checkout.

@@ -24,7 +24,7 @@ Run = subprocess.CompletedProcess[str]
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 
 OF_A_RUN = (
-    ("host.programs", "_vouched"), ("nginx.lab.walls", "_given_up"), ("cli.inputs", "_below"),
+    ("host.programs", "_vouched"), ("nginx.lab.sandbox", "_given_up"), ("cli.inputs", "_below"),
     ("report.terminal.saying", "displays"), ("report.terminal.progress", "_open"),
 )  # fmt: skip
 """What modules of the package note of a run, as the operator's word for a program."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from situations import decide_without_break_evens
 
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 
-_made: dict[tuple[bytes, bytes, bytes, Staying], Decisions] = {}
+_made: dict[tuple[bytes, bytes, bytes, Pinned], Decisions] = {}
 
 
 def decide(
-    facts: Facts, workload: Workload, *, site: Site, stays: Staying = ALL_AS_DECIDED
+    facts: Facts, workload: Workload, *, site: Site, stays: Pinned = ALL_AS_DECIDED
 ) -> Decisions:
     """The same inputs give the same decisions, and nobody can change them."""
     key = encode(facts), encode(workload), encode(site), stays

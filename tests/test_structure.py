@@ -177,7 +177,7 @@ SUBPROCESS_NAMES = {
 }  # fmt: skip
 OS_NAMES = {"system", "popen", "posix_spawn", "posix_spawnp", "startfile"}
 CHECKED_BEFORE = {
-    "nginx/lab/keeper.py", "nginx/lab/building.py", "nginx/lab/stubs.py", "nginx/lab/walls.py",
+    "nginx/lab/keeper.py", "nginx/lab/building.py", "nginx/lab/stubs.py", "nginx/lab/sandbox.py",
     "observe/access_logs.py", "measure/load/probe.py", "nginx/instance.py",
     "host/program.py", "sandbox/launch.py", "change/apply/guardian.py",
 }  # fmt: skip
@@ -260,7 +260,7 @@ BREACHES = {
         "conf/a.py": "import nginx_tune.decide.answer",
         "measure/proof/a.py": "from nginx_tune.audit import engine",
         "decide/model/a.py": "import nginx_tune.decide.answer",
-        "nginx/a.py": "from nginx_tune.nginx.lab import walls",
+        "nginx/a.py": "from nginx_tune.nginx.lab import sandbox",
         "nowhere/a.py": "X = 1",
     },
     _pure_rooms_do_no_io: {

@@ -13,7 +13,7 @@ import msgspec
 
 from nginx_tune.change.generate.writing import merge
 from nginx_tune.documents.decisions import Setting
-from nginx_tune.documents.scenario import FurtherVariant, Scenario, VariantSpec
+from nginx_tune.documents.scenario import ExtraVariant, Scenario, VariantSpec
 
 DRAWN = ("stock", "recommended", "always-on", "threads", "near-chunk", "near-open-files")
 """Candidates of a drawn cell: two neighbours of the recommendation, and no stock again, since
@@ -76,9 +76,7 @@ def scenario_of(
     baseline = next(one for one in chosen if one.role == "baseline")
     judged = next(one for one in chosen if one.role == "candidate")
     variants = [
-        FurtherVariant(
-            name=one.name, decisions=_decisions(one), settings=merge(one.settings, common)
-        )
+        ExtraVariant(name=one.name, decisions=_decisions(one), settings=merge(one.settings, common))
         for one in chosen
         if not one.role
     ]

@@ -40,11 +40,11 @@ def fix_findings(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> Fixed:
     """The changes of all findings that carry edits and stand the trial."""
-    fixed = standing_fixes(tree, findings, audit_again, accepts)
+    fixed = current_fixes(tree, findings, audit_again, accepts)
     return Fixed(changes_of(tree, fixed), len(fixed))
 
 
-def standing_fixes(
+def current_fixes(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> list[Finding]:
     """The findings whose edits stand the trial, all together.

@@ -40,7 +40,7 @@ from nginx_tune.cli.options import (
     prefix_option,
     read_version,
     tell_choice,
-    weaker_walls_option,
+    weaker_sandbox_option,
 )
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.dumps import is_payload
@@ -84,7 +84,7 @@ _OPTIONS = (
     kind_option,
     host_options,
     nginx_options,
-    weaker_walls_option,
+    weaker_sandbox_option,
     nginx_version_option,
     click.option(
         "--upgrade-to",
@@ -385,7 +385,7 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
 
 
 def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
-    from nginx_tune.change.plan.settling import decide_configured  # noqa: PLC0415  # seldom asked
+    from nginx_tune.change.plan.solver import decide_configured  # noqa: PLC0415  # seldom asked
 
     return decide_configured(tree, facts, asked.workload)
 

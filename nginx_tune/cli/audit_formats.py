@@ -127,7 +127,7 @@ def _why_untried(
             return why
         try:
             test, nginx = subject.test(nginx_binary)
-        except (ConfigurationError, UndecidedError) as error:  # no nginx, no walls, foreign code
+        except (ConfigurationError, UndecidedError) as error:  # no nginx, no sandbox, foreign code
             return plain(error.message)
         meant = None if subject.facts is None else subject.facts.nginx.nginx_version
         if meant not in {None, nginx.nginx_version}:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.audit.engine import audit, reaches
-from nginx_tune.change.plan.settling import Settling, deciding
+from nginx_tune.change.plan.solver import Solver, deciding
 from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject
 from nginx_tune.cli.described import (
     GivenInputs,
@@ -187,7 +187,7 @@ def _configured(
     given = _with_bound(given, bounded_data(known, roots))
     make = deciding(tree, known, given)
     decided = make(ALL_AS_DECIDED)
-    held = None if tree.unparsed else Settling(make, tree, known).begin(decided).held
+    held = None if tree.unparsed else Solver(make, tree, known).begin(decided).held
     found = accept_missing(audit(tree, facts, decide=lambda: decided), ())
     check = make_check(
         facts,

@@ -18,10 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from nginx_tune.audit.storage import outermost
-from nginx_tune.change.plan.settling import (
+from nginx_tune.change.plan.solver import (
     FittedDecisions,
     KindFound,
-    Settling,
+    Solver,
     kind_in,
     roots_in,
     site_in,
@@ -43,7 +43,7 @@ from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.decide.cache_layout import not_known
 from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, complete_site, log_of_build
 from nginx_tune.decide.engine import decide, situation_of
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.decisions import Decisions
@@ -112,7 +112,7 @@ class Inputs:
     site: Site
     workload: Workload
     """The given workload, completed from the facts and the kind of site."""
-    decide: Callable[[Staying], Decisions]
+    decide: Callable[[Pinned], Decisions]
     """Makes the decisions for what of a configuration stays as it is."""
     settled: Decisions | None = None
     """Decisions that respect what stays in the current configuration; null without one."""
@@ -155,16 +155,16 @@ def read_inputs(
     nginx_version: str | None = None,
     conf_path: str | None = None,
     described: DescribedHost | None = None,
-    standing: Callable[[Site, Nginx, Sequence[AccessLog] | None], FilledSite] | None = None,
+    fill_current: Callable[[Site, Nginx, Sequence[AccessLog] | None], FilledSite] | None = None,
     emulated: Callable[[Facts, Sequence[str]], Facts] | None = None,
 ) -> Inputs:
     """The inputs that a command line names.
 
-    ``conf_path`` is the configuration that they are for, in full: of several running nginx the
-    one that reads it is meant. ``standing`` fills the site from what stands already, and tells the
+    ``conf_path`` is the configuration that they are for, in full: of several running nginx the one
+    that reads it is meant. ``fill_current`` fills the site from what stands already, and tells the
     kind that is served there; a kind that somebody declared or that a log showed goes before it.
-    What this host has in the directories of that site is what the decisions are about.
-    ``emulated`` makes of this host's facts those of a lab that holds the site's roots.
+    What this host has in the directories of that site is what the decisions are about. ``emulated``
+    makes of this host's facts those of a lab that holds the site's roots.
     """
     facts, given_workload, host = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
@@ -177,14 +177,14 @@ def read_inputs(
     if datasets and not is_live:
         raise UsageError("--dataset scans this host, and another one is given: give one of them")
     found: KindFound | None = None
-    if standing is not None:
+    if fill_current is not None:
         nginx = facts.nginx if facts else _live_nginx(nginx_binary, conf_path)
-        site, found = standing(site, nginx, facts.access_logs if facts else None)
+        site, found = fill_current(site, nginx, facts.access_logs if facts else None)
     shown = None if kind or is_known else found
     assumed = kind or (shown.kind if shown else assumed)
     if host is not None:
         facts, site, notes = described_inputs(
-            host, site, assumed, is_configured=standing is not None
+            host, site, assumed, is_configured=fill_current is not None
         )
         for note in () if ctx.obj["quiet"] else notes:
             say(note)
@@ -203,11 +203,11 @@ def read_inputs(
     site = complete_site(site, facts, chosen or assumed, given_workload)
     workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
-    if standing is None:
+    if fill_current is None:
         recorded = None if is_live else facts.access_logs
         site = with_seen_logs(site, facts.nginx, recorded)
 
-    def made(stays: Staying) -> Decisions:
+    def made(stays: Pinned) -> Decisions:
         found = decide(facts, workload, site=site, observation=observation, stays=stays)
         return msgspec.structs.replace(found, kind_reason=shown.reason) if shown else found
 
@@ -268,7 +268,7 @@ def _live(
     from nginx_tune.observe.inspect.facts import (  # noqa: PLC0415
         DATASET_BUDGET_SECONDS,
         gather_facts,
-        with_standing,
+        with_current_settings,
     )
 
     # Also where a cache would be that nobody named: files of others may lie there.
@@ -286,7 +286,7 @@ def _live(
         conf_path=conf_path,
         dataset_budget_seconds=DATASET_BUDGET_SECONDS / max(1, 0 if datasets else len(scanned)),
     )
-    return with_standing(facts, LiveHost())
+    return with_current_settings(facts, LiveHost())
 
 
 class Held(NamedTuple):
@@ -296,13 +296,13 @@ class Held(NamedTuple):
     tree: ConfTree
     decisions: Decisions
     """As changes of the tree."""
-    stays: Staying
+    stays: Pinned
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
         """The same where only those decisions are written; None where the chosen ones fit."""
         settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
-        settling = Settling(self.inputs.decide, self.tree, self.inputs.facts)
-        again = settling.without(settled, written, chosen)
+        solver = Solver(self.inputs.decide, self.tree, self.inputs.facts)
+        again = solver.without(settled, written, chosen)
         if again is None:
             return None
         inputs = dataclasses.replace(self.inputs, settled=again.decided)
@@ -311,10 +311,10 @@ class Held(NamedTuple):
     def changed_by(self, change: Callable[[Decisions], Decisions]) -> Held:
         """The same where decisions are changed once they are made."""
 
-        def made(stays: Staying) -> Decisions:
+        def made(stays: Pinned) -> Decisions:
             return change(self.inputs.decide(stays))
 
-        settled = Settling(made, self.tree, self.inputs.facts).begin(made(ALL_AS_DECIDED))
+        settled = Solver(made, self.tree, self.inputs.facts).begin(made(ALL_AS_DECIDED))
         inputs = dataclasses.replace(self.inputs, settled=settled.decided, decide=made)
         return Held(inputs, self.tree, settled.held, settled.stays)
 
@@ -334,7 +334,7 @@ def read_held(
     check_maps(maps)
     tree: ConfTree | None = None
 
-    def standing(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:
+    def fill_current(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:
         nonlocal tree
         tree = _configuration(conf_path, prefix, nginx, maps=maps, is_recorded=recorded is not None)
         site = site_in(tree, site)
@@ -345,10 +345,10 @@ def read_held(
         return site, kind_in(tree)
 
     meant = full_path(conf_path, prefix) if conf_path else None
-    inputs = read_inputs(ctx, standing=standing, conf_path=meant, **named)
+    inputs = read_inputs(ctx, fill_current=fill_current, conf_path=meant, **named)
     if tree is None:
         raise AssertionError("read_inputs asks what stands")
-    settled = Settling(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
+    settled = Solver(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
     inputs = dataclasses.replace(inputs, settled=settled.decided)
     return Held(inputs, tree, settled.held, settled.stays)
 

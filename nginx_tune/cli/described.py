@@ -147,7 +147,7 @@ def described_inputs(
 
 def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, list[str]]:
     """The facts of a description for a configuration, with the lines of ``described_inputs``."""
-    from nginx_tune.change.plan.settling import kind_in, roots_in, site_in  # noqa: PLC0415  # slow
+    from nginx_tune.change.plan.solver import kind_in, roots_in, site_in  # noqa: PLC0415  # slow
 
     found = kind_in(tree)
     kind: Kind = described.kind or (found.kind if found else "static")

@@ -111,7 +111,7 @@ _SECTIONS: dict[str, str] = {
     "annotate against search upgrade-to",
     "The host, read or described": "facts host cpus memory disk link dataset",
     "The data and the site": "kind data mean-size workload site root cache-dir manifest speed",
-    "nginx": "nginx nginx-version trust against-nginx test weaker-walls",
+    "nginx": "nginx nginx-version trust against-nginx test weaker-sandbox",
     "Findings": "accept-missing select ignore profile baseline write-baseline diff-base fix-diff "
     "fail-on require-facts today",
     "The load": "connections rate arrivals max-connections think duration warmup timeout pairs "

@@ -18,7 +18,7 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.observe.inspect.disk_plan import ReadSize
-from nginx_tune.observe.inspect.facts import with_standing
+from nginx_tune.observe.inspect.facts import with_current_settings
 from nginx_tune.observe.inspect.inspection import (
     inspect_host,
     record_host,
@@ -233,7 +233,7 @@ def command(
         )
         facts = replay(capture)
     else:
-        facts = with_standing(
+        facts = with_current_settings(
             inspect_host(host, request, dataset_budget_seconds=dataset_seconds),
             host,
             results=named_results(),

@@ -349,23 +349,23 @@ def tell_choice(ctx: click.Context, nginx: Nginx) -> None:
 
 
 _WEAKER_WALLS = click.option(
-    "--weaker-walls",
-    "weaker_walls",
+    "--weaker-sandbox",
+    "weaker_sandbox",
     multiple=True,
     type=click.Choice(["memory", "processes", "seccomp", "sockets"]),
     help="Go on without this part of the sandbox where the host lacks it; the result says so.",
 )
 
 
-def weaker_walls_option(function: F) -> F:
-    """Add ``--weaker-walls``; the command itself is not called with it."""
+def weaker_sandbox_option(function: F) -> F:
+    """Add ``--weaker-sandbox``; the command itself is not called with it."""
 
     @functools.wraps(function)
-    def called(*arguments: Any, weaker_walls: tuple[Any, ...], **options: Any) -> Any:
-        if weaker_walls:
-            from nginx_tune.nginx.lab.walls import give_up  # noqa: PLC0415  # only where asked for
+    def called(*arguments: Any, weaker_sandbox: tuple[Any, ...], **options: Any) -> Any:
+        if weaker_sandbox:
+            from nginx_tune.nginx.lab.sandbox import give_up  # noqa: PLC0415  # only where asked for
 
-            give_up(weaker_walls)
+            give_up(weaker_sandbox)
         return function(*arguments, **options)
 
     wrapped: Any = _WEAKER_WALLS(called)

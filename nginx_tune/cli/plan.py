@@ -24,10 +24,10 @@ from nginx_tune.change.generate.changes import (
 from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import left_alone, left_by, with_companions
+from nginx_tune.change.plan.solver import left_alone, left_by, with_companions
 from nginx_tune.cli.configurations import link_targets
 from nginx_tune.cli.deciding import Held, deciding_options, read_held
-from nginx_tune.cli.options import map_option, prefix_option, weaker_walls_option
+from nginx_tune.cli.options import map_option, prefix_option, weaker_sandbox_option
 from nginx_tune.conf.dumps import encode_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
@@ -85,7 +85,7 @@ PRIVATE = 0o600
     is_flag=True,
     help="Also run nginx -t on the changed files, in the sandbox; the plan says what it said.",
 )
-@weaker_walls_option
+@weaker_sandbox_option
 @output_options(*FORMATS)
 @click.pass_context
 def command(
@@ -182,15 +182,15 @@ def make_plan(
         changes = _with_fixes(changes, held, chosen.rules)
     plan = _plan(held, _each_once(changes), prefix)
     decisions = chosen.decisions
-    refusals = [*plan.refusals, *chosen.alone, *_withheld(decisions)]
+    refusals = [*plan.refusals, *chosen.alone, *_blocked(decisions)]
     host = host_parts(decisions.decisions, held.inputs.facts)
     return replace(plan, refusals=refusals, host=host), decisions, held
 
 
-def _withheld(chosen: Decisions) -> list[Refusal]:
+def _blocked(chosen: Decisions) -> list[Refusal]:
     """The decisions that would change something and do not, because of what stands."""
-    found = (one for one in chosen.decisions if one.withheld)
-    return [Refusal(decision=one.id, setting="", reason=one.withheld) for one in found]
+    found = (one for one in chosen.decisions if one.blocked_by)
+    return [Refusal(decision=one.id, setting="", reason=one.blocked_by) for one in found]
 
 
 def _tell_refusal(plan: Plan) -> None:

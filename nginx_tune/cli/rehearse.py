@@ -19,7 +19,7 @@ from nginx_tune.cli.options import (
     prefix_option,
     store_option,
     tell_choice,
-    weaker_walls_option,
+    weaker_sandbox_option,
 )
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
@@ -142,7 +142,7 @@ _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
     metavar="EXPR",
     help="A gate, e.g. 'reload.failed == 0' or 'reload.drain <= 10s'; may repeat.",
 )
-@weaker_walls_option
+@weaker_sandbox_option
 @store_option
 @output_options("console", "json", "md")
 @click.pass_context

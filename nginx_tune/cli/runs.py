@@ -112,16 +112,16 @@ def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Ru
     from nginx_tune.measure.proof.rehearsal import (  # noqa: PLC0415
         check_rehearsal_gates,
         judge_rehearsal,
-        turnover_name,
+        reload_name,
     )
     from nginx_tune.measure.proof.verdict import rejudge  # noqa: PLC0415
 
     if isinstance(run.result, Rehearsal):
         if primary:
             raise UsageError("a rehearsal has no primary metric", hint="--require judges it")
-        turnovers = run.result.turnovers
-        check_rehearsal_gates(requires, [turnover_name(one) for one in turnovers])
-        gates = judge_rehearsal(requires, turnovers)
+        reloads = run.result.reloads
+        check_rehearsal_gates(requires, [reload_name(one) for one in reloads])
+        gates = judge_rehearsal(requires, reloads)
         judged = msgspec.structs.replace(run.result, gates=gates)
         return msgspec.structs.replace(run, result=judged)
     if not isinstance(run.result, Validation):

@@ -14,7 +14,7 @@ from nginx_tune.cli.options import (
     nginx_options,
     store_option,
     tell_choice,
-    weaker_walls_option,
+    weaker_sandbox_option,
 )
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
@@ -119,7 +119,7 @@ def show_command(name: str) -> None:
 @click.option("--seed", type=Whole(0), help="Order of blocks and requests (scenario's own).")
 @nginx_options
 @against_nginx_option
-@weaker_walls_option
+@weaker_sandbox_option
 @store_option
 @output_options("console", "json")
 @click.pass_context

@@ -6,7 +6,7 @@ would do nothing. ``NGINX_TUNE_AUDIT_FAILON=warning`` would let warnings pass.
 
 A file that was found, not named, is written by whoever wrote the repository or a directory above
 it, and who works there has asked for none of it. So it goes by a positive list (``ALLOWED``):
-preferences, and inputs below the file's own directory. A program, a result, trust, a wall, a guard
+preferences, and inputs below the file's own directory. A program, a result, trust, a part, a guard
 rail, a command, what is judged or loaded, and each option that nobody has put on the list need
 ``--config``, the environment or a flag.
 """
@@ -212,7 +212,7 @@ PREFIX = "NGINX_TUNE_"
 _OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "COLOR", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
 """Not options: marks of our processes, and what the build, the tests and the examples take."""
-_OF_TESTS = ("WALLS", "TEST", "TESTS", "FAULTS")
+_OF_TESTS = ("SANDBOX", "TEST", "TESTS", "FAULTS")
 
 
 def check_variables(

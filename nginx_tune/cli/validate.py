@@ -22,7 +22,7 @@ from nginx_tune.cli.options import (
     prefix_option,
     store_option,
     tell_choice,
-    weaker_walls_option,
+    weaker_sandbox_option,
 )
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
@@ -226,7 +226,7 @@ class _Asked(NamedTuple):
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
 @nginx_options
 @against_nginx_option
-@weaker_walls_option
+@weaker_sandbox_option
 @store_option
 @output_options("console", "json")
 @click.pass_context

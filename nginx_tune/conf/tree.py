@@ -63,7 +63,7 @@ Maps = Sequence[tuple[str, str]]
 
 
 class ParsedFile(NamedTuple):
-    """One file of a tree, its includes standing for themselves."""
+    """One file of a tree, its includes unresolved."""
 
     source: Source
     block: Block

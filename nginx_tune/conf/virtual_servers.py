@@ -205,7 +205,7 @@ _SIMPLER = (
     (re.compile(r"[\^$]"), ""),
 )
 _GROUP = re.compile(r"\(([^()]*)\)(\?|\{[^}]*\}|[+*])?")
-_STANDING_FOR_ANY = ("any", "1", "12", "123", "1234", "a")
+_KEPT_FOR_ANY = ("any", "1", "12", "123", "1234", "a")
 
 
 def _of_pattern(text: str) -> Iterator[str]:
@@ -218,7 +218,7 @@ def _of_pattern(text: str) -> Iterator[str]:
         plain = what.sub(by, plain)
     while (found := _GROUP.sub(lambda match: match[1].partition("|")[0], plain)) != plain:
         plain = found
-    for label in _STANDING_FOR_ANY:
+    for label in _KEPT_FOR_ANY:
         host = plain.partition("|")[0].replace("\0", label).lower()
         host = host if not host.startswith(".") else f"{_ANY_LABEL}{host}"
         host = host if not host.endswith(".") else f"{host}{_ANY_LABEL}"

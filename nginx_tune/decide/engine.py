@@ -43,7 +43,7 @@ from nginx_tune.decide.sensitivity import (
     moved_documents,
     with_break_evens,
 )
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Situation, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned, Situation
 from nginx_tune.decide.thread_pools import decide_aio_write, decide_thread_pools
 from nginx_tune.decide.upstreams import decide_streaming, decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_connections, decide_file_limits, decide_workers
@@ -100,7 +100,7 @@ def decide(
     *,
     site: Site,
     observation: Observation | None = None,
-    stays: Staying = ALL_AS_DECIDED,
+    stays: Pinned = ALL_AS_DECIDED,
 ) -> Decisions:
     """Every decision, in the order in which an operator would read them.
 
@@ -169,7 +169,7 @@ def situation_of(
     *,
     site: Site,
     observation: Observation | None = None,
-    stays: Staying = ALL_AS_DECIDED,
+    stays: Pinned = ALL_AS_DECIDED,
 ) -> Situation:
     """The situation that is decided on.
 

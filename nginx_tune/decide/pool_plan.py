@@ -62,10 +62,10 @@ class PoolJudgement:
     reason: str
     flips: str = ""
     """A change outside the model that would turn it."""
-    held_back: bool = False
+    needs_measurement: bool = False
     """True if they would pay, and something that is only assumed could turn that."""
     next_command: str = ""
-    """The command that settles it, where it is held back."""
+    """The command that settles it, where a measurement is needed."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def plan_pools(s: Situation) -> PoolPlan:
     """The plan for this situation."""
     judgement = judge_pools(s)
     independence = _disks_apart(s)
-    if judgement.held_back:
+    if judgement.needs_measurement:
         proposed = _pools(s, judgement, independence)
         return PoolPlan(judgement, "off", independence, proposed=proposed)
     if judgement.verdict != "enable":
@@ -313,7 +313,7 @@ def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
             "not_enough_evidence",
             f"{paying.reason}, but whether this nginx is built --with-threads is not known, and "
             "one without refuses the line",
-            held_back=True,
+            needs_measurement=True,
             next_command=BUILD_COMMAND,
         )
     return paying
@@ -332,7 +332,7 @@ def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
         "not_enough_evidence",
         f"{paying.reason}, if {names} {'is' if len(assumed) == 1 else 'are'} as assumed; within "
         "what is plausible that turns",
-        held_back=True,
+        needs_measurement=True,
         next_command=assumed[0][1],
     )
 

@@ -69,7 +69,7 @@ def wanted_workers(facts: Facts) -> int:
 
 
 @dataclass(frozen=True)
-class Staying:
+class Pinned:
     """Parts of a configuration that stay as they are, whatever is decided; numbers are made for it.
 
     A decision that is not written (a line speaks against it, it has no place, ``--except``) leaves
@@ -92,7 +92,7 @@ class Staying:
     """True if files are copied through nginx's memory everywhere."""
 
 
-ALL_AS_DECIDED = Staying()
+ALL_AS_DECIDED = Pinned()
 """Nothing stays."""
 
 _OF_THE_HOST = (
@@ -114,7 +114,7 @@ class Situation:
     observation: Observation | None = None
     is_moved: bool = False
     """True if something assumed was moved already to an end of what is plausible."""
-    stays: Staying = ALL_AS_DECIDED
+    stays: Pinned = ALL_AS_DECIDED
     disk_workers: int | None = None
     """Fewer workers than CPUs, so that each has threads enough for each disk (decide/engine.py)."""
 

@@ -105,8 +105,8 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         )
     if s.prediction is None or s.blocking_inputs is None:
         return _undecided(s, judgement.reason)
-    if judgement.held_back:
-        return _held_back(s, plan)
+    if judgement.needs_measurement:
+        return _measure_first(s, plan)
     if judgement.verdict == "not_enough_evidence":
         return _undecided(s, judgement.reason)
     break_evens = _break_evens(s, s.blocking_inputs)
@@ -174,7 +174,7 @@ def _flip_of_disks(s: Situation) -> list[str]:
     return [said]
 
 
-def _held_back(s: Situation, plan: PoolPlan) -> Decision:
+def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
     """They would pay, and what is assumed could turn it: said, and not set."""
     inputs = s.blocking_inputs
     break_evens = [] if inputs is None else _break_evens(s, inputs)

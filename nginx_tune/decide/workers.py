@@ -72,7 +72,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
             flips_when=["the container's CPU limit changes"],
             risks=[
                 "a fixed number does not follow a changed limit",
-                *_held_back(s.facts.cpu),
+                *_throttled(s.facts.cpu),
                 *_affinity(plan),
             ],
         )
@@ -103,7 +103,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="high" if cpu.effective is not None else "medium",
         flips_when=["nginx runs under a CPU limit below the CPUs online"],
-        risks=[*_held_back(cpu), *_affinity(plan)],
+        risks=[*_throttled(cpu), *_affinity(plan)],
     )
 
 
@@ -127,14 +127,14 @@ def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Eviden
         ],
         risks=[
             "other sites of this nginx that need many CPUs have these workers alone",
-            *_held_back(s.facts.cpu),
+            *_throttled(s.facts.cpu),
             *_affinity(plan),
         ],
         next_command=plan.judgement.next_command or validate_command(s.facts),
     )
 
 
-def _held_back(cpu: Cpu) -> list[str]:
+def _throttled(cpu: Cpu) -> list[str]:
     """A quota is spent by all that runs at once: threads and other processes of the group too."""
     share = throttled_share(cpu)
     if cpu.throttled is None or share is None or share < THROTTLED_RATIO:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import Document, Part, Provenance, Unknown
 
 DecisionId = Literal[
@@ -156,7 +158,7 @@ class Decision(Part, frozen=True, kw_only=True):
     break_evens: list[BreakEven] = []
     """The computed part of ``flips_when``."""
     risks: list[str] = []
-    withheld: str = ""
+    blocked_by: str = msgspec.field(default="", name="withheld")
     """Held against a configuration: what speaks against writing what would change something."""
     next_command: str = ""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Evidence
 
@@ -96,8 +98,8 @@ class NginxTest(Part, frozen=True, kw_only=True):
     messages: list[str] = []
     next_step: str = ""
     """What to do about a refusal whose words do not say it."""
-    weaker_walls: list[str] = []
-    """Walls around nginx that the user gave up where the host cannot have them."""
+    weaker_sandbox: list[str] = msgspec.field(default_factory=list, name="weaker_walls")
+    """Sandbox around nginx that the user gave up where the host cannot have them."""
 
 
 class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1"):

@@ -36,7 +36,7 @@ class Step(str):
     done: float
     total: float | None
     unit: str
-    variant: str = msgspec.field(name="arm")
+    variant: str
     classes: dict[str, Glance]
     overflows: int
     live: bool

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.plan import ReloadWarning
 from nginx_tune.documents.verdict import GateResult
@@ -13,7 +15,7 @@ Manner = Literal["reload", "upgrade", "restart"]
 HeldKind = Literal["idle", "silent", "keepalive", "websocket", "download", "upload"]
 """``silent``: connected, and asks for the first time when all is over, as browsers' preconnects."""
 PhaseName = Literal["before", "during", "after"]
-TurnoverOutcome = Literal["taken", "refused", "down"]
+ReloadOutcome = Literal["taken", "refused", "down"]
 """``refused``: the old generation serves on; ``down``: nobody serves."""
 
 
@@ -67,13 +69,13 @@ class HeldConnections(Part, frozen=True, kw_only=True):
     """Why they were lost or not opened."""
 
 
-class Turnover(Part, frozen=True, kw_only=True):
+class RehearsedReload(Part, frozen=True, kw_only=True):
     """One change of the running nginx."""
 
     manner: Manner
     is_back: bool = False
     """From the new configuration, and program, to the old."""
-    outcome: TurnoverOutcome
+    outcome: ReloadOutcome
     reason: str = ""
     """nginx's own line, or what was seen."""
     faults: list[str] = []
@@ -152,6 +154,6 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     """Limits for each client that the load, which comes from one address, met."""
     dropped: list[str] = []
     """Server names and locations of the old one that the new one has not."""
-    turnovers: list[Turnover] = []
+    reloads: list[RehearsedReload] = msgspec.field(default_factory=list, name="turnovers")
     gates: list[GateResult] = []
     interrupted: bool = False

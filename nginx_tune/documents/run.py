@@ -11,7 +11,7 @@ import msgspec
 
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.rehearsal import Rehearsal, TurnoverOutcome
+from nginx_tune.documents.rehearsal import Rehearsal, ReloadOutcome
 from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit, Verdict
 
@@ -33,7 +33,7 @@ class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation
 
 
 RunKind = Literal["validate", "scenario", "rehearse"]
-RunOutcome = Literal[Outcome, TurnoverOutcome]
+RunOutcome = Literal[Outcome, ReloadOutcome]
 """A rehearsal's is the worst of its changes."""
 
 

@@ -101,7 +101,7 @@ class VariantSpec(Part, frozen=True, kw_only=True):
     """Replace the scenario's classes of the same names; for a load of another size."""
 
 
-class FurtherVariant(VariantSpec, frozen=True, kw_only=True):
+class ExtraVariant(VariantSpec, frozen=True, kw_only=True):
     """A variant besides baseline and candidate; claims name it."""
 
     name: str
@@ -140,7 +140,7 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     lab: Lab
     baseline: VariantSpec = VariantSpec()
     candidate: VariantSpec = VariantSpec(decisions="recommended")
-    variants: list[FurtherVariant] = msgspec.field(default_factory=list, name="arms")
+    variants: list[ExtraVariant] = msgspec.field(default_factory=list, name="arms")
     """Run in every round beside the two."""
     hot_locations: list[str] = []
     """Of the site: location prefixes whose files are asked for all the time."""
@@ -240,7 +240,7 @@ class VariantText(Part, frozen=True, kw_only=True):
 
 
 class VariantCause(Part, frozen=True, kw_only=True):
-    """Something that the server showed in a variant's blocks, as ``observe`` would have named it."""
+    """A cause that the server showed in a variant's blocks, as ``observe`` names it."""
 
     variant: str = msgspec.field(name="arm")
     blocks: int

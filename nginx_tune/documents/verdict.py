@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.lab import Start
 from nginx_tune.documents.measured_class import TlsSessions
@@ -100,8 +102,8 @@ class Environment(Part, frozen=True, kw_only=True):
     seed: int = 1
     pairs: int = 0
     discarded_pairs: int = 0
-    weaker_walls: list[str] = []
-    """Walls around nginx that the user gave up where the host cannot have them."""
+    weaker_sandbox: list[str] = msgspec.field(default_factory=list, name="weaker_walls")
+    """Sandbox around nginx that the user gave up where the host cannot have them."""
     tls: dict[str, list[TlsSessions]] = {}
     """What the handshakes of each variant agreed on, warm-ups included; only variants that spoke
     TLS.

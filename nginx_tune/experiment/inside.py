@@ -1,4 +1,4 @@
-"""The process inside the walls: builds the lab, knows its facts, runs blocks.
+"""The process inside the sandbox: builds the lab, knows its facts, runs blocks.
 
 It reads one request a line from standard input and answers in kind, so that the command outside
 (which decides and judges) needs nothing of what only exists in here.
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Step
-from nginx_tune.documents.rehearsal import Turnover
+from nginx_tune.documents.rehearsal import RehearsedReload
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import (
     OPERATIONS,
@@ -82,7 +82,7 @@ class Inside:
         self._shown = ShownFiles()
 
     def hello(self, request: Hello) -> OperationIdentity:
-        """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
+        """Finish the sandbox: private mounts were made by unshare, ``lo`` comes up here."""
         self._directory = Path(request.directory)
         self._enclosure.hide(request.directory)
         self._enclosure.weaken(request.weaker)
@@ -173,7 +173,7 @@ class Inside:
         self._shown.turn_to(request.variant)
         return try_laid(request.argv, self._enclosure)
 
-    def rehearse(self, request: RehearseRequest) -> list[Turnover]:
+    def rehearse(self, request: RehearseRequest) -> list[RehearsedReload]:
         """Change a running nginx under load."""
         from nginx_tune.experiment.rehearsing import rehearse  # noqa: PLC0415
 

@@ -1,5 +1,4 @@
-"""Everything that the process inside the walls is asked, as one typed table, and the variants it
-runs.
+"""Operations of the process inside the sandbox, as one typed table, and the variants it runs.
 
 ``Session`` and ``trial`` ask; ``inside`` answers. A new question is a row here and a function
 there.
@@ -13,7 +12,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab, Start
 from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.rehearsal import HeldKind, Manner, Turnover
+from nginx_tune.documents.rehearsal import HeldKind, Manner, RehearsedReload
 from nginx_tune.documents.scenario import StandIn
 from nginx_tune.nginx.lab.enclosure import HostNeeds
 from nginx_tune.nginx.lab.operation import HELLO, Operation, Outgoing, Placement, Stubs
@@ -267,7 +266,7 @@ SURVEY = Operation("survey", SurveyRequest, list[Response])
 TRIAL = Operation("trial", TrialRequest, Tried)
 BLOCK = Operation("block", BlockRequest, Measurement)
 LAID_TRIAL = Operation("laid_trial", LaidTrialRequest, Tried)
-REHEARSE = Operation("rehearse", RehearseRequest, list[Turnover])
+REHEARSE = Operation("rehearse", RehearseRequest, list[RehearsedReload])
 
 OPERATIONS = {
     one.name: one

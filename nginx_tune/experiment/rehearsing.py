@@ -1,6 +1,6 @@
 """A change of a running nginx under load and held connections: what it takes and what it costs.
 
-Runs inside the walls. nginx has no number for its generations, and is content where nothing of it
+Runs inside the sandbox. nginx has no number for its generations, and is content where nothing of it
 took: so its workers are told apart by their processes, and the new ones are seen to answer. The
 memory of both generations is sampled meanwhile.
 """
@@ -19,7 +19,7 @@ import msgspec
 from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Progress, Step
-from nginx_tune.documents.rehearsal import FirstAnswer, Turnover
+from nginx_tune.documents.rehearsal import FirstAnswer, RehearsedReload
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.held_clients import HeldClients
 from nginx_tune.experiment.operations import HeldClient, RehearseRequest
@@ -64,7 +64,7 @@ _SPARE_SECONDS = 60.0
 
 def rehearse(
     request: RehearseRequest, lab: OpenLab, shown: ShownFiles, say: Callable[[str], None]
-) -> list[Turnover]:
+) -> list[RehearsedReload]:
     """The change, and the way back where there is one.
 
     Errors: ConfigurationError, UndecidedError when the old side does not start, or the load fails.
@@ -101,7 +101,7 @@ class _Turn:
         self._to, self._from = sides if is_back else sides[::-1]
         self._host = LiveHost()
 
-    def run(self) -> Turnover:
+    def run(self) -> RehearsedReload:
         """Have the load, hold connections, change it, watch on."""
         request = self._request
         is_up = bool(_workers(self._server))
@@ -140,7 +140,7 @@ class _Turn:
             flags=[flag for flag in measurement.flags if flag != _ENDED_HERE],
         )
 
-    def _turn(self, held: HeldClients) -> tuple[Turnover, float, float]:
+    def _turn(self, held: HeldClients) -> tuple[RehearsedReload, float, float]:
         """The change itself, with the moments of its begin and of the end of the watch."""
         request, server = self._request, self._server
         before = _workers(server)
@@ -177,7 +177,7 @@ class _Turn:
         now = _counters()
         unanswered = _unanswered(found)
         is_down = taken.outcome == "taken" and bool(unanswered) and len(unanswered) == len(found)
-        turned = Turnover(
+        turned = RehearsedReload(
             manner=request.manner,
             is_back=self._is_back,
             outcome="down" if is_down else taken.outcome,

@@ -15,7 +15,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import KeptImage, Lab, LabDisk, LabRun, Labs
 from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.rehearsal import Turnover
+from nginx_tune.documents.rehearsal import RehearsedReload
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 from nginx_tune.errors import ConfigurationError, MissingPermissionError, UndecidedError
 from nginx_tune.experiment.operations import (
@@ -58,7 +58,7 @@ from nginx_tune.nginx.lab.enclosure import HostNeeds
 from nginx_tune.nginx.lab.keeper import Leftover, clean_dead, find_labs
 from nginx_tune.nginx.lab.network import differing, read_tcp
 from nginx_tune.nginx.lab.operation import LOOPBACK, Outgoing, Placement
-from nginx_tune.nginx.lab.walls import Walls, bound
+from nginx_tune.nginx.lab.sandbox import Sandbox, bound
 from nginx_tune.nginx.subject import refuse_foreign_code
 from nginx_tune.observe.tracefs import sweep_tracing
 
@@ -74,7 +74,7 @@ class Session:
 
     def __init__(
         self,
-        walls: Walls,
+        sandbox: Sandbox,
         lab: Lab,
         *,
         binary: str,
@@ -84,11 +84,11 @@ class Session:
         view: HostNeeds | None = None,
     ) -> None:
         refuse_foreign_code(binary, [])
-        self._walls = walls
+        self._sandbox = sandbox
         self._binary = binary
         limits = (lab.memory_bytes, lab.quota_cpus)
         needs_root = bool(lab.disks) or any(limit is not None for limit in limits)
-        if needs_root and not walls.root:
+        if needs_root and not sandbox.root:
             raise MissingPermissionError(
                 f"the lab '{lab.name}' limits memory and disks, which needs root",
                 hint="run it with sudo, or without --lab",
@@ -97,7 +97,7 @@ class Session:
             lab, no_models=find_missing(), no_limits=why_no_controller("blkio")
         )
         self.lab = lab
-        opened = walls.ask(
+        opened = sandbox.ask(
             OPEN_LAB,
             OpenLabRequest(
                 lab=lab,
@@ -125,8 +125,8 @@ class Session:
         self.nginx_cpus = nginx_cpus[: lab.cpus]
 
     def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
-        group = self._walls.group()
-        bound(group, self._walls)
+        group = self._sandbox.group()
+        bound(group, self._sandbox)
         if self.lab.memory_bytes is not None:
             group.limit_memory(self.lab.memory_bytes)
         if self.lab.quota_cpus is not None:
@@ -140,9 +140,9 @@ class Session:
                 )
             lift_dirty_limit(devices[disk.name])  # a run that was killed whole may have left one
             if disk.dirty_bytes is not None:
-                self._walls.limit_dirty(devices[disk.name], disk.dirty_bytes)
+                self._sandbox.limit_dirty(devices[disk.name], disk.dirty_bytes)
         files = [str(file) for file in group.join_files()]
-        self._walls.ask(JOIN, JoinRequest(files=files))
+        self._sandbox.ask(JOIN, JoinRequest(files=files))
         memory = group.directory("memory") if self.lab.memory_bytes is not None else None
         return files, str(memory) if memory else None
 
@@ -151,7 +151,7 @@ class Session:
         request = FactsRequest(
             paths=list(paths), binary=self._binary, memory_cgroup=self._memory_cgroup
         )
-        facts = self._walls.ask(FACTS, request)
+        facts = self._sandbox.ask(FACTS, request)
         return emulate(facts, self.lab, cpus=len(self.nginx_cpus))
 
     def make_environment(
@@ -188,7 +188,7 @@ class Session:
             sockets=list(sockets),
             echoes=echoes,
         )
-        return self._walls.ask(ENVIRONMENT, request)
+        return self._sandbox.ask(ENVIRONMENT, request)
 
     def _program(self, variant: Variant) -> str:
         return variant.conduct.binary or self._binary
@@ -202,7 +202,7 @@ class Session:
             memory_bytes=self.lab.memory_bytes,
         )
         with _naming(variant):
-            return self._walls.ask(SURVEY, request)
+            return self._sandbox.ask(SURVEY, request)
 
     def place(self, site: Site) -> Site:
         """A site with what the lab's topology has for it: address, certificate, origin, cache."""
@@ -217,15 +217,15 @@ class Session:
             variant.conf_path,
             *(["-p", variant.prefix] if variant.prefix else []),
         ]
-        return self._walls.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, variant=variant.name))
+        return self._sandbox.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, variant=variant.name))
 
-    def rehearse(self, request: RehearseRequest) -> list[Turnover]:
+    def rehearse(self, request: RehearseRequest) -> list[RehearsedReload]:
         """Change a running nginx under load."""
         plan = msgspec.structs.replace(request.plan, cpus=self.probe_cpus)
         request = msgspec.structs.replace(
             request, plan=plan, join_files=self._join_files, nginx_cpus=self.nginx_cpus
         )
-        return self._walls.ask(REHEARSE, request)
+        return self._sandbox.ask(REHEARSE, request)
 
     def block(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
         """Run one block."""
@@ -246,7 +246,7 @@ class Session:
             memory_bytes=self.lab.memory_bytes,
         )
         with _naming(variant):
-            return self._walls.ask(BLOCK, request)
+            return self._sandbox.ask(BLOCK, request)
 
 
 @contextlib.contextmanager

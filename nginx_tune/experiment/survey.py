@@ -124,7 +124,7 @@ def client_line(own: tuple[str, int], server: tuple[str, int]) -> bytes:
 class TargetConnection(http.client.HTTPConnection):
     """A connection to a target, spoken to as its listener wants it.
 
-    With TLS no certificate is checked: behind the walls is nobody else.
+    With TLS no certificate is checked: nobody else listens in the sandbox.
     """
 
     def __init__(self, target: Target, *, timeout: float) -> None:

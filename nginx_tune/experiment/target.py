@@ -208,7 +208,7 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, 
             continue
         # Whichever line of an address says it, says it for all of them.
         words = {word for line in listener.lines for word in line.args[1:]}
-        # No certificate is checked: behind the walls is nobody else.
+        # No certificate is checked: nobody else listens in the sandbox.
         tls = Tls(verify=False) if listener.is_tls else None
         is_proxied = "proxy_protocol" in words
         if listener.is_unix:

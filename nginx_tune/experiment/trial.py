@@ -1,7 +1,7 @@
 """``nginx -t`` on a tree with some files replaced, in the sandbox that keep nothing of it.
 
 ``nginx -t`` creates logs, pid files and directories, binds addresses, resolves names and runs the
-code of modules. Inside the walls the file system is read-only but for memory, the only link is
+code of modules. Inside the sandbox the file system is read-only but for memory, the only link is
 ``lo``, every address can be bound and every name of the configuration resolves, so what is judged
 is the configuration, and nothing of the host is touched.
 
@@ -23,13 +23,13 @@ from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_storage import is_inside
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.lab.enclosure import Enclosure, HostNeeds
-from nginx_tune.nginx.lab.walls import Walls, bound, given_up
+from nginx_tune.nginx.lab.sandbox import Sandbox, bound, given_up
 from nginx_tune.sandbox.launch import run_inside
 from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.root import OWN_MEMORY
 
 MOST_RUNS = 200
-"""Each run past the first gives nginx one more thing that the walls had taken away."""
+"""Each run past the first gives nginx one more thing that the sandbox had taken away."""
 
 _SECONDS = 60.0
 _NO_PLACE = re.compile(
@@ -59,21 +59,21 @@ def try_configuration(
     """The words of the target's ``nginx -t`` on a configuration with some files replaced.
 
     ``given`` is its ``-g``.
-    Errors: MissingPermissionError when the walls cannot be made by this user.
+    Errors: MissingPermissionError when the sandbox cannot be made by this user.
     """
     argv = [binary, "-t", "-c", absolute_path(conf)]
     argv += ["-p", absolute_path(prefix)] if prefix is not None else []
     argv += ["-g", given] if given else []
-    with Walls(MODULE_INSIDE) as walls:
-        group = walls.group()
-        lacking = bound(group, walls, is_brief=True)
+    with Sandbox(MODULE_INSIDE) as sandbox:
+        group = sandbox.group()
+        lacking = bound(group, sandbox, is_brief=True)
         request = TrialRequest(
             argv=argv,
             files={os.path.realpath(path): data for path, data in replaced.items()},
             view=view or HostNeeds(),
             join_files=[str(file) for file in group.join_files()],
         )
-        tried = walls.ask(TRIAL, request)
+        tried = sandbox.ask(TRIAL, request)
     refused = ", ".join(tried.refused_calls)
     if refused and tried.status:
         said = tried.messages[-1] if tried.messages else "no message"
@@ -85,7 +85,7 @@ def try_configuration(
         accepted=tried.status == 0,
         messages=[*tried.messages, *([f"the sandbox refused nginx {refused}"] if refused else [])],
         next_step=_next_step(tried.messages) if tried.status else "",
-        weaker_walls=sorted({*given_up(), *lacking}),
+        weaker_sandbox=sorted({*given_up(), *lacking}),
     )
 
 
@@ -107,7 +107,7 @@ def _next_step(messages: list[str]) -> str:
 
 
 def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> Tried:
-    """Run the test; called by the process inside the walls.
+    """Run the test; called by the process inside the sandbox.
 
     What the view says that nginx writes to, it gets before: each directory that it asks for by
     failing is a run of its own. The last one counts.
@@ -162,7 +162,7 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
 
     Shape: the names.
 
-    Called by the process inside the walls. What else nginx says of the configuration it says
+    Called by the process inside the sandbox. What else nginx says of the configuration it says
     again when it is started.
     """
     from nginx_tune.nginx.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
@@ -187,8 +187,8 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
 
 def _run(argv: list[str], enclosure: Enclosure) -> Tried:
     try:
-        sandbox = enclosure.prepare(argv[:1])
-        run, refused = run_inside(argv, sandbox, _SECONDS, join_files=enclosure.join_files)
+        prepared = enclosure.prepare(argv[:1])
+        run, refused = run_inside(argv, prepared, _SECONDS, join_files=enclosure.join_files)
     except HostReadError as error:
         raise UndecidedError(f"{argv[0]} -t: {error.reason}") from None
     messages = [line for line in run.stderr.splitlines() if line]
@@ -301,8 +301,7 @@ class ShownFiles:
         directory: Path,
         enclosure: Enclosure,
     ) -> None:
-        """Lay the files of all variants over; one that is not there is empty where no variant says
-        more.
+        """Lay the files of all variants over; one that no variant has is empty.
 
         ``of_variant``: by the variant's name the bytes of each file, by its path. The copies are
         kept in the directory.

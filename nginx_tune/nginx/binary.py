@@ -84,7 +84,7 @@ def choose_nginx(
     Errors: UsageError for a pid that is no nginx master.
     """
     standings = [
-        _standing(host, master)._replace(reads=_reads(host, master, conf_path))
+        _eligibility(host, master)._replace(reads=_reads(host, master, conf_path))
         for master in masters
     ]
     chosen = _chosen(standings, binary, pid)
@@ -125,7 +125,7 @@ def choose_nginx(
     )
 
 
-def _standing(host: Host, master: Master) -> Eligibility:
+def _eligibility(host: Host, master: Master) -> Eligibility:
     user = _user(host, str(master.pid))
     is_here = same_mounts(host, master.pid) is True
     if isinstance(master.binary, Missing):

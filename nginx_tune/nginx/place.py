@@ -160,7 +160,7 @@ def _check_listener(client: socket.socket, pid: int) -> None:
 def _is_beside(listener: int, pid: int) -> bool:
     """True when the process that listened is of a process's sandbox, or its own without one.
 
-    The kernel gives 0 for one that is not seen from here: one of the host, from inside the walls.
+    The kernel gives 0 for one that is not seen from here: one of the host, from inside the sandbox.
     """
     if listener <= 0:
         return False
@@ -168,7 +168,7 @@ def _is_beside(listener: int, pid: int) -> bool:
         theirs = _process_namespace(listener)
     except (FileNotFoundError, ProcessLookupError):
         # nginx listens before it goes to the background, and that process ends. The first
-        # process of the walls' namespace knows that whoever has a number here was of the lab.
+        # process of the sandbox' namespace knows that whoever has a number here was of the lab.
         return os.getpid() == 1
     except OSError:
         return False

@@ -26,7 +26,7 @@ from nginx_tune.report.text import (
     markdown_text,
     one_line,
     plain,
-    weaker_walls_text,
+    weaker_sandbox_text,
 )
 
 Sources = Mapping[str, Sequence[tuple[str, str]]]
@@ -142,8 +142,8 @@ def _nginx_test(findings: Findings, width: int | None) -> str:
     test = findings.nginx_test
     if test is None:
         return ""
-    weaker = test.weaker_walls
-    without = _wrapped(one_line(weaker_walls_text(weaker)), width) if weaker else ""
+    weaker = test.weaker_sandbox
+    without = _wrapped(one_line(weaker_sandbox_text(weaker)), width) if weaker else ""
     if test.accepted:
         return f"nginx -t accepts it\n{without}"
     words = [line for line in test.messages if "[emerg]" in line] or test.messages[-1:]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
+from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, RehearsedReload
 from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.rehearsal import (
     Lasting,
     last_answer,
     lasting_failures,
+    reload_name,
     sent_again,
-    turnover_name,
 )
 from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
@@ -30,9 +30,9 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
     title = f"Refused on this host: {head}" if rehearsal.refused_here else head
     parts = [f"# {_escaped(title)}", "", *map(_escaped, rest), ""]
     parts += [f"- {_escaped(line)}" for line in _sentences(rehearsal)]
-    rows = _rows(rehearsal.turnovers)
-    if rehearsal.turnovers:
-        parts += ["", _row(rows[0]), "|---|" + "---:|" * len(rehearsal.turnovers)]
+    rows = _rows(rehearsal.reloads)
+    if rehearsal.reloads:
+        parts += ["", _row(rows[0]), "|---|" + "---:|" * len(rehearsal.reloads)]
         parts += [_row(row) for row in rows[1:]]
     details = _details(rehearsal)
     parts += ["", "## Beside", ""] if details else []
@@ -44,10 +44,10 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
 
 
 def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
-    """The losses, gates, the turnovers side by side, then the circumstances."""
-    sentences = _sentences(rehearsal) or ["no turnover was whole"]
-    rows = _rows(rehearsal.turnovers)
-    table = Table(rows, right=range(1, len(rehearsal.turnovers) + 1))
+    """The losses, gates, the reloads side by side, then the circumstances."""
+    sentences = _sentences(rehearsal) or ["no reload finished"]
+    rows = _rows(rehearsal.reloads)
+    table = Table(rows, right=range(1, len(rehearsal.reloads) + 1))
     gates = [
         ("pass" if passed else "FAIL", plain(expression), plain(reason))
         for expression, passed, reason in _gates(rehearsal)
@@ -58,7 +58,7 @@ def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
     return [
         [Line(one, "answer") for one in sentences],
         [Line("gates", "heading"), Table(gates, indent=2, has_head=False)] if gates else [],
-        [table] if rehearsal.turnovers else [],
+        [table] if rehearsal.reloads else [],
         [Line("beside", "heading"), *details] if details else [],
         [Line(one) for one in _head(rehearsal)],
     ]
@@ -82,9 +82,9 @@ def _head(rehearsal: Rehearsal) -> list[str]:
         program += f", then {plain(rehearsal.new_nginx_version or rehearsal.new_nginx_binary)}"
     lab = "" if rehearsal.lab == "none" else f"; lab {plain(rehearsal.lab)}"
     lines = [f"{plain(rehearsal.conf_path)}: {files}; {program}{lab}"]
-    if rehearsal.turnovers:
+    if rehearsal.reloads:
         rate = number_text(rehearsal.rate_per_second)
-        held = ", ".join(f"{one.held} {one.kind}" for one in rehearsal.turnovers[0].held)
+        held = ", ".join(f"{one.held} {one.kind}" for one in rehearsal.reloads[0].held)
         lines.append(f"load: {rate} requests/s; held connections: {held or 'none'}")
     return lines
 
@@ -99,7 +99,7 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
     ]
     is_alike = not (gone or rehearsal.worse_answers or rehearsal.limited)
     sandbox = "in the sandbox, which has what this host lacks: " if rehearsal.refused_here else ""
-    lines += [sandbox + _sentence(one, is_alike=is_alike) for one in rehearsal.turnovers]
+    lines += [sandbox + _sentence(one, is_alike=is_alike) for one in rehearsal.reloads]
     lines += [f"limited: {plain(one)}" for one in rehearsal.limited]
     lines += gone[:_MOST_GONE]
     if len(gone) > _MOST_GONE:
@@ -109,8 +109,8 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
     return lines
 
 
-def _sentence(one: Turnover, *, is_alike: bool) -> str:
-    name = turnover_name(one).replace("_", " ")
+def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
+    name = reload_name(one).replace("_", " ")
     if one.outcome == "refused":
         return f"{name}: REFUSED, the old generation serves on: {plain(one.reason)}"
     if one.outcome == "down":
@@ -140,7 +140,7 @@ def _sentence(one: Turnover, *, is_alike: bool) -> str:
     return f"{name}: taken, {said}{left}"
 
 
-def _outcome(one: Turnover) -> str:
+def _outcome(one: RehearsedReload) -> str:
     """The outcome as a table cell, which never reads as a success where the sentence does not."""
     if one.outcome == "taken" and one.faults:
         return "NOT AS WRITTEN"
@@ -157,12 +157,12 @@ def _lasting(found: Lasting | None) -> str:
     )
 
 
-def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:
-    def row(name: str, value: Callable[[Turnover], str]) -> list[str]:
-        return [name, *map(value, turnovers)]
+def _rows(reloads: Sequence[RehearsedReload]) -> list[list[str]]:
+    def row(name: str, value: Callable[[RehearsedReload], str]) -> list[str]:
+        return [name, *map(value, reloads)]
 
     rows = [
-        row("", lambda one: turnover_name(one).replace("_", " ")),
+        row("", lambda one: reload_name(one).replace("_", " ")),
         row("outcome", _outcome),
         row("last first answer", lambda one: _seconds(last_answer(one))),
         row("drained after", _drained),
@@ -170,7 +170,7 @@ def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:
         row("requests unanswered at the end", lambda one: number_text(one.unanswered)),
         row("requests sent again", lambda one: number_text(sent_again(one))),
     ]
-    kinds = dict.fromkeys(item.kind for one in turnovers for item in one.held)
+    kinds = dict.fromkeys(item.kind for one in reloads for item in one.held)
     rows += [row(f"{kind} lost", lambda one, kind=kind: _lost(one, kind)) for kind in kinds]  # type: ignore[misc]
     for phase in ("before", "during", "after"):
         for name, value in _LATENCIES:
@@ -196,7 +196,7 @@ _LATENCIES: tuple[tuple[str, Callable[[Phase], float | None]], ...] = (
 )
 
 
-def _of(one: Turnover, name: str, value: Callable[[Phase], float | None]) -> float | None:
+def _of(one: RehearsedReload, name: str, value: Callable[[Phase], float | None]) -> float | None:
     phase = next((item for item in one.phases if item.name == name), None)
     return None if phase is None else value(phase)
 
@@ -209,7 +209,7 @@ def _bytes(value: int | None) -> str:
     return _NOTHING if value is None else bytes_text(value)
 
 
-def _drained(one: Turnover) -> str:
+def _drained(one: RehearsedReload) -> str:
     if one.drain_seconds is not None:
         return seconds_text(one.drain_seconds)
     if one.outcome == "refused":
@@ -217,30 +217,30 @@ def _drained(one: Turnover) -> str:
     return f"> {seconds_text(one.watched_seconds)}"
 
 
-def _lost(one: Turnover, kind: str) -> str:
+def _lost(one: RehearsedReload, kind: str) -> str:
     item = next((item for item in one.held if item.kind == kind), None)
     return _NOTHING if item is None else f"{item.lost} of {item.held}"
 
 
-def _listen_losses(one: Turnover) -> str:
+def _listen_losses(one: RehearsedReload) -> str:
     found = [one.counters.get(name) for name in ("ListenOverflows", "ListenDrops")]
     return ", ".join(_NOTHING if value is None else str(value) for value in found)
 
 
-def _worse_lines(one: Turnover) -> int:
+def _worse_lines(one: RehearsedReload) -> int:
     levels = ("warn", "error", "crit", "alert", "emerg")
     return sum(one.log_lines.get(level, 0) for level in levels)
 
 
 def _details(rehearsal: Rehearsal) -> list[str]:
     lines = [f"predicted: {_EFFECTS[one.effect]}: {plain(one.text)}" for one in rehearsal.warnings]
-    for one in rehearsal.turnovers:
-        name = turnover_name(one).replace("_", " ")
+    for one in rehearsal.reloads:
+        name = reload_name(one).replace("_", " ")
         lines += [f"{name}: {line}" for line in _details_of(one)]
     return [*lines, *(f"{_NOTE}{plain(note)}" for note in rehearsal.notes)]
 
 
-def _details_of(one: Turnover) -> list[str]:
+def _details_of(one: RehearsedReload) -> list[str]:
     answers = [
         f"{plain(item.listener)} {_answer(item.seconds, item.reason, is_seen=item.is_seen)}"
         for item in one.first_answers

@@ -15,7 +15,7 @@ from nginx_tune import __version__
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Severity, Suppressed
 from nginx_tune.report.findings import unread_hint
 from nginx_tune.report.rule_page import render_markdown_page, rules_by_id
-from nginx_tune.report.text import evidence_text, one_line, uri, weaker_walls_text
+from nginx_tune.report.text import evidence_text, one_line, uri, weaker_sandbox_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -170,8 +170,8 @@ def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
         for line in findings.nginx_test.messages:
             level = "error" if "[emerg]" in line else "note"
             yield {"level": level, "message": {"text": one_line(f"nginx -t: {line}")}}
-        if findings.nginx_test.weaker_walls:
-            text = one_line(weaker_walls_text(findings.nginx_test.weaker_walls))
+        if findings.nginx_test.weaker_sandbox:
+            text = one_line(weaker_sandbox_text(findings.nginx_test.weaker_sandbox))
             yield {"level": "note", "message": {"text": text}}
     for need in findings.needs_facts:
         yield {

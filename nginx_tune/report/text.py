@@ -111,9 +111,9 @@ def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: i
     return "".join(lines)
 
 
-def weaker_walls_text(walls: Iterable[str]) -> str:
+def weaker_sandbox_text(sandbox: Iterable[str]) -> str:
     """One line for a result that was reached without them."""
-    return f"parts of the sandbox that this host lacks: {', '.join(walls)}"
+    return f"parts of the sandbox that this host lacks: {', '.join(sandbox)}"
 
 
 def evidence_text(evidence: Evidence) -> str:

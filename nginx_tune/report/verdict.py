@@ -26,7 +26,7 @@ from nginx_tune.report.quantities import (
     value_text,
 )
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
-from nginx_tune.report.text import number_text, one_line, percent_text, plain, weaker_walls_text
+from nginx_tune.report.text import number_text, one_line, percent_text, plain, weaker_sandbox_text
 
 
 def verdict_sentence(verdict: Verdict) -> str:
@@ -236,8 +236,8 @@ def _environment(environment: Environment) -> ScreenBlock:
     lines = [Line(", ".join(one_line(part) for part in said if part))]
     if environment.nginx_choice:
         lines.append(Line(one_line(environment.nginx_choice), indent=2))
-    if environment.weaker_walls:
-        lines.append(Line(one_line(weaker_walls_text(environment.weaker_walls)), indent=2))
+    if environment.weaker_sandbox:
+        lines.append(Line(one_line(weaker_sandbox_text(environment.weaker_sandbox)), indent=2))
     lines += [Line(variants_text(environment.tls), indent=2)] if environment.tls else []
     lines += [
         Line(f"not as configured: {one_line(one)}", "note", indent=2)

@@ -5,7 +5,7 @@ it changed the whole host's, so it is written only where the kernel says that it
 RLIMIT_NPROC is no means for root: it does not hold for user 0, and counts what its workers' user
 has elsewhere. Source: kernel/pid_namespace.c, pidns_install_sysctls and kernel/pid.c;
 kernel/fork.c, copy_process. The cgroups of the lab bound processes and memory beside these limits
-(``nginx.lab.walls``).
+(``nginx.lab.sandbox``).
 
 Descriptors: so many for each process that all processes that the supervisor allows together leave
 half of the host's (``fs.file-max``).
@@ -33,8 +33,8 @@ import msgspec
 from nginx_tune.errors import UndecidedError
 from nginx_tune.sandbox import kernel_calls
 
-Wall = Literal["memory", "processes", "seccomp", "sockets"]
-"""A wall that may be given up, by its name, where a host cannot have it."""
+SandboxPart = Literal["memory", "processes", "seccomp", "sockets"]
+"""A part that may be given up, by its name, where a host cannot have it."""
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +76,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     """Processes that its configuration asks for, where they are more than the CPUs."""
     limits: ResourceLimits = ResourceLimits()
-    weaker: list[Wall] = []
-    """Walls that are given up where they cannot be had."""
+    weaker: list[SandboxPart] = []
+    """Sandbox that are given up where they cannot be had."""
 
 
 _OWN_NUMBERS_SINCE = (6, 14)
@@ -161,7 +161,7 @@ def limit_processes(wanted: Confinement, *, in_groups: bool) -> None:
         raise UndecidedError(
             "the processes of nginx cannot be bounded: kernel.pid_max of their namespace "
             "takes no writes",
-            hint="--weaker-walls processes does without",
+            hint="--weaker-sandbox processes does without",
         )
 
 

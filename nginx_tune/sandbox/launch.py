@@ -71,7 +71,7 @@ class Prepared(NamedTuple):
 def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
     """Plan a sandbox.
 
-    Errors: UndecidedError for a wall that this host cannot have and that is not given up.
+    Errors: UndecidedError for a part that this host cannot have and that is not given up.
     """
     machine = calls.architecture()
     filters: tuple[bytes | None, bytes | None] = (None, None)
@@ -91,7 +91,7 @@ def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
         raise UndecidedError(
             f"no filter of system calls for {machine}: its call numbers are known here for "
             f"{' and '.join(AUDIT)} alone",
-            hint="--weaker-walls seccomp does without; the rest of the sandbox stays",
+            hint="--weaker-sandbox seccomp does without; the rest of the sandbox stays",
         )
     return Prepared(wanted, plan_root(wanted), *filters, share_of_host(wanted), namespace)
 
@@ -181,7 +181,7 @@ class Entrance:
                 return 0
             raise UndecidedError(
                 f"the kernel takes no filter of system calls: {error.strerror}",
-                hint="--weaker-walls seccomp does without",
+                hint="--weaker-sandbox seccomp does without",
             ) from None
 
     def _be_first(self, ruled: int, other: socket.socket) -> NoReturn:

@@ -172,10 +172,10 @@ def _is_kind(path: str, kind: MountKind) -> bool:
 def build_root(plan: RootPlan) -> None:
     """Build the root and enter it; to be called in a mount and a process namespace of one's own.
 
-    Errors: OSError that names the step; UndecidedError for a wall that cannot be had.
+    Errors: OSError that names the step; UndecidedError for a part that cannot be had.
     """
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
-    # What is shown is opened before the stage covers what may lie below it.
+    # What is shown is opened before the new root covers what may lie below it.
     sources = {
         place.path: os.open(place.source, _HOLD)
         for place in plan.places
@@ -183,25 +183,25 @@ def build_root(plan: RootPlan) -> None:
     }
     files = _hold((*(f"/dev/{name}" for name in DEVICES), *_PROCESSORS))
     calls.mount("tmpfs", _STAGE, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=0755,size=16m")
-    stage = _Stage(plan)
+    new_root = _NewRoot(plan)
     for path, descriptor in files.items():
         # A device itself is bound, as a user namespace may make none; not even its mode changes.
-        stage.bind_file(descriptor, path, nodev=path in _PROCESSORS)
+        new_root.bind_file(descriptor, path, nodev=path in _PROCESSORS)
     for name, text in _DEVICE_LINKS.items():
-        stage.link(f"/dev/{name}", text)
-    stage.mount_memory("/dev/shm")  # noqa: S108  # its own
-    stage.mount_proc()
+        new_root.link(f"/dev/{name}", text)
+    new_root.mount_memory("/dev/shm")  # noqa: S108  # its own
+    new_root.mount_proc()
     for place in plan.places:
-        stage.put(place, sources.get(place.path, -1))
+        new_root.put(place, sources.get(place.path, -1))
     for at, text in plan.links.items():
-        stage.link(at, text)
-    stage.seal_empty()
+        new_root.link(at, text)
+    new_root.seal_empty()
     for descriptor in (*sources.values(), *files.values()):
         os.close(descriptor)
-    stage.enter()
+    new_root.enter()
 
 
-class _Stage:
+class _NewRoot:
     """The root while it is built."""
 
     def __init__(self, plan: RootPlan) -> None:
@@ -362,7 +362,7 @@ class _Stage:
             reason = os.strerror(error.errno or 0)
             raise UndecidedError(
                 f"{place.path}: sockets in it cannot be kept from nginx: {reason}",
-                hint="--weaker-walls sockets shows it all the same",
+                hint="--weaker-sandbox sockets shows it all the same",
             ) from None
         return True
 

@@ -126,7 +126,7 @@ def _opens(line: str) -> str:
 
 
 class Nginx:
-    """``nginx -t`` over and over, inside one set of walls."""
+    """``nginx -t`` over and over, inside one sandbox."""
 
     def __init__(self, directory: Path, program: str, version: tuple[int, ...]) -> None:
         log = "-e /dev/null " if version >= (1, 19, 5) else ""
@@ -264,7 +264,7 @@ def main() -> int:
     parser.add_argument("--series", help="of tools/nginx-matrix, such as 1.30")
     options = parser.parse_args()
     if os.geteuid() != 0:
-        parser.error("needs root for the walls")
+        parser.error("needs root for the sandbox")
     program = NGINX if options.series is None else find_nginx(options.series).program
     tally, wrong = run(options.count, options.seed, program)
     for text in wrong[:20]:

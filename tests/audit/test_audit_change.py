@@ -326,7 +326,7 @@ def _everything(directory: Path) -> set[str]:
 
 
 @pytest.mark.needs("nginx", "root")
-def test_the_walls_have_every_address(run_cli: Run, site: Path, tmp_path: Path) -> None:
+def test_the_sandbox_has_every_address(run_cli: Run, site: Path, tmp_path: Path) -> None:
     site.write_text(
         "server { listen 10.11.12.13:80; listen [fd00::13]:443; location / { root /srv; } }\n"
     )

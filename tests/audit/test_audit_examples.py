@@ -32,7 +32,7 @@ def test_what_a_rule_asks_for_calls_no_other_rule(rule: Rule) -> None:
 
 
 def refusal(conf: Path, nginx: Nginx) -> str:
-    """What nginx -t has against a file, in walls of its own: it binds ports and makes files."""
+    """What nginx -t has against a file, in a sandbox of its own: it binds ports and makes files."""
     paths = re.findall(r"/(?:srv|mnt|var)/[\w./-]+", conf.read_text())
     parents = {str(Path(path).parent) for path in paths} | {"/var/log/nginx", "/var/lib/nginx"}
     script = [f"mount -t tmpfs none {path}" for path in EMPTY]

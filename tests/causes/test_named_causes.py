@@ -534,9 +534,9 @@ def test_kept_upstreams_of_which_nothing_tells_are_named_where_clients_wait() ->
 
 
 def test_an_accept_queue_that_stands_is_never_nothing() -> None:
-    def standing(median: float | None) -> list[str]:
+    def causes_at(median: float | None) -> list[str]:
         queue = ListenerUse(address="0.0.0.0", port=80, accept_queue_median=median)
         return ids(replace(QUIET, listeners=[queue]))
 
-    assert standing(46.0) == ["cause-not-known"]
-    assert standing(2.0) == standing(None) == ["nothing-found"]
+    assert causes_at(46.0) == ["cause-not-known"]
+    assert causes_at(2.0) == causes_at(None) == ["nothing-found"]

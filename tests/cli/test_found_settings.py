@@ -33,7 +33,7 @@ FACTS = facts_file("three-disk-node")
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 NAME = "nginx-tune.toml"
 
-_TRIED = "nginx trust weaker_walls"
+_TRIED = "nginx trust weaker_sandbox"
 _DESCRIBED = "cpus memory disk link data mean_size"
 _ASKED = f"site dataset cache_dir nginx trust output {_DESCRIBED}"
 REFUSED = {
@@ -47,7 +47,7 @@ REFUSED = {
     "recommend": f"{_ASKED} conf p",
     "size": _ASKED,
     "generate": f"{_ASKED} check save_facts",
-    "plan": f"{_ASKED} c p test weaker_walls",
+    "plan": f"{_ASKED} c p test weaker_sandbox",
     "audit": f"{_TRIED} {_DESCRIBED} c p pid overlay plan write_baseline diff_base fix_diff test "
     "today output",
     "explain": "list facts workload output",

@@ -7,7 +7,7 @@ from situations import decide_without_break_evens as decide
 from situations import host, load, site
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
 

@@ -29,7 +29,7 @@ from nginx_tune.audit.context import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import decide_configured
+from nginx_tune.change.plan.solver import decide_configured
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.answer import build_of
 from nginx_tune.decide.defaults import complete_site

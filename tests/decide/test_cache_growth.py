@@ -14,7 +14,7 @@ from situations import GIBIBYTE, MEBIBYTE, decide_without_break_evens, host, loa
 from situations import decide_without_break_evens as decide
 from tiers import draws
 
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.cache_layout import not_known
 from nginx_tune.decide.engine import situation_of

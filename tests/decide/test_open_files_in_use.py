@@ -8,7 +8,7 @@ from situations import GIBIBYTE, host, load, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide.model.cache import believed_ratio, zipf_classes
 from nginx_tune.documents.decisions import Decision, Decisions

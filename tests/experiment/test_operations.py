@@ -1,4 +1,4 @@
-"""What the process inside the walls is asked: the table, the methods that answer, the lines."""
+"""What the process inside the sandbox is asked: the table, the methods that answer, the lines."""
 
 from __future__ import annotations
 

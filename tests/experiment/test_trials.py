@@ -1,4 +1,4 @@
-"""``nginx -t`` behind walls: what it is given before it asks."""
+"""``nginx -t`` in the sandbox: what it is given before it asks."""
 
 from __future__ import annotations
 
@@ -67,9 +67,11 @@ def attempt(place: Path, text: str) -> dict[str, object]:
     (place / "conf").mkdir()
     conf = place / "conf" / "nginx.conf"
     conf.write_text(text)
-    walls = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
+    sandbox = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
     inner = [sys.executable, "-c", textwrap.dedent(TRY), conf, place / "state"]
-    said = subprocess.run([*walls, *inner], capture_output=True, text=True, check=False, timeout=60)
+    said = subprocess.run(
+        [*sandbox, *inner], capture_output=True, text=True, check=False, timeout=60
+    )
     assert said.returncode == 0, said.stderr
     found: dict[str, object] = json.loads(said.stdout)
     return found

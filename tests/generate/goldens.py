@@ -100,14 +100,14 @@ def _texts() -> dict[str, str]:
         nginx=nginx("1.26.3", ["--with-file-aio"]),
         disk_class="ssd",
     )
-    standing = msgspec.structs.replace(
+    current = msgspec.structs.replace(
         nginx("1.22.1", [*FLAGS, "--with-http_v2_module"]),
         user="www-data",
         mime_types_path=f"{BASE}/mime.types",
         gzip=["gzip on", "gzip_types text/plain text/css"],
     )
     sysctls = {"net.ipv6.conf.all.disable_ipv6": "0"}
-    replacing = host(kernel=Kernel(system="Linux", sysctls=sysctls), nginx=standing)
+    replacing = host(kernel=Kernel(system="Linux", sysctls=sysctls), nginx=current)
     return {
         "static-tls-replacing": _decided(replacing, load(), _site(tls=tls, listen=Site().listen)),
         "static-fits": _decided(host(), fits, _site()),

@@ -16,7 +16,7 @@ from rows import each_row
 from nginx_tune.change.generate.changes import Changes, plan_changes
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.cli.configurations import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.decide.answer import setting

@@ -32,7 +32,7 @@ EMITTED: dict[str, Callable[[], str]] = {
         "cache",
     ),
 }
-STANDING = r"""worker_processes 2;  # it's the box's "{"
+CURRENT_SETTINGS = r"""worker_processes 2;  # it's the box's "{"
 events { worker_connections 512; }
 http {
     log_format own '$remote_addr "$request" $status';
@@ -86,11 +86,11 @@ def test_of_a_hundred_losses_in_what_is_generated_it_finds_ninety_five() -> None
 
 
 def test_of_a_hundred_losses_in_what_is_planned_it_finds_ninety_five(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"nginx.conf": STANDING})
+    tree = write(tmp_path, {"nginx.conf": CURRENT_SETTINGS})
     facts = facts_of("raid10-4hdd")
     decisions = hold_against(decided(tree, facts, "static"), tree).decisions
     [file] = planned(tree, facts).files
-    old = STANDING.encode()
+    old = CURRENT_SETTINGS.encode()
     assert check_planned(file, old, decisions)
     found = [
         is_found(partial(check_planned, replace(file, content=text.encode()), old, decisions))
@@ -100,17 +100,17 @@ def test_of_a_hundred_losses_in_what_is_planned_it_finds_ninety_five(tmp_path: P
 
 
 def test_what_nothing_asked_for_is_found(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"nginx.conf": STANDING})
+    tree = write(tmp_path, {"nginx.conf": CURRENT_SETTINGS})
     facts = facts_of("raid10-4hdd")
     silent = [replace(one, settings=[]) for one in decided(tree, facts, "static").decisions]
     [file] = planned(tree, facts).files
     with pytest.raises(UndecidedError, match=r"nginx\.conf:\d+: .*nothing asked for this "):
-        check_planned(file, STANDING.encode(), silent)
+        check_planned(file, CURRENT_SETTINGS.encode(), silent)
 
 
 def test_where_crossplane_misreads_what_stands_it_does_not_look(tmp_path: Path) -> None:
     """It ends a word at a closing brace, where nginx does not."""
-    text = STANDING.replace("listen 8080;", "listen 8080; server_name a}b;")
+    text = CURRENT_SETTINGS.replace("listen 8080;", "listen 8080; server_name a}b;")
     tree = write(tmp_path, {"nginx.conf": text})
     [file] = planned(tree, facts_of("raid10-4hdd")).files
     assert not check_planned(file, text.encode(), [])

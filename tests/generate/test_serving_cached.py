@@ -23,7 +23,7 @@ from test_plan_changes import contents, write
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decisions, Setting
@@ -182,7 +182,7 @@ def test_nobody_gets_what_a_server_compressed_for_another(
     assert plain == (200, b"for nobody")
 
 
-STANDING = """\
+CURRENT_SETTINGS = """\
 daemon off; pid {folder}/pid; error_log {folder}/error.log; user root;
 events {{}}
 http {{
@@ -221,7 +221,8 @@ def test_a_planned_cache_keeps_no_answer_to_who_shows_credentials(
     """nginx would keep it by its max-age for all."""
     address = f"127.0.0.1:{origin.server_address[1]}"
     text = with_cache(
-        tmp_path, STANDING.format(folder=tmp_path, origin=address, port=free_port, server="")
+        tmp_path,
+        CURRENT_SETTINGS.format(folder=tmp_path, origin=address, port=free_port, server=""),
     )
     with serving(command(tmp_path, text), free_port):
         for user in ("alice", "bob"):
@@ -242,8 +243,10 @@ def test_no_page_is_kept_for_all_by_what_one_client_says_of_host_and_scheme(
     """nginx passes such headers on as they come, and servers make redirects and links of them."""
     address = f"127.0.0.1:{origin.server_address[1]}"
     if planned:
-        standing = STANDING.format(folder=tmp_path, origin=address, port=free_port, server="")
-        started = command(tmp_path, with_cache(tmp_path, standing))
+        current = CURRENT_SETTINGS.format(
+            folder=tmp_path, origin=address, port=free_port, server=""
+        )
+        started = command(tmp_path, with_cache(tmp_path, current))
     else:
         started = generated(tmp_path, free_port, origin)
     with serving(started, free_port):
@@ -332,7 +335,9 @@ def test_one_address_of_several_servers_and_places_is_several_pages(
 
 def test_a_cache_that_stands_keeps_its_key_and_its_ways(tmp_path: Path) -> None:
     own = "proxy_cache_path /srv/c keys_zone=z:10m max_size=1g;"
-    text = STANDING.format(folder=tmp_path, origin="127.0.0.1:9", port=80, server="proxy_cache z;")
+    text = CURRENT_SETTINGS.format(
+        folder=tmp_path, origin="127.0.0.1:9", port=80, server="proxy_cache z;"
+    )
     _, held = adopted(tmp_path, text.replace("access_log off;", own))
     for one in held.decisions:
         assert {s.directive for s in one.settings} <= {"proxy_cache_path"}, one

@@ -31,7 +31,7 @@ from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.http2 import ONE_LIMIT_SINCE
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decision
@@ -196,7 +196,7 @@ def test_it_stays_off_where_it_would_refuse_headers(
         is_planned = (nginx.number < ONE_LIMIT_SINCE) is not lines.startswith("http2")
     text, decision = planned(nginx, tmp_path, free_port, http=lines)
     assert bool(decision.settings) is is_planned, decision.summary
-    assert bool(decision.withheld) is not is_planned
+    assert bool(decision.blocked_by) is not is_planned
     conf = tmp_path / "nginx.conf"
     conf.write_text(text.replace(" ssl;", " ssl http2;"), encoding="utf-8")
     longest = [("x-a", "Z" * (60_000 if "64k" in lines else 8_000))]

@@ -32,7 +32,7 @@ from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.site import Site

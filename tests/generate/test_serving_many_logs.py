@@ -18,7 +18,7 @@ from tiers import draws
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.documents.facts import Limits
 
 VHOSTS, LOGS = 950, 10

@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 def draw(dice: Random, nginx: Nginx, folder: Path) -> tuple[Facts, Workload, Site]:
     disks = dice.randint(1, 4)
-    standing = dice.random() < 0.5
+    current = dice.random() < 0.5
     build = program(nginx.version, re.findall(r"--\S+", nginx.build))
     facts = host(
         cpus=dice.choice([1, 2, 8, 64]),
@@ -70,9 +70,9 @@ def draw(dice: Random, nginx: Nginx, folder: Path) -> tuple[Facts, Workload, Sit
         nginx=msgspec.structs.replace(
             build,
             openssl="OpenSSL 3.0.15",
-            user="root" if standing else None,
-            mime_types_path=f"{folder}/mime.types" if standing else None,
-            gzip=["gzip on", "gzip_types *"] if standing else None,
+            user="root" if current else None,
+            mime_types_path=f"{folder}/mime.types" if current else None,
+            gzip=["gzip on", "gzip_types *"] if current else None,
         ),
     )
     workload = load(

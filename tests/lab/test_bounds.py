@@ -15,8 +15,8 @@ from twins import twin
 
 from nginx_tune.cli.options import _WEAKER_WALLS
 from nginx_tune.nginx.lab.cgroups import MemoryKills, count_memory_kills
-from nginx_tune.nginx.lab.walls import explain_refusal, has_sys_admin
-from nginx_tune.sandbox.confinement import Wall, can_limit_numbers, has_own_numbers
+from nginx_tune.nginx.lab.sandbox import explain_refusal, has_sys_admin
+from nginx_tune.sandbox.confinement import SandboxPart, can_limit_numbers, has_own_numbers
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "600ms", "--warmup", "100ms", "--accept-inconclusive")
@@ -71,10 +71,10 @@ def test_what_is_not_about_namespaces_keeps_its_words() -> None:
     assert has_sys_admin("") is True
 
 
-def test_every_wall_that_can_be_given_up_can_be_named() -> None:
+def test_every_part_that_can_be_given_up_can_be_named() -> None:
     command = _WEAKER_WALLS(lambda: None)
     (option,) = command.__click_params__  # type: ignore[attr-defined]
-    assert list(option.type.choices) == list(Wall.__args__)  # type: ignore[attr-defined]
+    assert list(option.type.choices) == list(SandboxPart.__args__)  # type: ignore[attr-defined]
 
 
 def test_kills_are_counted_by_both_versions(tmp_path: Path) -> None:
@@ -118,22 +118,22 @@ def without_cgroups(conf: Path, command: str, *words: str | Path) -> Any:
 
 
 @pytest.mark.needs("root", "nginx", "probe")
-def test_a_wall_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
+def test_a_part_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
     given: list[str] = []
     wanted = ["memory"] if can_limit_numbers(2048) else ["processes", "memory"]
     words = (conf, "--against", twin(conf), *SHORT)
-    for wall in wanted:
+    for part in wanted:
         run = without_cgroups(conf, "validate", *words, *given)
         assert run.returncode == 4, run.stdout
         assert "Read-only file system" in run.stderr
-        assert f"--weaker-walls {wall} does without" in run.stderr
+        assert f"--weaker-sandbox {part} does without" in run.stderr
         assert run.stderr.count("\n") == 1
-        given += ["--weaker-walls", wall]
+        given += ["--weaker-sandbox", part]
     verdict = conf.with_name("verdict")
     forms = ("-f", "console", "-f", f"json={verdict}")
     run = without_cgroups(conf, "validate", *words, *given, *forms)
     assert run.returncode in {0, 4}, run.stderr
-    assert json.loads(verdict.read_text())["environment"]["weaker_walls"] == sorted(wanted)
+    assert json.loads(verdict.read_text())["environment"]["weaker_sandbox"] == sorted(wanted)
     said = f"parts of the sandbox that this host lacks: {', '.join(sorted(wanted))}\n"
     assert said in run.stdout
 
@@ -146,7 +146,7 @@ def test_what_is_over_in_a_minute_says_what_it_did_without(conf: Path, run_cli: 
     run = without_cgroups(conf, "audit", *words, "-f", "console", *forms)
     assert run.returncode == 0, run.stderr
     assert "parts of the sandbox that this host lacks: memory" in run.stdout
-    assert "memory" in json.loads(files["json"].read_text())["nginx_test"]["weaker_walls"]
+    assert "memory" in json.loads(files["json"].read_text())["nginx_test"]["weaker_sandbox"]
     assert "parts of the sandbox that this host lacks" in files["sarif"].read_text()
     plain = run_cli("audit", *words)
     assert "parts of the sandbox that this host lacks" not in plain.stdout

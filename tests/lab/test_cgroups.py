@@ -11,7 +11,7 @@ from needs import lacks
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host import programs
-from nginx_tune.nginx.lab import walls
+from nginx_tune.nginx.lab import sandbox
 from nginx_tune.nginx.lab.cgroups import (
     LabCgroups,
     disable_controller,
@@ -130,7 +130,7 @@ def find_free_v2() -> tuple[Path, str] | None:
 def test_the_kernel_takes_a_group_below_the_root() -> None:
     """Without systemd: the controller is handed to the root's children, and taken back."""
     free = find_free_v2()
-    if free is None or walls.has_systemd():
+    if free is None or sandbox.has_systemd():
         lacks("cgroup-v2", "no tree with a free controller that is ours to arrange")
     unified, controller = free
     control = unified / "cgroup.subtree_control"
@@ -174,7 +174,7 @@ def test_the_kernel_takes_a_group_in_a_scope(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = find_free_v2()
-    if free is None or walls.has_systemd():
+    if free is None or sandbox.has_systemd():
         lacks("cgroup-v2", "no tree with a free controller that is ours to arrange")
     unified, controller = free
     stub = tmp_path / "systemd-run"
@@ -185,10 +185,10 @@ def test_the_kernel_takes_a_group_in_a_scope(
     mark = f"test-{os.getpid()}"
     before = (unified / "cgroup.subtree_control").read_text().split()
     noted: list[int] = []
-    scopes: list[walls.DelegatedScope] = []
+    scopes: list[sandbox.DelegatedScope] = []
 
     def delegate(root: Path) -> Path:
-        scopes.append(walls.DelegatedScope(mark, root, noted.append))
+        scopes.append(sandbox.DelegatedScope(mark, root, noted.append))
         return scopes[0].directory
 
     group = LabCgroups(mark, delegate=delegate)

@@ -25,7 +25,7 @@ from nginx_tune.nginx.lab import network
 from nginx_tune.nginx.lab.network import make_certificate
 from nginx_tune.nginx.lab.operation import Placement
 from nginx_tune.nginx.lab.origin import OriginRequest, origin_objects
-from nginx_tune.nginx.lab.walls import unshare_command
+from nginx_tune.nginx.lab.sandbox import unshare_command
 
 LINK = """
 import json, socket, sys, threading, time

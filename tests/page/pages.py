@@ -25,7 +25,7 @@ from nginx_tune.documents.measured_server import (
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWarning
-from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
+from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, RehearsedReload
 from nginx_tune.documents.run import Run, RunSummary, Validation
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun, VariantText
 from nginx_tune.documents.search import Search, SearchCandidate
@@ -164,7 +164,7 @@ def documents() -> list[Document]:
             most_seconds=600.0,
         ),
     )
-    turnover = Turnover(
+    reload = RehearsedReload(
         manner="reload",
         outcome="taken",
         requests=90,
@@ -173,7 +173,7 @@ def documents() -> list[Document]:
         held=[HeldConnections(kind="idle", held=4, lost=1, reasons={"reset": 1})],
         log_examples=["[alert] worker"],
     )
-    rehearsal = Rehearsal(conf_path="/a.conf", turnovers=[turnover], gates=gates, notes=["n"])
+    rehearsal = Rehearsal(conf_path="/a.conf", reloads=[reload], gates=gates, notes=["n"])
     run = Run(summary=summary, result=validation)
     return [
         run, scenario, validation, verdict, measured[0], findings, plan, rehearsal, *of_a_site(),

@@ -8,7 +8,7 @@ from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import kind_in, site_in
+from nginx_tune.change.plan.solver import kind_in, site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.workload.profiles import workload_for

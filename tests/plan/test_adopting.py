@@ -17,7 +17,7 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.cache_growth import SMALLEST_ZONE_MEBIBYTES
 from nginx_tune.decide.defaults import complete_site
@@ -398,7 +398,7 @@ def test_sendfile_goes_where_files_are_sent(http: str, servers: str, written: li
     decisions = decide(host(), load(), site=site_in(tree, site()))
     (found,) = [d for d in hold_against(decisions, tree).decisions if d.id == "sendfile"]
     assert [one.args[0] for one in found.settings] == written
-    assert found.withheld == ""
+    assert found.blocked_by == ""
 
 
 @each_row(

@@ -12,7 +12,7 @@ from situations import host, load, site
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.standing import Standing
+from nginx_tune.change.plan.current import CurrentTree
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decisions, Setting
@@ -119,7 +119,7 @@ def test_who_wants_threads_gets_them_and_no_filter_does(seed: int) -> None:
         return
     files = plan_changes(decisions, tree, lambda _: set()).files
     again = parse_text(files[0].content.decode(), file="/n.conf")
-    for old, new in zip(Standing(tree).answering, Standing(again).answering, strict=True):
+    for old, new in zip(CurrentTree(tree).answering, CurrentTree(again).answering, strict=True):
         if new.own.block is not None and new.own.block.all("return"):
             continue  # answers without a file
         if body_filter(new) is None:

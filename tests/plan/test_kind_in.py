@@ -11,7 +11,7 @@ from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import kind_in
+from nginx_tune.change.plan.solver import kind_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.workload import Workload

@@ -13,14 +13,14 @@ from situations import without_break_evens
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.registry import ALL
-from nginx_tune.change.plan.settling import Settling, kind_in, roots_in, site_in
+from nginx_tune.change.plan.solver import Solver, kind_in, roots_in, site_in
 from nginx_tune.cli.deciding import Held, Inputs
 from nginx_tune.cli.plan import Made, audited, settle_choice
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.conf.values import is_alike
 from nginx_tune.decide import engine
 from nginx_tune.decide.defaults import complete_site
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
@@ -75,10 +75,10 @@ def held_of(text: str, facts: Facts, path: str) -> Held:
     site = complete_site(replace(site, roots=roots_in(tree) or site.roots), facts, kind)
     workload = workload_for(kind, facts, None, site=site)
 
-    def made(stays: Staying) -> Decisions:
+    def made(stays: Pinned) -> Decisions:
         return engine.decide(facts, workload, site=site, stays=stays)
 
-    settled = Settling(made, tree, facts).begin(made(ALL_AS_DECIDED))
+    settled = Solver(made, tree, facts).begin(made(ALL_AS_DECIDED))
     inputs = Inputs(kind, facts, workload, site, site, settled.decided, made)
     return Held(inputs, tree, settled.held, settled.stays)
 

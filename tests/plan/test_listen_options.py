@@ -127,7 +127,7 @@ def held(*listens: str) -> Decision:
 def test_the_plan_says_what_stays_and_why() -> None:
     found = held("localhost:80", "127.0.0.1:80")
     assert found.settings == []
-    assert "may be the same socket" in found.withheld
+    assert "may be the same socket" in found.blocked_by
     assert found.summary.startswith("Not written: localhost:80 stays as it is: ")
     found = held("localhost:80", "127.0.0.1:80", "81")
     assert [one.text for one in found.settings[0].places] == ["listen 81"]

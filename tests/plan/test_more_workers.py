@@ -9,7 +9,7 @@ from situations import host, load, nginx, site
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rule import linux
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
 
@@ -76,8 +76,8 @@ CONTENT = "content_by_lua_block { ngx.say(count()) }"
 )
 def test_lua_of_one_worker_stays_in_one(main: str, http: str, location: str, line: str) -> None:
     found = decided(LUA % (main, http, location))["workers"]
-    assert line in found.withheld
-    assert bool(found.withheld) is bool(line)
+    assert line in found.blocked_by
+    assert bool(found.blocked_by) is bool(line)
     is_changed = not line and "auto" not in main
     assert [s.args for s in found.settings] == [["auto"]] * is_changed
     told = audit(parse_text(LUA % (main, http, location), file="/n.conf"), linux(cpus=8)).findings
@@ -99,7 +99,7 @@ SIBLING = "server { listen 10.0.0.9:53 udp; proxy_pass 10.0.0.1:53; } %s"
 @each_row("conf", [LUA % ("", TIMER, ""), UDP % ("", SESSIONS % ("", ""))])
 def test_one_worker_that_stays_the_only_one_is_told_nothing(conf: str) -> None:
     found = decided(f"worker_processes 1; {conf}", cpus=1)["workers"]
-    assert found.withheld == ""
+    assert found.blocked_by == ""
     assert "Not written" not in found.summary
 
 
@@ -131,10 +131,10 @@ def test_sessions_of_datagrams_stay_at_one_worker(
     stream: str, main: str, *, is_of_one: bool
 ) -> None:
     found = decided(UDP % (main, stream))["workers"]
-    is_withheld = is_of_one and "2" not in main
-    assert bool(found.withheld) is is_withheld
-    assert bool(found.settings) is not is_withheld
-    if is_withheld:
-        assert found.withheld.startswith("/n.conf:3 listen ")
-        assert "without reuseport" in found.withheld
+    is_blocked = is_of_one and "2" not in main
+    assert bool(found.blocked_by) is is_blocked
+    assert bool(found.settings) is not is_blocked
+    if is_blocked:
+        assert found.blocked_by.startswith("/n.conf:3 listen ")
+        assert "without reuseport" in found.blocked_by
         assert found.risks == []

@@ -7,7 +7,7 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
 
@@ -226,7 +226,7 @@ def test_limits_of_http2_that_stand_are_their_operators() -> None:
     for small in ("http2_max_field_size 4k;", "http2_max_header_size 32k;", f"{enough} {LARGE}"):
         d = held(small, version="1.18.0")
         assert (d.verdict, d.settings) == ("keep", [])
-        assert "/n.conf:7 http2_max_" in d.withheld
+        assert "/n.conf:7 http2_max_" in d.blocked_by
     assert held("http2_max_field_size 4k;", version="1.22.1").settings
 
 
@@ -239,7 +239,7 @@ def test_a_first_buffer_beyond_the_large_ones_is_of_http1_alone() -> None:
     line = "client_header_buffer_size 64k;"
     d = held(line)
     assert (d.verdict, d.settings) == ("keep", [])
-    assert d.withheld.startswith("/n.conf:7 client_header_buffer_size 64k ")
-    assert "large_client_header_buffers (4 64k there would do)" in d.withheld
+    assert d.blocked_by.startswith("/n.conf:7 client_header_buffer_size 64k ")
+    assert "large_client_header_buffers (4 64k there would do)" in d.blocked_by
     assert held(f"{line} large_client_header_buffers 4 64k;").settings
     assert held("client_header_buffer_size 8k;").settings

@@ -7,7 +7,7 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.access_log import MOST_BUFFERED
 from nginx_tune.documents.decisions import Decision

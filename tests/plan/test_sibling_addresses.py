@@ -14,9 +14,9 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.change.generate.nginx_conf import emit_plain
 from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.current import CurrentTree
 from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.change.plan.placing import find_places
-from nginx_tune.change.plan.standing import Standing
 from nginx_tune.conf.listeners import listeners, socket_name
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
@@ -36,7 +36,7 @@ def conf(*listens: str, server: str = "") -> ConfTree:
 
 def placed(tree: ConfTree, wanted: Setting) -> list[str]:
     """The lines that get an option."""
-    return [str(one.directive) for one in find_places(Standing(tree), wanted, ())]
+    return [str(one.directive) for one in find_places(CurrentTree(tree), wanted, ())]
 
 
 SIBLINGS = [

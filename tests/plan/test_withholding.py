@@ -9,7 +9,7 @@ from situations import host, load, nginx, site
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import roots_in, site_in
+from nginx_tune.change.plan.solver import roots_in, site_in
 from nginx_tune.conf.http2 import http2_fault
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.storage import on_shared_folder

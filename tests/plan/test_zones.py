@@ -14,7 +14,7 @@ from situations import host, load, nginx, site
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import site_in
+from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.upstreams import zone_size

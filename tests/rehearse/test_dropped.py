@@ -154,16 +154,16 @@ def test_of_places_that_a_limit_refused_and_nobody_asked_again_nothing_is_said()
         refused = variant == "new" and len(questions) > 1
         return [Response(status=503 if refused else 200)] * len(questions)
 
-    stage: Any = SimpleNamespace(
+    workbench: Any = SimpleNamespace(
         questions={f"place {n}": SimpleNamespace(target=None) for n in range(20)},
         experiment=SimpleNamespace(variants=("old", "new")),
         session=SimpleNamespace(survey=survey),
         has_silent=False,
     )
     limits: Any = SimpleNamespace(statuses=lambda _: {503})
-    found = compare_answers(stage, limits)
+    found = compare_answers(workbench, limits)
     assert (found.worse, found.other) == ([], [])
     (said,) = found.notes
     assert said.startswith("8 places more that a limit for each client refused in NEW")
     limits = SimpleNamespace(statuses=lambda _: set())
-    assert len(compare_answers(stage, limits).worse) == 20
+    assert len(compare_answers(workbench, limits).worse) == 20

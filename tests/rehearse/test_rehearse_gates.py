@@ -14,7 +14,7 @@ from nginx_tune.documents.rehearsal import (
     HeldConnections,
     Phase,
     Rehearsal,
-    Turnover,
+    RehearsedReload,
 )
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
@@ -30,7 +30,7 @@ from nginx_tune.measure.proof.rehearsal import (
 from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
 from nginx_tune.report.screen import plain_text
 
-TAKEN = Turnover(
+TAKEN = RehearsedReload(
     manner="reload",
     outcome="taken",
     first_answers=[
@@ -103,10 +103,10 @@ def test_the_status_says_what_it_came_to() -> None:
     )
 
     def status(
-        turnovers: list[Turnover], gates: Sequence[GateResult] = (), **found: list[str]
+        reloads: list[RehearsedReload], gates: Sequence[GateResult] = (), **found: list[str]
     ) -> ExitStatus:
         return rehearsal_status(
-            Rehearsal(conf_path="/n", turnovers=turnovers, gates=list(gates), **found)  # type: ignore[arg-type]
+            Rehearsal(conf_path="/n", reloads=reloads, gates=list(gates), **found)  # type: ignore[arg-type]
         )
 
     assert status([TAKEN]) == ExitStatus.OK
@@ -123,7 +123,7 @@ def test_the_status_says_what_it_came_to() -> None:
     assert status([_with(after=(10, 40))]) == ExitStatus.FOUND
 
 
-def _with(before: tuple[int, int] = (0, 100), after: tuple[int, int] = (0, 100)) -> Turnover:
+def _with(before: tuple[int, int] = (0, 100), after: tuple[int, int] = (0, 100)) -> RehearsedReload:
     """A change with failures, and requests in order, before it and when it is over."""
     phases = [
         Phase(name="before", failed=before[0], requests=before[1]),
@@ -132,7 +132,7 @@ def _with(before: tuple[int, int] = (0, 100), after: tuple[int, int] = (0, 100))
     ]
     failed = {"status": before[0] + after[0]} if before[0] + after[0] else {}
     requests = 100 + before[1] + after[1]
-    return Turnover(
+    return RehearsedReload(
         manner="reload", outcome="taken", failed=failed, requests=requests, phases=phases
     )
 
@@ -150,7 +150,7 @@ def test_failures_that_last_are_told_apart_from_those_of_the_change() -> None:
         row = (before, after)
         turn = _with(before, after)
         assert (lasting_failures(turn) is not None) == lasts, row
-        found = Rehearsal(conf_path="/n", turnovers=[turn])
+        found = Rehearsal(conf_path="/n", reloads=[turn])
         for text in (plain_text(rehearsal_screen(found)), render_rehearsal_markdown(found)):
             assert ("REQUESTS GO ON FAILING: " in text) == lasts, row
             assert ("nothing was lost" in text) == (not lasts and (after[0] == 0)), row
@@ -164,7 +164,7 @@ def test_failures_that_last_are_told_apart_from_those_of_the_change() -> None:
 
 def test_what_the_host_refuses_and_what_is_gone_is_the_answer() -> None:
     turn = msgspec.structs.replace(TAKEN, failed={}, phases=[], held=[], workers_left=0)
-    quiet = Rehearsal(conf_path="/n", turnovers=[turn])
+    quiet = Rehearsal(conf_path="/n", reloads=[turn])
     assert plain_text(rehearsal_screen(quiet)).startswith("reload: taken, nothing was lost\n")
     limited = msgspec.structs.replace(quiet, limited=["9 requests were answered 503"])
     assert rehearsal_status(limited) == 0, "the load is no crowd"
@@ -225,7 +225,7 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
         conf_path="/etc/n\x1b[31m.conf",
         files=["/x"],
         rate_per_second=200.0,
-        turnovers=[hostile, msgspec.structs.replace(TAKEN, is_back=True)],
+        reloads=[hostile, msgspec.structs.replace(TAKEN, is_back=True)],
         gates=judge_rehearsal(["reload_back.lost == 0"], [TAKEN]),
         notes=["no upload was held: \x07"],
     )
@@ -233,9 +233,9 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
     assert "\x1b" not in text + page
     assert "reload: REFUSED, the old generation serves on: [emerg] a\\x1b[2Jb | c" in text
     assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text
-    one = msgspec.structs.replace(found, turnovers=[msgspec.structs.replace(TAKEN, workers_left=1)])
+    one = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, workers_left=1)])
     assert "; 1 old worker is left after" in plain_text(rehearsal_screen(one))
-    odd = msgspec.structs.replace(found, turnovers=[msgspec.structs.replace(TAKEN, faults=["f"])])
+    odd = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, faults=["f"])])
     row = next(r for r in render_rehearsal_markdown(odd).splitlines() if r.startswith("| outcome"))
     assert "taken" not in row, "the table contradicts the sentence"
     assert "FAIL  reload_back.lost == 0" in text

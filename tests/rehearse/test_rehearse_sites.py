@@ -53,9 +53,9 @@ def test_only_what_answers_is_asked_of_the_server_that_is_meant(
     rehearsed: Callable[[str], dict[str, Any]],
 ) -> None:
     found = rehearsed("location = /f { limit_except POST { deny all; } return 200 ok; }")
-    (turnover,) = found["turnovers"]
-    assert turnover["outcome"] == "taken"
-    assert not turnover.get("failed")
+    (reload,) = found["reloads"]
+    assert reload["outcome"] == "taken"
+    assert not reload.get("failed")
     assert sorted(found["asked"]) == ["cold", "fresh", "hot"]
     assert all(url.endswith(".html") for url in found["asked"].values())
     assert [one for one in found["notes"] if "/f: answers 403 (it may come from deny" in one]

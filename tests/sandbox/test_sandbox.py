@@ -81,9 +81,11 @@ def run(
     wanted["shown"] = [*SOFTWARE, *wanted.get("shown", [])]
     code = textwrap.dedent(before) + textwrap.dedent(RUN)
     inner = [sys.executable, "-c", code, json.dumps(wanted), json.dumps(argv)]
-    walls = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
-    walls += ["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"] if as_user else []
-    return subprocess.run([*walls, *inner], capture_output=True, text=True, check=False, timeout=60)
+    sandbox = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
+    sandbox += ["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"] if as_user else []
+    return subprocess.run(
+        [*sandbox, *inner], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @needs_python
@@ -250,10 +252,10 @@ MISSING = {
         ),
     ],
 )
-def test_a_wall_that_cannot_be_had_is_refused_or_given_up(
+def test_a_part_that_cannot_be_had_is_refused_or_given_up(
     tmp_path: Path, name: str, as_user: bool
 ) -> None:
-    before, wall, says = MISSING[name]
+    before, part, says = MISSING[name]
     let_all_see(tmp_path)
     (tmp_path / "file").write_text("seen")
     argv = [PYTHON, "-I", "-c", f"print(open('{tmp_path}/file').read())"]
@@ -262,15 +264,15 @@ def test_a_wall_that_cannot_be_had_is_refused_or_given_up(
     assert said.returncode != 0
     assert said.stdout == ""
     assert says in said.stderr
-    others = [one for one in ("memory", "processes", "seccomp", "sockets") if one != wall]
+    others = [one for one in ("memory", "processes", "seccomp", "sockets") if one != part]
     said = run(argv, as_user=as_user, before=before, weaker=others, **wanted)
-    assert said.stdout == "", "another wall's word does not count"
-    said = run(argv, as_user=as_user, before=before, weaker=[wall], **wanted)
+    assert said.stdout == "", "the word for another part does not count"
+    said = run(argv, as_user=as_user, before=before, weaker=[part], **wanted)
     assert said.stdout == "seen\n", said.stderr
 
 
 @needs_python
-def test_a_wall_that_can_be_had_stands_though_it_was_given_up(victim: Path) -> None:
+def test_a_part_that_can_be_had_stands_though_it_was_given_up(victim: Path) -> None:
     said = run(
         [PYTHON, "-I", str(ATTACK), str(victim)],
         as_user=False,

@@ -19,7 +19,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import (
     Claim,
-    FurtherVariant,
+    ExtraVariant,
     Scenario,
     ScenarioClass,
     ScenarioRun,
@@ -63,7 +63,7 @@ def test_every_scenario_is_an_example_and_has_a_page() -> None:
                 assert claim.expression in page, (name, claim.name)
 
 
-VARIANT = FurtherVariant(name="other")
+VARIANT = ExtraVariant(name="other")
 IN_TLS = msgspec.structs.replace(SCENARIOS["page-cache-fits"].lab, tls=True)
 H3 = ScenarioClass(
     name="files",
@@ -75,27 +75,27 @@ H3 = ScenarioClass(
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a name twice": ({"arms": [VARIANT, VARIANT]}, "a name stands twice"),
     "a variant called baseline": (
-        {"arms": [FurtherVariant(name="baseline")]},
+        {"arms": [ExtraVariant(name="baseline")]},
         "a name stands twice",
     ),
-    "a name with a slash": ({"arms": [FurtherVariant(name="../x")]}, "arms: no name"),
+    "a name with a slash": ({"arms": [ExtraVariant(name="../x")]}, "arms: no name"),
     "a claim on no arm": (
         {"claims": [Claim(name="c", source_row="A1", expression="total.errors == 0", variant="x")]},
         "claims: no variant 'x'",
     ),
     "a sysctl of the machine": (
-        {"arms": [FurtherVariant(name="other", sysctls={"vm.swappiness": "1"})]},
+        {"arms": [ExtraVariant(name="other", sysctls={"vm.swappiness": "1"})]},
         "only net.",
     ),
     "a sysctl with a path": (
-        {"arms": [FurtherVariant(name="other", sysctls={"net.../../vm/x": "1"})]},
+        {"arms": [ExtraVariant(name="other", sysctls={"net.../../vm/x": "1"})]},
         "only net.",
     ),
     "a value that is none": (
-        {"arms": [FurtherVariant(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
+        {"arms": [ExtraVariant(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
         "only net.",
     ),
-    "a series with a path": ({"arms": [FurtherVariant(name="other", series="../1")]}, "series"),
+    "a series with a path": ({"arms": [ExtraVariant(name="other", series="../1")]}, "series"),
     "classes of other names": (
         {
             "arms": [
@@ -111,7 +111,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
                             }
                         ],
                     },
-                    FurtherVariant,
+                    ExtraVariant,
                 )
             ]
         },
@@ -125,7 +125,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
                         "name": "other",
                         "reload": {"every_seconds": 1.0, "worker_processes": [4, 0]},
                     },
-                    FurtherVariant,
+                    ExtraVariant,
                 )
             ]
         },
@@ -141,11 +141,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "of HTTP/1.1 alone",
     ),
     "QUIC in cleartext": (
-        {"classes": [H3], "lab": IN_TLS, "arms": [FurtherVariant(name="other", cleartext=True)]},
+        {"classes": [H3], "lab": IN_TLS, "arms": [ExtraVariant(name="other", cleartext=True)]},
         "other: cleartext: HTTP/3 is always encrypted",
     ),
     "cleartext of a lab that has no TLS": (
-        {"arms": [FurtherVariant(name="other", cleartext=True)]},
+        {"arms": [ExtraVariant(name="other", cleartext=True)]},
         "other: cleartext: the lab has no TLS anyway",
     ),
     "what needs no file beside a hot one": (
@@ -169,7 +169,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "classes.priority: weight: of HTTP/2 alone",
     ),
     "a stand-in with settings": (
-        {"arms": [FurtherVariant(name="other", stand_in="raw-epoll-accept", series="1.18")]},
+        {"arms": [ExtraVariant(name="other", stand_in="raw-epoll-accept", series="1.18")]},
         "a stand-in takes no",
     ),
 }

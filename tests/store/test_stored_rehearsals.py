@@ -8,24 +8,24 @@ from collections.abc import Callable
 
 import pytest
 
-from nginx_tune.documents.rehearsal import Phase, Rehearsal, Turnover
+from nginx_tune.documents.rehearsal import Phase, Rehearsal, RehearsedReload
 from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
 from nginx_tune.measure.proof.rehearsal import worst_outcome
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
-THERE = Turnover(
+THERE = RehearsedReload(
     manner="reload",
     outcome="taken",
     requests=990,
     failed={"reset": 7},
     phases=[Phase(name="during", requests=10, p50_seconds=0.002)],
 )
-BACK = Turnover(manner="reload", is_back=True, outcome="refused", reason="[emerg] no")
+BACK = RehearsedReload(manner="reload", is_back=True, outcome="refused", reason="[emerg] no")
 
 
 @pytest.fixture
 def run_id() -> str:
-    rehearsal = Rehearsal(conf_path="/n.conf", nginx_version="1.22.1", turnovers=[THERE, BACK])
+    rehearsal = Rehearsal(conf_path="/n.conf", nginx_version="1.22.1", reloads=[THERE, BACK])
     stored = store_run(rehearsal, kind="rehearse", name="/new.conf", clock=Clock())
     assert read_run(stored.id).result == rehearsal
     return stored.id
@@ -35,7 +35,7 @@ def test_its_outcome_is_that_of_its_worst_change(run_id: str) -> None:
     (summary,) = (one for one in list_runs().runs if one.id == run_id)
     assert (summary.kind, summary.outcome, summary.name) == ("rehearse", "refused", "/new.conf")
     assert (summary.nginx_version, summary.lab, summary.primary_metric) == ("1.22.1", "none", "")
-    assert worst_outcome(Rehearsal(conf_path="/n", turnovers=[THERE])) == "taken"
+    assert worst_outcome(Rehearsal(conf_path="/n", reloads=[THERE])) == "taken"
     assert worst_outcome(Rehearsal(conf_path="/n")) == "refused"
 
 
@@ -45,7 +45,7 @@ def test_it_is_listed_shown_and_reported(run_id: str, run_cli: RunCli) -> None:
     shown = run_cli("runs", "show", run_id)
     assert "reload back: REFUSED, the old generation serves on: [emerg] no" in shown.stdout
     whole = json.loads(run_cli("runs", "show", run_id, "-f", "json").stdout)
-    assert whole["result"]["turnovers"][0]["failed"] == {"reset": 7}
+    assert whole["result"]["reloads"][0]["failed"] == {"reset": 7}
     assert "Rehearsal of /n.conf" in run_cli("report", run_id).stdout
 
 

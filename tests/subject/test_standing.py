@@ -18,7 +18,7 @@ from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.observe.inspect.facts import standing_in, with_standing
+from nginx_tune.observe.inspect.facts import current_settings, with_current_settings
 
 MAIN = """\
 user www-data staff;
@@ -48,10 +48,10 @@ def generated(facts: Facts, given: Site, kind: Kind = "static") -> str:
     return emit_decided(decide(facts, workload, site=complete), complete)
 
 
-def test_the_standing_configuration_is_kept(tmp_path: Path) -> None:
+def test_the_current_configuration_is_kept(tmp_path: Path) -> None:
     installed = msgspec.structs.replace(nginx(), conf_path=write(tmp_path))
     unknown = [Unknown(path="/nginx/gzip", reason="-"), Unknown(path="/cpu/smt", reason="-")]
-    facts = with_standing(host(nginx=installed, unknown=unknown), LiveHost())
+    facts = with_current_settings(host(nginx=installed, unknown=unknown), LiveHost())
     assert facts.nginx.user == "www-data staff"
     assert facts.nginx.mime_types_path == f"{tmp_path}/mime.types"
     assert facts.nginx.gzip == [
@@ -70,7 +70,7 @@ def test_the_standing_configuration_is_kept(tmp_path: Path) -> None:
 def test_tcp_nopush_is_not_written_where_no_files_are_sent(tmp_path: Path) -> None:
     """A proxy's file has no sendfile, and the audit would say that it does nothing."""
     installed = msgspec.structs.replace(nginx(), conf_path=write(tmp_path))
-    facts = with_standing(host(nginx=installed), LiveHost())
+    facts = with_current_settings(host(nginx=installed), LiveHost())
     assert "tcp_nopush on;" not in generated(facts, Site(), "proxy")
     assert "tcp_nopush on;" in generated(facts, Site(), "cache")
 
@@ -85,7 +85,7 @@ def test_tcp_nopush_stays_as_it_is_installed(
 ) -> None:
     main = f"events {{}} http {{ {line} }}"
     installed = msgspec.structs.replace(nginx(), conf_path=write(tmp_path, main))
-    facts = with_standing(host(nginx=installed), LiveHost())
+    facts = with_current_settings(host(nginx=installed), LiveHost())
     assert facts.nginx.tcp_nopush == (line == "tcp_nopush on;")
     assert ("tcp_nopush on;" in generated(facts, Site(tcp_nopush=given))) == kept
 
@@ -102,7 +102,7 @@ def test_types_without_a_file_of_their_own_are_written_out(main: str, tmp_path: 
     (tmp_path / "sub1").mkdir()
     (tmp_path / "sub1" / "mime.types").write_text("types { text/html html; }\n")
     tree = read_tree(write(tmp_path, main), LiveHost())
-    found = standing_in(tree, Nginx())
+    found = current_settings(tree, Nginx())
     assert found.gzip == []
     if "sub" in main:
         assert found.mime_types_path == f"{tmp_path}/sub1/mime.types"
@@ -113,7 +113,7 @@ def test_types_without_a_file_of_their_own_are_written_out(main: str, tmp_path: 
 def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     for path in (None, f"{tmp_path}/none", write(tmp_path, "events {")):
         facts = host(nginx=msgspec.structs.replace(nginx(), conf_path=path))
-        assert with_standing(facts, LiveHost()) == facts
+        assert with_current_settings(facts, LiveHost()) == facts
 
 
 @pytest.mark.long

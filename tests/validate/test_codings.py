@@ -11,7 +11,7 @@ import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
-from nginx_tune.experiment.validate.stage_notes import (
+from nginx_tune.experiment.validate.workbench_notes import (
     accepted_codings,
     compression_notes,
     with_codings,

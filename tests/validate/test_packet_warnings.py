@@ -12,7 +12,7 @@ import pytest
 
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.lab import Lab
-from nginx_tune.experiment.validate.stage_notes import packet_warnings
+from nginx_tune.experiment.validate.workbench_notes import packet_warnings
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -33,8 +33,8 @@ from nginx_tune.experiment.validate.site_load import (
     protocol_note,
     replay_load,
 )
-from nginx_tune.experiment.validate.stage_notes import plan_outgoing, unspoken
 from nginx_tune.experiment.validate.successors import find_successors
+from nginx_tune.experiment.validate.workbench_notes import plan_outgoing, unspoken
 from nginx_tune.experiment.view import with_worker_header
 from nginx_tune.measure.load.classes import ServedFile, plan_load
 from nginx_tune.nginx.lab.stub_server import RESOLVED, resolve

@@ -19,7 +19,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.experiment.experiment import Experiment, search_variants
 from nginx_tune.experiment.operations import Variant
 from nginx_tune.experiment.session import Session
-from nginx_tune.experiment.validate.site_load import with_further
+from nginx_tune.experiment.validate.site_load import with_extra_classes
 from nginx_tune.experiment.validate.validation import Deadline, Looking
 from nginx_tune.measure.load.classes import ServedFile, default_classes, for_seconds, plan_load
 
@@ -84,7 +84,7 @@ def test_a_class_of_another_place_can_be_what_is_searched() -> None:
         paths=Paths(kind="fixed", paths=["/api"]),
         connections=2,
     )
-    plan = with_further(PLAN, [other])
+    plan = with_extra_classes(PLAN, [other])
     session = PretendSession(baseline=1000.0, candidate=1000.0)
     for objective, asked in (("api.p99 <= 50ms", "api"), ("hot.p99 <= 50ms", "hot")):
         session.asked.clear()

@@ -91,8 +91,19 @@ def run_container(place: Path, log: str, stderr: Path) -> Iterator[Container]:
             f"{sys.executable} -c '{ASK}' {port} 2>/dev/null & "
             f"exec nginx -c {place}/nginx.conf"
         )
-        walls = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        program = ["sh", "-e", "-c", f'{joins}; exec "$@"', "sh", *walls, "sh", "-e", "-c", script]
+        sandbox = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        program = [
+            "sh",
+            "-e",
+            "-c",
+            f'{joins}; exec "$@"',
+            "sh",
+            *sandbox,
+            "sh",
+            "-e",
+            "-c",
+            script,
+        ]
         with stderr.open("wb") as file:
             outer = subprocess.Popen(program, stderr=file)
         stack.callback(outer.wait, 30)

@@ -24,14 +24,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.audit.fixes import changes_of, standing_fixes
+from nginx_tune.audit.fixes import changes_of, current_fixes
 from nginx_tune.change.generate.plan_files import ByteSpan, TracedFile, planned_file
 from nginx_tune.change.generate.writing import comment, statement, words
+from nginx_tune.change.plan.current import CurrentTree, own_blocks
 from nginx_tune.change.plan.kept import KeptConnections, closes_by_default, lacks_ports
 from nginx_tune.change.plan.naming import needed_line
 from nginx_tune.change.plan.placing import SettingPlace, UnplacedError, find_places
-from nginx_tune.change.plan.settling import left_alone
-from nginx_tune.change.plan.standing import Standing, own_blocks
+from nginx_tune.change.plan.solver import left_alone
 from nginx_tune.conf.directive import Directive, as_utf8
 from nginx_tune.conf.edits import (
     Edit,
@@ -74,7 +74,7 @@ def plan_changes(
     decisions: Decisions, tree: ConfTree, leaves: Leaves, *, annotates: bool = False
 ) -> Changes:
     """The settings of decisions that were held against the tree (``hold_against``), as edits."""
-    standing = Standing(
+    current = CurrentTree(
         tree, closes_by_default=closes_by_default(decisions), lacks_ports=lacks_ports(decisions)
     )
     refusals: list[Refusal] = []
@@ -84,7 +84,7 @@ def plan_changes(
         if not decision.settings:
             continue
         try:
-            found = _written(decision, standing, annotates=annotates)
+            found = _written(decision, current, annotates=annotates)
         except UnplacedError as error:
             refusals.append(_refusal(decision, error.reason, error.directive))
             continue
@@ -125,11 +125,11 @@ def _lacking(decisions: Sequence[Decision], every: Sequence[Decision]) -> dict[s
     return found
 
 
-def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list[_Written]:
+def _written(decision: Decision, current: CurrentTree, *, annotates: bool) -> list[_Written]:
     found = []
     for wanted in decision.settings:
         apart = own_blocks(decision, wanted.directive)
-        for target in find_places(standing, wanted, apart):
+        for target in find_places(current, wanted, apart):
             edit = _edit(target, wanted, annotates=annotates)
             hunk = Hunk(
                 line=target.directive.line,
@@ -289,9 +289,9 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
     while True:
         now = ground.read(contents)
         findings = ground.audit(now)
-        held = list(held_back(now, findings))
+        held = list(blocked_fixes(now, findings))
         findings = _without_edits(findings, [one for one, _ in held])
-        fixed = standing_fixes(now, findings, audit_again, lambda files: not undone_by(files))
+        fixed = current_fixes(now, findings, audit_again, lambda files: not undone_by(files))
         if not fixed:
             break
         for change in changes_of(now, fixed):
@@ -382,7 +382,7 @@ def _left_out(
 _WAKES_KEEPALIVE = "up-keepalive-before-lb"
 
 
-def held_back(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
+def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
     """The findings of a tree that are not to be cured by their fixes, each with the reason.
 
     The audit cures a line at a time. A ``keepalive`` that a balancing method put out of effect

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.settling import BY_THREADS, READ_BY_THREADS
+from nginx_tune.change.plan.solver import BY_THREADS, READ_BY_THREADS
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.model.pool import DEFAULT_THREADS, MAX_THREADS_ALL_WORKERS
 from nginx_tune.decide.open_file_cache import FEWEST_ENTRIES, INACTIVE, STALE, VALID

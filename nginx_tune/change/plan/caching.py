@@ -359,9 +359,9 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
         s = replace(s, reason=_without_size(s.reason, UNSEEN_ROOM))
     enlarged = beyond = ""
     if "keys_zone" in own:
-        name, _, standing = own["keys_zone"].partition(":")
+        name, _, current = own["keys_zone"].partition(":")
         wanted = decided["keys_zone"].partition(":")[2]
-        have, need = parse_bytes(standing), parse_bytes(wanted)
+        have, need = parse_bytes(current), parse_bytes(wanted)
         each = None if is_assumed or mean is None else mean.value
         kept["keys_zone"] = own["keys_zone"]
         most = parse_bytes(decided.get("max_size", "")) or 0

@@ -10,6 +10,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from nginx_tune.change.plan.current import (
+    AT_LEAST,
+    KEPT,
+    CurrentTree,
+    holds,
+    own_blocks,
+)
 from nginx_tune.change.plan.kept import (
     closes_by_default,
     how_it_stays,
@@ -18,7 +25,7 @@ from nginx_tune.change.plan.kept import (
 )
 from nginx_tune.change.plan.multiplexing import with_own_quic
 from nginx_tune.change.plan.naming import adapted, listen_options, with_needs, with_own_streams
-from nginx_tune.change.plan.placing import withheld
+from nginx_tune.change.plan.placing import with_blockers
 from nginx_tune.change.plan.process_needs import (
     asked_pools,
     asks_pools,
@@ -26,13 +33,6 @@ from nginx_tune.change.plan.process_needs import (
     told_why_unread,
     with_more_workers,
     without_idle_pools,
-)
-from nginx_tune.change.plan.standing import (
-    AT_LEAST,
-    KEPT,
-    Standing,
-    holds,
-    own_blocks,
 )
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Directive
@@ -57,63 +57,63 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
            are missing or differ.
     """
     streams = (s.block for d in decisions.decisions if d.id == "streaming" for s in d.settings)
-    standing = Standing(
+    current = CurrentTree(
         tree,
         frozenset(filter(None, streams)),
         closes_by_default=closes_by_default(decisions),
         lacks_ports=lacks_ports(decisions),
     )
     limits = descriptors_for(decisions, tree)
-    chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]
-    chosen = with_more_workers(chosen, standing)
+    chosen = [_as_chosen(limits(one), current) for one in decisions.decisions]
+    chosen = with_more_workers(chosen, current)
     held = [
-        _told(_held(withheld(one, standing), standing), limits(wanted), standing)
+        _told(_held(with_blockers(one, current), current), limits(wanted), current)
         for wanted, one in zip(decisions.decisions, chosen, strict=True)
     ]
     held = [
-        told_why_unread(one, wanted, standing)
+        told_why_unread(one, wanted, current)
         for wanted, one in zip(decisions.decisions, held, strict=True)
     ]
-    asked = asked_pools(standing, held)
+    asked = asked_pools(current, held)
     held = [without_idle_pools(one, asked) for one in held]
     return replace(decisions, decisions=with_needs(held, tree))
 
 
-def _told(held: Decision, wanted: Decision, standing: Standing) -> Decision:
+def _told(held: Decision, wanted: Decision, current: CurrentTree) -> Decision:
     """The decision; a reason against it is one only where it would have changed something."""
-    if not held.withheld:
+    if not held.blocked_by:
         return held
-    is_idle = not held.settings and not _would_change(wanted, standing)
-    return replace(held, withheld="") if held.settings or is_idle else held
+    is_idle = not held.settings and not _would_change(wanted, current)
+    return replace(held, blocked_by="") if held.settings or is_idle else held
 
 
-def _would_change(wanted: Decision, standing: Standing) -> bool:
-    if _is_of_no_http(standing.tree) and _asks_http(wanted):
+def _would_change(wanted: Decision, current: CurrentTree) -> bool:
+    if _is_of_no_http(current.tree) and _asks_http(wanted):
         return False
-    if wanted.id in _OF_A_CACHE and wanted.settings and not standing.caches:
-        return bool(standing.passing)  # its settings are for no place that a line speaks against
+    if wanted.id in _OF_A_CACHE and wanted.settings and not current.caches:
+        return bool(current.passing)  # its settings are for no place that a line speaks against
     if asks_pools(wanted):
-        return any(asked_pool(scope.effective("aio")) is None for scope in standing.answering)
-    again = _held(wanted, standing)
-    return bool(again.settings or again.withheld)
+        return any(asked_pool(scope.effective("aio")) is None for scope in current.answering)
+    again = _held(wanted, current)
+    return bool(again.settings or again.blocked_by)
 
 
-def _as_chosen(decision: Decision, standing: Standing) -> Decision:
+def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
     """The decision; a log that needs no buffer and workers that are bound stay as they are.
 
     Of HTTP/3 what listens already is looked at, and no listener is made up; streams whose events
     come through are left, and upstreams whose connections are not to be shared.
     """
-    tree = standing.tree
+    tree = current.tree
     if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
         said = f"The configuration has no http. {decision.summary}"
         return replace(decision, verdict="not_applicable", settings=[], summary=said)
     if decision.id == "upstream-keepalive":
         decision = as_proposed(decision)
     if decision.id == "upstream-keepalive" and decision.settings:
-        own = with_own_groups(decision, standing.kept)
-        refused = (f'upstream "{name}": {why}' for name, why in standing.kept.refused.items())
-        return own if own.settings else replace(own, withheld=next(refused, ""))
+        own = with_own_groups(decision, current.kept)
+        refused = (f'upstream "{name}": {why}' for name, why in current.kept.refused.items())
+        return own if own.settings else replace(own, blocked_by=next(refused, ""))
     if decision.id == "http3":
         return with_own_quic(decision, tree)
     if decision.id == "gzip":
@@ -126,7 +126,7 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
     if bound := _bound_workers(decision, tree):
         why = f"{bound} binds each worker"
         said = f"Left as it is: {why}. {decision.summary}"
-        return replace(decision, verdict="keep", settings=[], summary=said, withheld=why)
+        return replace(decision, verdict="keep", settings=[], summary=said, blocked_by=why)
     return decision
 
 
@@ -140,33 +140,33 @@ def _asks_http(decision: Decision) -> bool:
     return any(one.context not in ("main", "events") for one in decision.settings)
 
 
-def _held(decision: Decision, standing: Standing) -> Decision:
+def _held(decision: Decision, current: CurrentTree) -> Decision:
     undo = UNDO.get(decision.id)
-    undone = undo(decision, standing) if undo else []
+    undone = undo(decision, current) if undo else []
     if undone:
         return _undone(decision, undone)
     if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
         return decision
-    own_choice = standing.caches or not standing.may_cache
+    own_choice = current.caches or not current.may_cache
     known = decision.risks
-    decision = adapted(decision, standing.tree, caches=own_choice)
+    decision = adapted(decision, current.tree, caches=own_choice)
     left_out = [one for one in decision.risks if one not in known]
-    as_they_are = _as_they_are(decision, standing)
+    as_they_are = _as_they_are(decision, current)
     decision = replace(decision, risks=[*decision.risks, *as_they_are])
     left: list[Setting] = []
     evidence: list[Evidence] = []
     verdict: DecisionVerdict = decision.verdict
     for wanted in decision.settings:
         if wanted.directive == "listen":
-            stands, line = not listen_options(wanted, standing.tree).lines, None
+            stands, line = not listen_options(wanted, current.tree).lines, None
         else:
             apart = own_blocks(decision, wanted.directive)
-            found = standing.lines(wanted, apart)
+            found = current.lines(wanted, apart)
             differing = [line for line in found if not holds(line, wanted)]
             stands, line = not differing, differing[0] if differing else None
         if not stands:
             apart = own_blocks(decision, wanted.directive)
-            places = standing.places(wanted, apart)
+            places = current.places(wanted, apart)
             if not places and wanted.context not in ("main", "events"):
                 continue  # nothing in the configuration that it is for
             left.append(replace(wanted, places=places))
@@ -175,12 +175,12 @@ def _held(decision: Decision, standing: Standing) -> Decision:
                 verdict = _direction(line, wanted) or verdict
     if not left:
         stays = next(iter(as_they_are), "")
-        word = f"Not written: {stays}" if stays else f"Already so{_more(decision, standing)}"
+        word = f"Not written: {stays}" if stays else f"Already so{_more(decision, current)}"
         said = f"{word}. {decision.summary}"
-        risks = [*decision.risks, *_left_alone(decision, standing)]
-        why = next(iter(left_out), stays or decision.withheld)
+        risks = [*decision.risks, *_left_alone(decision, current)]
+        why = next(iter(left_out), stays or decision.blocked_by)
         return replace(
-            decision, verdict="keep", settings=[], summary=said, risks=risks, withheld=why
+            decision, verdict="keep", settings=[], summary=said, risks=risks, blocked_by=why
         )
     if verdict == "keep":
         verdict = "set"
@@ -189,17 +189,17 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         verdict=verdict,
         settings=left,
         evidence=[*decision.evidence, *evidence],
-        risks=[*decision.risks, *_filtered(decision, standing), *_left_alone(decision, standing)],
+        risks=[*decision.risks, *_filtered(decision, current), *_left_alone(decision, current)],
     )
 
 
-def _as_they_are(decision: Decision, standing: Standing) -> list[str]:
+def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
     """The addresses that an option is not written for, each with the reason."""
     found = [
         one
         for wanted in decision.settings
         if wanted.directive == "listen"
-        for one in listen_options(wanted, standing.tree).left
+        for one in listen_options(wanted, current.tree).left
     ]
     if more := found[_MOST_NAMED:]:
         found[_MOST_NAMED:] = [f"{len(more)} more addresses stay as they are"]
@@ -217,27 +217,27 @@ def _bound_workers(decision: Decision, tree: ConfTree) -> str:
     return "" if line is None or line.value == "auto" else f"{line.file}:{line.line} {line}"
 
 
-def _left_alone(decision: Decision, standing: Standing) -> list[str]:
+def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
     """The locations whose connections to upstreams are as somebody wanted them."""
     if not any(s.directive in KEPT for s in decision.settings):
         return []
-    lines = (standing.kept.line_of_its_own(scope) for scope in standing.answering)
+    lines = (current.kept.line_of_its_own(scope) for scope in current.answering)
     return list(dict.fromkeys(how_it_stays(one) for one in lines if one))
 
 
-def _more(decision: Decision, standing: Standing) -> str:
+def _more(decision: Decision, current: CurrentTree) -> str:
     """The larger numbers that stand, where less was decided."""
     found = {
         str(line): None
         for wanted in decision.settings
         if wanted.directive in AT_LEAST
-        for line in standing.lines(wanted)
+        for line in current.lines(wanted)
         if line is not None and line.args != tuple(wanted.args)
     }
     return f", with more: {', '.join(found)} stays" if found else ""
 
 
-def _filtered(decision: Decision, standing: Standing) -> list[str]:
+def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
     """The decision without places where a filter cuts bodies into pieces, each a task for a thread.
 
     Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
@@ -247,7 +247,7 @@ def _filtered(decision: Decision, standing: Standing) -> list[str]:
         return []
     lines = {
         f"{line.file}:{line.line} {line}": None
-        for scope in standing.answering
+        for scope in current.answering
         if (line := body_filter(scope)) is not None
     }
     return [
@@ -285,18 +285,18 @@ def _as_evidence(line: Directive) -> Evidence:
 
 
 _DEFAULT_CHUNK = "2m"
-Undo = Callable[[Decision, Standing], list[tuple[Directive, list[Setting]]]]
+Undo = Callable[[Decision, CurrentTree], list[tuple[Directive, list[Setting]]]]
 
 
-def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _threads(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
     direct = {
         id(scope.effective("aio"))
-        for scope in standing.answering
+        for scope in current.answering
         if scope.value("directio", "off") != "off"
     }
-    sending = (scope for scope in standing.answering if not sends_no_files(scope))
+    sending = (scope for scope in current.answering if not sends_no_files(scope))
     lines = {id(a): a for scope in sending if (a := scope.effective("aio"))}
     why = "all data fits in memory, or waiting costs less than offloading"
     return [
@@ -307,71 +307,71 @@ def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, li
     ]
 
 
-def _accepting(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     """None for one worker, which takes all; each rule of the audit has its own condition."""
     if decision.verdict == "not_applicable":
         return []
     why = "one worker would take most connections"
     found = []
-    names = [] if has_own_queues(listeners(standing.tree)) else ["multi_accept"]
+    names = [] if has_own_queues(listeners(current.tree)) else ["multi_accept"]
     if not any(one.fact == EPOLLEXCLUSIVE and one.value is False for one in decision.evidence):
         names.append("accept_mutex")
     for name in names:
         wanted = setting("accept", "events", name, "off", reason=why)
-        line = standing.lines(wanted)[0]
+        line = current.lines(wanted)[0]
         if line is not None and line.value.lower() == "on":
             found.append((line, [wanted]))
     return found
 
 
-def _own_queues(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     """An option of ``listen`` has no line that undoes it: it is named, and goes by hand."""
     if decision.verdict != "disable":
         return []
-    lines = [one.reuseport for one in listeners(standing.tree) if not one.is_quic]
+    lines = [one.reuseport for one in listeners(current.tree) if not one.is_quic]
     return [(line, []) for line in lines if line is not None]
 
 
-def _open_files(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _open_files(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
     wanted = setting(
         "open-file-cache", "http", "open_file_cache", "off", reason="it would mostly churn"
     )
     return [
-        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
+        (line, [wanted]) for line in current.lines(wanted) if line and line.value.lower() != "off"
     ]
 
 
-def _direct(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _direct(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
     why = "the disk would work more, for what the page cache could answer"
     wanted = setting("directio", "http", "directio", "off", reason=why)
     return [
-        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
+        (line, [wanted]) for line in current.lines(wanted) if line and line.value.lower() != "off"
     ]
 
 
-def _kernel_tls(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _kernel_tls(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
     why = "SSL_sendfile() runs on the loop and would go round the pool"
     wanted = setting("ktls", "http", "ssl_conf_command", "Options", "-KTLS", reason=why)
     found = []
-    for line in standing.lines(wanted):
+    for line in current.lines(wanted):
         options = "" if line is None else " ".join(line.args[1:]).lower()
         if line is not None and "ktls" in options and "-ktls" not in options:
             found.append((line, [wanted]))
     return found
 
 
-def _unbounded(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+def _unbounded(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "keep" or decision.settings:
         return []
     why = "without a bound one cold read can hold the loop for a whole file"
     wanted = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", _DEFAULT_CHUNK, reason=why)
-    return [(line, [wanted]) for line in standing.lines(wanted) if line and line.value == "0"]
+    return [(line, [wanted]) for line in current.lines(wanted) if line and line.value == "0"]
 
 
 UNDO: dict[str, Undo] = {

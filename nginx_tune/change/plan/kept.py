@@ -158,7 +158,7 @@ class KeptConnections:
         self._lacks_ports = lacks_ports
         self._variables = Variables(tree)
         self._closes_by_default = closes_by_default
-        self._staying: dict[int, Directive] = {}
+        self._pinned: dict[int, Directive] = {}
         """By the block of a place: the line for which it stays as it is."""
         self.groups = upstreams(tree)
         self.is_one_worker = tree.is_whole and workers_in(tree, None) == 1
@@ -234,14 +234,14 @@ class KeptConnections:
         line = own_connection(scope, closes_by_default=self._closes_by_default)
         if line is None:
             return
-        self._staying[id(scope.own)] = line
+        self._pinned[id(scope.own)] = line
         if is_inherited(line):
             for around in scope.chain[:-1]:
-                self._staying.setdefault(id(around), line)
+                self._pinned.setdefault(id(around), line)
 
     def line_of_its_own(self, scope: Scope) -> Directive | None:
         """The line for which a place stays as it is: its own, or of a place inside of it."""
-        return self._staying.get(id(scope.own))
+        return self._pinned.get(id(scope.own))
 
     def _refusal(self, group: UpstreamBlock) -> str:
         users = self._users[group.name] + [

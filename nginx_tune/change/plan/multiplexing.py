@@ -253,7 +253,7 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
                 decision,
                 verdict="keep",
                 summary=f"Not written: {reason}. {decision.summary}",
-                withheld=reason,
+                blocked_by=reason,
                 settings=[],
                 risks=[],
             )
@@ -261,7 +261,7 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
             decision,
             verdict="not_enough_evidence",
             summary=f"Not written: {_BY_HAND}. {decision.summary}",
-            withheld=_BY_HAND,
+            blocked_by=_BY_HAND,
             settings=[],
             proposed=decision.settings,
             confidence="low",

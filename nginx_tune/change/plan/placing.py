@@ -2,9 +2,9 @@
 
 A line further out is changed only where all that it holds for wants the change; elsewhere the
 setting goes into the block that wants it, and the line outside stays. A line that many places want
-goes into the block around them, once (``Standing.further_out``).
+goes into the block around them, once (``CurrentTree.further_out``).
 
-A decision that would break something that the configuration has is withheld, with the reason.
+A decision that would break something that the configuration has is blocked, with the reason.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.kept import version_in
-from nginx_tune.change.plan.multiplexing import with_sizes, without_http2
-from nginx_tune.change.plan.naming import line_of, listen_options
-from nginx_tune.change.plan.process_needs import workers_withheld
-from nginx_tune.change.plan.standing import (
+from nginx_tune.change.plan.current import (
     PREDICATES,
-    Standing,
+    CurrentTree,
     asks_threads,
     copies_by_choice,
     effective,
@@ -29,6 +25,10 @@ from nginx_tune.change.plan.standing import (
     is_named,
     own_blocks,
 )
+from nginx_tune.change.plan.kept import version_in
+from nginx_tune.change.plan.multiplexing import with_sizes, without_http2
+from nginx_tune.change.plan.naming import line_of, listen_options
+from nginx_tune.change.plan.process_needs import workers_blocked_by
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, multiplexed_servers, newly_multiplexed
@@ -64,15 +64,15 @@ class UnplacedError(Exception):
         self.directive = directive
 
 
-def find_places(standing: Standing, wanted: Setting, apart: Sequence[str]) -> list[SettingPlace]:
+def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> list[SettingPlace]:
     """Every place of a setting that does not hold yet.
 
     Errors: UnplacedError where there is none, or one in a file that several others include.
     """
-    found = list(_places(standing, wanted, apart))
+    found = list(_places(current, wanted, apart))
     if not found:
         raise UnplacedError("there is no place for it")
-    edges = include_edges(standing.tree.main)
+    edges = include_edges(current.tree.main)
     for place in found:
         if place.directive.file == COMMAND_LINE:
             raise UnplacedError(
@@ -105,54 +105,54 @@ def include_edges(main: Block) -> Counter[str]:
     return found
 
 
-def _places(standing: Standing, wanted: Setting, apart: Sequence[str]) -> Iterator[SettingPlace]:
+def _places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> Iterator[SettingPlace]:
     if wanted.directive == "listen":
-        yield from _listen_places(standing, wanted)
+        yield from _listen_places(current, wanted)
         return
     if wanted.context == "upstream":
-        for group in standing.blocks(wanted):
+        for group in current.blocks(wanted):
             line = group.block.first(wanted.directive) if group.block else None
             if not holds(line, wanted):
                 yield SettingPlace(group, "into") if line is None else SettingPlace(line, "change")
         return
     if wanted.context in ("main", "events") or is_named(wanted):
-        lines = [one for one in standing.lines(wanted, apart) if one is not None]
+        lines = [one for one in current.lines(wanted, apart) if one is not None]
         differing = [one for one in lines if not holds(one, wanted)]
         if differing or lines:
             yield from (SettingPlace(one, "change") for one in differing)
         elif wanted.context == "main":
-            yield _before_the_blocks(standing)
+            yield _before_the_blocks(current)
         else:
-            yield from (SettingPlace(one, "into") for one in standing.blocks(wanted))
+            yield from (SettingPlace(one, "into") for one in current.blocks(wanted))
         return
     if wanted.context == "http":
-        yield from _http_places(standing, wanted, apart)
+        yield from _http_places(current, wanted, apart)
         return
-    yield from _scope_places(standing, wanted, apart)
+    yield from _scope_places(current, wanted, apart)
 
 
-def _before_the_blocks(standing: Standing) -> SettingPlace:
+def _before_the_blocks(current: CurrentTree) -> SettingPlace:
     """A directive of main goes before the first block that the main file itself has."""
-    first = next((one for one in standing.tree.main.directives if one.block is not None), None)
-    if first is None or first.file != standing.tree.path:
-        raise UnplacedError(f"{standing.tree.path} has no block to put it before")
+    first = next((one for one in current.tree.main.directives if one.block is not None), None)
+    if first is None or first.file != current.tree.path:
+        raise UnplacedError(f"{current.tree.path} has no block to put it before")
     return SettingPlace(first, "before")
 
 
-def _listen_places(standing: Standing, wanted: Setting) -> Iterator[SettingPlace]:
+def _listen_places(current: CurrentTree, wanted: Setting) -> Iterator[SettingPlace]:
     """An option of a listener stands in one of its lines: nginx wants it once for an address."""
-    for line in listen_options(wanted, standing.tree).lines:
+    for line in listen_options(wanted, current.tree).lines:
         yield SettingPlace(line, "option")
 
 
 def _http_places(
-    standing: Standing, wanted: Setting, apart: Sequence[str]
+    current: CurrentTree, wanted: Setting, apart: Sequence[str]
 ) -> Iterator[SettingPlace]:
     seen: set[int] = set()
     needs_line = False
-    concerned = standing.concerned(wanted, apart)
-    if not standing.answering:  # no server yet: for those to come
-        for http in standing.tree.main.all("http"):
+    concerned = current.concerned(wanted, apart)
+    if not current.answering:  # no server yet: for those to come
+        for http in current.tree.main.all("http"):
             line = None if http.block is None else http.block.first(wanted.directive)
             if not holds(line, wanted):
                 yield SettingPlace(http, "into") if line is None else SettingPlace(line, "change")
@@ -164,15 +164,15 @@ def _http_places(
             seen.add(id(line))
             yield SettingPlace(line, "change")
     if needs_line:
-        yield from (SettingPlace(one, "into") for one in standing.tree.main.all("http"))
+        yield from (SettingPlace(one, "into") for one in current.tree.main.all("http"))
 
 
 def _scope_places(
-    standing: Standing, wanted: Setting, apart: Sequence[str]
+    current: CurrentTree, wanted: Setting, apart: Sequence[str]
 ) -> Iterator[SettingPlace]:
-    concerned = standing.concerned(wanted, apart)
+    concerned = current.concerned(wanted, apart)
     names = {id(scope.own) for scope in concerned}
-    around = standing.further_out(wanted, apart)
+    around = current.further_out(wanted, apart)
     seen: set[int] = set()
     for scope in concerned:
         line = effective(scope, wanted)
@@ -180,9 +180,7 @@ def _scope_places(
             continue
         outer = around.get(id(scope.own)) if line is None else None
         place = (
-            SettingPlace(outer, "into")
-            if outer
-            else _of_scope(standing, scope, line, wanted, names)
+            SettingPlace(outer, "into") if outer else _of_scope(current, scope, line, wanted, names)
         )
         if id(place.directive) not in seen:
             seen.add(id(place.directive))
@@ -190,13 +188,13 @@ def _scope_places(
 
 
 def _of_scope(
-    standing: Standing, scope: Scope, line: Directive | None, wanted: Setting, concerned: set[int]
+    current: CurrentTree, scope: Scope, line: Directive | None, wanted: Setting, concerned: set[int]
 ) -> SettingPlace:
     own = next((one for one in reversed(scope.chain) if wanted.context == one.name), scope.own)
     if line is None:
         return SettingPlace(_beside_others(scope, wanted) or own, "into")
     inside = scope.own.block is not None and line in scope.own.block.all(line.name)
-    users = [one for one in standing.answering if effective(one, wanted) is line]
+    users = [one for one in current.answering if effective(one, wanted) is line]
     if inside or all(id(one.own) in concerned for one in users):
         return SettingPlace(line, "change")
     return SettingPlace(own, "into")
@@ -219,10 +217,10 @@ FD_SETSIZE = 1024
 """The bound in glibc and in nginx's builds."""
 
 
-def withheld(decision: Decision, standing: Standing) -> Decision:
+def with_blockers(decision: Decision, current: CurrentTree) -> Decision:
     """The decision, or why it is not written here."""
     own = _OWN.get(decision.id)
-    return own(decision, standing) if own and decision.settings else decision
+    return own(decision, current) if own and decision.settings else decision
 
 
 def _left(decision: Decision, reason: str) -> Decision:
@@ -232,38 +230,38 @@ def _left(decision: Decision, reason: str) -> Decision:
         settings=[],
         risks=[],
         summary=f"Not written: {reason}. {decision.summary}",
-        withheld=reason,
+        blocked_by=reason,
     )
 
 
-def _http2(decision: Decision, standing: Standing) -> Decision:
-    reason, risks = without_http2(decision, standing.tree)
+def _http2(decision: Decision, current: CurrentTree) -> Decision:
+    reason, risks = without_http2(decision, current.tree)
     if reason:
         return _left(decision, reason)
-    decision = with_sizes(decision, newly_multiplexed(standing.tree))
+    decision = with_sizes(decision, newly_multiplexed(current.tree))
     return replace(decision, risks=[*decision.risks, *dict.fromkeys(risks)])
 
 
-def _workers(decision: Decision, standing: Standing) -> Decision:
-    reason = workers_withheld(decision, standing)
+def _workers(decision: Decision, current: CurrentTree) -> Decision:
+    reason = workers_blocked_by(decision, current)
     return _left(decision, reason) if reason else decision
 
 
-def _limits(decision: Decision, standing: Standing) -> Decision:
+def _limits(decision: Decision, current: CurrentTree) -> Decision:
     """None where no worker reads it."""
-    line = single_process(standing.tree)
+    line = single_process(current.tree)
     if line is None:
         return decision
     reason = f"with {line_of(line)} no worker is started that would take worker_rlimit_nofile"
     return _left(decision, reason)
 
 
-def _connections(decision: Decision, standing: Standing) -> Decision:
+def _connections(decision: Decision, current: CurrentTree) -> Decision:
     """No more than ``select()`` can take: nginx refuses to start with more.
 
     Source: ngx_select_init_conf(), FD_SETSIZE.
     """
-    blocks = [line.block for line in standing.tree.main.all("events") if line.block is not None]
+    blocks = [line.block for line in current.tree.main.all("events") if line.block is not None]
     line = next((one for block in blocks for one in block.all("use")), None)
     wanted = [int(one.args[0]) for one in decision.settings]
     if line is None or line.value != "select" or max(wanted) <= FD_SETSIZE:
@@ -272,7 +270,7 @@ def _connections(decision: Decision, standing: Standing) -> Decision:
     return _left(decision, reason)
 
 
-def _sendfile(decision: Decision, standing: Standing) -> Decision:
+def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
     """A ``sendfile off`` that somebody wrote stays where files may be on what it is needed for.
 
     One of a location is for the location's files. One further out as well, unless it is known
@@ -281,14 +279,14 @@ def _sendfile(decision: Decision, standing: Standing) -> Decision:
     """
     if decision.verdict != "enable":
         return decision
-    lines = [copies_by_choice(scope) for scope in standing.answering]
+    lines = [copies_by_choice(scope) for scope in current.answering]
     named = list(dict.fromkeys(line_of(line) for line in lines if line is not None))
     if named and None not in lines:
         return _left(decision, f"{', '.join(named)} is the locations' own")
     risks = [f"{one} stays" for one in named]
     settings = decision.settings
-    if doubt := _why_copied(decision, standing):
-        wanted = [scope.effective("sendfile") for scope in standing.answering]
+    if doubt := _why_copied(decision, current):
+        wanted = [scope.effective("sendfile") for scope in current.answering]
         off = [line for line in wanted if line is not None and line.value.lower() == "off"]
         outer = [one for one in dict.fromkeys(map(line_of, off)) if one not in named]
         risks += [f"{one} stays: {doubt}" for one in outer]
@@ -298,10 +296,10 @@ def _sendfile(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, settings=settings, risks=[*decision.risks, *risks])
 
 
-def _why_copied(decision: Decision, standing: Standing) -> str:
+def _why_copied(decision: Decision, current: CurrentTree) -> str:
     """The reason for which files may be copied; empty where their file systems speak against it."""
     known = [str(one.value) for one in decision.evidence if one.fact == FILESYSTEM]
-    found = http_directives(standing.tree)
+    found = http_directives(current.tree)
     open_ = next((one for one in found if one.name in ("root", "alias") and "$" in one.value), None)
     if not known or open_ is not None:
         where = "the files" if open_ is None else line_of(open_)
@@ -310,16 +308,16 @@ def _why_copied(decision: Decision, standing: Standing) -> str:
     return "" if odd is None else f"the files are on {odd}, which may need it"
 
 
-def _reuseport(decision: Decision, standing: Standing) -> Decision:
+def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
     """None where nginx ignores it, before 1.15.2: ``worker_processes`` stands behind http.
 
     Source: nginx change log, 1.15.2; ls-reuseport-old-bugs says the same.
     """
     version = version_in(decision.evidence)
-    names = [one.name for one in standing.tree.main]
+    names = [one.name for one in current.tree.main]
     if version is None or version >= REUSEPORT_IN_ANY_ORDER or "http" not in names:
         return decision
-    line = next((one for one in standing.tree.main if one.name == "worker_processes"), None)
+    line = next((one for one in current.tree.main if one.name == "worker_processes"), None)
     if line is None or names.index("worker_processes") < names.index("http"):
         return decision
     return _left(
@@ -329,17 +327,17 @@ def _reuseport(decision: Decision, standing: Standing) -> Decision:
     )
 
 
-def _pools(decision: Decision, standing: Standing) -> Decision:
+def _pools(decision: Decision, current: CurrentTree) -> Decision:
     """No threads where a filter reads bodies: ``aio off`` in what would inherit them."""
     if not any(asks_threads(one) for one in decision.settings):
         return decision
-    filtered = [(s, line) for s in standing.answering if (line := body_filter(s)) is not None]
-    plain = {id(one.own) for one in standing.answering if body_filter(one) is None}
+    filtered = [(s, line) for s in current.answering if (line := body_filter(s)) is not None]
+    plain = {id(one.own) for one in current.answering if body_filter(one) is None}
     if filtered and not plain:
         return _left(decision, f"{line_of(filtered[0][1])} cuts every body into pieces")
     apart = own_blocks(decision, "aio")
     threads = [one for one in decision.settings if asks_threads(one)]
-    outer = (block for one in threads for block in standing.further_out(one, apart).values())
+    outer = (block for one in threads for block in current.further_out(one, apart).values())
     lines_in = plain | set(map(id, outer))
     off: dict[str, Setting] = {}
     for scope, line in filtered:
@@ -356,10 +354,10 @@ def _pools(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, settings=[*decision.settings, *off.values()])
 
 
-def _aio_write(decision: Decision, standing: Standing) -> Decision:
+def _aio_write(decision: Decision, current: CurrentTree) -> Decision:
     """None beside HTTP/2 where the version can hang with it (io-aio-buggy-version)."""
     version = version_in(decision.evidence)
-    tree = standing.tree
+    tree = current.tree
     servers = multiplexed_servers(scopes(tree), listeners(tree))
     is_multiplexed = bool(servers or newly_multiplexed(tree))
     if version is None or version >= HTTP2_SINCE or not is_multiplexed:
@@ -367,17 +365,17 @@ def _aio_write(decision: Decision, standing: Standing) -> Decision:
     return _left(decision, "this nginx can hang with HTTP/2 and aio_write (io-aio-buggy-version)")
 
 
-def _cache(decision: Decision, standing: Standing) -> Decision:
+def _cache(decision: Decision, current: CurrentTree) -> Decision:
     """A cache that stands keeps its key and its ways.
 
     Another key, nginx's own too, would have all fetched anew and lose what that one tells apart: a
     cookie, a language, the server that was chosen.
     """
-    if standing.caches:
+    if current.caches:
         return _left(decision, "the caches that stand are their operator's")
-    lines = [standing.shared.hindrance(scope) for scope in standing.passing]
+    lines = [current.shared.hindrance(scope) for scope in current.passing]
     named = list(dict.fromkeys(line_of(line) for line in lines if line is not None))
-    if not standing.may_cache:
+    if not current.may_cache:
         apart = f"what depends on who asks ({', '.join(named)}) is for nobody else"
         none = "nothing is passed on by proxy_pass, whose answers could be kept"
         return _left(decision, apart if named else none)
@@ -387,15 +385,15 @@ def _cache(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, risks=[*decision.risks, *risks])
 
 
-def _logs(decision: Decision, standing: Standing) -> Decision:
+def _logs(decision: Decision, current: CurrentTree) -> Decision:
     """Each log by itself: one whose line stands where it cannot be changed hinders no other."""
-    edges = include_edges(standing.tree.main)
+    edges = include_edges(current.tree.main)
     left: list[Setting] = []
     risks: list[str] = []
     for wanted in decision.settings:
         if not wanted.args[2:]:
             continue  # it stays as it is
-        lines = [one for one in standing.lines(wanted) if one and not holds(one, wanted)]
+        lines = [one for one in current.lines(wanted) if one and not holds(one, wanted)]
         shared = next((one for one in lines if edges[one.file] > 1), None)
         if shared is None:
             left.append(wanted)
@@ -409,7 +407,7 @@ def _logs(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, settings=left, risks=[*decision.risks, *risks])
 
 
-_OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
+_OWN: dict[str, Callable[[Decision, CurrentTree], Decision]] = {
     "access-log": _logs,
     "http2": _http2,
     "workers": _workers,

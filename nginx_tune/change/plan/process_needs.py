@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from nginx_tune.change.plan.current import CurrentTree, asks_threads, holds
 from nginx_tune.change.plan.kept import max_conns
 from nginx_tune.change.plan.naming import line_of
-from nginx_tune.change.plan.standing import Standing, asks_threads, holds
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree
@@ -151,9 +151,9 @@ def asks_pools(decision: Decision) -> bool:
     return any(map(asks_threads, decision.settings))
 
 
-def asked_pools(standing: Standing, decisions: Iterable[Decision]) -> set[str]:
+def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]:
     """The names that are asked for where files are sent, as it stands and by what is written."""
-    found = {asked_pool(scope.effective("aio")) for scope in standing.answering}
+    found = {asked_pool(scope.effective("aio")) for scope in current.answering}
     found |= {
         one.args[0].partition("=")[2] or DEFAULT
         for decision in decisions
@@ -181,27 +181,27 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
         verdict=decision.verdict if left else "keep",
         summary=decision.summary if left else f"Not written: {why}. {decision.summary}",
         risks=decision.risks if left else [],
-        withheld=decision.withheld or why,
+        blocked_by=decision.blocked_by or why,
     )
 
 
-def told_why_unread(decision: Decision, wanted: Decision, standing: Standing) -> Decision:
+def told_why_unread(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
     """The decision; where no file would come to be read by threads as it wanted, it says why."""
-    if decision.withheld or asks_pools(decision) or not asks_pools(wanted):
+    if decision.blocked_by or asks_pools(decision) or not asks_pools(wanted):
         return decision
-    if any(asked_pool(scope.effective("aio")) is not None for scope in standing.answering):
+    if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):
         return decision
     named = [one.block for one in wanted.settings if asks_threads(one)]
     lines = (
         line
-        for scope in standing.answering
+        for scope in current.answering
         if "" in named or {*named} & {*scope.own.args}
         if (line := body_filter(scope)) is not None
     )
     line = next(lines, None)
     why = f"{line.file}:{line.line} {line} cuts every body into pieces" if line else _NO_PLACE
     said = f"Not written: {why}. {wanted.summary}"
-    return replace(decision, verdict="keep", settings=[], risks=[], summary=said, withheld=why)
+    return replace(decision, verdict="keep", settings=[], risks=[], summary=said, blocked_by=why)
 
 
 def _is_asked(name: str, asked: Collection[str]) -> bool:
@@ -212,7 +212,7 @@ def _is_asked(name: str, asked: Collection[str]) -> bool:
 _ONE = ("0", "1")
 
 
-def with_more_workers(decisions: Sequence[Decision], standing: Standing) -> list[Decision]:
+def with_more_workers(decisions: Sequence[Decision], current: CurrentTree) -> list[Decision]:
     """The decisions; that of ``workers`` with what changes where there are to be more of them."""
     zoned = {
         one.block.lower()
@@ -221,24 +221,24 @@ def with_more_workers(decisions: Sequence[Decision], standing: Standing) -> list
         if one.directive == "zone"
     }
     return [
-        replace(one, risks=[*one.risks, *_bounds(standing, zoned)])
-        if one.id == "workers" and _is_changed(one, standing)
+        replace(one, risks=[*one.risks, *_bounds(current, zoned)])
+        if one.id == "workers" and _is_changed(one, current)
         else one
         for one in decisions
     ]
 
 
-def _is_changed(decision: Decision, standing: Standing) -> bool:
+def _is_changed(decision: Decision, current: CurrentTree) -> bool:
     return any(
         wanted.args[0] not in _ONE and not all(holds(line, wanted) for line in lines)
         for wanted in decision.settings
-        if wanted.directive == "worker_processes" and (lines := standing.lines(wanted))
+        if wanted.directive == "worker_processes" and (lines := current.lines(wanted))
     )
 
 
-def _bounds(standing: Standing, zoned: set[str]) -> Iterator[str]:
+def _bounds(current: CurrentTree, zoned: set[str]) -> Iterator[str]:
     """The bounds of connections of which each worker has its own, as no zone is there or comes."""
-    for group in standing.kept.groups:
+    for group in current.kept.groups:
         bound = max_conns(group)
         if bound is None or group.name in zoned or group.block.first("zone") is not None:
             continue
@@ -248,19 +248,19 @@ def _bounds(standing: Standing, zoned: set[str]) -> Iterator[str]:
         )
 
 
-def workers_withheld(decision: Decision, standing: Standing) -> str:
+def workers_blocked_by(decision: Decision, current: CurrentTree) -> str:
     """The reason against more workers; empty where there is none.
 
     More than one, or ``auto``, is its operator's own, and whatever that breaks is broken, but for
     live streams.
     """
-    tree = standing.tree
+    tree = current.tree
     found = why_one_worker(tree)
     if found is not None and streams_of_one_worker(tree) is not None:
         return found.why
-    if (alone := single_process(tree)) is not None and _is_changed(decision, standing):
+    if (alone := single_process(tree)) is not None and _is_changed(decision, current):
         return f"with {line_of(alone)} one process serves, whatever worker_processes says"
     processes = tree.main.first("worker_processes")
-    if (processes is not None and processes.value != "1") or not _is_changed(decision, standing):
+    if (processes is not None and processes.value != "1") or not _is_changed(decision, current):
         return ""
     return "" if found is None else found.why

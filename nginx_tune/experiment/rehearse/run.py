@@ -17,7 +17,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.progress import part_of
-from nginx_tune.documents.rehearsal import Manner, Rehearsal, Turnover
+from nginx_tune.documents.rehearsal import Manner, Rehearsal, RehearsedReload
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import ConfigurationError, NginxTuneError
 from nginx_tune.experiment.operations import MODULE_INSIDE, RehearseRequest, Response, Side, Variant
@@ -37,12 +37,12 @@ from nginx_tune.experiment.target import written_files
 from nginx_tune.experiment.validate.client_limits import ClientLimits
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
 from nginx_tune.experiment.validate.site_load import default_load
-from nginx_tune.experiment.validate.stage import Stage, open_stage
 from nginx_tune.experiment.validate.successors import lost_answer
+from nginx_tune.experiment.validate.workbench import Workbench, open_workbench
 from nginx_tune.measure.proof.rehearsal import judge_rehearsal
 from nginx_tune.nginx.binary import build_title, runnable_program
+from nginx_tune.nginx.lab.sandbox import Sandbox
 from nginx_tune.nginx.lab.spec import LabPlan
-from nginx_tune.nginx.lab.walls import Walls
 from nginx_tune.nginx.reload.address import Address, addresses_of
 from nginx_tune.nginx.subject import refuse_foreign_code
 
@@ -95,7 +95,7 @@ class RehearseOptions(NamedTuple):
 class _Trial(NamedTuple):
     """The load and the clients that a change is tried with, and the answers of both sides alone."""
 
-    stage: Stage
+    workbench: Workbench
     load: LoadPlan
     limits: ClientLimits
     limited: dict[str, list[int]]
@@ -134,24 +134,24 @@ def run_rehearsal(
     """
     programs = _programs(sides)
     site = _site(sides, makes_files=wish.lab is not None)
-    turnovers: list[Turnover] = []
+    reloads: list[RehearsedReload] = []
     interrupted = False
     share = _Share(progress)
-    with Walls(MODULE_INSIDE, progress=share) as walls:
-        stage = _open(walls, sides, site, wish)
-        _check(stage, sides)
-        trial = _prepare(stage, sides, site, wish)
+    with Sandbox(MODULE_INSIDE, progress=share) as sandbox:
+        workbench = _open(sandbox, sides, site, wish)
+        _check(workbench, sides)
+        trial = _prepare(workbench, sides, site, wish)
         try:
             for manner in wish.manners:
                 request = _request(trial, sides, wish, manner, programs)
                 with share.of(request.seconds, len(wish.manners)):
-                    turnovers += stage.session.rehearse(request)
+                    reloads += workbench.session.rehearse(request)
         except KeyboardInterrupt:
-            if not turnovers:
+            if not reloads:
                 raise
             interrupted = True
             progress("interrupted: what was rehearsed so far is told")
-    rehearsal = _told(trial, sides, wish, turnovers, programs)
+    rehearsal = _told(trial, sides, wish, reloads, programs)
     return msgspec.structs.replace(rehearsal, interrupted=interrupted)
 
 
@@ -163,11 +163,11 @@ def _programs(sides: OldAndNew) -> tuple[str, str]:
     return old, new
 
 
-def _open(walls: Walls, sides: OldAndNew, site: SitePair, wish: RehearseOptions) -> Stage:
+def _open(sandbox: Sandbox, sides: OldAndNew, site: SitePair, wish: RehearseOptions) -> Workbench:
     laid, changed = without_bpf(sides.old, sides.new, sides.change)
     try:
-        return open_stage(
-            walls,
+        return open_workbench(
+            sandbox,
             site,
             lab=wish.lab,
             prefixes=(sides.prefix, sides.prefix),
@@ -178,20 +178,22 @@ def _open(walls: Walls, sides: OldAndNew, site: SitePair, wish: RehearseOptions)
         raise ConfigurationError(f"{_side(sides, _OLD)}: {error.message}") from None
 
 
-def _prepare(stage: Stage, sides: OldAndNew, site: SitePair, wish: RehearseOptions) -> _Trial:
+def _prepare(
+    workbench: Workbench, sides: OldAndNew, site: SitePair, wish: RehearseOptions
+) -> _Trial:
     """Plan the load and the held connections, and ask both sides alone."""
-    plan = at_rate(stage.experiment.plans[_OLD], wish.rate_per_second)
+    plan = at_rate(workbench.experiment.plans[_OLD], wish.rate_per_second)
     warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
     plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
     limits = ClientLimits((sides.old, sides.new))
     limited = limits.statuses_of(plan)
-    answers = compare_answers(stage, limits)
+    answers = compare_answers(workbench, limits)
     asks = [pair[0] for pair in site.asks]
     held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
-    first = stage.experiment.variants[0]
+    first = workbench.experiment.variants[0]
     conduct = msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls))
     variant = msgspec.structs.replace(first, prime=[], limited=limited, conduct=conduct)
-    return _Trial(stage, plan, limits, limited, held, answers, variant)
+    return _Trial(workbench, plan, limits, limited, held, answers, variant)
 
 
 def _request(
@@ -223,7 +225,7 @@ def _told(
     trial: _Trial,
     sides: OldAndNew,
     wish: RehearseOptions,
-    turnovers: list[Turnover],
+    reloads: list[RehearsedReload],
     programs: tuple[str, str],
 ) -> Rehearsal:
     new_nginx, answers, load = sides.new_nginx, trial.answers, trial.load
@@ -241,7 +243,7 @@ def _told(
         asked={one.name: one.paths.paths[0] for one in load.classes if one.paths.paths},
         warnings=reload_warnings(sides.old, sides.new),
         notes=[
-            *trial.stage.notes,
+            *trial.workbench.notes,
             *_held_notes(trial.held),
             *bpf,
             *sides.unseen,
@@ -250,11 +252,11 @@ def _told(
         refused_here=list(sides.refused_here),
         worse_answers=answers.worse,
         other_answers=answers.other,
-        limited=trial.limits.met(load, _summed(one.limited for one in turnovers)),
+        limited=trial.limits.met(load, _summed(one.limited for one in reloads)),
         dropped=dropped_places(sides.old, sides.new),
-        turnovers=turnovers,
-        gates=judge_rehearsal(wish.requires, turnovers),
-        lab=trial.stage.session.lab.name,
+        reloads=reloads,
+        gates=judge_rehearsal(wish.requires, reloads),
+        lab=trial.workbench.session.lab.name,
     )
 
 
@@ -287,14 +289,14 @@ def _side(sides: OldAndNew, name: str) -> str:
     return f"{_NAMES[name]} {path}, run by {build_title(nginx)} ({runnable_program(nginx)})"
 
 
-def _check(stage: Stage, sides: OldAndNew) -> None:
+def _check(workbench: Workbench, sides: OldAndNew) -> None:
     """Check that ``nginx -t`` takes both sides, each by its own program.
 
     Errors: ConfigurationError with the words of the first that it does not, and whose they are.
     """
-    for variant in stage.experiment.variants:
+    for variant in workbench.experiment.variants:
         nginx, path = _build_and_path(sides, variant.name)
-        tried = stage.session.try_laid(variant, runnable_program(nginx))
+        tried = workbench.session.try_laid(variant, runnable_program(nginx))
         if tried.status != 0:
             lines = [line for line in tried.messages if "[emerg]" in line] or tried.messages
             said = _SAID.sub("", lines[0]) if lines else "no message"
@@ -336,29 +338,31 @@ class ComparedAnswers(NamedTuple):
     notes: list[str]
 
 
-def compare_answers(stage: Stage, limits: ClientLimits) -> ComparedAnswers:
+def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswers:
     """Ask each place of both: of the old one twice, since some answer otherwise each time.
 
     What a limit for each client refused is asked again of a new one that has nothing counted.
     """
-    questions = list(stage.questions.values())
-    old, new = stage.experiment.variants
+    questions = list(workbench.questions.values())
+    old, new = workbench.experiment.variants
     try:
-        first = stage.session.survey(old, [*questions, *questions])
-        after = stage.session.survey(new, questions)
+        first = workbench.session.survey(old, [*questions, *questions])
+        after = workbench.session.survey(new, questions)
         refused = [
             at
             for at, question in enumerate(questions)
             if after[at].status in limits.statuses(question.target)
         ]
         for at in refused[:_MOST_AGAIN]:
-            after[at] = stage.session.survey(new, [questions[at]])[0]
+            after[at] = workbench.session.survey(new, [questions[at]])[0]
     except NginxTuneError as error:  # what keeps NEW from starting is told by the change itself
         return ComparedAnswers([], [], [f"NEW's answers were not compared: {error.message}"])
     unknown = set(refused[_MOST_AGAIN:])
     twice = zip(first[: len(questions)], first[len(questions) :], strict=True)
-    rows = enumerate(zip(stage.questions, twice, after, strict=True))
-    found = compared((row for at, row in rows if at not in unknown), has_silent=stage.has_silent)
+    rows = enumerate(zip(workbench.questions, twice, after, strict=True))
+    found = compared(
+        (row for at, row in rows if at not in unknown), has_silent=workbench.has_silent
+    )
     if unknown:
         found.notes.append(
             f"{plural(len(unknown), 'place')} more that a limit for each client refused in NEW: "

@@ -1,6 +1,4 @@
-"""Run of a scenario: its variants, a lab, decisions before anything is measured, verdict and
-claims.
-"""
+"""Run of a scenario: variants, lab, decisions before any measurement, verdict and claims."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import (
     ExperimentSpec,
-    FurtherVariant,
+    ExtraVariant,
     Scenario,
     ScenarioRun,
     UntriedClaims,
@@ -60,7 +58,7 @@ from nginx_tune.measure.proof.verdict import judge
 from nginx_tune.nginx.binary import find_series, read_build, runnable_program
 from nginx_tune.nginx.lab.enclosure import HostNeeds
 from nginx_tune.nginx.lab.operation import LOOPBACK
-from nginx_tune.nginx.lab.walls import Walls, given_up
+from nginx_tune.nginx.lab.sandbox import Sandbox, given_up
 from nginx_tune.observe.causes.naming import find_variant_causes
 from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
 
@@ -106,7 +104,7 @@ def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
             _check_sysctls(spec)
             found[name] = _program(spec, nginx, binary)
         except (MissingToolError, UndecidedError) as error:
-            if not isinstance(spec, FurtherVariant) or not spec.optional:
+            if not isinstance(spec, ExtraVariant) or not spec.optional:
                 raise
             left_out[name] = error.message
     return Programs(found, left_out)
@@ -335,7 +333,7 @@ def run_scenario(
     Errors: UsageError for a scenario that cannot be run (before anything runs),
             MissingToolError without nginx, UndecidedError when nginx lacks what the scenario
             needs, MissingPermissionError when the lab needs root.
-    Side effects: everything happens inside the walls and is gone afterwards.
+    Side effects: everything happens inside the sandbox and is gone afterwards.
     """
     scenario = (shorter or Shorter()).of(scenario)
     check_scenario(scenario)
@@ -345,8 +343,8 @@ def run_scenario(
     measurements: list[Measurement] = []
     stopped: Stopped = "pairs"
     try:
-        with Walls(MODULE_INSIDE, progress=progress) as walls:
-            session = Session(walls, scenario.lab, binary=binary, covers=covers, view=view)
+        with Sandbox(MODULE_INSIDE, progress=progress) as sandbox:
+            session = Session(sandbox, scenario.lab, binary=binary, covers=covers, view=view)
             prepared = _prepare(session, scenario, programs, write_variant)
             run_pairs(
                 session,
@@ -421,7 +419,7 @@ def _environment(
         kernel_release=facts.kernel.release,
         lab=scenario.lab.name,
         starts=scenario.starts if scenario.lab.disks else None,
-        weaker_walls=[*given_up()],
+        weaker_sandbox=[*given_up()],
         tcp=tcp,
         seed=scenario.seed,
     )

@@ -23,7 +23,6 @@ from nginx_tune.documents.search import Search, SearchAnswer, SearchCandidate
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.experiment.experiment import GoesOn, find_warmup, run_pairs
 from nginx_tune.experiment.operations import MODULE_INSIDE
-from nginx_tune.experiment.validate.stage import Rival, Stage
 from nginx_tune.experiment.validate.validation import (
     Deadline,
     FirstBlocks,
@@ -34,6 +33,7 @@ from nginx_tune.experiment.validate.validation import (
     open_sides,
     read_sides,
 )
+from nginx_tune.experiment.validate.workbench import Rival, Workbench
 from nginx_tune.measure.proof.blocks import select_pairs
 from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.measure.proof.search import (
@@ -49,7 +49,7 @@ from nginx_tune.measure.proof.search import (
     rank,
 )
 from nginx_tune.measure.proof.verdict import FIRST_ALPHA, judge
-from nginx_tune.nginx.lab.walls import Walls
+from nginx_tune.nginx.lab.sandbox import Sandbox
 
 _SHORT_SHARE = 0.25
 """Of a run's length: many short runs rank better than few long ones, as runs differ from each
@@ -238,8 +238,8 @@ class _SandboxBench:
         self._spec, self._sides, self._progress = spec, sides, progress
         self._variants = {one.name: one for one in variants}
         self._warmup = spec.warmup_seconds
-        self._walls = ExitStack()
-        self._stage: Stage | None = None
+        self._sandbox = ExitStack()
+        self._workbench: Workbench | None = None
         self._heeds: FirstBlocks | None = None
         self.short_seconds = min(
             spec.duration_seconds, max(_SHORT_SHARE * spec.duration_seconds, _LEAST_SHORT_SECONDS)
@@ -250,7 +250,7 @@ class _SandboxBench:
 
     def close(self) -> None:
         """End the sandbox that is open."""
-        self._walls.close()
+        self._sandbox.close()
 
     def screen(self, rung: Rung, step: int) -> list[Measurement]:
         """Short runs of a step; the first one opens the sandbox."""
@@ -268,18 +268,18 @@ class _SandboxBench:
 
     def _open(self, names: Sequence[str]) -> None:
         """A sandbox with today's configuration and variants, of which the first is surveyed."""
-        self._walls.close()
+        self._sandbox.close()
         chosen = [self._variants[name] for name in names]
         sides = self._sides._replace(candidate=chosen[0].tree, planned=chosen[0].planned)
         spec = replace(self._spec, primary_metric=self.metric or None)
         site = read_sides(spec, sides)
-        walls = self._walls.enter_context(Walls(MODULE_INSIDE, progress=self._progress))
+        sandbox = self._sandbox.enter_context(Sandbox(MODULE_INSIDE, progress=self._progress))
         rivals = [Rival(one.name, one.tree, one.planned) for one in chosen]
-        self._stage = open_sides(walls, site, spec, sides, rivals)
-        self._heeds = FirstBlocks(self._stage)
-        self.metric = self._stage.primary_metric
+        self._workbench = open_sides(sandbox, site, spec, sides, rivals)
+        self._heeds = FirstBlocks(self._workbench)
+        self.metric = self._workbench.primary_metric
         found = self.surroundings.setdefault(names[0], Measured())
-        found.take_stage(self._stage, site, accepts_lost=spec.accept_lost)
+        found.take_workbench(self._workbench, site, accepts_lost=spec.accept_lost)
 
     def _run(
         self,
@@ -291,9 +291,9 @@ class _SandboxBench:
         goes_on: GoesOn | None = None,
         into: list[Measurement] | None = None,
     ) -> list[Measurement]:
-        if self._stage is None:
+        if self._workbench is None:
             raise AssertionError("a sandbox is open before anything runs")
-        session, every = self._stage.session, self._stage.experiment
+        session, every = self._workbench.session, self._workbench.experiment
         if self._warmup is None:
             self._warmup = find_warmup(
                 session,

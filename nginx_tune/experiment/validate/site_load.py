@@ -301,12 +301,12 @@ def plan_classes(
     ]
 
 
-def with_further(plan: LoadPlan, further: Sequence[LoadClass]) -> LoadPlan:
+def with_extra_classes(plan: LoadPlan, extra: Sequence[LoadClass]) -> LoadPlan:
     """The plan with more classes, and leave to ask their servers."""
-    targets = [plan.target, *(item.target for item in further if item.target is not None)]
+    targets = [plan.target, *(item.target for item in extra if item.target is not None)]
     permit = msgspec.structs.replace(
         plan.permit,
         ports=sorted({*plan.permit.ports, *(one.port for one in targets if one.unix is None)}),
         sockets=sorted({one.unix for one in targets if one.unix is not None}),
     )
-    return msgspec.structs.replace(plan, classes=[*plan.classes, *further], permit=permit)
+    return msgspec.structs.replace(plan, classes=[*plan.classes, *extra], permit=permit)

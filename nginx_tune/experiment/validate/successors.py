@@ -153,7 +153,7 @@ def lost_content(
 def moved_content(
     baseline: Response, candidate: Response, *, before: SuccessorKind, after: SuccessorKind
 ) -> str:
-    """The reason not to compare variants where only one of them asks another server; empty if none."""
+    """The reason not to compare variants of which one asks another server; empty if none."""
     if {before, after} != {"files", "passed"} or baseline.status != candidate.status:
         return ""
     if baseline.digest == candidate.digest:

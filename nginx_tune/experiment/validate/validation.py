@@ -30,8 +30,8 @@ from nginx_tune.experiment.session import has_files, shown
 from nginx_tune.experiment.validate.replay import asked_of
 from nginx_tune.experiment.validate.sampled import unexpected
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
-from nginx_tune.experiment.validate.stage import Rival, Stage, open_stage
-from nginx_tune.experiment.validate.stage_notes import packet_warnings
+from nginx_tune.experiment.validate.workbench import Rival, Workbench, open_workbench
+from nginx_tune.experiment.validate.workbench_notes import packet_warnings
 from nginx_tune.measure.proof.blocks import pair_blocks, unjudged_classes
 from nginx_tune.measure.proof.statistics import ALPHA
 from nginx_tune.measure.proof.verdict import (
@@ -43,8 +43,8 @@ from nginx_tune.measure.proof.verdict import (
     next_look,
 )
 from nginx_tune.nginx.binary import LinkedBuild, build_differences
+from nginx_tune.nginx.lab.sandbox import Sandbox, given_up
 from nginx_tune.nginx.lab.spec import LabPlan
-from nginx_tune.nginx.lab.walls import Walls, given_up
 
 
 @dataclass
@@ -68,18 +68,18 @@ class Measured:
     starts: Start | None = None
     interrupted: bool = False
 
-    def take_stage(self, stage: Stage, site: SitePair, *, accepts_lost: bool) -> None:
+    def take_workbench(self, workbench: Workbench, site: SitePair, *, accepts_lost: bool) -> None:
         """Take down what is known of the surroundings before anything is measured."""
-        self.notes = stage.notes
+        self.notes = workbench.notes
         if accepts_lost:
-            self.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
+            self.notes += [f"accepted: no longer served: {one}" for one in workbench.lost]
         else:
-            self.lost = stage.lost
-        self.warnings = packet_warnings(stage.session.lab, site.trees)
-        self.lab = stage.session.lab.name
-        self.tcp = stage.session.tcp
-        if stage.session.lab.disks:
-            self.starts = stage.experiment.variants[0].conduct.starts
+            self.lost = workbench.lost
+        self.warnings = packet_warnings(workbench.session.lab, site.trees)
+        self.lab = workbench.session.lab.name
+        self.tcp = workbench.session.tcp
+        if workbench.session.lab.disks:
+            self.starts = workbench.experiment.variants[0].conduct.starts
 
 
 def conclude(
@@ -118,7 +118,7 @@ def conclude(
             lab=measured.lab,
             starts=measured.starts,
             seed=seed,
-            weaker_walls=[*given_up()],
+            weaker_sandbox=[*given_up()],
             tcp=measured.tcp,
             differences=[*measured.notes, *_refused(measured.blocks)],
         ),
@@ -202,14 +202,14 @@ def run_validation(
     metric = site.primary_metric
     measured = Measured()
     try:
-        with Walls(MODULE_INSIDE, progress=progress) as walls:
-            stage = open_sides(walls, site, spec, sides)
-            metric = stage.primary_metric
+        with Sandbox(MODULE_INSIDE, progress=progress) as sandbox:
+            workbench = open_sides(sandbox, site, spec, sides)
+            metric = workbench.primary_metric
             if spec.max_seconds is not None:
                 looking = Looking(metric, deadline, first_pairs=spec.pairs, share=share)
                 measured.looking = looking
-            measured.take_stage(stage, site, accepts_lost=spec.accept_lost)
-            _measure(stage, spec, measured, deadline, progress)
+            measured.take_workbench(workbench, site, accepts_lost=spec.accept_lost)
+            _measure(workbench, spec, measured, deadline, progress)
     except KeyboardInterrupt:
         if not measured.blocks:
             raise
@@ -234,17 +234,17 @@ def look_at(
     Both configurations are started and asked once, in the same sandbox. Errors: a run's.
     """
     site = read_sides(spec, sides)
-    with Walls(MODULE_INSIDE, progress=progress) as walls:
-        stage = open_sides(walls, site, spec, sides)
-        lab = stage.session.lab
+    with Sandbox(MODULE_INSIDE, progress=progress) as sandbox:
+        workbench = open_sides(sandbox, site, spec, sides)
+        lab = workbench.session.lab
     # The files of recorded requests follow from the manifest.
     data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
     return msgspec.structs.replace(
         spec,
         lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
-        primary_metric=stage.primary_metric,
-        found=[*build_differences(*sides.builds), *stage.notes],
-        lost=stage.lost,
+        primary_metric=workbench.primary_metric,
+        found=[*build_differences(*sides.builds), *workbench.notes],
+        lost=workbench.lost,
     )
 
 
@@ -265,15 +265,16 @@ def read_sides(spec: ExperimentSpec, sides: Sides) -> SitePair:
 
 
 def open_sides(
-    walls: Walls,
+    sandbox: Sandbox,
     site: SitePair,
     spec: ExperimentSpec,
     sides: Sides,
     rivals: Sequence[Rival] = (),
-) -> Stage:
-    """Both sides, and the rivals beside them, in the sandbox. Errors: those of ``open_stage``."""
-    return open_stage(
-        walls,
+) -> Workbench:
+    """Both sides, and the rivals beside them, in the sandbox. Errors: those of ``open_workbench``.
+    """
+    return open_workbench(
+        sandbox,
         site,
         lab=sides.lab,
         prefixes=sides.prefixes,
@@ -294,8 +295,8 @@ class FirstBlocks:
     may be an accident of that block, and its pair is discarded as any other.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, workbench: Workbench) -> None:
+        self._workbench = workbench
         self._seen: set[str] = set()
 
     def __call__(self, block: Measurement) -> None:
@@ -307,7 +308,7 @@ class FirstBlocks:
         if variant in self._seen:
             return
         self._seen.add(variant)
-        plan = self._stage.experiment.plans[variant]
+        plan = self._workbench.experiment.plans[variant]
         for name, why in unjudged_classes(block).items():
             item = next(one for one in plan.classes if one.name == name)
             if said := self._fault(variant, item, item.target or plan.target):
@@ -326,12 +327,12 @@ class FirstBlocks:
         """
         if item.http3 is not None or (item.http2 is not None and target.tls is None):
             return ""
-        by_name = {one.name: one for one in self._stage.experiment.variants}
+        by_name = {one.name: one for one in self._workbench.experiment.variants}
         asked = dict(islice(asked_of(item), _MOST_ASKED))
         whole = list(asked)
         for start in range(0, len(whole), _ASKED_AT_ONCE):
             urls = whole[start : start + _ASKED_AT_ONCE]
-            answers = self._stage.session.survey(
+            answers = self._workbench.session.survey(
                 by_name[variant], [Question(target=target, url=url) for url in urls]
             )
             for url, answer in zip(urls, answers, strict=True):
@@ -341,14 +342,14 @@ class FirstBlocks:
 
 
 def _measure(
-    stage: Stage,
+    workbench: Workbench,
     spec: ExperimentSpec,
     measured: Measured,
     deadline: Deadline,
     progress: Callable[[str], None],
 ) -> None:
-    session, experiment = stage.session, stage.experiment
-    first = FirstBlocks(stage)
+    session, experiment = workbench.session, workbench.experiment
+    first = FirstBlocks(workbench)
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
     trial = 0 if warmup is not None else len(experiment.variants)
     checked = len(experiment.variants) * spec.pairs if spec.self_check else 0
@@ -373,7 +374,7 @@ def _measure(
             pairs=spec.pairs,
             seed=spec.seed + 1000,
             progress=part_of(progress, trial, whole),
-            heeds=FirstBlocks(stage),
+            heeds=FirstBlocks(workbench),
         )
     run_pairs(
         session,

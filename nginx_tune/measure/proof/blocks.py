@@ -1,5 +1,4 @@
-"""Blocks of two variants: the order they run in, the pairs they make, and requests that fail in
-them.
+"""Blocks of two variants: their order, the pairs they make, and requests that fail in them.
 
 A block is one fresh start of a variant in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
 pair ``k``: one of either variant, next to each other in time, so that a drift of the host meets

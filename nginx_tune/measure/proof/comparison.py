@@ -1,5 +1,4 @@
-"""One metric in two variants: the reading of each, the pairs, and the CPU time of the same
-requests.
+"""One metric in two variants: both readings, the pairs, and the CPU time of the same requests.
 
 CPU time a request compares two variants that answered the same requests. A faster variant of a
 closed loop answers others: more of the class that it made fast. So the ratio of CPU times is held

@@ -24,8 +24,8 @@ from nginx_tune.documents.rehearsal import (
     Phase,
     PhaseName,
     Rehearsal,
-    Turnover,
-    TurnoverOutcome,
+    RehearsedReload,
+    ReloadOutcome,
 )
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
@@ -50,22 +50,22 @@ _LASTING_RATIO = 2.0
 """The factor by which requests fail more often after a change than before."""
 
 
-def turnover_name(one: Turnover) -> str:
+def reload_name(one: RehearsedReload) -> str:
     """As gates and tables call it."""
     return f"{one.manner}_back" if one.is_back else one.manner
 
 
-def worst_outcome(rehearsal: Rehearsal) -> TurnoverOutcome:
+def worst_outcome(rehearsal: Rehearsal) -> ReloadOutcome:
     """The worst outcome of several changes; of none that nothing was taken."""
-    order: list[TurnoverOutcome] = ["down", "refused", "taken"]
-    found = {one.outcome for one in rehearsal.turnovers}
+    order: list[ReloadOutcome] = ["down", "refused", "taken"]
+    found = {one.outcome for one in rehearsal.reloads}
     if rehearsal.refused_here:
         found.add("refused")
     return next((one for one in order if one in found), "refused")
 
 
 def check_rehearsal_gates(requires: Iterable[str], names: Sequence[str]) -> None:
-    """Nothing, when each gate can be read and names something of these turnovers.
+    """Nothing, when each gate can be read and names something of these reloads.
 
     Errors: UsageError.
     """
@@ -101,13 +101,15 @@ def _is_known(metric: str) -> bool:
     return head in get_args(PhaseName) and rest in _OF_PHASE
 
 
-def judge_rehearsal(requires: Iterable[str], turnovers: Sequence[Turnover]) -> list[GateResult]:
+def judge_rehearsal(
+    requires: Iterable[str], reloads: Sequence[RehearsedReload]
+) -> list[GateResult]:
     """The result of each gate: what was not measured never passes."""
-    found = {turnover_name(one): one for one in turnovers}
+    found = {reload_name(one): one for one in reloads}
     return [_judge(parse_expression(text), found) for text in requires]
 
 
-def _judge(gate: Expression, found: dict[str, Turnover]) -> GateResult:
+def _judge(gate: Expression, found: dict[str, RehearsedReload]) -> GateResult:
     head, _, metric = gate.name.partition(".")
     one = found.get(head)
     value = None if one is None else _value(one, metric)
@@ -116,7 +118,7 @@ def _judge(gate: Expression, found: dict[str, Turnover]) -> GateResult:
     return GateResult(expression=gate.text, measured=value, passed=passed, reason=reason)
 
 
-def _why(one: Turnover | None, metric: str) -> str:
+def _why(one: RehearsedReload | None, metric: str) -> str:
     if one is None:
         return "it did not come to that"
     head, _, kind = metric.partition(".")
@@ -125,7 +127,7 @@ def _why(one: Turnover | None, metric: str) -> str:
     return f"not measured: the {one.manner} was {one.outcome}, {one.workers_left} old workers stay"
 
 
-def _value(one: Turnover, metric: str) -> float | None:
+def _value(one: RehearsedReload, metric: str) -> float | None:
     head, _, rest = metric.partition(".")
     if head == "failed":
         return one.failed.get(rest, 0) if rest else sum(one.failed.values())
@@ -156,12 +158,12 @@ def _of_phase(phase: Phase, name: str) -> float | None:
     return values[name]
 
 
-def sent_again(one: Turnover) -> int:
+def sent_again(one: RehearsedReload) -> int:
     """Requests that met the close of a kept connection; one that may not be repeated is lost so."""
     return one.retried + sum(item.retried for item in one.held)
 
 
-def last_answer(one: Turnover) -> float | None:
+def last_answer(one: RehearsedReload) -> float | None:
     """Seconds until the last listener was answered by the new generation; null when one was not."""
     seconds = [item.seconds for item in one.first_answers if not _was_silent(item.reason)]
     known = [value for value in seconds if value is not None]
@@ -182,7 +184,7 @@ class Lasting(NamedTuple):
     requests_before: int
 
 
-def lasting_failures(one: Turnover) -> Lasting | None:
+def lasting_failures(one: RehearsedReload) -> Lasting | None:
     """The failures of what was changed to, apart from those of the change itself; None for none.
 
     Phases are whole seconds: a few failures may be the change's last ones, and what failed as
@@ -210,14 +212,14 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
     So is one that this host would refuse, and one after which requests fail that did not before.
     Undecided (4) where a gate's quantity was not measured, or nothing was rehearsed.
     """
-    turnovers, gates = rehearsal.turnovers, rehearsal.gates
+    reloads, gates = rehearsal.reloads, rehearsal.gates
     if rehearsal.refused_here:
         return ExitStatus.FOUND
-    if not turnovers:
+    if not reloads:
         return ExitStatus.UNDECIDED
     is_taken = all(
         one.outcome == "taken" and not one.faults and lasting_failures(one) is None
-        for one in turnovers
+        for one in reloads
     )
     is_taken = is_taken and not rehearsal.worse_answers
     if is_taken and all(one.passed for one in gates):

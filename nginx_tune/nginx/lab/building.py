@@ -1,4 +1,4 @@
-"""The lab as it is built inside its walls: disks, clients behind a link, an origin, a certificate.
+"""The lab inside its sandbox: disks, clients behind a link, an origin, a certificate.
 
 Disks are made or found in the cache, attached, mounted, and switched while the lab runs.
 """
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LabDisks:
-    """The disks of one lab, inside its walls. They go with the walls.
+    """The disks of one lab, inside its sandbox. They go with the sandbox.
 
     ``prepare`` comes before the enclosure takes the right to write from the host's mounts (images
     move out of the lab's directory into the cache), ``open`` after it.
@@ -265,7 +265,7 @@ class ModelledFile:
 
 
 class Topology:
-    """The surroundings of one lab, inside its walls. They go with the walls."""
+    """The surroundings of one lab, inside its sandbox. They go with the sandbox."""
 
     def __init__(self, lab: Lab, directory: Path) -> None:
         self._clients = ClientSide(lab.link) if lab.topology == "link" else None

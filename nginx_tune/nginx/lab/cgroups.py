@@ -31,7 +31,7 @@ _LEAST_QUOTA = 1000
 """Microseconds of a period: the kernel takes no less."""
 
 
-def wall_bytes() -> int:
+def sandbox_bytes() -> int:
     """The part of the machine's memory for all processes of a sandbox, page cache included."""
     pages = os.sysconf("SC_PHYS_PAGES") * (os.sysconf("SC_PAGE_SIZE") // _PAGE)
     return int(pages * _WALL_SHARE) * _PAGE
@@ -256,7 +256,7 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
     are not to leave the page cache: then it lives on as long as they are in it.
     """
     deadline = time.monotonic() + patience_seconds
-    keeps_pages = _limit_of(directory) == str(wall_bytes())
+    keeps_pages = _limit_of(directory) == str(sandbox_bytes())
     while directory.is_dir():
         reclaim = directory / "memory.force_empty"
         if not keeps_pages and reclaim.exists():

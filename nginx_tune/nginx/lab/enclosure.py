@@ -24,7 +24,7 @@ import msgspec
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.parse_storage import is_inside
 from nginx_tune.sandbox import kernel_calls as calls
-from nginx_tune.sandbox.confinement import Confinement, ResourceLimits, Wall
+from nginx_tune.sandbox.confinement import Confinement, ResourceLimits, SandboxPart
 from nginx_tune.sandbox.covers import Covers
 from nginx_tune.sandbox.launch import Prepared, prepare
 from nginx_tune.sandbox.places import KERNELS_OWN, read_mounts, settle
@@ -68,7 +68,7 @@ class Enclosure:
         self._copied: set[str] = set()
         self._disks: dict[str, str] = {}
         self._laid: dict[str, str] = {}
-        self._weaker: list[Wall] = []
+        self._weaker: list[SandboxPart] = []
         self.join_files: list[Path] = []
         """The cgroups that what is only tried runs in."""
         self._planned: dict[str, Prepared] = {}
@@ -121,9 +121,9 @@ class Enclosure:
         self._hidden += directories
         self._planned.clear()
 
-    def weaken(self, walls: Iterable[Wall]) -> None:
-        """Do without these walls where they cannot be had."""
-        self._weaker = list(walls)
+    def weaken(self, sandbox: Iterable[SandboxPart]) -> None:
+        """Do without these parts where they cannot be had."""
+        self._weaker = list(sandbox)
         self._planned.clear()
 
     def lay(self, path: str, ours: str | Path) -> None:
@@ -272,7 +272,7 @@ class Enclosure:
     def prepare(self, programs: Sequence[str]) -> Prepared:
         """The sandbox for some programs.
 
-        Errors: UndecidedError for a wall that this host cannot have.
+        Errors: UndecidedError for a part that this host cannot have.
         """
         key = "\0".join(programs)
         if key not in self._planned:
@@ -399,7 +399,7 @@ SEEN = "/run/nginx-tune"
 
 
 def raise_loopback() -> None:
-    """Bring ``lo`` up: the only link inside the walls."""
+    """Bring ``lo`` up: the only link inside the sandbox."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]

@@ -1,10 +1,10 @@
-"""The networks of a lab: clients behind a limited link, and what lies beyond the walls.
+"""The networks of a lab: clients behind a limited link, and what lies beyond the sandbox.
 
 A network namespace belongs to a thread, so what shall run in another one runs in a thread that has
 entered it, and what it starts is born there. Nothing has a name that could be left: a namespace
 lives as long as the descriptor that holds it.
 
-Beyond the walls every address is there, and nothing but stubs: a namespace at the far end of a
+Beyond the sandbox every address is there, and nothing but stubs: a namespace at the far end of a
 link that is the way to every address but the host's own. So what a configuration asks of others is
 asked as it stands, whatever nginx itself listens on; and it still leads nowhere.
 
@@ -143,7 +143,7 @@ _NEAR_END, _FAR_END = "lab-way-out", "lab-outside"
 
 
 class Outside:
-    """The network beyond the walls, reached from this namespace."""
+    """The network beyond the sandbox, reached from this namespace."""
 
     def __init__(self) -> None:
         """Make it. Errors: UndecidedError where the kernel or this user cannot."""
@@ -174,7 +174,7 @@ class Outside:
 
 
 def open_outside() -> tuple[Outside | None, str]:
-    """The network beyond the walls; None and the reason where there can be none."""
+    """The network beyond the sandbox; None and the reason where there can be none."""
     try:
         return Outside(), ""
     except NginxTuneError as error:

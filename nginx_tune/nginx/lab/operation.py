@@ -1,4 +1,4 @@
-"""The messages that pass through the walls: what the process inside is asked, and what it answers.
+"""Messages into the sandbox and out of it: requests to the process inside, and its answers.
 
 An operation has a name, a request and an answer; on the wire each is a line of JSON. A request goes
 by ``json`` because names of files may hold bytes that are no UTF-8; an answer by ``msgspec`` where
@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from nginx_tune.sandbox.confinement import Wall
+from nginx_tune.sandbox.confinement import SandboxPart
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -32,12 +32,12 @@ class Operation(Generic[Q, A]):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first request: the walls are finished from inside."""
+    """The first request: the sandbox is finished from inside."""
 
     mark: str
     directory: str
-    weaker: list[Wall]
-    """Walls that the user gave up where they cannot be had."""
+    weaker: list[SandboxPart]
+    """Sandbox that the user gave up where they cannot be had."""
 
 
 class OperationIdentity(msgspec.Struct, frozen=True, kw_only=True):

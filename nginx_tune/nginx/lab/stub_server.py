@@ -296,7 +296,7 @@ async def _serve(endpoints: list[Endpoint]) -> None:
                 continue
             await loop.create_datagram_endpoint(
                 kind,
-                local_addr=(one.address or "0.0.0.0", one.port),  # noqa: S104  # behind walls
+                local_addr=(one.address or "0.0.0.0", one.port),  # noqa: S104  # in the sandbox
             )
         elif one.path:
             await loop.create_unix_server(_STREAMS[one.protocol], one.path, backlog=1024)

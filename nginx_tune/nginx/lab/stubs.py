@@ -2,7 +2,7 @@
 
 What speaks HTTP is a bare nginx of the same build, so that it is never what limits; the rest is
 ``stub_server``. Both answer every request at once with 200 and a body of ``BODY_BYTES``. They go
-with the walls.
+with the sandbox.
 """
 
 from __future__ import annotations

@@ -164,8 +164,7 @@ def _not_enough(lacking: list[str]) -> Cause:
 
 
 def find_variant_causes(measurements: Sequence[Measurement]) -> list[VariantCause]:
-    """The causes that half of a variant's blocks or more show, variant by variant, the baseline
-    first.
+    """The causes that at least half of a variant's blocks show, the baseline's first.
 
     A block without workers, such as one of a stand-in, shows none. The figures of a cause are
     those of one block, in the middle of those that show it.
@@ -204,7 +203,7 @@ _FEWEST_LOOKS = 3
 _OFTEN = 0.5
 """The share of looks: one stall that one look hits shows every client waiting, and is no rule."""
 _AT_WORK = 0.25
-_STANDING = 8
+_CURRENT = 8
 """Connections at a median look: a loop that is free takes them at once, but a few always come."""
 _MUCH = 0.5
 """The share of a CPU: an arrival in two finds such a loop at work, for a moment or for seconds."""
@@ -395,7 +394,7 @@ def not_known(window: CauseWindow) -> Cause | None:
         f"{number_text(one.accept_queue_median)} connections stood in the accept queue at "
         f"{one.address}:{one.port} (median of the looks)"
         for one in window.server.listeners
-        if (one.accept_queue_median or 0.0) >= _STANDING
+        if (one.accept_queue_median or 0.0) >= _CURRENT
     ]
     if turns is None and busiest >= _MUCH * window.seconds:
         said.append(

@@ -1,7 +1,7 @@
 """Facts about a host: everything the other packages know about it, in one document.
 
 Beside them stands what a file in the place of its nginx's configuration must keep
-(``with_standing``).
+(``with_current_settings``).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def gather_facts(
     limits, found = read_limits(host, process=process)
     limits = of_nginx(host, limits, is_running=process != "self")
     gaps |= under("/limits", found)
-    for name in STANDING:
+    for name in CURRENT_SETTINGS:
         if getattr(nginx, name) is None:
             gaps[f"/nginx/{name}"] = "of its configuration, which was not read"
     facts = Facts(
@@ -213,14 +213,14 @@ def _token(key: str) -> str:
     return _fit(key).replace("~", "~0").replace("/", "~1")
 
 
-STANDING = ("user", "mime_types_path", "gzip", "tcp_nopush")
+CURRENT_SETTINGS = ("user", "mime_types_path", "gzip", "tcp_nopush")
 """The fields of ``nginx`` that are read here."""
 _PATTERNS = frozenset("*?[")
 """Characters that make an include's name a pattern to nginx. Source: ngx_conf_include()."""
 
 
-def with_standing(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> Facts:
-    """The facts with the user, media types and compression of the standing configuration.
+def with_current_settings(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> Facts:
+    """The facts with the user, media types and compression of the current configuration.
 
     The build's own user is often ``nobody``, who may not read what is served; its types and its
     compression are none. Unchanged where there is no configuration, or only another mount
@@ -235,14 +235,14 @@ def with_standing(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> F
     refuse_in_tree(results, tree.files, tree.asked)
     if not tree.main.all("http"):
         return facts
-    nginx = standing_in(tree, facts.nginx)
-    found = {f"/nginx/{name}" for name in STANDING if getattr(nginx, name) is not None}
+    nginx = current_settings(tree, facts.nginx)
+    found = {f"/nginx/{name}" for name in CURRENT_SETTINGS if getattr(nginx, name) is not None}
     return replace(
         facts, nginx=nginx, unknown=[one for one in facts.unknown if one.path not in found]
     )
 
 
-def standing_in(tree: ConfTree, nginx: Nginx) -> Nginx:
+def current_settings(tree: ConfTree, nginx: Nginx) -> Nginx:
     """The program with what its configuration says."""
     user = tree.main.first("user")
     lines = [line for http in http_blocks(tree) if http.block for line in http.block]

@@ -128,9 +128,7 @@ def _of_class(
 
 
 def _drawn(number: int, variants: int) -> int:
-    """The number of curves of a variant: of many variants only the two compared have their median
-    too.
-    """
+    """The number of curves of a variant: among many, only the two compared have a median."""
     return 2 if variants <= _MOST_VARIANTS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
 
 

@@ -1,4 +1,4 @@
-"""The standing configuration that a decision is held against: lines and their places."""
+"""The current configuration that a decision is held against: lines and their places."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 """The parameters that give a log a buffer."""
 
 
-class Standing:
+class CurrentTree:
     """A configuration's lines where files are sent or requests passed on."""
 
     def __init__(
@@ -130,8 +130,8 @@ class Standing:
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
-            standing = [one for one in self.lines(wanted, apart) if one is not None]
-            lines = [one for one in standing if not holds(one, wanted)] or standing
+            current = [one for one in self.lines(wanted, apart) if one is not None]
+            lines = [one for one in current if not holds(one, wanted)] or current
             if wanted.context == "main" and not lines:
                 return [Place(file=self.tree.path, line=1, text="main", change=False)]
             return [_place(one, change=bool(lines)) for one in lines or blocks]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wall_arena import FAR, PORT, Place
+from sandbox_arena import FAR, PORT, Place
 
 LISTEN = 18_088
 _SELF = f"http://127.0.0.1:{LISTEN}"

@@ -1,6 +1,6 @@
 """The arena: a machine of its own, as far as namespaces reach, with victims that are compared.
 
-It is entered by ``unshare``, so that whatever a missing wall lets through harms the victims
+It is entered by ``unshare``, so that whatever a missing part lets through harms the victims
 alone: no process, mount, packet or host name of the real machine is in reach, and what has no
 namespace (a cgroup, the file system below ``/srv``) is made for the arena and goes with it.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ENTER = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork",
          "--kill-child=SIGKILL", "--mount-proc", "--propagation", "private", "--"]  # fmt: skip
-BASE = Path(os.environ.get("WALLS_ARENA", "/srv/nginx-tune-walls"))
+BASE = Path(os.environ.get("SANDBOX_ARENA", "/srv/nginx-tune-sandbox"))
 """On the root file system, and nowhere that a sandbox has a directory of its own anyway."""
 PORT = 4747
 FAR = "192.0.2.9"

@@ -1,10 +1,10 @@
-"""The walls: mount, process, network and IPC namespaces whose first process takes all with it.
+"""The sandbox: mount, process, network and IPC namespaces whose first process takes all with it.
 
 ``unshare --kill-child`` ends the first process inside when ``unshare`` ends, and ``unshare``
 itself asks for SIGKILL at its parent's death, so kill -9 of the command leaves no process, no
 mount and no loop device; the keeper does what namespaces cannot (cgroups, files).
 
-As an ordinary user the walls are made in a user namespace that keeps the user's own id: nginx
+As an ordinary user the sandbox is made in a user namespace that keeps the user's own id: nginx
 then changes no user, and there are no cgroups and no loop devices.
 
 Under systemd the cgroups lie in a scope that it delegates: the part of the cgroup v2 tree that a
@@ -40,11 +40,11 @@ from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.namespaces import OUTER_PROC_VARIABLE, is_initial_namespace
 from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
-from nginx_tune.nginx.lab.cgroups import LabCgroups, wall_bytes
+from nginx_tune.nginx.lab.cgroups import LabCgroups, sandbox_bytes
 from nginx_tune.nginx.lab.disks import limit_dirty
 from nginx_tune.nginx.lab.keeper import Keeper, make_directory, new_mark, sweep, write_mark
 from nginx_tune.nginx.lab.operation import HELLO, A, Hello, Operation, Q, request_line
-from nginx_tune.sandbox.confinement import ResourceLimits, Wall, can_limit_numbers
+from nginx_tune.sandbox.confinement import ResourceLimits, SandboxPart, can_limit_numbers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,21 +56,21 @@ _ERRORS: dict[int, type[NginxTuneError]] = {
     ExitStatus.CONFIGURATION: ConfigurationError,
     ExitStatus.UNDECIDED: UndecidedError,
 }
-_given_up: list[Wall] = []
+_given_up: list[SandboxPart] = []
 
 
-def give_up(walls: Iterable[Wall]) -> None:
-    """Take the user's word (``--weaker-walls``) for walls that this host need not have."""
-    _given_up[:] = sorted(set(walls))
+def give_up(parts: Iterable[SandboxPart]) -> None:
+    """Accept (``--weaker-sandbox``) that this host lacks these parts of the sandbox."""
+    _given_up[:] = sorted(set(parts))
 
 
-def given_up() -> list[Wall]:
-    """The walls that the user gave up, wherever this host cannot have them."""
+def given_up() -> list[SandboxPart]:
+    """The parts that the user gave up, wherever this host cannot have them."""
     return list(_given_up)
 
 
 def unshare_command(*, root: bool) -> list[str]:
-    """The command that makes the walls around what follows it."""
+    """The command that makes the sandbox around what follows it."""
     command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
     command += ["--kill-child=SIGKILL", "--mount-proc"]
     if not root:
@@ -78,8 +78,8 @@ def unshare_command(*, root: bool) -> list[str]:
     return [*command, "--"]
 
 
-class Walls:
-    """A process inside the walls that answers requests, one JSON line each.
+class Sandbox:
+    """A process inside the sandbox that answers requests, one JSON line each.
 
     Use as a context manager: leaving it, by whatever way, ends all inside and cleans up.
     """
@@ -165,7 +165,7 @@ class Walls:
         return self._scope.directory
 
     def limit_dirty(self, device: str, most_bytes: int) -> None:
-        """Have writers to a device of the lab wait for it, until the walls go."""
+        """Have writers to a device of the lab wait for it, until the sandbox goes."""
         self._note("dirty-limit", device)
         limit_dirty(device, most_bytes)
 
@@ -278,7 +278,7 @@ def explain_refusal(said: str, *, is_root: bool, status: str) -> NamespaceRefusa
     if not has_sys_admin(status):
         return NamespaceRefusal(
             "root without the capability CAP_SYS_ADMIN may make no namespaces and mounts: the "
-            "walls around nginx cannot be had",
+            "the sandbox around nginx cannot be made",
             _IN_A_CONTAINER,
         )
     return NamespaceRefusal(
@@ -363,25 +363,25 @@ def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Pat
     raise UndecidedError(f"systemd did not start {unit} within {_PATIENCE_SECONDS:.0f} s")
 
 
-def bound(group: LabCgroups, walls: Walls, *, is_brief: bool = False) -> list[Wall]:
-    """Bound root's nginx; the walls that cannot be had and are done without.
+def bound(group: LabCgroups, sandbox: Sandbox, *, is_brief: bool = False) -> list[SandboxPart]:
+    """Bound root's nginx; the parts that cannot be had and are done without.
 
     ``is_brief`` is for what is over within a minute in any case: it may do without any.
     Errors: UndecidedError for what cannot be bounded and is not given up.
     """
-    if not walls.root:
+    if not sandbox.root:
         return []
     most = ResourceLimits().processes
-    lacking: dict[Wall, str] = {}
+    lacking: dict[SandboxPart, str] = {}
     why = _attempt(lambda: group.limit_processes(most))
     if why and not can_limit_numbers(most):
         lacking["processes"] = f"the processes of nginx cannot be bounded: {why}"
-    why = _attempt(lambda: group.limit_memory(wall_bytes()))
+    why = _attempt(lambda: group.limit_memory(sandbox_bytes()))
     if why:
         lacking["memory"] = f"the memory of nginx in all cannot be bounded: {why}"
-    for wall, message in lacking.items():
-        if not is_brief and wall not in given_up():
-            _refuse(wall, message)
+    for part, message in lacking.items():
+        if not is_brief and part not in given_up():
+            _refuse(part, message)
     return sorted(lacking)
 
 
@@ -395,9 +395,9 @@ def _attempt(call: Callable[[], object]) -> str:
     return ""
 
 
-def _refuse(wall: Wall, message: str) -> NoReturn:
+def _refuse(part: SandboxPart, message: str) -> NoReturn:
     raise UndecidedError(
         message,
         hint="have cgroups that root may write (in a container: a cgroup namespace of its own, "
-        f"mounted rw), or run this as an ordinary user; --weaker-walls {wall} does without",
+        f"mounted rw), or run this as an ordinary user; --weaker-sandbox {part} does without",
     )

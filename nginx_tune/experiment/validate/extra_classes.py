@@ -1,6 +1,4 @@
-"""The places beside the first root: asked once of both variants, then loaded where they serve
-alike.
-"""
+"""Places beside the first root: asked once of both variants, loaded where they serve alike."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ _MOST_LOOKS = 2
 ListFiles = Callable[[str], Sequence[ServedFile]]
 
 
-class Further(NamedTuple):
+class ExtraClasses(NamedTuple):
     """Findings of the other places."""
 
     classes: dict[str, list[LoadClass]]
@@ -98,7 +96,7 @@ class _Learnt(NamedTuple):
     refused: dict[str, str]
 
 
-def find_further(
+def find_extra_classes(
     session: Session,
     variants: Sequence[Variant],
     site: SitePair,
@@ -109,7 +107,7 @@ def find_further(
     has_silent: bool,
     asks_both: bool,
     limits: ClientLimits,
-) -> Further:
+) -> ExtraClasses:
     """Ask both variants once for each place, or the baseline alone for both.
 
     ``files`` are the first root's, by their URLs; ``files_of`` lists those that the variants see
@@ -138,7 +136,7 @@ def find_further(
         for one in places
         if not one.asks[0].is_news
     }
-    found = Further(
+    found = ExtraClasses(
         {variant.name: [] for variant in variants},
         [],
         questions=questions,
@@ -166,7 +164,7 @@ def _survey(
     places: Sequence[_Asked],
     limits: ClientLimits,
 ) -> tuple[tuple[OwnAnswers, OwnAnswers], list[list[Response]]]:
-    """Ask the variants, one of which may stand for both: of their first servers, and of each place."""
+    """Ask the variants about their first servers and each place; one may stand for both."""
     surveyed = [
         _answers(
             session,
@@ -213,7 +211,7 @@ class _Judge(NamedTuple):
     has_silent: bool
     asks_both: bool
 
-    def sort_in(self, found: Further, place: _Asked, answered: Sequence[Response]) -> None:
+    def sort_in(self, found: ExtraClasses, place: _Asked, answered: Sequence[Response]) -> None:
         """Add a place to the findings."""
         own_ask = place.asks[0]
         made_of = _made_of(place, self.site, self.kinds) if self.asks_both else None
@@ -400,7 +398,7 @@ def _has_file(
 
 
 def _load_served(
-    found: Further,
+    found: ExtraClasses,
     place: _Asked,
     answered: Sequence[Response],
     variants: Sequence[Variant],
@@ -423,7 +421,7 @@ def _load_served(
 
 
 def _load(
-    found: Further, place: _Asked, status: int, variants: Sequence[Variant], site: SitePair
+    found: ExtraClasses, place: _Asked, status: int, variants: Sequence[Variant], site: SitePair
 ) -> None:
     own = place.asks[0]
     found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))

@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx, site
 
-from nginx_tune.change.plan.settling import (
+from nginx_tune.change.plan.current import CurrentTree
+from nginx_tune.change.plan.solver import (
     BRINGS,
     BY_THREADS,
     GOES_WITH,
     RESTS_ON,
-    Settling,
+    Solver,
     site_in,
 )
-from nginx_tune.change.plan.standing import Standing
 from nginx_tune.cli.deciding import Held, Inputs
 from nginx_tune.cli.plan import Made, settle_choice, tree_with
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
@@ -34,7 +34,7 @@ from nginx_tune.conf.workers import (
     descriptors_in,
     workers_in,
 )
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.plan import Hunk
@@ -57,11 +57,11 @@ def held_for(tree: ConfTree, facts: Facts, workload: Workload) -> Held:
     roots = [place.path for place in facts.storage.paths]
     given = site_in(tree, site(roots=roots))
 
-    def made(stays: Staying) -> Decisions:
+    def made(stays: Pinned) -> Decisions:
         return decide(facts, workload, site=given, stays=stays)
 
     first = made(ALL_AS_DECIDED)
-    settled = Settling(made, tree, facts).begin(first)
+    settled = Solver(made, tree, facts).begin(first)
     inputs = Inputs(workload.kind, facts, workload, given, given, settled.decided, made)
     return Held(inputs, tree, settled.held, settled.stays)
 
@@ -101,15 +101,15 @@ def test_numbers_are_for_the_workers_that_there_will_be(main: str, http: str, wo
     if pool.settings:
         threads = int(pool.settings[0].args[1].removeprefix("threads="))
         assert f"{threads * workers} threads in all" in " ".join(pool.risks)
-    assert bool(found["workers"].withheld) is (workers < CPUS)
-    assert not found["workers"].withheld or not found["workers"].settings
+    assert bool(found["workers"].blocked_by) is (workers < CPUS)
+    assert not found["workers"].blocked_by or not found["workers"].settings
 
 
 def test_one_process_is_told_of_and_takes_no_limit_of_descriptors() -> None:
     found = by_id(held(FILES % ("master_process off;", "")))
     said = "with /n.conf:1 master_process off "
-    assert found["workers"].withheld.startswith(f"{said}one process serves")
-    assert found["file-limits"].withheld.startswith(f"{said}no worker")
+    assert found["workers"].blocked_by.startswith(f"{said}one process serves")
+    assert found["file-limits"].blocked_by.startswith(f"{said}no worker")
     on = by_id(held(FILES % ("master_process on;", "")))
     assert on["workers"].settings
     assert on["file-limits"].settings
@@ -123,8 +123,8 @@ def test_no_pool_is_written_where_every_body_is_filtered(line: str) -> None:
     found = by_id(held(FILES % (LUA, line), load(peak=3000, cold_peak=2500)))
     written = lines([*found.values()])
     assert not [one for one in written if one.startswith(("thread_pool", "aio threads"))]
-    assert found["thread-pools"].withheld == f"/n.conf:3 {line[:-1]} cuts every body into pieces"
-    size = found["thread-pool-size"].withheld
+    assert found["thread-pools"].blocked_by == f"/n.conf:3 {line[:-1]} cuts every body into pieces"
+    size = found["thread-pool-size"].blocked_by
     assert size.startswith("it goes with thread-pools, which is left out (/n.conf:3 ")
     words = [s.reason for d in found.values() for s in d.settings]
     assert not [one for one in words if re.search(r"thread|in the pool", one)]
@@ -158,13 +158,13 @@ def test_a_pool_of_a_disk_is_written_where_its_location_uses_it(
     facts, workload = large(disks=2), load(cold_peak=200)
     given = site_in(tree, site(roots=["/srv/1", "/srv/2"], root_prefixes=["/1/", "/2/"]))
 
-    def made(stays: Staying) -> Decisions:
+    def made(stays: Pinned) -> Decisions:
         return decide(facts, workload, site=given, stays=stays)
 
-    settled = Settling(made, tree, facts).begin(made(ALL_AS_DECIDED))
+    settled = Solver(made, tree, facts).begin(made(ALL_AS_DECIDED))
     [one] = [d for d in settled.held.decisions if d.id == "per-disk-pools"]
     assert [s.args[0] for s in one.settings if s.directive == "thread_pool"] == pools
-    assert bool(one.withheld) is (len(pools) < 2)
+    assert bool(one.blocked_by) is (len(pools) < 2)
 
 
 def settled_but(text: str, *names: str, only: bool = False) -> Made:
@@ -191,7 +191,7 @@ def test_connections_bring_their_descriptors_or_stay_within_those_that_are() -> 
     assert brought == {"connections", "file-limits"}
     made = settled_but(FILES % ("", ""), "file-limits")
     assert not {h.decision for h in hunks(made)} & {"connections", "file-limits", "open-file-cache"}
-    said = {one.id: one.withheld for one in made.chosen.decisions.decisions if one.withheld}
+    said = {one.id: one.blocked_by for one in made.chosen.decisions.decisions if one.blocked_by}
     assert said["connections"] == "a worker has 1024 descriptors"
     few = FILES.replace("events { }", "events { worker_connections 64; }") % ("", "")
     after = {h.decision: h.after.strip() for h in hunks(settled_but(few, "file-limits"))}
@@ -207,12 +207,12 @@ CASES: tuple[tuple[Kind, bool, int, str], ...] = (
     ("cache", True, 1, "1.1"),
 )
 STAYS = (
-    Staying(workers=1),
-    Staying(no_pools="a"),
-    Staying(connections=100),
-    Staying(descriptors=1024),
-    Staying(open_files=7),
-    Staying(no_sendfile=True),
+    Pinned(workers=1),
+    Pinned(no_pools="a"),
+    Pinned(connections=100),
+    Pinned(descriptors=1024),
+    Pinned(open_files=7),
+    Pinned(no_sendfile=True),
 )
 
 
@@ -234,7 +234,7 @@ def test_every_decision_that_differs_by_what_stays_is_in_the_table(
     workload = replace(workload, http_version=replace(workload.http_version, value=version))
     facts = large(disks=disks)
 
-    def shown(stays: Staying) -> dict[DecisionId, tuple[object, ...]]:
+    def shown(stays: Pinned) -> dict[DecisionId, tuple[object, ...]]:
         made = decide(facts, workload, site=given, stays=stays).decisions
         return {d.id: (d.settings, d.summary, d.verdict, d.risks) for d in made}
 
@@ -247,7 +247,7 @@ def test_every_decision_that_differs_by_what_stays_is_in_the_table(
 
 def test_the_tables_name_decisions_and_all_that_may_stay() -> None:
     known = set(DecisionId.__args__)  # type: ignore[attr-defined]  # of a Literal
-    assert set(RESTS_ON) == set(Staying.__dataclass_fields__)
+    assert set(RESTS_ON) == set(Pinned.__dataclass_fields__)
     assert known >= set().union(*RESTS_ON.values())
     assert known >= {*BRINGS, *(name for names in BRINGS.values() for name in names)}
     assert set(GOES_WITH) >= BY_THREADS
@@ -295,7 +295,7 @@ def faults(made: Made, after: ConfTree, cpus: int) -> Iterator[str]:
     """What is sized for, or said of, what is not there."""
     before = made.held.tree
     written = hunks(made)
-    asked = {asked_pool(scope.effective("aio")) for scope in Standing(after).answering} - {None}
+    asked = {asked_pool(scope.effective("aio")) for scope in CurrentTree(after).answering} - {None}
     pools = declared_pools(after)
     yield from (f"idle pool {name}" for name in pools.keys() - declared_pools(before) - asked)
     yield from (f"no pool {one}" for one in asked if one not in {*pools, "default"})
@@ -318,7 +318,7 @@ def faults(made: Made, after: ConfTree, cpus: int) -> Iterator[str]:
             yield f"a limit for {said[0]} of {connections}"
         if descriptors is None or descriptors < 2 * connections:
             yield f"{descriptors} descriptors for {connections} connections"
-        is_kept = any(s.effective("open_file_cache") for s in Standing(after).answering)
+        is_kept = any(s.effective("open_file_cache") for s in CurrentTree(after).answering)
         if "open files" in limit.reason and not is_kept:
             yield "a limit for open files that nothing keeps"
     grown = connections > (connections_in(before, 512) or 0)

@@ -1,4 +1,4 @@
-"""The stage of a validation: the lab, both trees in place, stubs around them, the load."""
+"""The workbench of a validation: the lab, both trees in place, stubs around them, the load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from nginx_tune.experiment.operations import Conduct, Question, Variant, said_of
 from nginx_tune.experiment.session import Session, as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
 from nginx_tune.experiment.validate.client_limits import ClientLimits
-from nginx_tune.experiment.validate.further import Further, entry_questions, find_further
+from nginx_tune.experiment.validate.extra_classes import (
+    ExtraClasses,
+    entry_questions,
+    find_extra_classes,
+)
 from nginx_tune.experiment.validate.replay import (
     Placing,
     Replay,
@@ -31,9 +35,9 @@ from nginx_tune.experiment.validate.site import NO_FILES_HINT, SitePair, primary
 from nginx_tune.experiment.validate.site_load import (
     at_listeners,
     protocol_note,
-    with_further,
+    with_extra_classes,
 )
-from nginx_tune.experiment.validate.stage_notes import (
+from nginx_tune.experiment.validate.workbench_notes import (
     absent_notes,
     accepted_codings,
     asked_notes,
@@ -63,8 +67,8 @@ from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.binary import runnable_program
 from nginx_tune.nginx.lab.enclosure import HostNeeds
 from nginx_tune.nginx.lab.operation import Outgoing
+from nginx_tune.nginx.lab.sandbox import Sandbox
 from nginx_tune.nginx.lab.spec import LabPlan, PlannedLab, Shape
-from nginx_tune.nginx.lab.walls import Walls
 from nginx_tune.nginx.subject import refuse_foreign_code, refuse_special_files
 
 _OK = 200
@@ -72,7 +76,7 @@ Changing = Mapping[str, Mapping[str, bytes]]
 """By the variant's name the files of a configuration that is changed while it runs."""
 
 
-class Stage(NamedTuple):
+class Workbench(NamedTuple):
     """All is there; nothing is measured yet."""
 
     session: Session
@@ -156,8 +160,8 @@ class _Load(NamedTuple):
     notes: list[str]
 
 
-def open_stage(
-    walls: Walls,
+def open_workbench(
+    sandbox: Sandbox,
     site: SitePair,
     *,
     lab: LabPlan | None,
@@ -166,56 +170,56 @@ def open_stage(
     starts: Literal["full", "cold"] = "full",
     changing: Changing | None = None,
     rivals: Sequence[Rival] = (),
-) -> Stage:
+) -> Workbench:
     """Open the lab, put both trees into it, and plan the load of what they serve.
 
     ``rivals`` run under the candidate's load; what they no longer serve is not looked for.
-    ``changing`` are by the variant's name the files of a configuration that is changed while it runs:
-    the baseline alone is asked then, and the stubs take upgraded connections.
+    ``changing`` are, by the variant's name, the files of a configuration that changes while it
+    runs: the baseline alone is asked then, and the stubs take upgraded connections.
     Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
             configuration, UsageError for a manifest that needs a lab.
     """
-    replay = _replay(walls, site, has_lab=lab is not None, scale=scale)
+    replay = _replay(sandbox, site, has_lab=lab is not None, scale=scale)
     own = served_files(site.entry.root) if site.entry.root and replay is None else []
     planned = _planned(lab, site, _shape(site, own, replay))
     opened = _put_in_place(
-        *(walls, site, planned.lab, own, replay),
+        *(sandbox, site, planned.lab, own, replay),
         prefixes=prefixes,
         starts=starts,
         changing=changing,
         rivals=rivals,
     )
     limits = ClientLimits(site.trees, of_all=True)
-    further = _find_further(opened, site, own, limits, asks_both=changing is None)
-    load = _plan_load(opened, site, further, limits if changing is None else None)
-    asks_files = changing is not None and any(_is_served(one, further) for one in opened.classes)
+    extra = _find_extra_classes(opened, site, own, limits, asks_both=changing is None)
+    load = _plan_load(opened, site, extra, limits if changing is None else None)
+    asks_files = changing is not None and any(_is_served(one, extra) for one in opened.classes)
     notes = [
         *opened.notes,
-        *(_failing(opened.session, load.variants[0], site, further.files) if asks_files else []),
+        *(_failing(opened.session, load.variants[0], site, extra.files) if asks_files else []),
         *_address_notes(opened.addresses),
-        *asked_notes(further.asked, {**_unloaded(site, further), **load.above}),
+        *asked_notes(extra.asked, {**_unloaded(site, extra), **load.above}),
         *load.notes,
         *site.load.notes,
         *(replay.notes if replay else []),
         *planned.notes,
         *opened.session.notes,
     ]
-    gone = [*site.lost, *(f"{label}: {why}" for label, why in further.lost.items())]
+    gone = [*site.lost, *(f"{label}: {why}" for label, why in extra.lost.items())]
     # A redirect decides where nothing else is served.
     loaded = sorted(load.plans["candidate"].classes, key=lambda item: _OK not in item.status)
-    return Stage(
+    return Workbench(
         opened.session,
         Experiment(load.variants, load.plans),
         [*map(shown, notes)],
         [*map(shown, gone)],
-        {**entry_questions(site, further.files), **further.questions},
+        {**entry_questions(site, extra.files), **extra.questions},
         opened.has_silent,
         primary_of(site, [item.name for item in loaded], load.paced),
     )
 
 
 def _put_in_place(
-    walls: Walls,
+    sandbox: Sandbox,
     site: SitePair,
     lab: Lab,
     own: Sequence[ServedFile],
@@ -238,7 +242,7 @@ def _put_in_place(
         refuse_special_files(opened_files(run.tree))
         refuse_foreign_code(run.binary, module_files(run.tree, run.flags, run.prefix))
     session = Session(
-        walls,
+        sandbox,
         lab,
         binary=runs[1].binary,
         covers=places.covers,
@@ -247,7 +251,7 @@ def _put_in_place(
         view=merge_views([run.view() for run in runs]),
     )
     files = _files(session, site, own)
-    classes = _replayed(site, replay, walls.directory)
+    classes = _replayed(site, replay, sandbox.directory)
     variants = _variants(site, runs, _start(lab, starts))
     variants += [replace(variants[1], name=rival.name) for rival in rivals]
     headed = with_worker_header(trees) if changing is None else ({}, {})
@@ -304,16 +308,16 @@ def _variants(site: SitePair, runs: Sequence[_Run], starts: Start) -> list[Varia
     ]
 
 
-def _find_further(
+def _find_extra_classes(
     opened: _Opened,
     site: SitePair,
     own: Sequence[ServedFile],
     limits: ClientLimits,
     *,
     asks_both: bool,
-) -> Further:
+) -> ExtraClasses:
     session = opened.session
-    return find_further(
+    return find_extra_classes(
         session,
         opened.variants[:2],
         site,
@@ -328,17 +332,17 @@ def _find_further(
 
 
 def _plan_load(
-    opened: _Opened, site: SitePair, further: Further, limits: ClientLimits | None
+    opened: _Opened, site: SitePair, extra: ExtraClasses, limits: ClientLimits | None
 ) -> _Load:
     """Plan the load of both variants; ``limits`` are those below which it stays.
 
     Errors: UndecidedError when nothing is left to load.
     """
-    files = list(further.files)
+    files = list(extra.files)
     variants = [
         replace(variant, prime=hot_urls(opened.classes, files)) for variant in opened.variants
     ]
-    plans = _plans(site, [item for item in opened.classes if _is_served(item, further)], further)
+    plans = _plans(site, [item for item in opened.classes if _is_served(item, extra)], extra)
     plans |= {variant.name: plans["candidate"] for variant in variants[2:]}
     paced: Sequence[str] = ()
     above: Mapping[str, str] = {}
@@ -349,7 +353,7 @@ def _plan_load(
             for variant in variants
         ]
     if not plans["candidate"].classes:
-        raise _nothing_loaded(site, further, above)
+        raise _nothing_loaded(site, extra, above)
     notes = [
         *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
@@ -359,14 +363,14 @@ def _plan_load(
 
 
 def _plans(
-    site: SitePair, classes: Sequence[ScenarioClass], further: Further
+    site: SitePair, classes: Sequence[ScenarioClass], extra: ExtraClasses
 ) -> dict[str, LoadPlan]:
     """The load of each variant: its classes at the entry, and those of the places beside it."""
     accepted = accepted_codings(site.trees)
     plans = {}
     for name, entry in zip(("baseline", "candidate"), site.entries, strict=True):
-        plan = plan_load(classes, further.files, target=entry.target, memory_url=entry.memory_url)
-        plan = with_further(at_listeners(plan, entry), further.classes[name])
+        plan = plan_load(classes, extra.files, target=entry.target, memory_url=entry.memory_url)
+        plan = with_extra_classes(at_listeners(plan, entry), extra.classes[name])
         plans[name] = with_codings(plan, accepted)
     return plans
 
@@ -381,7 +385,9 @@ def _address_notes(addresses: Sequence[str]) -> list[str]:
     return [f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []
 
 
-def _replay(walls: Walls, site: SitePair, *, has_lab: bool, scale: float | None) -> Replay | None:
+def _replay(
+    sandbox: Sandbox, site: SitePair, *, has_lab: bool, scale: float | None
+) -> Replay | None:
     """The requests of a manifest for files that the lab has; None to ask as recorded."""
     load, entry = site.load, site.entry
     if not load.manifest or not has_lab or entry.root is None:
@@ -397,7 +403,7 @@ def _replay(walls: Walls, site: SitePair, *, has_lab: bool, scale: float | None)
         load.hashed,
         (lambda _: False) if load.hashed else passes_of(site.trees[1], entry.server),
     )
-    return make_replay(Path(load.manifest), walls.directory, placing, scale=scale)
+    return make_replay(Path(load.manifest), sandbox.directory, placing, scale=scale)
 
 
 def _shape(site: SitePair, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
@@ -421,11 +427,11 @@ def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
     return PlannedLab(Lab(name="none"))
 
 
-def _is_served(item: ScenarioClass, further: Further) -> bool:
+def _is_served(item: ScenarioClass, extra: ExtraClasses) -> bool:
     """True if something is served to a class; recorded requests have refusals among them."""
     if item.manifest:
         return True
-    return further.has_memory if item.source == "memory" else bool(further.files)
+    return extra.has_memory if item.source == "memory" else bool(extra.files)
 
 
 def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
@@ -450,8 +456,10 @@ def _failing(
     return [f"{question.url} {said_of(answer.status)}: requests for files fail before any change"]
 
 
-def _nothing_loaded(site: SitePair, further: Further, above: Mapping[str, str]) -> UndecidedError:
-    refused = {**site.left_out, **further.refused, **further.lost, **above}
+def _nothing_loaded(
+    site: SitePair, extra: ExtraClasses, above: Mapping[str, str]
+) -> UndecidedError:
+    refused = {**site.left_out, **extra.refused, **extra.lost, **above}
     empty = dict.fromkeys(map(shown, site.without_files), "no readable files to ask for")
     why = "; ".join(f"{label}: {reason}" for label, reason in {**empty, **refused}.items())
     return UndecidedError(
@@ -510,10 +518,10 @@ def _seen(
     }
 
 
-def _unloaded(site: SitePair, further: Further) -> dict[str, str]:
+def _unloaded(site: SitePair, extra: ExtraClasses) -> dict[str, str]:
     """The reasons to leave places out, but for those that stand among what is lost."""
-    refused = {**site.left_out, **further.refused}
-    return {label: why for label, why in refused.items() if label not in further.lost}
+    refused = {**site.left_out, **extra.refused}
+    return {label: why for label, why in refused.items() if label not in extra.lost}
 
 
 def _holds(place: str, paths: set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The walls, attacked: whatever a configuration or a module does, the host stays as it was.
+"""The sandbox, attacked: whatever a configuration or a module does, the host stays as it was.
 
 The gate tries every attack on the installed nginx, by root and by nobody; `make test-all` every
 version, in every place.
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from needs import lacks
 from nginx_versions import present
+from sandbox_attack import SYSTEM_NGINX, TURN, TURNS, USERS, attack
+from sandbox_requests import PIPES, all_but
 from tiers import ALL, REPEAT
 from unprivileged import NOBODY
-from wall_attack import SYSTEM_NGINX, TURN, TURNS, USERS, attack
-from wall_requests import PIPES, all_but
 
 HOW = ("test", "serve", "request")
 """When a module attacks: as ``nginx -t`` or a server loads it, or in a worker with a request."""

@@ -1,4 +1,4 @@
-"""The differences of a stage from the host, in words: stubs, packets, compression; pure.
+"""The differences of a workbench from the host, in words: stubs, packets, compression; pure.
 
 Servers that a configuration asks while it serves are stubbed.
 """
@@ -332,7 +332,7 @@ def _datagram(protocol: UpstreamProtocol, text: str, usual: int) -> Iterator[Out
 
 
 def _there(host: str) -> str:
-    """The address of another host, as it is known inside the walls."""
+    """The address of another host, as it is known inside the sandbox."""
     try:
         return str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
     except ValueError:

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from wall_attack import SYSTEM_NGINX, USERS, attack
-from wall_bubblewrap import groups
+from sandbox_attack import SYSTEM_NGINX, USERS, attack
+from sandbox_bubblewrap import groups
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc", "bwrap")
 WITH_FILTER = {"write_pipe", "write_memory", "push_terminal", "rights", "raise_limits",
@@ -33,9 +33,9 @@ EACH = [*itertools.product(USERS, ("bubblewrap", BOTH), ("test", "request"))]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("user", "walls", "how"), EACH)
-def test_what_bubblewrap_lets(package: Path, user: str, walls: str, how: str) -> None:
-    answer = attack(package, kind="module", user=user, nginx=SYSTEM_NGINX, how=how, walls=walls)
+@pytest.mark.parametrize(("user", "sandbox", "how"), EACH)
+def test_what_bubblewrap_lets(package: Path, user: str, sandbox: str, how: str) -> None:
+    answer = attack(package, kind="module", user=user, nginx=SYSTEM_NGINX, how=how, sandbox=sandbox)
     results = answer["results"]
     assert results.keys() == groups().keys(), answer["said"]
     let = {name for name, error in results.items() if error == 0}
@@ -43,7 +43,7 @@ def test_what_bubblewrap_lets(package: Path, user: str, walls: str, how: str) ->
     sys.stdout.write(f"{len(let)} of {len(results)} let: {sorted(let)}\n")
     for group, tried in Counter(of[name] for name in results).items():
         sys.stdout.write(f"{group}: {sum(of[name] == group for name in let)} of {tried}\n")
-    is_filtered = walls == BOTH
+    is_filtered = sandbox == BOTH
     assert let <= (WITH_FILTER if is_filtered else WITHOUT_FILTER)
     # What stands in its directories is reached: pipes always, sockets unless a filter forbids.
     assert "write_pipe" in let

@@ -1,14 +1,14 @@
-"""The directives that the walls are tried with are all of the table's."""
+"""The directives that the sandbox is tried with are all of the table's."""
 
 from __future__ import annotations
 
-from wall_cases import FORMS, known_names, read_cases
+from sandbox_cases import FORMS, known_names, read_cases
 
 
 def test_every_directive_of_the_table_was_tried() -> None:
     cases, tried = read_cases()
     missing = sorted(known_names() - tried)
-    assert not missing, f"run python tests/walls/wall_cases.py NGINX… for {missing[:5]}"
+    assert not missing, f"run python tests/sandbox_parts/sandbox_cases.py NGINX… for {missing[:5]}"
     assert len(cases) >= 1600
     assert {"access_log", "proxy_store", "error_log", "root", "ssl_certificate_key"} <= {
         case.directive for case in cases

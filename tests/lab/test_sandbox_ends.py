@@ -1,4 +1,4 @@
-"""The walls on this machine: what is inside stays inside, and nothing is left however it ends."""
+"""The sandbox on this machine: what is inside stays inside, and nothing is left however it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nginx_tune.experiment.operations import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 from nginx_tune.nginx.lab.building import contents_of
 from nginx_tune.nginx.lab.disks import cache_directory, remove_image
-from nginx_tune.nginx.lab.walls import Walls
+from nginx_tune.nginx.lab.sandbox import Sandbox
 
 NAME = f"disk{own_name()}"
 MOUNT = f"/srv/{NAME}"
@@ -99,14 +99,14 @@ def _own_image() -> Iterator[None]:
 
 @pytest.mark.parametrize("lab", [LAB, MODELLED], ids=["limited", "modelled"])
 def test_the_lab_is_built_and_gone(lab: Lab) -> None:
-    with Walls(MODULE_INSIDE) as walls:
-        session = Session(walls, lab, binary="/usr/sbin/nginx", covers=["/run", "/var/log"])
+    with Sandbox(MODULE_INSIDE) as sandbox:
+        session = Session(sandbox, lab, binary="/usr/sbin/nginx", covers=["/run", "/var/log"])
         assert [file.bytes for file in session.files[NAME]] == [FILE_BYTES] * FILES
-        assert groups_named(f"nginx-tune-{walls.mark}")
+        assert groups_named(f"nginx-tune-{sandbox.mark}")
         seen = traces(os.getpid())
         assert seen["loops"]
         assert bool(seen["processes"]) is (lab is MODELLED)
-        assert not seen["mounts"], "mounts are inside the walls only"
+        assert not seen["mounts"], "mounts are inside the sandbox only"
         assert not Path(MOUNT).exists()
     check_clean(os.getpid())
     assert image().exists(), "for the next run"
@@ -114,23 +114,23 @@ def test_the_lab_is_built_and_gone(lab: Lab) -> None:
 
 def test_an_error_inside_is_raised_outside_with_its_words() -> None:
     with (
-        Walls(MODULE_INSIDE) as walls,
+        Sandbox(MODULE_INSIDE) as sandbox,
         pytest.raises(UndecidedError, match=r"/: nginx writes there and .* is mounted in it"),
     ):
-        Session(walls, MODELLED, binary="/usr/sbin/nginx", covers=[], overlays=["/"])
+        Session(sandbox, MODELLED, binary="/usr/sbin/nginx", covers=[], overlays=["/"])
     check_clean(os.getpid())
 
 
 HOLD = """
 import sys, time, msgspec
 from nginx_tune.documents.lab import Lab
-from nginx_tune.nginx.lab.walls import Walls
+from nginx_tune.nginx.lab.sandbox import Sandbox
 from nginx_tune.experiment.operations import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 lab = msgspec.json.decode(sys.argv[1], type=Lab)
 print("start", flush=True)
-with Walls(MODULE_INSIDE) as walls:
-    Session(walls, lab, binary="/usr/sbin/nginx", covers=["/run"])
+with Sandbox(MODULE_INSIDE) as sandbox:
+    Session(sandbox, lab, binary="/usr/sbin/nginx", covers=["/run"])
     print("open", flush=True)
     time.sleep(60)
 """

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from wall_arena import FAR, PORT, Place
-from wall_requests import LISTEN
+from sandbox_arena import FAR, PORT, Place
+from sandbox_requests import LISTEN
 
 _FIRST = 19_000
 _HELLO = "hello there\n"

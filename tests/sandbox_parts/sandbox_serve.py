@@ -1,9 +1,9 @@
 """Starts a configuration as ``validate`` does, asks it once for each of some URLs and ends it.
 
-    python wall_serve.py CONF BINARY URL…
+    python sandbox_serve.py CONF BINARY URL…
 
 ``PORT/URL`` and ``PORT raw:TEXT`` ask at another port than the first server's. Prints the status of
-each answer and what nginx said as JSON. It runs by itself, with the package and ``wall_inside``
+each answer and what nginx said as JSON. It runs by itself, with the package and ``sandbox_inside``
 alone, as any user.
 """
 
@@ -19,10 +19,10 @@ from nginx_tune.experiment.operations import Question
 from nginx_tune.experiment.session import has_files
 from nginx_tune.experiment.validate.site import SiteFiles, read_site
 from nginx_tune.experiment.validate.site_load import default_load
-from nginx_tune.experiment.validate.stage import open_stage
+from nginx_tune.experiment.validate.workbench import open_workbench
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.binary import read_nginx
-from nginx_tune.nginx.lab.walls import Walls
+from nginx_tune.nginx.lab.sandbox import Sandbox
 
 
 def main(conf: str, binary: str, *urls: str) -> int:
@@ -34,15 +34,15 @@ def main(conf: str, binary: str, *urls: str) -> int:
         builds=(nginx, nginx), primary_metric=None, requires=(), objectives=(),
     )  # fmt: skip
     try:
-        with Walls("wall_inside") as walls:
-            stage = open_stage(walls, site, lab=None, prefixes=(None, None), scale=None)
+        with Sandbox("sandbox_inside") as sandbox:
+            workbench = open_workbench(sandbox, site, lab=None, prefixes=(None, None), scale=None)
             target = msgspec.structs.replace(site.entry.target, tls=None, proxy_protocol=None)
             questions = []
             for place in (*urls, "said:"):
                 port, url = re.fullmatch(r"([0-9]*) ?(.*)", place, re.DOTALL).groups()
                 there = msgspec.structs.replace(target, port=int(port or target.port))
                 questions.append(Question(target=there, url=url))
-            answers = stage.session.survey(stage.experiment.variants[0], questions)
+            answers = workbench.session.survey(workbench.experiment.variants[0], questions)
     except NginxTuneError as error:
         sys.stdout.write(json.dumps({"error": error.message}))
         return int(error.status)

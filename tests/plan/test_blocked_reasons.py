@@ -1,4 +1,4 @@
-"""What a decision says for itself where it would have changed something and is withheld."""
+"""What a decision says for itself where it would have changed something and is blocked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from situations import host, load, nginx, site
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.plan.changing import hold_against
-from nginx_tune.change.plan.settling import (
+from nginx_tune.change.plan.solver import (
     GOES_WITH,
     left_alone,
     needed_by,
@@ -44,18 +44,18 @@ TLS = "events {}\nhttp { server { listen 443 ssl%s; root /srv/1; %s } }"
 )
 def test_it_says_what_speaks_against_it(text: str, name: str, reason: str) -> None:
     d = held(text, name, http3=True)
-    assert d.withheld.startswith(reason)
+    assert d.blocked_by.startswith(reason)
     assert not d.settings
 
 
 def test_what_stands_or_is_written_says_nothing() -> None:
-    assert held(TLS % ("; http2 on", "access_by_lua_file a;"), "http2").withheld == ""
+    assert held(TLS % ("; http2 on", "access_by_lua_file a;"), "http2").blocked_by == ""
     written = held(TLS % ("", ""), "http2")
     assert written.settings
-    assert written.withheld == ""
-    assert held("events {}\nstream { }", "http2").withheld == ""
+    assert written.blocked_by == ""
+    assert held("events {}\nstream { }", "http2").blocked_by == ""
     rtmp = f"worker_processes auto; rtmp {{ }}\n{TLS % ('', '')}"
-    assert held(rtmp, "workers").withheld == ""
+    assert held(rtmp, "workers").blocked_by == ""
 
 
 def _decisions(*ids: str) -> list[Decision]:

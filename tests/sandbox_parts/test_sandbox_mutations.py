@@ -1,4 +1,4 @@
-"""Walls taken away on purpose: each is missed by an attack, or another stands behind it.
+"""Sandbox taken away on purpose: each is missed by an attack, or another stands behind it.
 
 The gate takes half of them away, one of each kind; `make test-all` each.
 """
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from wall_attack import SYSTEM_NGINX, attack
+from sandbox_attack import SYSTEM_NGINX, attack
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc")
 Edit = tuple[str, str, str]
 """A file of the package, what stands there, what instead."""
 
 
-class Wall(NamedTuple):
-    """A wall and how to take it away."""
+class SandboxPart(NamedTuple):
+    """A part and how to take it away."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -51,67 +51,75 @@ NO_COVER = (
 )
 NO_SEAL = (MOUNTS, "        if not flags & calls.MS_RDONLY:", "        if False:")
 MUTATIONS = [
-    Wall("seccomp", (NO_FILTER,), ("unfiltered", "unshare_user", "netlink_socket"), "heard"),
-    Wall(
+    SandboxPart("seccomp", (NO_FILTER,), ("unfiltered", "unshare_user", "netlink_socket"), "heard"),
+    SandboxPart(
         "capabilities",
         ((LAUNCH, "drop_capabilities(is_root=is_root, transparent=wanted.transparent)", "pass"),),
         ("rights",),
     ),
-    Wall(
+    SandboxPart(
         "no new privileges",
         ((LAUNCH, "        calls.no_new_privileges()\n        writable", "        writable"),),
         refuses="the sandbox cannot be made",
     ),
-    Wall("new root", ((LAUNCH, "build_root(self._prepared.plan)", "pass"),), ("see_hidden",)),
-    Wall("network", (("nginx/lab/walls.py", '"--net", ', ""),), changes="packet: "),
-    Wall("process namespace", ((LAUNCH, "    | calls.CLONE_NEWPID\n", ""),), ("see_processes",)),
-    Wall("Landlock", (NO_LANDLOCK,), ("write_pipe",), changes="heard"),
-    Wall(
+    SandboxPart(
+        "new root", ((LAUNCH, "build_root(self._prepared.plan)", "pass"),), ("see_hidden",)
+    ),
+    SandboxPart("network", (("nginx/lab/sandbox.py", '"--net", ', ""),), changes="packet: "),
+    SandboxPart(
+        "process namespace", ((LAUNCH, "    | calls.CLONE_NEWPID\n", ""),), ("see_processes",)
+    ),
+    SandboxPart("Landlock", (NO_LANDLOCK,), ("write_pipe",), changes="heard"),
+    SandboxPart(
         "read-only mounts and the lab's seal behind them",
         (NO_READ_ONLY, NO_SEAL),
         ("chmod_file", "touch_file"),
         changes="file ",
     ),
-    Wall(
-        "read-only mounts and both walls behind them",
+    SandboxPart(
+        "read-only mounts and both sandbox behind them",
         (NO_READ_ONLY, NO_SEAL, NO_LANDLOCK),
         ("write_file", "unlink_file", "write_map"),
         changes="file ",
     ),
-    Wall("proc of processes alone", ((ROOT_FILE, ', "subset=pid"', ""),), ("write_settings",)),
-    Wall(
+    SandboxPart(
+        "proc of processes alone", ((ROOT_FILE, ', "subset=pid"', ""),), ("write_settings",)
+    ),
+    SandboxPart(
         "overlays over what may hold sockets",
         ((ROOT_FILE, "and (is_unsafe or is_open)", "and False"),),
         ("path_sockets",),
         changes="heard",
         sockets=True,
     ),
-    Wall(
+    SandboxPart(
         "environment",
         (("nginx/instance.py", "inherits=sandbox is None", "inherits=True"),),
         ("see_environment",),
         how="serve",
     ),
-    Wall(
+    SandboxPart(
         "covers and the seal behind them",
         (NO_COVER, NO_SEAL),
         changes="file /var/log/nginx/",
         how="request",
         worker="root",
     ),
-    Wall(
+    SandboxPart(
         "both namespaces of shared memory and the filter before them",
-        (NO_IPC, ("nginx/lab/walls.py", '"--ipc", ', ""), NO_FILTER),
+        (NO_IPC, ("nginx/lab/sandbox.py", '"--ipc", ', ""), NO_FILTER),
         ("shared_memory",),
         changes="shared memory",
     ),
 ]
 
 BELTS = [
-    Wall("both namespaces of shared memory", (NO_IPC, ("nginx/lab/walls.py", '"--ipc", ', ""))),
-    Wall("read-only mounts", (NO_READ_ONLY,)),
-    Wall("the seal of what is mounted", (NO_SEAL,), how="request", worker="root"),
-    Wall(
+    SandboxPart(
+        "both namespaces of shared memory", (NO_IPC, ("nginx/lab/sandbox.py", '"--ipc", ', ""))
+    ),
+    SandboxPart("read-only mounts", (NO_READ_ONLY,)),
+    SandboxPart("the seal of what is mounted", (NO_SEAL,), how="request", worker="root"),
+    SandboxPart(
         "host names of its own",
         ((LAUNCH, "    | calls.CLONE_NEWUTS\n", ""),),
     ),
@@ -122,7 +130,7 @@ BELTS = [
 @contextmanager
 def changed(package: Path, *edits: Edit) -> Iterator[Path]:
     """The package with other text."""
-    place = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/var/tmp"))
+    place = Path(tempfile.mkdtemp(prefix="nginx-tune-sandbox-", dir="/var/tmp"))
     place.chmod(0o755)
     try:
         copy = place / "package"
@@ -143,41 +151,41 @@ GATE = {"seccomp"}
 """The gate has one, so that attacks are known to be seen; `make test-all` has each."""
 
 
-def each(walls: list[Wall]) -> list[object]:
+def each(sandbox: list[SandboxPart]) -> list[object]:
     """Values for a parameter."""
     return [
         pytest.param(one, id=one.name, marks=() if one.name in GATE else pytest.mark.thorough)
-        for one in walls
+        for one in sandbox
     ]
 
 
-def attack_without(package: Path, wall: Wall) -> dict[str, Any]:
-    with changed(package, *wall.edits) as copy:
+def attack_without(package: Path, part: SandboxPart) -> dict[str, Any]:
+    with changed(package, *part.edits) as copy:
         answer = attack(
-            copy, kind="module", user="root", nginx=SYSTEM_NGINX, how=wall.how,
-            worker=wall.worker, sockets=wall.sockets,
+            copy, kind="module", user="root", nginx=SYSTEM_NGINX, how=part.how,
+            worker=part.worker, sockets=part.sockets,
         )  # fmt: skip
     answer["let"] = {name for name, error in answer["results"].items() if error == 0}
-    told = f"without {wall.name}: let {sorted(answer['let'])}, {len(answer['changes'])} changes"
+    told = f"without {part.name}: let {sorted(answer['let'])}, {len(answer['changes'])} changes"
     sys.stdout.write("\n".join([told, *answer["changes"][:5], answer["said"], ""]))
     return answer
 
 
-@pytest.mark.parametrize("wall", each(MUTATIONS))
-def test_a_missing_wall_is_seen(package: Path, wall: Wall) -> None:
-    answer = attack_without(package, wall)
-    if wall.refuses:
+@pytest.mark.parametrize("part", each(MUTATIONS))
+def test_a_missing_part_is_seen(package: Path, part: SandboxPart) -> None:
+    answer = attack_without(package, part)
+    if part.refuses:
         assert not answer["results"]
-        assert wall.refuses in answer["said"]
+        assert part.refuses in answer["said"]
         return
-    assert set(wall.seen_by) <= answer["let"]
-    assert bool(wall.changes) == bool(answer["changes"])
-    assert any(change.startswith(wall.changes) for change in answer["changes"] or [""])
+    assert set(part.seen_by) <= answer["let"]
+    assert bool(part.changes) == bool(answer["changes"])
+    assert any(change.startswith(part.changes) for change in answer["changes"] or [""])
 
 
-@pytest.mark.parametrize("wall", each(BELTS))
-def test_another_wall_stands_behind_it(package: Path, wall: Wall) -> None:
-    answer = attack_without(package, wall)
+@pytest.mark.parametrize("part", each(BELTS))
+def test_another_part_stands_behind_it(package: Path, part: SandboxPart) -> None:
+    answer = attack_without(package, part)
     assert answer["results"]
     assert not answer["let"]
     assert not answer["changes"]

@@ -1,6 +1,6 @@
 """Decisions for the site that a configuration describes, made again until nothing of it changes.
 
-A decision that is withheld, or left out, comes first; then the numbers are made for the
+A decision that is blocked, or left out, comes first; then the numbers are made for the
 configuration as it stands then: one worker that Lua asks for instead of one for each CPU, reads on
 the loop where no location can be read by threads. Each of these is left out once and for all, so
 that it ends.
@@ -19,9 +19,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.current import CurrentTree
 from nginx_tune.change.plan.naming import caches_in, streams_in
 from nginx_tune.change.plan.process_needs import asked_pools, asks_pools, open_files_in
-from nginx_tune.change.plan.standing import Standing
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import cleartext_http2_servers, listeners
 from nginx_tune.conf.locations import live_signs
@@ -34,7 +34,7 @@ from nginx_tune.conf.workers import connections_in, descriptors_in, kept_open, w
 from nginx_tune.decide.defaults import complete_site, log_of_build, plausible_facts
 from nginx_tune.decide.engine import decide
 from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Staying, wanted_workers
+from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned, wanted_workers
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
@@ -50,7 +50,7 @@ def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = Non
 
 def deciding(
     tree: ConfTree, facts: Facts, given: Workload | None = None
-) -> Callable[[Staying], Decisions]:
+) -> Callable[[Pinned], Decisions]:
     """The same for whatever of the configuration stays as it is."""
     found = kind_in(tree)
     assumed: Kind = "static" if found is None else found.kind
@@ -245,7 +245,7 @@ def _where(line: Directive) -> str:
     return f"{line.file}:{line.line} {line.name}"
 
 
-DecideStaying = Callable[[Staying], Decisions]
+DecidePinned = Callable[[Pinned], Decisions]
 
 
 class FittedDecisions(NamedTuple):
@@ -255,13 +255,13 @@ class FittedDecisions(NamedTuple):
     """As for the host and the site."""
     held: Decisions
     """As changes of the configuration."""
-    stays: Staying
+    stays: Pinned
 
 
-class Settling:
+class Solver:
     """One configuration, for one host, whose decisions can be made again."""
 
-    def __init__(self, decide: DecideStaying, tree: ConfTree, facts: Facts) -> None:
+    def __init__(self, decide: DecidePinned, tree: ConfTree, facts: Facts) -> None:
         self._decide, self._tree, self._facts = decide, tree, plausible_facts(facts)
 
     def begin(self, decided: Decisions) -> FittedDecisions:
@@ -279,7 +279,7 @@ class Settling:
 
         Null where those that are ``chosen`` fit that.
         """
-        stays = self._staying(settled, written)
+        stays = self._pinned(settled, written)
         others = [one.name for one in fields(stays) if _differ(one.name, stays, settled.stays)]
         if not any(RESTS_ON[name] & {*chosen} for name in others):
             return None
@@ -289,7 +289,7 @@ class Settling:
         held = [_as_left(before[one.id], one, stays, written) for one in again]
         return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
-    def _staying(self, settled: FittedDecisions, written: Collection[str]) -> Staying:
+    def _pinned(self, settled: FittedDecisions, written: Collection[str]) -> Pinned:
         """Decisions that stay if those alone are written: those that stayed already, and more."""
         known, tree = settled.stays, self._tree
         by_id = {one.id: one for one in settled.decided.decisions}
@@ -310,7 +310,7 @@ class Settling:
         descriptors = known.descriptors
         if descriptors is None and "file-limits" not in written:
             descriptors = _less(self._descriptors(), _number(left, "worker_rlimit_nofile"))
-        return Staying(
+        return Pinned(
             workers=workers,
             no_pools=no_pools,
             connections=connections,
@@ -337,11 +337,11 @@ class Settling:
 
     def _why_no_pools(self, held: dict[DecisionId, Decision], done: Sequence[Decision]) -> str:
         """The reason why threads would read nothing; empty where they read something, or will."""
-        if asked_pools(Standing(self._tree), done):
+        if asked_pools(CurrentTree(self._tree), done):
             return ""
         asking = [held[name] for name in READ_BY_THREADS]
-        one = next((one for one in asking if one.withheld or asks_pools(one)), asking[0])
-        why = f" ({one.withheld})" if one.withheld else ""
+        one = next((one for one in asking if one.blocked_by or asks_pools(one)), asking[0])
+        why = f" ({one.blocked_by})" if one.blocked_by else ""
         return f"{one.id}, which is left out{why}"
 
     def _open_files(self, left: Sequence[Decision]) -> int | None:
@@ -355,7 +355,7 @@ class Settling:
 
     @property
     def _sends(self) -> bool:
-        answering = Standing(self._tree).answering
+        answering = CurrentTree(self._tree).answering
         return any(scope.value("sendfile", "off").lower() == "on" for scope in answering)
 
 
@@ -364,7 +364,7 @@ def _with_settings(decisions: Sequence[Decision]) -> set[str]:
 
 
 def _as_left(
-    before: Decision, again: Decision, stays: Staying, written: Collection[str]
+    before: Decision, again: Decision, stays: Pinned, written: Collection[str]
 ) -> Decision:
     """A decision that was made again; one that stays out is as it was said to be."""
     if before.id in left_by(stays) and before.id not in written:
@@ -373,19 +373,19 @@ def _as_left(
     if is_bound and again.verdict == "disable" != before.verdict:  # nothing speaks against its own
         again = replace(before, settings=[])
     if is_bound and before.settings and not again.settings:
-        return replace(again, withheld=f"a worker has {stays.descriptors} descriptors")
-    if not stays.no_pools or before.id not in BY_THREADS or again.settings or again.withheld:
+        return replace(again, blocked_by=f"a worker has {stays.descriptors} descriptors")
+    if not stays.no_pools or before.id not in BY_THREADS or again.settings or again.blocked_by:
         return again
     why = f"it goes with {stays.no_pools}"
-    return replace(again, withheld=why if before.settings or before.withheld else "")
+    return replace(again, blocked_by=why if before.settings or before.blocked_by else "")
 
 
-def _differ(name: str, *both: Staying) -> bool:
+def _differ(name: str, *both: Pinned) -> bool:
     one, other = (getattr(each, name) for each in both)
     return bool(one != other)
 
 
-def left_by(stays: Staying) -> Iterator[DecisionId]:
+def left_by(stays: Pinned) -> Iterator[DecisionId]:
     """The decisions that stay out."""
     if stays.workers is not None:
         yield "workers"
@@ -459,7 +459,7 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
     "open_files": frozenset({"file-limits"}),
     "no_sendfile": _READS | {"reuseport"},
 }
-"""By what of a configuration may stay (``Staying``): the decisions whose lines or words differ."""
+"""By what of a configuration may stay (``Pinned``): the decisions whose lines or words differ."""
 
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sandbox_requests import LISTEN
 from unprivileged import AS_NOBODY
-from wall_requests import LISTEN
 
 _KEPT_AS_ROOT = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
 _KEPT_AS_USER = ("NET_BIND_SERVICE",)
@@ -80,7 +80,7 @@ def run_module(conf: Path, request: dict[str, Any], shown: Sequence[str]) -> str
     user, nginx, how = request["user"], request["nginx"], request["how"]
     with contextlib.ExitStack() as stack:
         descriptor = -1
-        if request["walls"] == "bubblewrap and filter":
+        if request["sandbox"] == "bubblewrap and filter":
             descriptor = stack.enter_context(given_filter(request["package"]))
         told, tell = os.pipe()
         words = command(is_root=user == "root", shown=[nginx, *shown], filter_fd=descriptor)

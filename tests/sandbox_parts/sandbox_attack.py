@@ -11,25 +11,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from sandbox_arena import ENTER
 from tiers import dice
-from wall_arena import ENTER
 
 HERE = Path(__file__).parent
 SYSTEM_NGINX = "/usr/sbin/nginx"
 USERS = ("root", "nobody")
 TURNS = 6
 """So many are all: each directive in each kind of place."""
-TURN = dice("turn of the walls").randrange(TURNS)
+TURN = dice("turn of the sandbox").randrange(TURNS)
 """Which place each directive is tried in."""
 
 
 def attack(package: Path, **request: Any) -> dict[str, Any]:
     """What an attack in an arena of its own told and changed."""
-    base = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/srv"))
+    base = Path(tempfile.mkdtemp(prefix="nginx-tune-sandbox-", dir="/srv"))
     try:
         run = subprocess.run(
-            [*ENTER, sys.executable, HERE / "wall_run.py", package, json.dumps([request])],
-            env={**os.environ, "WALLS_ARENA": str(base), "PYTHONPATH": f"{HERE.parent}:{HERE}"},
+            [*ENTER, sys.executable, HERE / "sandbox_run.py", package, json.dumps([request])],
+            env={**os.environ, "SANDBOX_ARENA": str(base), "PYTHONPATH": f"{HERE.parent}:{HERE}"},
             capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
     finally:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from nginx_versions import stream_modules
-from test_wall_mutations import NO_COVER, NO_SEAL, changed
-from wall_attack import SYSTEM_NGINX, attack
+from sandbox_attack import SYSTEM_NGINX, attack
+from test_sandbox_mutations import NO_COVER, NO_SEAL, changed
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "stream-modules")
 UNANSWERED = 3
 """Datagrams that are sent on to where nothing may answer."""
 LEAST = 90
-NO_NETWORK = ("nginx/lab/walls.py", '"--net", ', "")
+NO_NETWORK = ("nginx/lab/sandbox.py", '"--net", ', "")
 
 
 def serve(package: Path, user: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 ``cases.tsv`` says of each directive of the package's table which of ``FORMS`` real nginx
 executables take (by their number), and where. It is found out by trying, not by hand:
 
-    python tests/walls/wall_cases.py NGINX…     # as root; then review the diff
+    python tests/sandbox_parts/sandbox_cases.py NGINX…     # as root; then review the diff
 
 A directive that comes into the table is missing there, and a test says so.
 """
@@ -106,7 +106,7 @@ def read_cases() -> tuple[list[Case], set[str]]:
 def write_cases(cases: list[Case], tried: set[str]) -> None:
     """A line for each directive that takes a form; names alone of those that take none."""
     lines = [
-        "# Made by tests/walls/wall_cases.py; not edited by hand.",
+        "# Made by tests/sandbox_parts/sandbox_cases.py; not edited by hand.",
         "# directive\tcontext\tplaces in FORMS, or directives that take none of them",
     ]
     for (name, context), own in groupby(cases, key=lambda case: case[:2]):
@@ -218,7 +218,7 @@ def _test(nginx: str, case: Case, scratch: Path) -> str | None:
 
 
 def _main(binaries: list[str]) -> None:
-    scratch = Path(tempfile.mkdtemp(prefix="wall-cases-"))
+    scratch = Path(tempfile.mkdtemp(prefix="sandbox-cases-"))
     tried = list(candidates())
     grouped = [list(cases) for _, cases in groupby(tried, key=lambda case: case.directive)]
     taken: set[Case] = set()

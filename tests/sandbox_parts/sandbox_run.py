@@ -1,6 +1,6 @@
 """Runs attacks in the arena and tells what they changed.
 
-    unshare … -- python wall_run.py PACKAGE REQUEST
+    unshare … -- python sandbox_run.py PACKAGE REQUEST
 
 PACKAGE is a copy of the package that every user may read, REQUEST is JSON; see ``Request``. The
 answer is JSON on standard output.
@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import wall_bubblewrap
-import wall_requests
-import wall_streams
+import sandbox_bubblewrap
+import sandbox_requests
+import sandbox_streams
+from sandbox_arena import BASE, FAR, PORT, VARIABLE, Arena, describe
+from sandbox_cases import Case, place_lines, place_urls, read_cases
+from sandbox_requests import LISTEN
 from unprivileged import AS_NOBODY, interpreter
-from wall_arena import BASE, FAR, PORT, VARIABLE, Arena, describe
-from wall_cases import Case, place_lines, place_urls, read_cases
-from wall_requests import LISTEN
 
 HERE = Path(__file__).parent
 SECONDS = 100
@@ -62,7 +62,7 @@ class Product:
 
     def serve(self, conf: Path, nginx: str, urls: list[str]) -> subprocess.CompletedProcess[str]:
         """As ``validate`` starts it, each URL asked for once."""
-        return self.run(HERE_FOR_ALL / "wall_serve.py", conf, nginx, *urls)
+        return self.run(HERE_FOR_ALL / "sandbox_serve.py", conf, nginx, *urls)
 
 
 HERE_FOR_ALL = BASE / "programs"
@@ -91,7 +91,7 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
         user, module, exhausts=request.get("exhausts", False), at_request=how == "request"
     )
     (module.parent / "victims.h").write_text(header)
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-I{module.parent}",
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-SandboxPart", "-Werror", f"-I{module.parent}",
                HERE / "attack.c", "-o", module, "-lrt"]  # fmt: skip
     subprocess.run(command, check=True)
     conf = BASE / "conf" / "attack.conf"
@@ -112,9 +112,9 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     product = Product(Path(request["package"]), user)
     before, processes = arena.snapshot(), _processes()
     started = time.monotonic()
-    if "walls" in request:
+    if "sandbox" in request:
         shown = [str(conf.parent), str(module), *(place.directory for place in arena.places)]
-        status, said = 0, wall_bubblewrap.run_module(conf, request, shown)
+        status, said = 0, sandbox_bubblewrap.run_module(conf, request, shown)
     else:
         wanted = () if how == "test" else (["wait:/memory"],)
         run = (product.serve if wanted else product.test)(conf, nginx, *wanted)
@@ -156,7 +156,7 @@ def serve_requests(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     """Serve what has nginx write, send and run code."""
     user, nginx = request["user"], request["nginx"]
     conf = _site()
-    text, urls = wall_requests.configuration(
+    text, urls = sandbox_requests.configuration(
         arena.places,
         arena.sockets,
         victim=arena.victims[user].pid,
@@ -176,7 +176,7 @@ def serve_streams(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     for module, copy in zip(request["modules"], copies, strict=True):
         copy.parent.mkdir(exist_ok=True)
         shutil.copyfile(module, copy)
-    text, urls = wall_streams.configuration(
+    text, urls = sandbox_streams.configuration(
         arena.places, arena.sockets, modules=list(map(str, copies)), root=user == "root"
     )
     conf.write_text(text)
@@ -372,16 +372,16 @@ def _served(
 
 
 def _is_own(change: str) -> bool:
-    """What the product writes itself, outside of the walls."""
+    """What the product writes itself, outside of the sandbox."""
     return change.startswith((f"file {BASE}/home-",))
 
 
 def main(package: str, request: str) -> int:
     wanted = json.loads(request)
-    kinds = wall_requests.KINDS if any(one["kind"] == "requests" for one in wanted) else ()
+    kinds = sandbox_requests.KINDS if any(one["kind"] == "requests" for one in wanted) else ()
     with Arena(kinds, owner=wanted[0]["user"]) as arena:
         HERE_FOR_ALL.mkdir()
-        for name in ("wall_serve.py", "wall_inside.py"):
+        for name in ("sandbox_serve.py", "sandbox_inside.py"):
             (HERE_FOR_ALL / name).write_bytes((HERE / name).read_bytes())
         for one in wanted:
             one["nginx"] = for_all(one["nginx"])
