@@ -271,8 +271,7 @@ def open_sides(
     sides: Sides,
     rivals: Sequence[Rival] = (),
 ) -> Workbench:
-    """Both sides, and the rivals beside them, in the sandbox. Errors: those of ``open_workbench``.
-    """
+    """Both sides and the rivals in the sandbox. Errors: those of ``open_workbench``."""
     return open_workbench(
         sandbox,
         site,
