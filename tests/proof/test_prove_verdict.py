@@ -193,8 +193,7 @@ def test_secondary_metrics_are_tested_together_and_one_that_is_worse_decides(
 def test_a_mean_against_the_rate_of_the_same_users_is_not_judged(
     make_blocks: MakeBlocks, latency: MakeLatency
 ) -> None:
-    """Closed loops: at the ends of a block stands who still waits, and more so in a slow variant.
-    """
+    """In a closed loop more of a slow variant's requests still wait when a run ends."""
 
     def judged(rate: float) -> Verdict:
         blocks = make_blocks([(latency([0.7] * 40), latency([0.8] * 40))] * 6, "response_seconds")
