@@ -57,7 +57,7 @@ EDGES = {
         "block", "held_clients", "inside", "rehearsing", "runs", "scratch_server", "session",
         "survey", "trial",
     },
-    "experiment/validate": {"replay", "stage", "validation"},
+    "experiment/validate": {"replay", "workbench", "validation"},
     "experiment/scenario": {"files"},
     "experiment/rehearse": set(),
 }  # fmt: skip
