@@ -150,6 +150,9 @@ HAS: dict[str, Callable[[], bool]] = {
     ),
     "probe": _files(str(ROOT / "nginx_tune/_bin/nginx-tune-probe")),
     "cargo": lambda: shutil.which("cargo") is not None,
+    "release-tools": lambda: all(
+        map(shutil.which, ("cargo-cyclonedx", "dpkg-deb", "debootstrap", "unshare"))
+    ),
     "terraform": lambda: shutil.which("terraform") is not None,
     "nbdkit": _programs("nbdkit", "nbdfuse", "fusermount3"),
     "sshd": _programs("sshd", "ssh"),
