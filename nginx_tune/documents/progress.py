@@ -32,7 +32,7 @@ class Step(str):
     ``live`` steps are for a display that replaces itself: as lines they would be too many.
     """
 
-    __slots__ = ("arm", "classes", "done", "live", "overflows", "total", "unit")
+    __slots__ = ("classes", "done", "live", "overflows", "total", "unit", "variant")
     done: float
     total: float | None
     unit: str
