@@ -273,7 +273,8 @@ def _live(
 
     # Also where a cache would be that nobody named: files of others may lie there.
     cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
-    served = {"cache": cached, "proxy": []}.get(kind, site.roots)
+    beside = site.roots if site.serves_files else []
+    served = {"cache": [*cached, *beside], "proxy": []}.get(kind, site.roots)
     present = [
         path for path in served if Path(path).is_dir() and os.access(path, os.R_OK | os.X_OK)
     ]

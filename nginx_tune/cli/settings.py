@@ -426,6 +426,7 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
         "roots": input_below,
         "root_prefixes": preference,
         "upstreams": network_address,
+        "serves_files": preference,
         "cleartext_http2": preference,
         "http3": preference,
         "mime_types": input_below,

@@ -47,7 +47,11 @@ from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned, Situation
 from nginx_tune.decide.thread_pools import decide_aio_write, decide_thread_pools
 from nginx_tune.decide.upstreams import decide_streaming, decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_connections, decide_file_limits, decide_workers
-from nginx_tune.decide.workload.profiles import scans_of_caches, workload_for
+from nginx_tune.decide.workload.profiles import (
+    bytes_beside_caches,
+    scans_of_caches,
+    workload_for,
+)
 from nginx_tune.documents.decisions import (
     Decision,
     DecisionId,
@@ -178,11 +182,12 @@ def situation_of(
     """
     facts = plausible_facts(facts)
     site = complete_site(site, facts, workload.kind, workload)
+    beside = bytes_beside_caches(facts.datasets, site)
     if workload.kind == "cache":  # sizes, directories and pages of other files say nothing of it
         facts = replace(facts, datasets=scans_of_caches(facts.datasets, site))
     workload = workload_for(None, facts, plausible_workload(workload))
     workload = plausible_workload(with_observation(workload, observation))
-    found = Situation(facts, workload, site, observation, stays=stays)
+    found = Situation(facts, workload, site, observation, stays=stays, files_beside_bytes=beside)
     fewer = workers_for_disks(found)
     return found if fewer is None else dataclasses.replace(found, disk_workers=fewer)
 

@@ -115,6 +115,8 @@ class Situation:
     is_moved: bool = False
     """True if something assumed was moved already to an end of what is plausible."""
     stays: Pinned = ALL_AS_DECIDED
+    files_beside_bytes: float | None = None
+    """Files served beside the caches; null where nobody counted them."""
     disk_workers: int | None = None
     """Fewer workers than CPUs, so that each has threads enough for each disk (decide/engine.py)."""
 
@@ -234,7 +236,9 @@ class Situation:
     @cached_property
     def _disks(self) -> list[Disk]:
         known = {d.name: d for d in self.facts.storage.disks}
-        names = {name for path in self.data_paths for name in path.leaf_disks if name in known}
+        beside = self.site.roots if self.kind == "cache" and self.site.serves_files else []
+        read = [*self.data_paths, *data_paths(beside, self.facts.storage)]
+        names = {name for path in read for name in path.leaf_disks if name in known}
         scanned = {d.path for d in self.facts.datasets}
         if not names and self.network_filesystem is None:
             for place in self.facts.storage.paths:
@@ -307,7 +311,24 @@ class Situation:
             return known
         growth = self._cache_growth
         is_bound = known.value is None or (growth.value or math.inf) < known.value
-        return growth if is_bound else known
+        cached = growth if is_bound else known
+        return self._with_files_beside(cached) if self.site.serves_files else cached
+
+    def _with_files_beside(self, cached: Quantity) -> Quantity:
+        """Data of the caches and of the files that are served beside them.
+
+        Files that nobody counted leave the size unknown, unless the caches alone exceed memory.
+        """
+        data = self.workload.dataset
+        if data.bytes and data.provenance == "declared":  # of caches and files together
+            return Quantity("workload.dataset.bytes", data.bytes, "bytes", "declared")
+        if self.files_beside_bytes is not None and cached.value is not None:
+            name = "size the caches may grow to, with the files beside them"
+            value = cached.value + self.files_beside_bytes
+            return Quantity(name, value, "bytes", cached.provenance)
+        memory = self.page_cache.value
+        exceeds = cached.value is not None and memory is not None and cached.value > memory
+        return cached if exceeds else Quantity("size of the files beside the caches", None, "bytes")
 
     @property
     def dataset_is_bounded(self) -> bool:

@@ -57,6 +57,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     root_prefixes: list[str] = []
     """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
     ``ROOT/videos/``. Without them a request looks for its file in the roots in turn."""
+    serves_files: bool = False
+    """True if files of ``roots`` are served beside what is cached; ``plan`` sees it in the
+    configuration."""
     cache_dirs: list[str] = []
     cache_bounds: dict[str, CacheBounds] = {}
     """Bounds of caches, by their directories; without one ``max_size`` is made of what the disk has

@@ -100,7 +100,7 @@ def scenario_parts(scenario: Scenario) -> Screen:
     ]
     loads = [(c.name, _load(c)) for c in scenario.classes]
     return [
-        [Line("arms", "heading"), Table(_variants(scenario), indent=2, has_head=False)],
+        [Line("variants", "heading"), Table(_variants(scenario), indent=2, has_head=False)],
         [Line("load", "heading"), Table(loads, indent=2, has_head=False)],
         [Line("claims", "heading"), Table([head, *claims], indent=2)],
         [Line(f"nginx-tune scenario run {scenario.name}")],
@@ -122,7 +122,7 @@ def render_scenario_markdown(scenario: Scenario) -> str:
         "",
         "## Arms",
         "",
-        *_table([("arm", "what runs"), *_variants(scenario)]),
+        *_table([("variant", "what runs"), *_variants(scenario)]),
         "## Load",
         "",
         *_table([("class", "requests"), *((c.name, _load(c)) for c in scenario.classes)]),

@@ -117,6 +117,26 @@ def test_the_model_weighs_what_the_lines_allow(
             )
 
 
+def test_a_small_cache_does_not_decide_for_the_files_served_beside_it() -> None:
+    """Videos beside a cache of 1 GiB: counted, declared for both, or not known at all."""
+    bounds = {"/cache": CacheBounds(max_bytes=GIBIBYTE)}
+    own = site(cache_dirs=["/cache"], cache_bounds=bounds, roots=["/srv/videos"], serves_files=True)
+    scan = Dataset(path="/srv/videos", files=10_000, bytes=2_000 * GIBIBYTE, complete=True)
+    memory = 23 * GIBIBYTE
+
+    counted = decided(own, page_cache_bytes=memory, datasets=[scan])["thread-pools"]
+    declared = decide(
+        host(page_cache_bytes=memory),
+        load("cache", data_bytes=2_000 * GIBIBYTE, cold_peak=200),
+        site=own,
+    )
+    unknown = decided(own, page_cache_bytes=memory)["thread-pools"]
+
+    assert counted.verdict == "enable", counted.summary
+    assert next(d for d in declared.decisions if d.id == "thread-pools").verdict == "enable"
+    assert unknown.verdict == "not_enough_evidence"
+
+
 def test_a_small_file_system_is_not_emptied_for_its_min_free() -> None:
     """80 % of 1 GiB is free: nginx would remove all until 1 GiB is."""
     facts = host(disks=1)

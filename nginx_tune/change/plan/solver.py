@@ -101,6 +101,7 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         upstreams=site.upstreams or named,
         streams=site.streams or streams_in(tree),
         live_files=site.live_files or live_signs(tree),
+        serves_files=site.serves_files or bool(roots_in(tree)),
         cache_dirs=site.cache_dirs or list(caches_in(tree)),
         cache_bounds={path: _bounds(line) for path, line in caches_in(tree).items()}
         | site.cache_bounds,

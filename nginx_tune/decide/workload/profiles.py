@@ -6,6 +6,7 @@ of every decision that leans on it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -47,6 +48,24 @@ def scans_of_caches(datasets: Sequence[Dataset], site: Site) -> list[Dataset]:
         if is_inside or (is_around and not any(r.is_relative_to(scanned) for r in roots)):
             found.append(one)
     return found
+
+
+def bytes_beside_caches(datasets: Sequence[Dataset], site: Site) -> float | None:
+    """Bytes of the files that are served from the site's roots; null where nobody counted them."""
+    kept = {scan.path for scan in scans_of_caches(datasets, site)}
+    roots = [PurePosixPath(root) for root in site.roots]
+    counted = [
+        scan.bytes
+        for scan in datasets
+        if scan.bytes is not None and scan.path not in kept and _overlaps(scan.path, roots)
+    ]
+    return math.fsum(counted) if counted else None
+
+
+def _overlaps(path: str, roots: Sequence[PurePosixPath]) -> bool:
+    """True if a path lies in one of the roots, or the other way round."""
+    place = PurePosixPath(path)
+    return any(root.is_relative_to(place) or place.is_relative_to(root) for root in roots)
 
 
 KIBIBYTE = 1 << 10
