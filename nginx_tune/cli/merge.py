@@ -10,7 +10,7 @@ from nginx_tune.cli.options import (
     histogram_renderers,
     histogram_text,
 )
-from nginx_tune.errors import ExitStatus
+from nginx_tune.errors import ExitStatus, UndecidedError
 from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 
@@ -30,17 +30,21 @@ def command(
 
     Each ran its stripe of one load plan, or a load with a seed of its own. Histograms are added
     count by count, so the quantiles are exact; rates are of the time in which all of them
-    measured; each load host's flags are kept. What would count an arrival twice is refused.
+    measured; each load host's flags are kept. What would count an arrival twice is refused. Without
+    all stripes of a load the sum is written and the exit code is 4.
     """
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
-    from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements  # noqa: PLC0415
+    from nginx_tune.measure.proof.merge import (  # noqa: PLC0415
+        HostMeasurement,
+        lost_stripes,
+        merge_measurements,
+    )
     from nginx_tune.report.measurement import measured_screen  # noqa: PLC0415
 
-    merged = merge_measurements(
-        [HostMeasurement(name, read_document(Measurement, name)) for name in files]
-    )
+    parts = [HostMeasurement(name, read_document(Measurement, name)) for name in files]
+    merged = merge_measurements(parts)
 
     def console() -> bytes:
         below = histogram_text([merged], histograms)
@@ -54,4 +58,6 @@ def command(
         **histogram_renderers([merged], histograms),
     }
     write_result(renderers, formats, output)
+    if lost := lost_stripes([part.measurement for part in parts]):
+        raise UndecidedError(f"part of the load is lost: {'; '.join(lost)}")
     return ExitStatus.OK

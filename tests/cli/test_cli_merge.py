@@ -45,7 +45,7 @@ def test_two_hosts_become_one_measurement(run_cli: RunCli, hosts: list[Path]) ->
 def test_histograms_stand_below_the_report_and_alone(run_cli: RunCli, hosts: list[Path]) -> None:
     """Of one host as of two: the same shape, twice the counts."""
     one = run_cli("merge", hosts[0], "--histogram", "hot.ttfb", "-f", "histogram-json")
-    assert one.returncode == 0, one.stderr
+    assert one.returncode == 4, "half of the load"
     (first,) = decode(Histograms, one.stdout.encode()).histograms
     (both,) = decode(
         Histograms,
@@ -66,6 +66,15 @@ def test_histograms_stand_below_the_report_and_alone(run_cli: RunCli, hosts: lis
     refused = run_cli("merge", *hosts, "--histogram", "hot.p99")
     assert refused.returncode == 2
     assert "no latency 'hot.p99'" in refused.stderr
+
+
+def test_a_lost_stripe_is_written_and_status_4(run_cli: RunCli, hosts: list[Path]) -> None:
+    run = run_cli("merge", hosts[1], "-f", "json")
+    assert run.returncode == 4
+    assert "part of the load is lost: of seed 1 stripes 0 of 2 are not there" in run.stderr
+    merged = json.loads(run.stdout)
+    assert merged["classes"]["hot"]["requests"] > 0, "what was measured is not lost too"
+    assert any(flag.startswith("agents_missing: ") for flag in merged["flags"])
 
 
 def test_the_same_file_twice_is_one_line_and_status_2(run_cli: RunCli, hosts: list[Path]) -> None:

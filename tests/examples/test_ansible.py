@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 from checkouts import MODULES, debian_tree
 from fleet import Fleet, fleet_of
 from hdrh.histogram import HdrHistogram
+from made_up_fleet import DAYS, change, write_fleet
 from markdown_it import MarkdownIt
 from rows import each_row
 
@@ -31,15 +33,27 @@ needs_fleet = pytest.mark.needs("root", "nginx", "ip", "sshd", "cargo")
 pytestmark = [pytest.mark.thorough, pytest.mark.alone]
 
 
-def ansible(program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def ansible(
+    program: str, *arguments: str, cwd: Path, path: Path = BIN
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(BIN / program), *arguments],
         cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1"},
+        env={**os.environ, "PATH": f"{path}:{BIN}:{os.environ['PATH']}", "NO_COLOR": "1"},
     )
+
+
+def local_hosts(folder: Path, hosts: dict[str, dict[str, str]]) -> Path:
+    """An inventory whose hosts are all this one, with variables of their own."""
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory = folder / "hosts.json"
+    inventory.write_text(
+        json.dumps({"all": {"vars": local, "children": {"nginx": {"hosts": hosts}}}})
+    )
+    return inventory
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +77,8 @@ def test_each_module_has_its_documentation(playbooks: Path, module: str) -> None
     assert shown.returncode == 0, shown.stderr
     (found,) = json.loads(shown.stdout).values()
     source = (COLLECTION / "plugins/modules" / f"{module}.py").read_text()
-    accepted = set(re.findall(r"^            (\w+)=dict\(", source, re.MULTILINE)) | {"executable"}
+    accepted = set(re.findall(r"^            (\w+)=dict\(", source, re.MULTILINE))
+    accepted |= {"executable"} if "COMMON" in source else set()
     common = {"mode", "owner", "group", "attributes", "unsafe_writes", "selevel", "serole",
               "setype", "seuser"}  # fmt: skip
     assert set(found["doc"]["options"]) - common == accepted
@@ -156,22 +171,34 @@ def test_facts_come_without_anything_installed(fleet: Fleet, playbooks: Path) ->
 
 @needs_fleet
 def test_one_report_of_the_whole_fleet(installed: Fleet, playbooks: Path) -> None:
-    status, _, said = play(installed, playbooks, "fleet-audit.yml")
+    status, _, said = play(installed, playbooks, "fleet-audit.yml", day="1")
     assert status == 0, said
     report = (playbooks / "fleet-audit.md").read_text()
+    alike = r"^\| 4 \| nginx [\d.]+ \| \d.* \| web1, web2, web3 \|$"
+    assert re.search(alike, report, re.MULTILINE), report
     for host in installed.hosts:
-        assert re.search(rf"^\| {host.name} \| nginx [\d.]+ \| \d", report, re.MULTILINE), report
+        kept = sorted((playbooks / "fleet/1" / host.name).iterdir())
+        assert [one.name for one in kept] == ["facts.json", "findings.json", "plan.json"]
+        assert {one.stat().st_mode & 0o777 for one in kept} == {0o600}
+        plan = json.loads(kept[2].read_text())
+        before = hashlib.sha256(host.conf.read_bytes()).hexdigest()
+        assert before in {one["sha256_before"] for one in plan["files"]}
     faulty = installed.hosts[3]
     sound = faulty.conf.read_text()
     faulty.conf.write_text(sound.replace("root /etc", "aio threads=absent; root /etc"))
     try:
-        status, _, said = play(installed, playbooks, "fleet-audit.yml")
+        status, recap, said = play(installed, playbooks, "fleet-audit.yml", day="1")
+        assert status == 0, "what has its documents of the day is not asked again"
+        assert set(recap) == {"localhost"}
+        shutil.rmtree(playbooks / "fleet/1" / faulty.name)
+        status, recap, said = play(installed, playbooks, "fleet-audit.yml", day="1")
     finally:
         faulty.conf.write_text(sound)
     assert status != 0, "a fault fails the run"
+    assert set(recap) == {"localhost", faulty.name}, "it goes on where it stopped"
     report = (playbooks / "fleet-audit.md").read_text()
     assert "### error: io-pool-literal-unknown" in report
-    assert "- web4: `/etc/nginx/nginx.conf:" in report
+    assert re.search(r"^- `/etc/nginx/nginx\.conf:.*\(1 host: web4\)$", report, re.MULTILINE)
 
 
 MARK = "<img src=x onerror=alert(1)>|a*b_c_`d`\u202e@team"
@@ -199,18 +226,11 @@ def test_names_from_hosts_are_text_in_the_report(playbooks: Path, tmp_path: Path
     tool.with_name("nginx-tune.findings").write_text(
         json.dumps({"findings": [finding, {**finding, "file": "/etc/b.conf"}]})
     )
-    inventory = tmp_path / "hosts.json"
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    inventory.write_text(
-        json.dumps({"all": {"vars": local, "children": {"nginx": {"hosts": {"a|b<i>": {}}}}}})
-    )
+    inventory = local_hosts(tmp_path, {"a|b<i>": {}})
     report = tmp_path / "report.md"
-    run = subprocess.run(
-        [str(BIN / "ansible-playbook"), "-i", str(inventory), "fleet-audit.yml", "-e",
-         json.dumps({"report": str(report)})],
-        cwd=playbooks, capture_output=True, text=True, check=False,
-        env={**os.environ, "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}", "NO_COLOR": "1"},
-    )  # fmt: skip
+    given = {"report": str(report), "fleet": str(tmp_path / "fleet")}
+    run = ansible("ansible-playbook", "-i", str(inventory), "fleet-audit.yml", "-e",
+                  json.dumps(given), cwd=playbooks, path=tmp_path)  # fmt: skip
     assert report.exists(), run.stdout + run.stderr
     text = report.read_text()
     assert not re.search("[\u202e\x00-\x09]", text)
@@ -222,10 +242,38 @@ def test_names_from_hosts_are_text_in_the_report(playbooks: Path, tmp_path: Path
     assert [one.tag for one in tokens if one.type == "heading_open"] == ["h1", "h2", "h3"]
     cells = [tokens[at + 1].children for at, one in enumerate(tokens) if one.type == "td_open"]
     shown = ["".join(part.content for part in one or []) for one in cells]
-    assert shown[0] == "a|b<i>"
-    assert len(shown) == 7, "one row"
+    assert (shown[0], shown[-1]) == ("1", "a|b<i>")
+    assert len(shown) == 9, "one row"
     assert shown[1] == f"{MARK} 1 | forged | row".replace("\u202e", " ").replace("@", "@\u2060")
     assert [one.content for one in inline if one.type == "code_inline"] == ["/etc/b.conf:3"]
+
+
+def test_the_report_does_not_grow_with_the_fleet(playbooks: Path, tmp_path: Path) -> None:
+    """Sixty hosts that differ in all that a report counts, and one that was never reached."""
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    names = write_fleet(fleet, 60)
+    for number, name in enumerate(names):
+        finding = {
+            "rule": f"io-{number % 7}", "severity": "advice", "file": f"/etc/{number}", "line": 1,
+            "message": "m", "why": "w", "fix": "f", "fingerprint": str(number),
+        }  # fmt: skip
+        change(fleet, name, "findings", "findings", to=[finding])
+        change(fleet, name, "facts", "cpu", "effective", to=number % 30)
+    report = tmp_path / "report.md"
+    given = {"report": str(report), "fleet": str(fleet), "day": DAYS[1], "fail_on": "never"}
+    hosts = {"down": {"ansible_python_interpreter": "/no/python"}, **{name: {} for name in names}}
+    run = ansible("ansible-playbook", "-i", str(local_hosts(tmp_path, hosts)), "fleet-audit.yml",
+                  "-e", json.dumps(given), cwd=playbooks)  # fmt: skip
+    assert run.returncode != 0
+    assert not re.search("^(?:ok|changed): .(?:edge|blog|mirror)", run.stdout, re.MULTILINE)
+    lines = report.read_text().splitlines()
+    assert "Not audited, 1: down" in lines
+    assert sum(line.startswith("| 2 |") for line in lines) == 20
+    assert "20 other hosts are of 10 kinds that have no row." in lines
+    assert "### advice: io-0" in lines
+    assert "- 6 more, on 6 hosts" in lines, "of nine places three are shown"
+    assert len(lines) < 100
 
 
 def version(fleet: Fleet, number: int) -> str:

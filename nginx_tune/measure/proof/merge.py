@@ -294,22 +294,28 @@ def _flags(parts: Sequence[HostMeasurement]) -> list[str]:
 
 
 def _flags_of_all(measurements: Sequence[Measurement], skew: float | None) -> list[str]:
-    flags = []
-    stripes: dict[int, list[Stripe]] = {}
-    for item in measurements:
-        stripes.setdefault(item.seed, []).append(item.stripe)
-    for seed, there in sorted(stripes.items()):
-        missing = sorted(set(range(there[0].count)) - {stripe.index for stripe in there})
-        if missing:
-            flags.append(
-                f"agents_missing: of seed {seed} stripes {', '.join(map(str, missing))} of "
-                f"{there[0].count} are not there"
-            )
+    flags = [f"agents_missing: {lost}" for lost in lost_stripes(measurements)]
     if skew is None and len(measurements) > 1:
         flags.append("start_unknown: a load host does not say when it began; taken as together")
     elif skew is not None and skew > MOST_SKEW_SECONDS:
         flags.append(f"start_skew: the load hosts began {skew:.2f} s apart")
     return flags
+
+
+def lost_stripes(measurements: Sequence[Measurement]) -> list[str]:
+    """The stripes that no measurement holds, a text for each seed; empty for whole loads."""
+    stripes: dict[int, list[Stripe]] = {}
+    for item in measurements:
+        stripes.setdefault(item.seed, []).append(item.stripe)
+    found = []
+    for seed, there in sorted(stripes.items()):
+        missing = sorted(set(range(there[0].count)) - {stripe.index for stripe in there})
+        if missing:
+            found.append(
+                f"of seed {seed} stripes {', '.join(map(str, missing))} of {there[0].count} are "
+                "not there"
+            )
+    return found
 
 
 def _merge_series(measurements: Sequence[Measurement]) -> list[SeriesPoint]:
