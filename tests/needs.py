@@ -159,6 +159,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "systemd": _programs("systemd-analyze"),
     "bwrap": _programs("bwrap"),
     "duckdb": lambda: find_spec("duckdb") is not None,
+    "kubernetes-validate": lambda: find_spec("kubernetes_validate") is not None,
     "axe": lambda: find_spec("axe_core_python") is not None,
     "sphinx": lambda: all(map(find_spec, ("sphinx", "myst_parser", "furo"))),
     **{need(series): _serves(series) for series in SERIES},

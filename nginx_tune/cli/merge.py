@@ -30,8 +30,7 @@ def command(
 
     Each ran its stripe of one load plan, or a load with a seed of its own. Histograms are added
     count by count, so the quantiles are exact; rates are of the time in which all of them
-    measured; each load host's flags are kept. What would count an arrival twice is refused. Without
-    all stripes of a load the sum is written and the exit code is 4.
+    measured; each load host's flags are kept. What would count an arrival twice is refused.
     """
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415

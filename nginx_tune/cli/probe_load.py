@@ -141,11 +141,11 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse_stripe(text: str) -> Stripe:
-    """``2/3``: the second of three load hosts."""
+    """``0/3``: the first of three load hosts."""
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UsageError(f"--stripe '{text}' is none", hint="2/3 is the second of three")
-    return Stripe(index=int(match[1]) - 1, count=int(match[2]))
+    if match is None or int(match[1]) >= int(match[2]):
+        raise UsageError(f"--stripe '{text}' is none", hint="0/3, 1/3 and 2/3 are all of three")
+    return Stripe(index=int(match[1]), count=int(match[2]))
 
 
 def parse_statuses(text: str) -> list[int]:

@@ -133,7 +133,7 @@ _RESULT = [
     histogram_option,
 ]
 _HOSTS = [
-    click.option("--stripe", metavar="M/N", help="This is load host M of N: its share."),
+    click.option("--stripe", metavar="M/N", help="The share of load host M of N, from 0/N."),
     click.option(
         "--start-at", metavar="TIME", help="Begin then, as all load hosts do: 2026-11-20T19:00:00Z."
     ),

@@ -57,7 +57,7 @@ def _length(plan: LoadPlan) -> str:
     if plan.threads > 1:
         text += f", {plan.threads} threads"
     if plan.stripe.count > 1:
-        text += f", load host {plan.stripe.index + 1} of {plan.stripe.count}"
+        text += f", stripe {plan.stripe.index} of {plan.stripe.count}"
     return text
 
 

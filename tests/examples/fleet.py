@@ -9,6 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+from hdrh.histogram import HdrHistogram
 
 SUBNET = "10.77.0"
 CONTROLLER = 2
@@ -199,3 +203,46 @@ def fleet_of(folder: Path, count: int) -> Iterator[Fleet]:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
+
+
+def load_plan(address: str) -> dict[str, Any]:
+    """Three seconds of 300 requests a second, as a whole load plan."""
+    return {
+        "schema": "nginx-tune/loadplan/1",
+        "target": {"address": address, "port": 80, "host": address},
+        "duration_seconds": 3,
+        "warmup_seconds": 1,
+        "classes": [
+            {
+                "name": "all",
+                "arrivals": {"kind": "poisson", "rate_per_second": 300},
+                "paths": {"kind": "fixed", "paths": ["/index.html"]},
+                "connections": 64,
+            }
+        ],
+    }
+
+
+def adds_up(parts: list[Any], merged: Any) -> None:
+    """Hold the sum to one recorder of the public library that is fed with every part's samples."""
+    assert len(parts) == 3
+    whole = merged["classes"]["all"]
+    latencies = [one["classes"]["all"]["response_seconds"] for one in parts]
+    assert whole["requests"] == sum(one["classes"]["all"]["requests"] for one in parts)
+    assert 600 < whole["requests"] < 1200, "each host had a third of 300 a second"
+    recorder = HdrHistogram.decode(latencies[0]["histogram"])
+    for one in latencies[1:]:
+        recorder.add(HdrHistogram.decode(one["histogram"]))
+    found = HdrHistogram.decode(whole["response_seconds"]["histogram"])
+    assert _recorded(found) == _recorded(recorder)
+    assert 0 <= merged["start_skew_seconds"] < 5
+    for name, quantile in (("p50", 50), ("p90", 90)):
+        nanoseconds = recorder.get_value_at_percentile(quantile)
+        assert whole["response_seconds"][name] == pytest.approx(nanoseconds / 1e9, rel=0.002)
+
+
+def _recorded(histogram: HdrHistogram) -> dict[int, int]:
+    return {
+        item.value_iterated_to: item.count_at_value_iterated_to
+        for item in histogram.get_recorded_iterator()
+    }

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from checkouts import MODULES, debian_tree
-from fleet import Fleet, fleet_of
-from hdrh.histogram import HdrHistogram
+from fleet import Fleet, adds_up, fleet_of, load_plan
 from made_up_fleet import DAYS, change, write_fleet
 from markdown_it import MarkdownIt
 from rows import each_row
@@ -117,12 +116,13 @@ Recap = dict[str, dict[str, int]]
 
 
 def play(
-    fleet: Fleet, playbooks: Path, book: str, *, limit: str = "", **variables: Any
+    fleet: Fleet, playbooks: Path, book: str, *, limit: str = "", forks: int = 50, **variables: Any
 ) -> tuple[int, Recap, str]:
     """Exit code, what ansible counted for each host, and what it said."""
     only = ["--limit", limit] if limit else []
     run = fleet.run(
         str(BIN / "ansible-playbook"), "-i", str(fleet.inventory), book, "--diff", *only,
+        "--forks", str(forks),
         "-e", json.dumps(variables),
         cwd=playbooks,
         PATH=f"{BIN}:{os.environ['PATH']}",
@@ -367,48 +367,46 @@ def test_a_generated_configuration_changes_nothing_the_second_time(
             host.conf.write_bytes(text)
 
 
-def recorded(histogram: HdrHistogram) -> dict[int, int]:
-    return {
-        item.value_iterated_to: item.count_at_value_iterated_to
-        for item in histogram.get_recorded_iterator()
-    }
+@needs_fleet
+def test_three_load_hosts_measure_one_of_them_and_their_results_add_up(
+    installed: Fleet, playbooks: Path, tmp_path: Path
+) -> None:
+    """More hosts than forks, and the server on a load host, where the operator allows it."""
+    target = installed.hosts[0].address
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(load_plan(target)))
+    given = {"plan": str(plan), "allow_target": target, "nginx_tune": str(BIN / "nginx-tune")}
+    given["results"] = str(tmp_path / "whole")
+    status, _, said = play(installed, playbooks, "distributed-load.yml", forks=2, **given)
+    assert status != 0
+    assert "--allow-live" in said, "a server of its own host is not loaded unasked"
+
+    status, _, said = play(
+        installed, playbooks, "distributed-load.yml", forks=2, allow_live=True, **given
+    )
+    assert status == 0, said
+    (results,) = (one for one in (tmp_path / "whole").iterdir() if (one / "merged.json").exists())
+    parts = [
+        json.loads((results / f"{host.name}.json").read_text()) for host in installed.hosts[:3]
+    ]
+    adds_up(parts, json.loads((results / "merged.json").read_text()))
 
 
 @needs_fleet
-def test_three_load_hosts_measure_one_server_and_their_results_add_up(
-    installed: Fleet, playbooks: Path
+def test_a_stripe_that_is_lost_fails_the_load_and_is_named(
+    installed: Fleet, playbooks: Path, tmp_path: Path
 ) -> None:
-    target = installed.hosts[-1].address
+    target = installed.hosts[3].address
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(load_plan(target)))
     status, _, said = play(
-        installed, playbooks, "distributed-load.yml",
-        target_address=target, lead_seconds=8, nginx_tune=str(BIN / "nginx-tune"),
-        plan={
-            "duration_seconds": 3,
-            "warmup_seconds": 1,
-            "classes": [
-                {
-                    "name": "all",
-                    "arrivals": {"kind": "poisson", "rate_per_second": 300},
-                    "paths": {"kind": "fixed", "paths": ["/index.html"]},
-                    "connections": 64,
-                }
-            ],
-        },
+        installed, playbooks, "distributed-load.yml", limit="web1,web3,localhost",
+        plan=str(plan), allow_target=target, nginx_tune=str(BIN / "nginx-tune"),
+        results=str(tmp_path / "results"),
     )  # fmt: skip
-    assert status == 0, said
-    results = playbooks / "results"
-    read = [json.loads((results / f"{h.name}.json").read_text()) for h in installed.hosts[:3]]
+    assert status != 0
+    assert "part of the load is lost: of seed 1 stripes 1 of 3 are not there" in said
+    assert "not measured: web2" in said
+    (results,) = (tmp_path / "results").iterdir()
     merged = json.loads((results / "merged.json").read_text())
-    whole = merged["classes"]["all"]
-    assert whole["requests"] == sum(one["classes"]["all"]["requests"] for one in read)
-    assert 600 < whole["requests"] < 1200, "each host had a third of 300 a second"
-    # One recorder that is fed with what every host recorded, in the public library.
-    recorder = HdrHistogram.decode(read[0]["classes"]["all"]["response_seconds"]["histogram"])
-    for one in read[1:]:
-        recorder.add(HdrHistogram.decode(one["classes"]["all"]["response_seconds"]["histogram"]))
-    found = HdrHistogram.decode(whole["response_seconds"]["histogram"])
-    assert recorded(found) == recorded(recorder)
-    assert 0 <= merged["start_skew_seconds"] < 5
-    for name, quantile in (("p50", 50), ("p90", 90)):
-        nanoseconds = recorder.get_value_at_percentile(quantile)
-        assert whole["response_seconds"][name] == pytest.approx(nanoseconds / 1e9, rel=0.002)
+    assert [one["stripe"]["index"] for one in merged["agents"]] == [0, 2]

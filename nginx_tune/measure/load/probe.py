@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -216,9 +215,14 @@ class _Run:
 def _start(probe: Path, plan: Document, name: str, arguments: Sequence[str]) -> Iterator[_Run]:
     """A probe that runs a plan; it is gone afterwards, whatever happens."""
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb", buffering=0) as progress, tempfile.TemporaryFile() as plan_file:
+    # A file, not a pipe: a plan of many paths is larger than a pipe holds. In memory, since a
+    # container may have no directory to write to.
+    in_memory = os.memfd_create("plan")
+    with (
+        os.fdopen(reading, "rb", buffering=0) as progress,
+        os.fdopen(in_memory, "w+b") as plan_file,
+    ):
         try:
-            # A file, not a pipe: a plan of many paths is larger than a pipe holds.
             plan_file.write(encode(plan))
             plan_file.seek(0)
             process = start_program(
