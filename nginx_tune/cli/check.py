@@ -13,9 +13,9 @@ from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject
 from nginx_tune.cli.described import (
     GivenInputs,
     described_inputs,
-    described_words,
     facts_for_tree,
     read_facts_and_workload,
+    typed_words,
 )
 from nginx_tune.cli.options import (
     host_options,
@@ -91,20 +91,13 @@ def command(
     inputs = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
     )
-    named = (
-        ("--facts", facts_path),
-        ("--workload", workload_path),
-        ("--kind", kind),
-        ("--nginx-version", nginx_version),
-    )
-    options = [word for option, value in named if value for word in (option, value)]
     looked = _look(
         conf or conf_option,
         inputs,
         prefix=prefix,
         nginx_binary=nginx_binary,
         nginx_version=nginx_version,
-        options=[*options, *described_words(ctx)],
+        options=typed_words(ctx),
     )
     for note in () if ctx.obj["quiet"] else looked.notes:
         say(note)
@@ -165,7 +158,6 @@ def _look(
         raise AssertionError("live facts were asked for")
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
-    options = [*options, "-p", prefix] if prefix else options
     looked = _configured(subject, facts, given, options, is_live=is_live)
     return looked._replace(notes=notes)
 

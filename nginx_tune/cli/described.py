@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,9 @@ def _disk(text: str) -> DescribedDisk:
             f"--disk {text}: not KIND[:COUNT[:SIZE]]", hint="such as nvme, hdd:12 or ssd:3:2TB"
         )
     return DescribedDisk(kind=kind, count=number, size=size or None)
+
+
+_TYPED = click.core.ParameterSource.COMMANDLINE
 
 
 class DescribedInputs(NamedTuple):
@@ -156,14 +159,28 @@ def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, lis
     return facts, notes
 
 
-def described_words(ctx: click.Context) -> list[str]:
-    """The options of a description as they were given, for a command that comes next."""
-    names = ("host_path", "cpus", "memory", "disks", "link", "data", "mean_size")
-    options = {str(one.name): one.opts[-1] for one in ctx.command.params}
-    found: list[str] = []
-    for name in names:
-        value = ctx.params.get(name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if one is not None:
-                found += [options[name], f"{one:g}" if isinstance(one, float) else str(one)]
-    return found
+INPUTS = (
+    *("host_path", "cpus", "memory", "disks", "link", "data", "mean_size"),
+    *("facts_path", "workload_path", "kind", "nginx_version", "nginx_binary", "trusts_named"),
+    *("site_path", "datasets", "roots", "cache_dirs", "prefix", "maps"),
+)
+"""The parameters that name the inputs of decisions, as plan and generate have them too."""
+
+
+def typed_words(ctx: click.Context, names: Collection[str] = INPUTS) -> list[str]:
+    """The options of these parameters as they were typed, for a command that comes next.
+
+    What the environment and settings files say holds for that command as well.
+    """
+    words: list[str] = []
+    for one in ctx.command.params:
+        value = ctx.params.get(one.name or "")
+        if one.name not in names or ctx.get_parameter_source(one.name) is not _TYPED:
+            continue
+        if isinstance(one, click.Option) and one.is_flag:
+            words += one.opts[-1:] if value else []
+            continue
+        for item in value if one.multiple else (value,):
+            text = "=".join(item) if isinstance(item, tuple) else f"{item}"
+            words += [one.opts[-1], f"{item:g}" if isinstance(item, float) else text]
+    return words

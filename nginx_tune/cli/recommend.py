@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
+import shlex
 from typing import Any
 
 import click
 
 from nginx_tune.cli.deciding import deciding_options, read_held, read_inputs
+from nginx_tune.cli.described import typed_words
 from nginx_tune.cli.options import map_option, prefix_option
 from nginx_tune.conf.tree import Maps
 from nginx_tune.documents.base import encode
-from nginx_tune.report.decisions import render_decisions
-from nginx_tune.report.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.decisions import (
+    PROVES_PLAN,
+    answer_screen,
+    decisions_screen,
+    prove_by_plan,
+    with_inputs,
+)
+from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.writer import screen_bytes
 
 
 @click.command()
@@ -50,16 +58,20 @@ def command(
         raise click.UsageError("--map is about the files of -c CONF: name it")
     if conf_path is None:
         inputs = read_inputs(ctx, **named)
-        decisions = inputs.decisions
+        decisions, makes = inputs.decisions, "nginx-tune generate -o nginx.conf"
     else:
         held = read_held(ctx, conf_path, prefix, maps=maps, **named)
         inputs, decisions = held.inputs, held.decisions
+        makes = f"nginx-tune plan {shlex.quote(conf_path)} -f json=plan.json"
     inputs.tell()
-    on_screen = is_screen(output)
-    width = shutil.get_terminal_size().columns if on_screen else None
+    makes = with_inputs(makes, typed_words(ctx))
+    if conf_path is not None:
+        decisions = prove_by_plan(decisions, makes)
+        makes += PROVES_PLAN if inputs.is_live else ""
+    screen = decisions_screen(decisions) if ctx.obj["verbose"] else answer_screen(decisions, makes)
     write_result(
         {
-            "console": lambda: render_decisions(decisions, width=width).encode(),
+            "console": lambda: screen_bytes(screen, formats, output),
             "json": lambda: encode(decisions),
         },
         formats,

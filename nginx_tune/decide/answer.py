@@ -99,6 +99,8 @@ MAX_REASON = 160
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 BUILD_COMMAND = "nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
+VERSION_COMMAND = "nginx-tune recommend --nginx-version VERSION"
+PROVES_A_FILE = "nginx-tune validate nginx.conf --against "
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
 """The commands that bring what a decision lacks."""
 
@@ -152,4 +154,4 @@ def validate_command(facts: Facts) -> str:
     """The command that measures what was predicted, on this host."""
     running = facts.nginx.running
     now = (running.conf_path if running else None) or facts.nginx.conf_path
-    return f"nginx-tune validate nginx.conf --against {shlex.quote(now or '/etc/nginx/nginx.conf')}"
+    return f"{PROVES_A_FILE}{shlex.quote(now or '/etc/nginx/nginx.conf')}"

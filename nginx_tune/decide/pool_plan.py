@@ -17,6 +17,7 @@ from nginx_tune.decide.answer import (
     BUILD_COMMAND,
     FACTS_COMMAND,
     LEARN_COMMAND,
+    VERSION_COMMAND,
     Quantity,
     disks_command,
 )
@@ -314,7 +315,7 @@ def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
             f"{paying.reason}, but whether this nginx is built --with-threads is not known, and "
             "one without refuses the line",
             needs_measurement=True,
-            next_command=BUILD_COMMAND,
+            next_command=VERSION_COMMAND if s.facts.declared else BUILD_COMMAND,
         )
     return paying
 
@@ -465,9 +466,12 @@ def disks_decide(s: Situation) -> bool:
 
 
 def measure_disks(s: Situation) -> str:
-    """The command that measures the very disks under the data."""
+    """The command that measures the very disks under the data.
+
+    The directories of a described host are placeholders, so they are not named.
+    """
     return disks_command(
-        [place.path for place in s.data_paths],
+        [] if s.facts.declared else [place.path for place in s.data_paths],
         "--cache-dir" if s.kind == "cache" else "--dataset",
         force=s.network_filesystem is not None or s.on_volumes,
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from nginx_tune.decide.answer import (
     BUILD_COMMAND,
     FACTS_COMMAND,
+    VERSION_COMMAND,
     Quantity,
     known,
     not_applicable,
@@ -290,7 +291,7 @@ def _own_aio(s: Situation, reason: str) -> Decision:
         evidence=_build_evidence(s),
         confidence="high" if is_known else "low",
         flips_when=["nginx is built without --with-file-aio"],
-        next_command="" if is_known else BUILD_COMMAND,
+        next_command="" if is_known else (VERSION_COMMAND if s.facts.declared else BUILD_COMMAND),
     )
 
 

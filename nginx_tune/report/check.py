@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -13,18 +12,13 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.units import plural
 from nginx_tune.documents.workload import ServedData
+from nginx_tune.report.decisions import SWITCHES, clause, with_inputs
 from nginx_tune.report.facts import speed_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 
 MOST_FINDINGS = 3
 
-_SWITCHES: tuple[tuple[str, DecisionId], ...] = (
-    ("thread pools", "thread-pools"),
-    ("pool per disk", "per-disk-pools"),
-    ("sendfile_max_chunk", "sendfile-max-chunk"),
-    ("reuseport", "reuseport"),
-)
 _VERDICTS: dict[str, SwitchVerdict] = {
     "enable": "on",
     "disable": "off",
@@ -35,8 +29,6 @@ _VERDICTS: dict[str, SwitchVerdict] = {
     "keep": "default",
     "not_enough_evidence": "measure",
 }
-_LONGEST_VERDICT = 40
-_TAKES_INPUTS = ("nginx-tune plan", "nginx-tune audit", "nginx-tune generate")
 _OF_READS = {"thread-pools", "per-disk-pools"}
 """Decided by data against memory."""
 
@@ -80,14 +72,13 @@ def make_check(
     by_id = {one.id: one for one in decided.decisions}
     switches = [
         _switch(name, by_id[id_], differs=id_ in changed, is_bound=is_bound)
-        for name, id_ in _SWITCHES
+        for id_, name in SWITCHES.items()
         if id_ in by_id
     ]
     found = findings.findings if findings else []
     unread = len(findings.unread) + len(findings.files_unparsed) if findings else 0
     command, reason = _next(conf_path, by_id, switches, changed, found=found, unread=unread)
-    if options and command.startswith(_TAKES_INPUTS):
-        command = f"{command} {shlex.join(options)}"
+    command = with_inputs(command, options)
     return FirstLook(
         conf_path=conf_path,
         headline=decided.headline,
@@ -135,25 +126,17 @@ def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> 
         verdict = "measure"
     value = next((" ".join(one.args) for one in decision.settings), "")
     return Switch(
-        name=name,  # type: ignore[arg-type]  # of _SWITCHES
+        name=name,  # type: ignore[arg-type]  # of SWITCHES
         decision=decision.id,
         verdict=verdict,
         value=value if verdict == "set" else "",
         differs=differs and verdict != "measure",
-        why=_clause(decision.summary),
+        why=clause(decision.summary),
     )
 
 
 def _asks_for_disks(decision: Decision) -> bool:
     return " --disks " in decision.next_command
-
-
-def _clause(summary: str) -> str:
-    """The first clause of a summary, without the verdict that it opens with."""
-    verdict, colon, reason = summary.partition(": ")
-    text = reason if colon and len(verdict) <= _LONGEST_VERDICT else summary
-    first = re.split(r"; | offloading would|, and ", text, maxsplit=1)[0].rstrip(".;: ")
-    return first[:1].upper() + first[1:]
 
 
 def _next(

@@ -1,14 +1,20 @@
-"""Decisions for people: one paragraph each, what changes first; the page of one, and its sweep."""
+"""Decisions for people: the answer on one screen, each with its reasons; a decision's page."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from inspect import getdoc
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from nginx_tune.decide.answer import PROVES_A_FILE
 from nginx_tune.documents.decisions import (
     Decision,
+    DecisionId,
     Decisions,
     Evidence,
     HostSetting,
@@ -30,26 +36,93 @@ if TYPE_CHECKING:
     from nginx_tune.decide.engine import SweepStep
 
 _QUIET = ("not_applicable", "keep")
-_LABEL_WIDTH = 10
-_BODY_INDENT = 4
+SWITCHES: dict[DecisionId, str] = {
+    "thread-pools": "thread pools",
+    "per-disk-pools": "pool per disk",
+    "sendfile-max-chunk": "sendfile_max_chunk",
+    "reuseport": "reuseport",
+}
+"""The four switches that a look at a host begins with."""
+_TAKES_INPUTS = tuple(f"nginx-tune {name}" for name in ("plan", "audit", "generate", "recommend"))
+_LONGEST_VERDICT = 40
+PROVES_PLAN = " && nginx-tune validate --plan plan.json"
+_LONGEST_VALUE = 8
 
 
-def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
-    """The text; lines are folded to ``width`` where one is given.
+def answer_screen(decisions: Decisions, next_command: str) -> Screen:
+    """The answer on one screen: the four switches, what else changes, how sure, what to type next.
 
-    Shape: decisions that change or leave open something first, then those that change nothing,
-           one line each.
+    ``next_command`` is the command that makes the change.
     """
-    open_ones, quiet = _split(decisions)
-    first = [line.text for line in _headline(decisions)]
-    blocks = [_fold(line, width, 0) for line in (*first, _kind(decisions))]
-    blocks += [_paragraph(d, width) for d in open_ones]
-    if quiet:
-        lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
-        blocks.append("\n".join(["Nothing to change:", *lines]))
-    if decisions.nginx_choice:
-        blocks.append(_fold(decisions.nginx_choice, width, 0))
-    return "\n\n".join(blocks) + "\n"
+    every = decisions.decisions
+    changing = [d for d in every if d.settings or d.host_settings]
+    switches = [d for id_ in SWITCHES for d in every if d.id == id_]
+    shown = [*switches, *(d for d in changing if d not in switches)]
+    unsure = [d.id for d in changing if d.confidence == "low"]
+    count = f"{len(changing) or 'None'} of {len(every)} decisions"
+    changes = "changes" if len(changing) == 1 else "change"
+    word = {d.id: switch_word(d, changes=d in changing) for d in shown}
+    rows = [(d.id, word[d.id], one_line(clause(d.summary))) for d in shown]
+    return [
+        [Line(f"{count} {changes} something.", "answer"), *_headline(decisions)],
+        [Table(rows, has_head=False)] if rows else [],
+        [
+            *_undecided([d for d in every if d.verdict == "not_enough_evidence"]),
+            *([Line(f"Low confidence: {', '.join(unsure)}.")] if unsure else []),
+            Line(f"{len(every) - len(shown)} more stay as they are. Reasons and risks: -v."),
+        ],
+        [Line(f"Next: {one_line(next_command)}", "answer")],
+    ]
+
+
+def _undecided(open_ones: Sequence[Decision]) -> list[Line]:
+    """The decisions that lack evidence, by the command that brings it."""
+    commands: dict[str, list[str]] = {}
+    for d in open_ones:
+        commands.setdefault(d.next_command, []).append(d.id)
+    return [
+        Line(one_line(f"Not known yet: {', '.join(ids)}: {command.rpartition(' && ')[2] or '-v'}"))
+        for command, ids in commands.items()
+    ]
+
+
+def with_inputs(command: str, options: Sequence[str]) -> str:
+    """The command with the options that name its inputs, where it takes such."""
+    takes = options and command.startswith(_TAKES_INPUTS)
+    return f"{command} {shlex.join(options)}" if takes else command
+
+
+def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
+    """The decisions on a configuration: what proves them is a plan of it, not a file of its own."""
+    proof = plan_command + PROVES_PLAN
+    return replace(
+        decisions,
+        decisions=[
+            replace(d, next_command=proof) if d.next_command.startswith(PROVES_A_FILE) else d
+            for d in decisions.decisions
+        ],
+    )
+
+
+def switch_word(decision: Decision, *, changes: bool) -> str:
+    """The state that a decision comes to, in a word or as its value."""
+    if decision.verdict == "not_enough_evidence":
+        return "measure"
+    if not changes:
+        return "as it is" if decision.verdict in {"keep", "enable"} else "stays off"
+    if decision.verdict in {"enable", "disable"}:
+        return "on" if decision.verdict == "enable" else "off"
+    value = " ".join(decision.settings[0].args) if decision.settings else ""
+    return value if 0 < len(value) <= _LONGEST_VALUE else "set"
+
+
+def clause(summary: str) -> str:
+    """The first clause of a summary, without the verdict that it opens with."""
+    verdict, colon, reason = summary.partition(": ")
+    text = reason if colon and len(verdict) <= _LONGEST_VERDICT else summary
+    first = re.split(r"[;.] | offloading would|, and ", text, maxsplit=1)[0].rstrip(".;: ")
+    is_name = "_" in first.partition(" ")[0]  # a directive
+    return first if is_name else first[:1].upper() + first[1:]
 
 
 def decisions_screen(decisions: Decisions) -> Screen:
@@ -71,8 +144,7 @@ def decisions_screen(decisions: Decisions) -> Screen:
 
 
 def _headline(decisions: Decisions) -> list[Line]:
-    lines = (decisions.headline, decisions.binding)
-    return [Line(one_line(line), "answer") for line in lines if line]
+    return [Line(one_line(line)) for line in (decisions.headline, decisions.binding) if line]
 
 
 def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:
@@ -86,16 +158,6 @@ def _kind(decisions: Decisions) -> str:
     if kind == "assumed":
         kind += "; --kind or -c says it"
     return f"Kind of site: {decisions.kind} ({kind})"
-
-
-def _paragraph(d: Decision, width: int | None) -> str:
-    lines = [
-        _fold(f"{d.id}: {_words(d.verdict)} ({d.confidence} confidence)", width, 0),
-        _fold(d.summary, width, _BODY_INDENT),
-    ]
-    for label, item in _labelled(d):
-        lines.append(_fold(item, width, _BODY_INDENT, head=f"{label.ljust(_LABEL_WIDTH)}  "))
-    return "\n".join(lines)
 
 
 def _block(d: Decision) -> ScreenBlock:
@@ -121,22 +183,6 @@ def _labelled(d: Decision) -> list[tuple[str, str]]:
         for label, items in parts
         for number, item in enumerate(items)
     ]
-
-
-def _fold(text: str, width: int | None, indent: int, *, head: str = "") -> str:
-    margin = " " * indent
-    clean = plain(" ".join(text.split()))
-    if width is None:
-        return margin + head + clean
-    hanging = margin + " " * (len(head) or 2)
-    return textwrap.fill(
-        clean,
-        width=max(40, width),
-        initial_indent=margin + head,
-        subsequent_indent=hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 MOST_PLACES = 6
