@@ -173,14 +173,14 @@ def typed_words(ctx: click.Context, names: Collection[str] = INPUTS) -> list[str
     What the environment and settings files say holds for that command as well.
     """
     words: list[str] = []
-    for one in ctx.command.params:
-        value = ctx.params.get(one.name or "")
-        if one.name not in names or ctx.get_parameter_source(one.name) is not _TYPED:
+    for option in ctx.command.params:
+        value: Any = ctx.params.get(option.name or "")
+        if option.name not in names or ctx.get_parameter_source(option.name) is not _TYPED:
             continue
-        if isinstance(one, click.Option) and one.is_flag:
-            words += one.opts[-1:] if value else []
+        if isinstance(option, click.Option) and option.is_flag:
+            words += option.opts[-1:]
             continue
-        for item in value if one.multiple else (value,):
+        for item in value if option.multiple else (value,):
             text = "=".join(item) if isinstance(item, tuple) else f"{item}"
-            words += [one.opts[-1], f"{item:g}" if isinstance(item, float) else text]
+            words += [option.opts[-1], f"{item:g}" if isinstance(item, float) else text]
     return words

@@ -67,14 +67,14 @@ def _sentence(s: Situation, found: list[BindingResource]) -> str:
 def _why(s: Situation, first: BindingResource) -> str:
     if first.resource == "cpu":
         cpus = effective_cpus(s.facts).value or 0.0
-        return f", {number_text(cpus)} CPU{'' if cpus == 1 else 's'}"
+        return f" on {number_text(cpus)} CPU{'' if cpus == 1 else 's'}"
     if first.resource != "disks" or s.prediction is None:
         return ""
-    speed = " that nobody measured" if s.disk.provenance == "assumed" else ""
-    memory = f"a memory that answers {percent_text(s.prediction.hit_ratio, 2)}"
+    speed = " of assumed speed" if s.disk.provenance == "assumed" else ""
+    memory = f"{percent_text(s.prediction.hit_ratio, 2)} of requests served from memory"
     if s.dataset_bytes.provenance == "assumed":
-        memory += f" if the data is {s.dataset_bytes.text}"
-    return f", {plural(max(1, len(s.disk.parts)), 'disk')}{speed} and {memory}"
+        memory += f", if there are {s.dataset_bytes.text} of data"
+    return f": {plural(max(1, len(s.disk.parts)), 'disk')}{speed}, {memory}"
 
 
 def _missing(s: Situation) -> list[str]:
@@ -119,8 +119,8 @@ def _beyond_disks(s: Situation) -> str:
     given = f"{bytes_text(ceiling.bytes_per_second)}/s"
     disks = plural(max(1, len(s.disk.parts)), "disk")
     speed = " of typical speed" if is_assumed else ""
-    memory = f"a memory that answers {percent_text(p.hit_ratio, 2)}"
-    said = f"{disks}{speed} and {memory} give about {given} at most"
+    memory = f"{percent_text(p.hit_ratio, 2)} of requests served from memory"
+    said = f"{disks}{speed}, with {memory}, can give about {given}"
     return f"This host cannot {' nor '.join(cannot)}: {said}."
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from nginx_tune.documents.base import Bytes, Count, Document, Part
 from nginx_tune.documents.decisions import DecisionId
-from nginx_tune.documents.findings import Finding
+from nginx_tune.documents.findings import Finding, Unparsed
 
 SwitchName = Literal["thread pools", "pool per disk", "sendfile_max_chunk", "reuseport"]
 SwitchVerdict = Literal["on", "off", "set", "default", "measure"]
@@ -72,5 +72,7 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     findings_by_severity: dict[str, Count] = {}
     files_not_read: Count = 0
     """Includes and files that could not be read, so not judged."""
+    files_unparsed: list[Unparsed] = []
+    """Files in which a syntax error ends the reading; nothing is decided then."""
     next_command: str = ""
     next_reason: str = ""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from nginx_tune.documents.check import CheckedHost, DiskGroup, FirstLook, Switch, SwitchVerdict
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.documents.findings import Findings, Unparsed
 from nginx_tune.documents.units import plural
 from nginx_tune.documents.workload import ServedData
 from nginx_tune.report.decisions import SWITCHES, clause, with_inputs
@@ -76,18 +76,20 @@ def make_check(
         if id_ in by_id
     ]
     found = findings.findings if findings else []
-    unread = len(findings.unread) + len(findings.files_unparsed) if findings else 0
-    command, reason = _next(conf_path, by_id, switches, changed, found=found, unread=unread)
+    unparsed = findings.files_unparsed if findings else []
+    unread = len(findings.unread) + len(unparsed) if findings else 0
+    command, reason = _next(conf_path, by_id, switches, changed, findings)
     command = with_inputs(command, options)
     return FirstLook(
         conf_path=conf_path,
-        headline=decided.headline,
-        binding=decided.binding,
+        headline="" if unparsed else decided.headline,
+        binding="" if unparsed else decided.binding,
         host=host,
-        switches=switches,
+        switches=[] if unparsed else switches,
         findings=found[:MOST_FINDINGS],
         findings_by_severity=dict(Counter(one.severity for one in found)),
         files_not_read=unread,
+        files_unparsed=unparsed,
         next_command=command,
         next_reason=reason,
     )
@@ -144,15 +146,15 @@ def _next(
     by_id: dict[DecisionId, Decision],
     switches: Sequence[Switch],
     changed: set[DecisionId],
-    *,
-    found: Sequence[Finding],
-    unread: int,
+    findings: Findings | None,
 ) -> tuple[str, str]:
     """The command to type now, and what it is for."""
-    conf = "" if conf_path is None else f" {shlex.quote(conf_path)}"
-    if conf_path is None:
+    if conf_path is None or findings is None:
         return "nginx-tune generate", "no configuration was found: write one"
-    if unread or any(one.severity == "error" for one in found):
+    conf = f" {shlex.quote(conf_path)}"
+    if findings.files_unparsed:
+        return f"nginx-tune audit{conf}", "once nginx -t accepts it"
+    if findings.unread or any(one.severity == "error" for one in findings.findings):
         return f"nginx-tune audit{conf}", "see every finding, and what was not read"
     # Reads decide most: where they are open, nothing is planned before.
     of_reads = [one for one in switches if one.verdict == "measure" and one.decision in _OF_READS]
@@ -160,21 +162,32 @@ def _next(
         return command, f"settle {of_reads[0].name}"
     if changed:
         return f"nginx-tune plan{conf}", f"see {plural(len(changed), 'change')} as a diff"
-    if found:
+    if findings.findings:
         return f"nginx-tune audit{conf}", "see every finding with its fix"
     return "nginx-tune observe", "watch the server under its own traffic"
 
 
 def check_screen(check: FirstLook) -> Screen:
     """The screen: what binds, host, switches, findings, the next command."""
+    if check.files_unparsed:
+        return [[Line(_unparsed(one), "answer") for one in check.files_unparsed], _next_line(check)]
     first = (check.headline, check.binding)
     return [
         [Line(one_line(line), "answer") for line in first if line],
         [Table(_host_rows(check.host), has_head=False)],
         [Table(_switch_rows(check.switches), has_head=False)],
         _findings(check),
-        [Line(f"Next: {one_line(check.next_command)} ({check.next_reason})", "answer")],
+        _next_line(check),
     ]
+
+
+def _unparsed(file: Unparsed) -> str:
+    place = f"{file.file}:{file.line}" if file.line else file.file
+    return one_line(f"{place}: cannot be parsed: {file.reason}")
+
+
+def _next_line(check: FirstLook) -> ScreenBlock:
+    return [Line(f"Next: {one_line(check.next_command)} ({check.next_reason})", "answer")]
 
 
 def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
@@ -221,7 +234,7 @@ def _switch_rows(switches: Sequence[Switch]) -> list[tuple[str, str, str, str]]:
 
 def _findings(check: FirstLook) -> ScreenBlock:
     if check.conf_path is None:
-        return [Line("No configuration was found, so none was audited.", "warning")]
+        return [Line("No configuration was named or found, so none was audited.", "warning")]
     counts = check.findings_by_severity
     said = ", ".join(
         plural(counts[name], name) if name in {"error", "warning"} else f"{counts[name]} {name}"

@@ -58,31 +58,22 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
     changing = [d for d in every if d.settings or d.host_settings]
     switches = [d for id_ in SWITCHES for d in every if d.id == id_]
     shown = [*switches, *(d for d in changing if d not in switches)]
+    open_ones = [d.id for d in every if d.verdict == "not_enough_evidence"]
     unsure = [d.id for d in changing if d.confidence == "low"]
     count = f"{len(changing) or 'None'} of {len(every)} decisions"
     changes = "changes" if len(changing) == 1 else "change"
     word = {d.id: switch_word(d, changes=d in changing) for d in shown}
     rows = [(d.id, word[d.id], one_line(clause(d.summary))) for d in shown]
+    sure = [
+        f"Not known yet: {', '.join(open_ones)}; -v has what settles each." if open_ones else "",
+        f"Low confidence: {', '.join(unsure)}." if unsure else "",
+        f"{len(every) - len(shown)} more stay as they are. Reasons and risks: -v.",
+    ]
     return [
         [Line(f"{count} {changes} something.", "answer"), *_headline(decisions)],
         [Table(rows, has_head=False)] if rows else [],
-        [
-            *_undecided([d for d in every if d.verdict == "not_enough_evidence"]),
-            *([Line(f"Low confidence: {', '.join(unsure)}.")] if unsure else []),
-            Line(f"{len(every) - len(shown)} more stay as they are. Reasons and risks: -v."),
-        ],
+        [Line(line) for line in sure if line],
         [Line(f"Next: {one_line(next_command)}", "answer")],
-    ]
-
-
-def _undecided(open_ones: Sequence[Decision]) -> list[Line]:
-    """The decisions that lack evidence, by the command that brings it."""
-    commands: dict[str, list[str]] = {}
-    for d in open_ones:
-        commands.setdefault(d.next_command, []).append(d.id)
-    return [
-        Line(one_line(f"Not known yet: {', '.join(ids)}: {command.rpartition(' && ')[2] or '-v'}"))
-        for command, ids in commands.items()
     ]
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Predicted, Setting
-from nginx_tune.report.decisions import render_decisions
+from nginx_tune.report.decisions import answer_screen, decisions_screen
+from nginx_tune.report.screen import plain_text
 
 ENABLE = Decision(
     id="thread-pools",
@@ -19,31 +22,41 @@ KEEP = Decision(id="backlog", verdict="keep", summary="The default of 511.")
 OPEN = Decision(id="reuseport", verdict="not_enough_evidence", summary="Not known.")
 
 
-def test_what_changes_comes_first_and_what_does_not_in_one_line() -> None:
-    text = render_decisions(Decisions(decisions=[KEEP, ENABLE, OPEN]))
+def test_the_answer_has_the_switches_then_how_sure_it_is_and_what_to_type() -> None:
+    text = plain_text(answer_screen(Decisions(decisions=[KEEP, ENABLE, OPEN]), "nginx-tune plan"))
     assert text == (
-        "Kind of site: static (assumed; --kind or -c says it)\n"
+        "1 of 3 decisions changes something.\n"
         "\n"
-        "thread-pools: enable (high confidence)\n"
-        "    Offload file reads: misses hold the loop.\n"
-        "    write       aio threads; (location)\n"
-        "    because     page cache: 192.0 MiB (measured)\n"
-        "    predicted   ratio(hot.mean): 0.004× [0.001× – 0.02×]\n"
-        "    flips when  pools pay above 172.9 MiB; you have 1.0 GiB\n"
-        "    risk        overflow\n"
-        "    next        nginx-tune validate nginx.conf\n"
+        "thread-pools  on       Misses hold the loop\n"
+        "reuseport     measure  Not known\n"
         "\n"
-        "reuseport: not enough evidence (low confidence)\n"
-        "    Not known.\n"
+        "Not known yet: reuseport; -v has what settles each.\n"
+        "1 more stay as they are. Reasons and risks: -v.\n"
         "\n"
-        "Nothing to change:\n"
-        "backlog: keep. The default of 511.\n"
+        "Next: nginx-tune plan\n"
     )
+
+
+def test_every_reason_and_risk_is_on_the_long_screen() -> None:
+    text = plain_text(decisions_screen(Decisions(decisions=[KEEP, ENABLE, OPEN])))
+    for part in (
+        "write       aio threads; (location)",
+        "because     page cache: 192.0 MiB (measured)",
+        "predicted   ratio(hot.mean): 0.004× [0.001× – 0.02×]",
+        "flips when  pools pay above 172.9 MiB; you have 1.0 GiB",
+        "risk        overflow",
+        "next        nginx-tune validate nginx.conf",
+    ):
+        assert part in text
+    assert text.index("reuseport: not enough evidence") < text.index("backlog")
 
 
 def test_nothing_from_outside_steers_the_terminal() -> None:
     evil = Decision(id="accept", verdict="keep", summary="a\x1b[31m\nb\u202e")
-    text = render_decisions(Decisions(decisions=[evil]))
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    assert text.count("\n") == 4
+    for screen in (
+        answer_screen(Decisions(decisions=[replace(evil, id="reuseport")]), "x"),
+        decisions_screen(Decisions(decisions=[evil])),
+    ):
+        text = plain_text(screen)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
