@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +24,7 @@ from nginx_tune.documents.findings import (
     Unparsed,
 )
 from nginx_tune.errors import ConfigurationError, UndecidedError
-from nginx_tune.report.terminal.output import is_screen, write_result
+from nginx_tune.report.terminal.output import console_width, is_screen, write_result
 from nginx_tune.report.text import plain
 
 _WRITERS = {
@@ -138,13 +137,12 @@ def _why_untried(
 def _console(ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree) -> bytes:
     from nginx_tune.report.findings import render_findings  # noqa: PLC0415  # not for JSON
 
-    on_screen = is_screen(output)
     text = render_findings(
         findings,
         verbose=bool(ctx.obj["verbose"]),
         sources=_sources(findings, tree),
-        color=on_screen and ctx.color is not False,
-        width=shutil.get_terminal_size().columns if on_screen else None,
+        color=is_screen(output) and ctx.color is not False,
+        width=console_width(output),
     )
     return text.encode()
 

@@ -188,7 +188,8 @@ def cli(
 ) -> None:
     """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
     is_plain = any(map(os.environ.get, ("NO_COLOR", f"{PREFIX}NO_COLOR")))
-    ctx.color = False if color is None and is_plain else color
+    is_dumb = os.environ.get("TERM") == "dumb"
+    ctx.color = False if is_dumb or (color is None and is_plain) else color
     from nginx_tune.host.paths import settle_places  # noqa: PLC0415  # not for --help
 
     name = ctx.invoked_subcommand or ""

@@ -19,7 +19,7 @@ import click
 
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.paths import check_writable
-from nginx_tune.report.terminal.saying import clear_progress, discard
+from nginx_tune.report.terminal.saying import clear_progress, columns, discard
 from nginx_tune.report.text import commandless
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
@@ -250,6 +250,11 @@ def _formats_hint(name: str, known: Collection[str]) -> str:
 def is_screen(output: str | None) -> bool:
     """True where ``output`` is a terminal."""
     return output is None and sys.stdout is not None and sys.stdout.isatty()
+
+
+def console_width(output: str | None) -> int | None:
+    """The width of a console's lines; null where they are to stay whole."""
+    return None if output is not None else columns(sys.stdout)
 
 
 def shown_data(data: bytes, form: str) -> bytes:

@@ -59,13 +59,24 @@ def echo_line(line: str) -> None:
         discard(sys.stderr)
 
 
-def _folded(line: str) -> list[str]:
-    """The line as it is; on a terminal in lines that it has room for."""
+def columns(stream: TextIO | None) -> int | None:
+    """The width of lines for people: ``COLUMNS``, else the terminal's; null for a pipe or a file.
+
+    A terminal sets ``COLUMNS`` for its shell alone; in the environment it is a wish, as for ls.
+    """
+    wish = os.environ.get("COLUMNS", "")
+    if re.fullmatch(r"[1-9][0-9]{0,3}", wish):
+        return int(wish)
     try:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError, AttributeError):  # no terminal, or none at all
-        return [line]
-    if len(line) <= width or not width:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream else None
+    except (OSError, ValueError):  # no terminal
+        return None
+
+
+def _folded(line: str) -> list[str]:
+    """The line as it is, or in lines of the width that is there."""
+    width = columns(sys.stderr)
+    if width is None or len(line) <= width:
         return [line]
     from nginx_tune.report.folding import fold  # noqa: PLC0415  # only for a long line
 

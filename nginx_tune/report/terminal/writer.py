@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ import click
 
 from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
-from nginx_tune.report.terminal.output import is_screen
+from nginx_tune.report.terminal.output import console_width
 from nginx_tune.report.text import ascii_text
 
 if TYPE_CHECKING:
@@ -45,14 +44,14 @@ _WORDS = {
 
 def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
     """The screen for where it goes: laid out for a terminal, else plain lines."""
-    to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
-    if to_file or not is_screen(output):
+    width = None if _goes_to_file(formats) else console_width(output)
+    if width is None:
         return plain_text(screen).encode()
     from rich.console import Console  # noqa: PLC0415  # 60 ms, for a terminal only
 
     ctx = click.get_current_context()
     verbose = bool((ctx.obj or {}).get("verbose"))
-    terminal = Console(no_color=None if ctx.color is None else not ctx.color)
+    terminal = Console(width=width, no_color=None if ctx.color is None else not ctx.color)
     text = lay_out(screen, terminal, verbose=verbose)
     return text.encode(terminal.encoding, "backslashreplace")
 
@@ -64,14 +63,18 @@ def text_bytes(
 
     ``is_page``: paragraphs are filled anew (``report.folding.fold_text``).
     """
-    to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
-    if to_file or not is_screen(output):
+    width = None if _goes_to_file(formats) else console_width(output)
+    if width is None:
         return text.encode(errors="backslashreplace")
-    folded = fold_text(text, shutil.get_terminal_size().columns, is_page=is_page)
+    folded = fold_text(text, width, is_page=is_page)
     encoding = sys.stdout.encoding or "utf-8"
     if not encoding.lower().startswith("utf"):
         folded = ascii_text(folded)
     return folded.encode(encoding, "backslashreplace")
+
+
+def _goes_to_file(formats: Sequence[str]) -> bool:
+    return any("=" in one for one in formats if one.partition("=")[0] == "console")
 
 
 def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
@@ -83,7 +86,7 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
         file=io.StringIO(),
         width=terminal.width,
         force_terminal=terminal.is_terminal,
-        color_system="standard" if terminal.color_system else None,
+        color_system="standard" if terminal.color_system and not terminal.no_color else None,
         no_color=terminal.no_color,
         highlight=False,
         markup=False,
