@@ -36,6 +36,7 @@ from nginx_tune.documents.findings import (
     Suppressed,
     SuppressedBy,
 )
+from nginx_tune.errors import name_meant
 
 MARK = "nginx-tune:"
 _COMMENT = re.compile(r"#[ \t]*nginx-tune:[ \t]*([^\n]*)")
@@ -56,6 +57,8 @@ class Suppression:
     until: str | None
     spans: tuple[tuple[int, int], ...]
     """Offsets of the directives it is for."""
+    fault: str = ""
+    """The reason why the comment cannot be read."""
     used: bool = False
 
     def is_expired(self, today: str | None) -> bool:
@@ -110,11 +113,12 @@ def _parse(source: Source, match: re.Match[str], spans: list[tuple[int, int, int
     comment = Directive("#", (match[0],), ("",), source, match.span())
     read = _IGNORE.fullmatch(match[1].strip())
     if read is None:
-        return Suppression(comment, (), "", None, ())
+        return Suppression(comment, (), "", None, (), fault="not of the form ignore[RULE] REASON")
     until = _UNTIL.search(read[3])
     reason = _UNTIL.sub("", read[3]).strip()
     if until is not None and not _DAY.fullmatch(until[1]):
-        return Suppression(comment, (), reason, None, ())
+        fault = f'"{until[1]}" is no day: until=YYYY-MM-DD'
+        return Suppression(comment, (), reason, None, (), fault=fault)
     return Suppression(
         comment,
         tuple(word.strip() for word in read[2].split(",") if word.strip()),
@@ -175,8 +179,8 @@ MALFORMED = Rule(
     id="su-malformed",
     severity="warning",
     title="a suppression comment that cannot be read",
-    why="It silences nothing: it is not of the form ignore[RULE] REASON, names a rule that does "
-    "not exist, or has a day that is none.",
+    why="A comment that cannot be read silences nothing, so the finding that it was written for is "
+    "reported.",
     fix="# nginx-tune: ignore[RULE-ID] REASON, at wish with until=YYYY-MM-DD",
     sources=_SOURCE,
     proof="source-only",
@@ -238,12 +242,11 @@ def notices_of(
     """The faults of a comment, after all rules ran; ``answered`` are those that could."""
     unknown = [rule for rule in one.rules if rule not in known_rules]
     if not one.rules:
-        yield (
-            MALFORMED,
-            _hit(one, "this comment is no suppression that can be read", one.comment.value),
-        )
+        yield MALFORMED, _hit(one, one.fault, one.comment.value)
     elif unknown:
-        yield MALFORMED, _hit(one, f'there is no rule "{unknown[0]}"', unknown[0])
+        near = name_meant(unknown[0], sorted(known_rules))
+        message = f'there is no rule "{unknown[0]}"{f"; {near}" if near else ""}'
+        yield MALFORMED, _hit(one, message, unknown[0])
     elif not one.reason:
         yield NO_REASON, _hit(one, "a suppression without a reason", "none")
     elif one.is_expired(today):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shlex
 from collections.abc import Sequence
 from datetime import date
 from functools import partial
@@ -26,7 +27,12 @@ from nginx_tune.cli.audit_subject import (
     saved_dump,
 )
 from nginx_tune.cli.configurations import read_plan, read_planned
-from nginx_tune.cli.described import GivenInputs, facts_for_tree, read_facts_and_workload
+from nginx_tune.cli.described import (
+    GivenInputs,
+    facts_for_tree,
+    read_facts_and_workload,
+    typed_words,
+)
 from nginx_tune.cli.inputs import read_bytes, read_document, read_overlays, read_pipe
 from nginx_tune.cli.options import (
     Whole,
@@ -48,7 +54,7 @@ from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
-from nginx_tune.documents.findings import Baseline, Findings, Severity
+from nginx_tune.documents.findings import Baseline, Findings, NeedsFacts, Severity
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
@@ -217,6 +223,8 @@ def command(
     run = partial(_audit, subject.facts, rules, asked)
     findings = _judged(subject, rules, asked, run, notes)
     findings = _tried(ctx, findings, subject, options, notes)
+    is_elsewhere = given.described is not None or subject.facts is None
+    findings = _repeatable(findings, typed_words(ctx, _REPEATED), is_elsewhere=is_elsewhere)
     if options["fix_diff"]:
         tests = options["runs_test"] is not False
         notes += write_fix_diff(
@@ -269,6 +277,31 @@ def _tried(
         findings = replace(findings, nginx_choice=subject.facts.nginx.choice)
         tell_choice(ctx, subject.facts.nginx)
     return findings
+
+
+_REPEATED = (
+    *("prefix", "maps", "workload_path", "kind", "nginx_binary", "trusts_named", "nginx_version"),
+    *("upgrade_to", "overlays", "plan_path", "accept_missing", "select", "ignore", "profile"),
+    *("baseline", "diff_base", "require_facts", "fail_on"),
+)
+"""The parameters that hold for the same audit with facts."""
+
+
+def _repeatable(findings: Findings, words: Sequence[str], *, is_elsewhere: bool) -> Findings:
+    """The findings, the way to their missing facts with the options of this call.
+
+    ``is_elsewhere``: facts are to be read on another machine than this one.
+    """
+
+    def repeated(one: NeedsFacts) -> NeedsFacts:
+        inspect, both, audit = one.how.partition(" && ")
+        if not both:
+            return one
+        audit = " ".join([audit, *map(shlex.quote, words)])
+        way = f"on its host: {inspect}; then here: {audit}"
+        return replace(one, how=way if is_elsewhere else f"{inspect} && {audit}")
+
+    return replace(findings, needs_facts=list(map(repeated, findings.needs_facts)))
 
 
 class _Asked(NamedTuple):
