@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/Cargo.lock
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+LOWEST := $(VENV)-lowest
+LOWEST_PYTHON ?= 3.10
 UNTESTED := $(abspath $(VENV))/.untested
 # Tests that start an nginx wait for it half of their time, so twice as many run as there are CPUs,
 # each in a process with a network and process numbers of its own.
@@ -59,7 +61,7 @@ computing: $(READY_DEV)
 
 # In parts that can be run apart: make test-all-sandbox SEED=1234. What a fresh seed finds becomes a
 # fixed case of the gate.
-PARTS := test-all-rust test-all-probe test-all-labs test-all-sandbox test-all-rest
+PARTS := test-all-rust test-all-lowest test-all-probe test-all-labs test-all-sandbox test-all-rest
 .PHONY: $(PARTS)
 test-all-probe: TESTS := tests/probe tests/load
 test-all-labs: TESTS := tests/lab tests/experiment tests/scenario tests/validate tests/rehearse tests/window
@@ -75,7 +77,18 @@ test-all:
 
 test-all-rust: test-rust
 
-$(filter-out test-all-rust,$(PARTS)): $(READY_DEV) all-nginx
+# On the oldest Python and with the lowest libraries that pyproject.toml declares: all that needs
+# nothing of the host, and the shells, which call the program that is installed.
+test-all-lowest: $(READY_DEV)
+	@if ! $(BIN)/uv venv --quiet --clear --python $(LOWEST_PYTHON) $(LOWEST); then \
+	echo "the lowest libraries without Python $(LOWEST_PYTHON)" | tee -a $(UNTESTED) >&2; exit; fi; \
+	$(BIN)/uv pip compile --quiet --resolution lowest --python $(LOWEST)/bin/python pyproject.toml -o $(LOWEST)/lowest.txt && \
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python \
+	-c $(LOWEST)/lowest.txt --editable '.[test]' && \
+	$(LOWEST)/bin/pytest -q -m 'not needs and not alone and not long' --numprocesses=$$(nproc) --dist=worksteal && \
+	$(LOWEST)/bin/pytest -q tests/cli/test_cli_manual.py
+
+$(filter-out test-all-rust test-all-lowest,$(PARTS)): $(READY_DEV) all-nginx
 	@export NGINX_TUNE_TESTS=all SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)}; echo "SEED=$$SEED make $@"; \
 	failed=0; $(call side-by-side,$(TESTS)); $(call alone,$(TESTS)); exit $$failed
 
@@ -143,5 +156,5 @@ sites: $(READY_DEV) all-nginx
 	$(BIN)/python tools/sites build/sites
 
 clean:
-	rm -rf $(VENV) dist build demo nginx_tune/_bin probes/target
+	rm -rf $(VENV) $(LOWEST) dist build demo nginx_tune/_bin probes/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

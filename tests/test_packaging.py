@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
-import tomli
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,9 +95,8 @@ def test_without_cargo_the_wheel_is_pure_and_probing_says_what_is_missing(tmp_pa
         env={**os.environ, "PYTHONPATH": str(unpacked)},
     )
     assert probe.returncode == 4, probe.stderr
-    assert "was not built" in probe.stderr
-    assert "cargo" in probe.stderr
     assert len(probe.stderr.strip().splitlines()) == 1
+    assert "no load probe" in probe.stderr
 
 
 def hook() -> Any:
@@ -161,7 +160,7 @@ def test_no_class_is_one_that_the_oldest_python_refuses() -> None:
 
 
 def test_the_page_of_an_index_has_no_link_into_the_checkout() -> None:
-    readme = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"]
+    readme = msgspec.toml.decode((ROOT / "pyproject.toml").read_text())["project"]["readme"]
     links = re.findall(r"\]\(([^)]*)\)", readme["text"])
     assert [link for link in links if not link.startswith("https://")] == []
 

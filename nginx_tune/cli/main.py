@@ -330,12 +330,12 @@ def _told_by(error: click.ClickException) -> tuple[str, str]:
     only which there are.
     """
     said = " ".join(error.format_message().split())
-    guessed = re.search(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$", said)
     hint = _meant(error, said)
-    if guessed is not None:
-        said = said[: guessed.start()]
-        names = re.findall(r"'([^']+)'", guessed[1])
-        hint = f"is {' or '.join(names)} meant?"
+    if names := getattr(error, "possibilities", None):
+        said = error.message
+        hint = f"is {' or '.join(sorted(names))} meant?"
+    if isinstance(error, click.NoSuchOption):
+        said = f"no such option '{error.option_name}'"
     if isinstance(error, click.MissingParameter):
         hint = hint or _usage(error)
         choices = re.search(r"\.\s*Choose from:?\s*", said)

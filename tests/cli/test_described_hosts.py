@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import msgspec
 import pytest
 from recorded_hosts import facts_file
 from rows import each_row
@@ -27,11 +27,6 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import UsageError
 from nginx_tune.report.facts import render_host_toml
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Run = Callable[..., "CompletedProcess[str]"]
 FACTS = facts_file("three-disk-node")
@@ -190,7 +185,7 @@ MACHINES = sorted((FACTS.parent).glob("*.facts.json"))
 def test_a_host_in_short_gives_the_decisions_of_its_facts(path: Path) -> None:
     """``inspect -f toml`` and back: verdicts, what is written and proposed, and of the host."""
     facts = decode(Facts, path.read_bytes())
-    tables = tomllib.loads(render_host_toml(facts).decode())
+    tables = msgspec.toml.decode(render_host_toml(facts).decode())
     again = described_facts(decode_tables(DescribedHost, tables, "host.toml"))
     for kind in KINDS[::2]:
         site = Site(roots=[one.path for one in facts.storage.paths][:2] or ["/srv"])

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from checkouts import commit_all
 
+from nginx_tune.measure.load.probe import find_probe
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -48,18 +50,16 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def native_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel with the load probe, which is not built anew: its sources are those here."""
+    """The wheel with the load probe that all tests run."""
     folder = tmp_path_factory.mktemp("native-wheel")
-    sources = folder / "sources"
-    shutil.copytree(checkout, sources, symlinks=True, ignore=shutil.ignore_patterns("probes"))
-    (sources / "probes").symlink_to(ROOT / "probes")
-    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
+    probe = folder / "nginx-tune-probe"
+    shutil.copy2(find_probe(), probe)
+    Path(f"{probe}.licences").touch()
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-         "--wheel-dir", folder, sources],
+         "--wheel-dir", folder, checkout],
         check=True,
-        env={**os.environ, "CARGO_TARGET_DIR": target, "NGINX_TUNE_PROBE_PROFILE": "checked",
-             "NGINX_TUNE_REQUIRE_RUST": "1"},
+        env={**os.environ, "NGINX_TUNE_PROBE": str(probe)},
     )  # fmt: skip
     (found,) = folder.glob("*.whl")
     return found

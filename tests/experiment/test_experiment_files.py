@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +53,7 @@ SPECS = st.builds(
 @pytest.mark.long
 @given(SPECS)
 def test_the_page_says_all_of_it(spec: ExperimentSpec) -> None:
-    assert msgspec.convert(tomllib.loads(render_experiment(spec)), ExperimentSpec) == spec
+    assert msgspec.convert(msgspec.toml.decode(render_experiment(spec)), ExperimentSpec) == spec
 
 
 def test_a_path_that_is_no_utf_8_is_told() -> None:
@@ -80,13 +79,13 @@ def test_a_fault_is_named_with_its_file(tmp_path: Path) -> None:
         assert right in text
         file.write_text(text.replace(right, wrong))
         with pytest.raises(UsageError, match=f"^{file}.*{said}"):
-            load_experiment(str(file), lambda path: tomllib.loads(path.read_text()))
+            load_experiment(str(file), lambda path: msgspec.toml.decode(path.read_text()))
 
 
 def test_a_lab_of_defaults_stays_a_lab(tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text(render_experiment(msgspec.structs.replace(SPEC, lab=Lab())))
-    found = load_experiment(str(file), lambda path: tomllib.loads(path.read_text()))
+    found = load_experiment(str(file), lambda path: msgspec.toml.decode(path.read_text()))
     assert isinstance(found, ExperimentSpec)
     assert found.lab == Lab()
 
@@ -94,7 +93,7 @@ def test_a_lab_of_defaults_stays_a_lab(tmp_path: Path) -> None:
 def test_a_scenario_shown_is_the_one_that_runs(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "shown.toml"
     file.write_text(run_cli("scenario", "show", "cold-open").stdout)
-    found = load_experiment(str(file), lambda path: tomllib.loads(path.read_text()))
+    found = load_experiment(str(file), lambda path: msgspec.toml.decode(path.read_text()))
     assert found in list_scenarios()
     unknown = run_cli("scenario", "show", "cold")
     assert unknown.returncode == 2
@@ -124,7 +123,7 @@ def test_without_a_number_of_pairs_it_measures_until_it_is_settled(
     for name, more in (("old", ""), ("new", "sendfile on;")):
         (tmp_path / f"{name}.conf").write_text(CONF.format(more, tmp_path))
     run = run_cli("validate", "new.conf", "--against", "old.conf", "--dry-run", cwd=tmp_path)
-    written = tomllib.loads(run.stdout)
+    written = msgspec.toml.decode(run.stdout)
     assert ("pairs" in written, written["max_seconds"]) == (False, 600)  # as many as settle it
 
 
@@ -153,14 +152,14 @@ def test_what_is_settled_runs_as_validate_does(run_cli: RunCli, tmp_path: Path) 
     )
     assert (settled.returncode, settled.stdout) == (0, ""), settled.stderr
     text = page.read_text()
-    assert "max_seconds" not in tomllib.loads(text)  # so many pairs, whatever they show
+    assert "max_seconds" not in msgspec.toml.decode(text)  # so many pairs, whatever they show
     assert str(tmp_path / "old.conf") in text
     assert "in the place of 127.0.0.1:18932" in text
     assert "/api/: /api/, 200" in text
     run = run_cli("scenario", "run", page, "--no-store", "-f", "json")
     verdict = json.loads(run.stdout)
     assert verdict["schema"] == "nginx-tune/verdict/1"
-    assert verdict["environment"]["differences"] == tomllib.loads(text)["found"]
+    assert verdict["environment"]["differences"] == msgspec.toml.decode(text)["found"]
     assert verdict["gates"][0]["passed"] is True
     classes = {one["name"].partition(".")[0] for one in verdict["metrics"]}
     assert classes >= {"hot", "cold", "memory", "api"}

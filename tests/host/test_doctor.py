@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from machine import Machine
@@ -17,6 +18,8 @@ from parts import base, cgroup_v2, mounts, nginx, process
 from rows import each_row
 from unprivileged import AS_NOBODY, copy_package, interpreter
 
+import nginx_tune
+from nginx_tune import __version__
 from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.documents.inspection import Doctor
 from nginx_tune.host.door import ProgramResult
@@ -285,3 +288,47 @@ def test_a_check_that_is_none(run_cli: Run) -> None:
     assert run.returncode == 2
     assert "no such check" in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+PLATFORMS = "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64"
+WHEEL = f"nginx_tune-{__version__}-py3-none-{PLATFORMS}.whl"
+PIP = f"{sys.executable} -m pip install --force-reinstall --no-deps"
+UV = f"uv pip install --python {sys.executable} --reinstall-package nginx-tune"
+BUILT = "with cargo 1.85 or later: NGINX_TUNE_REQUIRE_RUST=1 "
+
+
+@each_row(
+    ("cpu", "installer", "origin", "line"),
+    [
+        ("x86_64", "pip", "", f"{PIP} {WHEEL}"),
+        ("x86_64", "pip", "file:///srv/a%20b/tune-0-any.whl", f"{PIP} '/srv/a b/{WHEEL}'"),
+        ("x86_64", "uv", "https://h.example/tune-0-any.whl", f"{UV} https://h.example/{WHEEL}"),
+        ("x86_64", "pip", "file:///srv/checkout", f"{BUILT}{PIP} /srv/checkout"),
+        ("riscv64", "pip", "", f"{BUILT}{PIP} CHECKOUT"),
+    ],
+)
+def test_a_missing_probe_is_one_line_with_the_command_that_installs_it(
+    cpu: str,
+    installer: str,
+    origin: str,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_cli: Run,
+) -> None:
+    records = {"INSTALLER": f"{installer}\n"}
+    if origin:
+        records["direct_url.json"] = json.dumps({"url": origin})
+    installed = SimpleNamespace(read_text=records.get)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: installed)
+    monkeypatch.setattr(nginx_tune, "__file__", str(tmp_path / "nginx_tune" / "__init__.py"))
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(machine=cpu))
+    run = run_cli("probe", "http://127.0.0.1:9/", "--allow-live")
+    assert run.returncode == 4
+    assert run.stderr.startswith("nginx-tune: this installation has no load probe"), run.stderr
+    assert run.stderr.endswith(f"({line})\n"), run.stderr
+    assert said(examine(Machine()), "load-probe")[::2] == ("missing", line)
+    (tmp_path / "probes").mkdir()
+    (tmp_path / "probes" / "Cargo.toml").touch()
+    built = f"with cargo 1.85 or later: cd {tmp_path}/probes && cargo build --release --locked"
+    assert said(examine(Machine()), "load-probe")[2] == built

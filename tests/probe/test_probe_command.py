@@ -205,24 +205,3 @@ def _is_alive(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (OSError, ProcessLookupError):
         return False
-
-
-def test_without_a_probe_the_command_says_what_is_missing(
-    start_cli: RunCli, tmp_path: Path
-) -> None:
-    # An installation without the executable: the package alone, somewhere else.
-    package = Path(__file__).resolve().parents[2] / "nginx_tune"
-    copy = tmp_path / "nginx_tune"
-    copy.mkdir()
-    for item in package.iterdir():
-        if item.name != "_bin":
-            (copy / item.name).symlink_to(item)
-    run = start_cli(
-        "probe",
-        "http://127.0.0.1:1/",
-        "--allow-live",
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
-    )
-    assert run.returncode == 4, run.stderr
-    assert "was not built with this installation" in run.stderr

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import base64
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import msgspec
 
 _PLACES = {
     "main": "@\nevents {}\nhttp {}\n",
@@ -44,7 +40,7 @@ class Way(NamedTuple):
 
 def ways() -> Iterator[Way]:
     """Every row of ``ways.toml``."""
-    rows = tomllib.loads(Path(__file__).with_name("ways.toml").read_text(encoding="utf-8"))
+    rows = msgspec.toml.decode(Path(__file__).with_name("ways.toml").read_text(encoding="utf-8"))
     for place, lines in rows.items():
         for name, text in lines.items():
             yield Way(f"{place}-{name}", place, text)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-import tomllib
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -49,7 +49,7 @@ def asked(run_cli: RunCli, top: Path) -> Asked:
             assert run.returncode == 4
             return {"refused": run.stderr}
         assert run.stderr == ""
-        return tomllib.loads(run.stdout)
+        return msgspec.toml.decode(run.stdout)
 
     return found
 

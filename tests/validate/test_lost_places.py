@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-import tomllib
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -52,7 +52,7 @@ def look(run_cli: RunCli, root: Path) -> Look:
             "-q", "validate", "new.conf", "--against", "old.conf", "--dry-run", cwd=root.parent
         )
         assert (run.returncode, run.stderr) == (0, "")
-        return tomllib.loads(run.stdout)
+        return msgspec.toml.decode(run.stdout)
 
     return found
 

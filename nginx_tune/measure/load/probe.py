@@ -7,14 +7,18 @@ is measured. The process checks its plan itself and dies with this one.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any, NoReturn
+from urllib.parse import unquote
 
 import msgspec
 
@@ -27,6 +31,10 @@ from nginx_tune.host.programs import start_program
 from nginx_tune.measure.load.target import plain_manifests
 
 PROBE = "nginx-tune-probe"
+WHEELS = ("x86_64", "aarch64")
+"""CPUs that a release has a wheel with a probe for."""
+PLATFORMS = "manylinux_2_17_{cpu}.manylinux2014_{cpu}.musllinux_1_1_{cpu}"
+"""In such a wheel's name, as ``build_hook.py`` writes it."""
 _PATIENCE_SECONDS = 15.0
 """Above the plan's own time: starting and printing on a busy machine."""
 _INTERRUPTED_SECONDS = 3.0
@@ -94,10 +102,38 @@ def find_probe() -> Path:
     for place in (package / "_bin", package.parent / "probes" / "target" / "release"):
         if os.access(place / PROBE, os.X_OK):
             return place / PROBE
-    raise MissingToolError(
-        f"the probe ({PROBE}) was not built with this installation",
-        hint="install cargo 1.85 or later and install nginx-tune again",
-    )
+    raise MissingToolError("this installation has no load probe", hint=_how_to_get_it(package))
+
+
+def _how_to_get_it(package: Path) -> str:
+    """The line that gives an installation its probe, by its own installer and from its own place.
+
+    A checkout builds it. What was installed from sources is installed anew, with a cargo; what
+    came in the wheel without a probe, from the wheel of this CPU beside it.
+    Source: PEP 376 (INSTALLER), PEP 610 (direct_url.json).
+    """
+    if (crate := package.parent / "probes").joinpath("Cargo.toml").is_file():
+        return f"with cargo 1.85 or later: cd {quote(str(crate))} && cargo build --release --locked"
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  # seldom
+
+    installer = origin = ""
+    with contextlib.suppress(PackageNotFoundError):
+        installed = distribution("nginx-tune")
+        installer = (installed.read_text("INSTALLER") or "").strip()
+        origin = json.loads(installed.read_text("direct_url.json") or "{}").get("url", "")
+    python = quote(sys.executable)
+    install = f"{python} -m pip install --force-reinstall --no-deps"
+    if installer == "uv":  # its environments have no pip
+        install = f"uv pip install --python {python} --reinstall-package nginx-tune"
+    if origin and not origin.endswith(".whl"):
+        source = quote(unquote(origin.removeprefix("file://")))
+        return f"with cargo 1.85 or later: NGINX_TUNE_REQUIRE_RUST=1 {install} {source}"
+    cpu = os.uname().machine
+    if cpu not in WHEELS:
+        return f"with cargo 1.85 or later: NGINX_TUNE_REQUIRE_RUST=1 {install} CHECKOUT"
+    place = unquote(origin.removeprefix("file://")).rpartition("/")[0]
+    wheel = f"nginx_tune-{nginx_tune.__version__}-py3-none-{PLATFORMS.format(cpu=cpu)}.whl"
+    return f"{install} {quote(f'{place}/{wheel}' if place else wheel)}"
 
 
 def run_plan(

@@ -201,7 +201,7 @@ def _load_probe(_: Host) -> Checked:
     try:
         return Checked("ok", str(find_probe()))
     except MissingToolError as error:
-        return Checked("missing", error.message, error.hint or "install a wheel built with cargo")
+        return Checked("missing", error.message, error.hint)
 
 
 def _program(program: str) -> Callable[[Host], Checked]:
@@ -390,7 +390,7 @@ _NEEDS = (
     _Need("root", "the lab, other users' processes, trusted residency", _root),
     _Need("nginx", "everything that runs a scratch nginx", _nginx),
     _Need("threads", "thread pools (aio threads)", _threads),
-    _Need("load-probe", "probe, validate and scenario; inspect --disks", _load_probe),
+    _Need("load-probe", "all that measures or reads logs: probe, learn, validate, …", _load_probe),
     _Need("namespaces", "the sandbox", _namespaces),
     _Need("cgroup-memory", "the lab's memory limit", _controller("memory")),
     _Need("cgroup-io", "the lab's disk limits", _controller("blkio")),
