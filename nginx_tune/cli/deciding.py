@@ -276,7 +276,9 @@ def _live(
     beside = site.roots if site.serves_files else []
     served = {"cache": [*cached, *beside], "proxy": []}.get(kind, site.roots)
     present = [
-        path for path in served if Path(path).is_dir() and os.access(path, os.R_OK | os.X_OK)
+        path
+        for path in served
+        if Path(path).is_dir() and os.access(path, os.R_OK | os.X_OK, effective_ids=True)
     ]
     scanned = list(datasets) or outermost(present)[:_MOST_DATASETS]
     facts = gather_facts(

@@ -289,12 +289,12 @@ def _say_stopped(stopped: BaseException) -> int:
     Click takes an EOFError for Ctrl-C at a question, and no command here asks one; Python before
     3.12.8 and 3.13.1 leaves the beginning of a compiled module on a full disk (CPython gh-126606).
     """
-    error = stopped.__cause__
+    error = stopped.__cause__ or stopped.__context__  # click 8.1 hides it
     if not isinstance(error, EOFError):
         return _say("interrupted", "", ExitStatus.INTERRUPTED)
     hint = f"remove the directories __pycache__ below {Path(__file__).parent.parent}"
     text = "Python found a compiled module of this installation that is cut short"
-    if "marshal" not in str(error):
+    if not re.match("marshal data|EOF read where", str(error)):  # Source: CPython's marshal.c
         text, hint = f"internal error: {error!r}", "run it again with -v and report what it prints"
     return _say(text, hint, ExitStatus.UNDECIDED)
 

@@ -64,14 +64,14 @@ def find_program(name: str) -> str:
         path = os.path.abspath(name)  # noqa: PTH100  # links stay: the name is what runs
         if not os.path.isfile(path):  # noqa: PTH113
             raise ProgramError("No such file")
-        if not os.access(path, os.X_OK):
+        if not os.access(path, os.X_OK, effective_ids=True):
             raise ProgramError("not executable")
         check_program(path)
         return path
     refused = ""
     for place in search_path():
         candidate = posixpath.join(place, name)
-        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK, effective_ids=True):  # noqa: PTH113
             why = why_not_run(candidate)
             if not why:
                 return candidate

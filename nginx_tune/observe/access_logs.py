@@ -120,7 +120,7 @@ def _check_readable(log: str) -> None:
         os.stat(log)  # noqa: PTH116
     except OSError as error:
         raise UsageError(f"{log}: cannot read: {error.strerror}") from None
-    if not os.access(log, os.R_OK):
+    if not os.access(log, os.R_OK, effective_ids=True):
         raise UsageError(f"{log}: cannot read: {os.strerror(errno.EACCES)}")
 
 

@@ -137,7 +137,9 @@ def test_a_place_that_is_closed_to_a_user_is_said_so(command: str, tmp_path: Pat
 def test_a_module_that_a_full_disk_cut_short_is_named(tmp_path: Path) -> None:
     """Python keeps the beginning of it; click takes the EOFError for Ctrl-C."""
     shutil.copytree(
-        ROOT / "nginx_tune", tmp_path / "nginx_tune", ignore=shutil.ignore_patterns("_bin")
+        ROOT / "nginx_tune",
+        tmp_path / "nginx_tune",
+        ignore=shutil.ignore_patterns("_bin", "__pycache__"),
     )
     argv = [sys.executable, "-m", "nginx_tune", "runs", "--help"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -180,7 +181,9 @@ def test_the_probes_lines_are_steps() -> None:
     assert late.done == 1.0
 
 
-def test_a_terminal_that_is_gone_ends_no_measurement() -> None:
+def test_a_terminal_that_is_gone_ends_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    discarded: list[object] = []
+    monkeypatch.setattr("nginx_tune.report.terminal.live_view.discard", discarded.append)
     view, file = _view(80)
     view.tell("words")
 
@@ -192,6 +195,7 @@ def test_a_terminal_that_is_gone_ends_no_measurement() -> None:
     view._console.file = Gone()  # what SIGHUP leaves
     view._drawn = 0.0
     view.tell("interrupted: what was measured so far is judged")
+    assert discarded == [sys.stderr]
     view.close()
 
 

@@ -238,7 +238,7 @@ def _check_place(real: str, mounts: set[str]) -> None:
             f"{real}: a file that is mounted there, a container's perhaps",
             hint="change the file that it is mounted from",
         )
-    if not os.access(directory, os.W_OK | os.X_OK):
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         raise RefusedError(f"{directory}: this user may not write there", hint="run it as root")
     with opened_directory(real) as held:
         if calls.inode_flags(held) & (IMMUTABLE | APPEND_ONLY):

@@ -253,7 +253,9 @@ class State:
         """Errors: RefusedError when others could change what is kept here."""
         with contextlib.suppress(OSError):
             is_roots = self.path.stat().st_uid == 0 and os.geteuid() != 0
-            if is_roots and not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+            if is_roots and not os.access(
+                self.path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True
+            ):
                 raise RefusedError(
                     f"{self.path}: the history of changes here is root's", hint="use sudo"
                 )

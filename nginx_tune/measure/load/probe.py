@@ -100,7 +100,7 @@ def find_probe() -> Path:
     """
     package = Path(nginx_tune.__file__).parent
     for place in (package / "_bin", package.parent / "probes" / "target" / "release"):
-        if os.access(place / PROBE, os.X_OK):
+        if os.access(place / PROBE, os.X_OK, effective_ids=True):
             return place / PROBE
     raise MissingToolError("this installation has no load probe", hint=_how_to_get_it(package))
 

@@ -56,7 +56,11 @@ def gather_live_facts(
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     written = written_paths(Context(tree, Facts(nginx=nginx)))
     served = sorted({served.path for served in served_paths(tree)})
-    paths = [path for path in served if os.access(path, os.R_OK | os.X_OK) and Path(path).is_dir()]
+    paths = [
+        path
+        for path in served
+        if os.access(path, os.R_OK | os.X_OK, effective_ids=True) and Path(path).is_dir()
+    ]
     datasets = outermost(paths)[:MOST_DATASETS] if scans else []
     facts = gather_facts(
         host,
@@ -78,7 +82,7 @@ def gather_live_facts(
 
 def _existing(path: str) -> str | None:
     """The path, or the directory in which nginx would make it; none when that is the root."""
-    while path != "/" and not os.access(path, os.F_OK):
+    while path != "/" and not os.access(path, os.F_OK, effective_ids=True):
         path = posixpath.dirname(path)
     return None if path == "/" else path
 
