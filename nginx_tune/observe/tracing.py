@@ -111,7 +111,9 @@ def _try_bpftrace(
     try:
         return BpftraceTurns(threads, tracefs)
     except OSError as error:
-        reasons.append(str(error))
+        # The kernel's errors are of tracefs, which the other way meets too; ours say it in words.
+        if error.strerror is None:
+            reasons.append(str(error))
         return None
 
 

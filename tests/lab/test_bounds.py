@@ -14,8 +14,9 @@ import pytest
 from twins import twin
 
 from nginx_tune.cli.options import _WEAKER_WALLS
+from nginx_tune.errors import MissingPermissionError
 from nginx_tune.nginx.lab.cgroups import MemoryKills, count_memory_kills
-from nginx_tune.nginx.lab.sandbox import explain_refusal, has_sys_admin
+from nginx_tune.nginx.lab.sandbox import explain_refusal, refuse_without_rights
 from nginx_tune.sandbox.confinement import SandboxPart, can_limit_numbers, has_own_numbers
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -41,25 +42,21 @@ def test_a_host_s_own_numbers_are_never_changed() -> None:
         assert has_own_numbers(release, cpus, wanted) is has, (release, cpus, wanted)
 
 
-NO_RIGHTS = "Name:\tx\nCapEff:\t000001ffffdfffff\n"
-ALL_RIGHTS = "Name:\tx\nCapEff:\t000001ffffffffff\n"
 EPERM = "the lab ended: unshare: unshare failed: Operation not permitted"
 
 
 def test_why_there_are_no_namespaces() -> None:
     table = [
-        (EPERM, True, NO_RIGHTS, "CAP_SYS_ADMIN", "--cap-add SYS_ADMIN"),
-        (EPERM, True, ALL_RIGHTS, "something forbids root", "seccomp=unconfined"),
-        (EPERM, True, ALL_RIGHTS, "of a systemd unit", "RestrictNamespaces=no"),
-        (EPERM, True, NO_RIGHTS, "CAP_SYS_ADMIN", "in CapabilityBoundingSet="),
-        (EPERM, False, NO_RIGHTS, "as an ordinary user", "with sudo"),
-        ("the lab ended: unshare: unshare failed: No space left on device", True, ALL_RIGHTS,
+        (EPERM, True, "something forbids root", "seccomp=unconfined"),
+        (EPERM, True, "of a systemd unit", "RestrictNamespaces=no"),
+        (EPERM, False, "as an ordinary user", "with sudo"),
+        ("the lab ended: unshare: unshare failed: No space left on device", True,
          "used up", "user.max_mnt_namespaces"),
         ("the lab ended: unshare: cannot change root filesystem propagation: Permission denied",
-         True, ALL_RIGHTS, "Permission denied", "apparmor=unconfined"),
+         True, "Permission denied", "apparmor=unconfined"),
     ]  # fmt: skip
-    for said, is_root, status, message, hint in table:
-        found = explain_refusal(said, is_root=is_root, status=status)
+    for said, is_root, message, hint in table:
+        found = explain_refusal(said, is_root=is_root)
         assert found is not None, said
         assert message in found.message, said
         assert hint in found.hint, said
@@ -67,8 +64,16 @@ def test_why_there_are_no_namespaces() -> None:
 
 def test_what_is_not_about_namespaces_keeps_its_words() -> None:
     said = "/var/tmp/x: cannot be written: No space left on device"
-    assert explain_refusal(said, is_root=True, status=ALL_RIGHTS) is None
-    assert has_sys_admin("") is True
+    assert explain_refusal(said, is_root=True) is None
+
+
+def test_root_is_told_what_it_lacks_for_the_sandbox() -> None:
+    refuse_without_rights("Name:\tx\nCapEff:\t000001ffffffffff\n")
+    refuse_without_rights("")  # not shown: nothing is known to be missing
+    with pytest.raises(MissingPermissionError, match="CAP_SYS_ADMIN, CAP_KILL cannot") as found:
+        refuse_without_rights("Name:\tx\nCapEff:\t000001ffffdfffdf\n")
+    assert "--cap-add SYS_ADMIN --cap-add KILL " in found.value.hint
+    assert "CapabilityBoundingSet=" in found.value.hint
 
 
 def test_every_part_that_can_be_given_up_can_be_named() -> None:

@@ -48,6 +48,7 @@ from nginx_tune.change.apply.target import (
     generations,
     read_as_target,
     read_files,
+    refuse_unless_heard,
     tell,
     unheard,
     uninterrupted,
@@ -226,6 +227,8 @@ class _Change:
             needs_master=wish.reloads,
         )
         found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
+        if subject.master is not None and not wish.reload_command:
+            refuse_unless_heard(subject.master)
         before = self._read_before(subject, found)
         refuse_in_tree(wish.results, before.files, before.asked)
         self._look_ahead(subject, before, found)

@@ -431,6 +431,19 @@ def _processes(pids: Sequence[int]) -> frozenset[Process]:
     return frozenset(one for pid in pids if (one := process_of(pid)) is not None)
 
 
+def refuse_unless_heard(process: Process) -> None:
+    """Errors: RefusedError when this user may not signal the master (CAP_KILL)."""
+    try:
+        os.kill(process.pid, 0)
+    except PermissionError:
+        raise RefusedError(
+            f"process {process.pid}: this user may not signal it",
+            hint="run it as root, or name --reload-command",
+        ) from None
+    except ProcessLookupError:
+        raise RefusedError(f"the nginx master process {process.pid} has ended") from None
+
+
 def tell(host: Host, process: Process, command: Sequence[str]) -> None:
     """Have nginx read its files: by SIGHUP to this very master, or by a command.
 

@@ -36,9 +36,11 @@ from nginx_tune.errors import (
     UndecidedError,
     UsageError,
 )
+from nginx_tune.host.door import Missing
 from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.namespaces import OUTER_PROC_VARIABLE, is_initial_namespace
+from nginx_tune.host.parse_proc import parse_capabilities, parse_status
 from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
 from nginx_tune.nginx.lab.cgroups import LabCgroups, sandbox_bytes
 from nginx_tune.nginx.lab.disks import limit_dirty
@@ -98,6 +100,8 @@ class Sandbox:
             find_program("unshare")
         except ProgramError as error:
             raise MissingToolError(f"unshare: {error}", hint="apt-get install util-linux") from None
+        if self.root:
+            refuse_without_rights(Path("/proc/self/status").read_text(errors="replace"))
         sweep()
         self._keeper = keeper = Keeper()
         try:
@@ -129,8 +133,7 @@ class Sandbox:
             hello = Hello(mark=self.mark, directory=str(self.directory), weaker=given_up())
             self.ask(HELLO, hello)
         except NginxTuneError as error:
-            status = Path("/proc/self/status").read_text(errors="replace")
-            refusal = explain_refusal(error.message, is_root=self.root, status=status)
+            refusal = explain_refusal(error.message, is_root=self.root)
             if refusal is None:
                 raise
             raise MissingPermissionError(refusal.message, hint=refusal.hint) from None
@@ -233,13 +236,12 @@ def _base_directory() -> str:
     return os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108  # mkdir follows no link
 
 
-_SYS_ADMIN = 21
+_NEEDED = (
+    "sys_admin", "chown", "dac_override", "kill", "net_admin", "net_bind_service", "setgid",
+    "setpcap", "setuid", "sys_chroot",
+)  # fmt: skip
+"""The capabilities of root that the sandbox and its network take, or leave to nginx."""
 """Source: capability.h."""
-_IN_A_CONTAINER = (
-    "in a container add it (docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined), or "
-    "run this on the host, or as an ordinary user who may make user namespaces; a systemd unit "
-    "needs it in CapabilityBoundingSet="
-)
 
 
 class NamespaceRefusal(NamedTuple):
@@ -249,16 +251,25 @@ class NamespaceRefusal(NamedTuple):
     hint: str
 
 
-def has_sys_admin(status: str) -> bool:
-    """True for a process that may make namespaces and mounts, by its /proc/PID/status."""
-    for line in status.splitlines():
-        name, _, mask = line.partition(":")
-        if name == "CapEff":
-            return bool(int(mask, 16) >> _SYS_ADMIN & 1)
-    return True
+def refuse_without_rights(status: str) -> None:
+    """Errors: MissingPermissionError that names what root lacks, by its /proc/PID/status.
+
+    Without CAP_SETPCAP nginx would keep the rest of root's rights within its reach.
+    """
+    held = parse_capabilities(parse_status(status).get("CapEff", ""))
+    missing = [] if isinstance(held, Missing) else [one for one in _NEEDED if one not in held]
+    if missing:
+        names = ", ".join(f"CAP_{one.upper()}" for one in missing)
+        raise MissingPermissionError(
+            f"root without the capability {names} cannot make the sandbox",
+            hint="in a container add "
+            + " ".join(f"--cap-add {one.upper()}" for one in missing)
+            + " --security-opt apparmor=unconfined (docker run), in a systemd unit name it in "
+            "CapabilityBoundingSet=, or run this as an ordinary user who may make user namespaces",
+        )
 
 
-def explain_refusal(said: str, *, is_root: bool, status: str) -> NamespaceRefusal | None:
+def explain_refusal(said: str, *, is_root: bool) -> NamespaceRefusal | None:
     """The words of unshare(1), explained; None where they are not about namespaces."""
     last = said.strip().rpartition("unshare: ")[2]
     if "unshare: " not in said:
@@ -274,12 +285,6 @@ def explain_refusal(said: str, *, is_root: bool, status: str) -> NamespaceRefusa
             "run it with sudo, or allow unprivileged user namespaces (sysctl "
             "user.max_user_namespaces, kernel.unprivileged_userns_clone, "
             "kernel.apparmor_restrict_unprivileged_userns)",
-        )
-    if not has_sys_admin(status):
-        return NamespaceRefusal(
-            "root without the capability CAP_SYS_ADMIN may make no namespaces and mounts: the "
-            "the sandbox around nginx cannot be made",
-            _IN_A_CONTAINER,
         )
     return NamespaceRefusal(
         f"something forbids root to make namespaces and mounts ({last}): a container's filter of "

@@ -64,6 +64,8 @@ class Subjects(NamedTuple):
     master: int
     workers: list[int]
     error_logs: tuple[str, ...] = ()
+    unread: str = ""
+    """The reason why its configuration, which names the logs, was not read; empty when it was."""
     disks: tuple[str, ...] = ()
     """Names as in /proc/diskstats."""
     status_page: StatusPage | Missing = NOT_ASKED

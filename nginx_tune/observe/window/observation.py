@@ -176,6 +176,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
     files = _Files(host, running.pid, view if isinstance(view, View) else None)
     tree = read_tree(running.conf_path or "", files, prefix=running.prefix)
     logs = error_logs(tree, nginx.error_log_path) if tree.files else []
+    unread = "; ".join(f"{one.file}: {one.reason}" for one in tree.unparsed) if not logs else ""
     if view is None:
         written = [tree.full_path(one.value) for one in tree.main.walk() if _is_log(one)]
         refuse_in_tree(request.results, [*tree.files, *logs, *filter(None, written)], tree.asked)
@@ -185,6 +186,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
         master=running.pid,
         workers=[worker.pid for worker in running.workers],
         error_logs=tuple(files.log(path) for path in logs),
+        unread=unread,
         disks=disks,
         below=below,
         access_logs=frozenset(
@@ -199,7 +201,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
         else None,
         has_ipv6=attempt(host.read_text, f"/proc/{running.pid}/net/if_inet6") != "",
         hidden_counts=hidden_counts(tree) if tree.files else {},
-        status_page=_status_page(tree, wanted=request.stub_status),
+        status_page=Missing(unread) if unread else _status_page(tree, wanted=request.stub_status),
         ports=frozenset(one.port for one in listening if one.of_nginx),
     )
 

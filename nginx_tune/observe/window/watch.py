@@ -181,7 +181,7 @@ class ServerWatch:
 
     def _read_logs(self) -> ErrorLogCounts | Missing:
         if not self._logs:
-            return Missing("the error log goes to no file")
+            return Missing(self._subjects.unread or "the error log goes to no file")
         found = [log.finish() for log in self._logs]
         counts = [one for one in found if not isinstance(one, Missing)]
         missing = next((one for one in found if isinstance(one, Missing)), None)
