@@ -192,7 +192,12 @@ def find_master(host: Host, conf_path: str) -> Process | None:
 
 def _check_files(host: Host, master: Master) -> None:
     """Errors: RefusedError for one that sees other files behind the same paths."""
-    if same_mounts(host, master.pid) is not True:
+    same = same_mounts(host, master.pid)
+    if isinstance(same, Missing):
+        raise RefusedError(
+            f"process {master.pid}: its files cannot be seen: {same.reason}", hint="run it as root"
+        )
+    if not same:
         raise RefusedError(
             f"nginx (process {master.pid}) lives in another mount namespace (a container perhaps) "
             "or in a chroot",

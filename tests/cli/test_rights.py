@@ -1,0 +1,184 @@
+"""Each command with the least rights that ``docs/rights.md`` names, and with each of them less."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from free_ports import free_port
+from unprivileged import NOBODY, copy_package, interpreter
+
+from nginx_tune.host.parse_proc import CAPABILITIES
+from nginx_tune.sandbox import kernel_calls
+
+ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_KEEPCAPS = 8
+
+pytestmark = pytest.mark.needs("root", "nginx", "nobody")
+
+
+class Served(NamedTuple):
+    """An nginx of root whose configuration and log are root's alone."""
+
+    place: Path
+    package: Path
+    pid: int
+
+    @property
+    def conf(self) -> Path:
+        return self.place / "nginx.conf"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own are private
+        place = Path(name)
+        place.chmod(0o755)
+        with serving(place) as pid:
+            yield Served(place, copy_package(place / "package"), pid)
+
+
+@contextlib.contextmanager
+def serving(place: Path) -> Iterator[int]:
+    """The process id of the nginx that serves a directory, and a change of its configuration."""
+    conf, pid = place / "nginx.conf", place / "nginx.pid"
+    (place / "mime.types").write_text("types { text/html html; }\n")
+    conf.write_text(
+        f"user nobody nogroup;\nworker_processes 1;\npid {pid};\nerror_log {place}/error.log warn;\n"
+        "events { worker_connections 64; }\n"
+        f"http {{ include mime.types; access_log {place}/access.log; gzip off;\n"
+        f"server {{ listen 127.0.0.1:{free_port()}; }} }}\n"
+    )
+    conf.chmod(0o600)
+    log = place / "access.log"
+    log.write_text('::1 - - [29/Nov/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 612 "-" "x"\n')
+    log.chmod(0o600)
+    new = place / "new.conf"
+    new.write_text(conf.read_text().replace("64", "65"))
+    os.chown(new, NOBODY, NOBODY)
+    subprocess.run(["nginx", "-c", conf], check=True)
+    while not pid.exists() or not pid.read_text():
+        time.sleep(0.01)
+    try:
+        yield int(pid.read_text())
+    finally:
+        subprocess.run(["nginx", "-c", conf, "-s", "stop"], check=False)
+
+
+def with_rights(served: Served, rights: set[str], *words: object) -> tuple[int, str]:
+    """Exit status and all output of a command by nobody, who holds these capabilities alone."""
+    numbers = [CAPABILITIES.index(one.removeprefix("CAP_").lower()) for one in rights]
+    mask = sum(1 << number for number in numbers)
+
+    def hold() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        kernel_calls.set_capabilities(mask, inheritable=mask)
+        for number in numbers:
+            kernel_calls.raise_ambient(number)
+
+    home = served.place / "home"
+    home.mkdir(exist_ok=True)
+    os.chown(home, NOBODY, NOBODY)
+    run = subprocess.run(
+        [interpreter() or "", "-m", "nginx_tune", *map(str, words)],
+        preexec_fn=hold,  # the only way to keep capabilities past setuid
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=home,
+        env={"PYTHONPATH": str(served.package), "HOME": str(home), "PATH": "/usr/sbin:/usr/bin"},
+    )
+    return run.returncode, run.stdout + run.stderr
+
+
+def least(command: str) -> set[str]:
+    """The capabilities that the page's line of a command names."""
+    page = (ROOT / "docs" / "rights.md").read_text()
+    (line,) = (line for line in page.splitlines() if re.match(rf"\|[^|]*`{command}`", line))
+    return set(re.findall(r"CAP_[A-Z_]+", line.split("|")[2]))
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "lacks"),
+    [
+        pytest.param(
+            "inspect", "inspect --pid {pid} -f json",
+            {"CAP_DAC_READ_SEARCH": "of its configuration, which was not read",
+             "CAP_SYS_PTRACE": r"link /proc/{pid}/exe: Permission denied"},
+        ),
+        pytest.param(
+            "learn", "learn {place}/access.log",
+            {"CAP_DAC_READ_SEARCH": "access.log: cannot read: Permission denied"},
+        ),
+        pytest.param(
+            "audit", "audit {place}/nginx.conf --facts none",
+            {"CAP_DAC_READ_SEARCH": "nginx.conf: cannot read: Permission denied"},
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            "observe", "observe --pid {pid} --duration 1s -f json",
+            {"CAP_DAC_OVERRIDE": "nginx.conf: cannot read: Permission denied",
+             "CAP_SYS_ADMIN": "tracefs is not mounted and cannot be|no right to look into tracefs",
+             "CAP_SYS_PTRACE": "sock_diag: Permission denied"},
+            marks=[pytest.mark.thorough, pytest.mark.needs("tracefs")],
+        ),
+        pytest.param(
+            "apply", "apply -c {place}/nginx.conf --overlay {place}/nginx.conf={place}/new.conf "
+            "--pid {pid} --watch 1s --state-dir {place}/home/state",
+            {"CAP_CHOWN": "cannot write beside it", "CAP_FOWNER": "cannot write beside it",
+             "CAP_DAC_OVERRIDE": "nginx.conf: cannot read: Permission denied",
+             "CAP_KILL": "process {pid}: this user may not signal it",
+             "CAP_SYS_PTRACE": "process {pid}: its files cannot be seen"},
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)  # fmt: skip
+def test_a_command_works_with_these_rights_and_says_which_one_it_lacks(
+    served: Served, command: str, words: str, lacks: dict[str, str]
+) -> None:
+    typed = words.format(pid=served.pid, place=served.place).split()
+    assert least(command) == set(lacks), "docs/rights.md"
+    for right, said in lacks.items():
+        before = served.conf.read_bytes()
+        status, output = with_rights(served, set(lacks) - {right}, *typed)
+        assert re.search(said.format(pid=served.pid), output), (right, status, output)
+        assert served.conf.read_bytes() == before, right
+    status, output = with_rights(served, set(lacks), *typed)
+    assert status == 0, output
+    for said in lacks.values():
+        assert not re.search(said.format(pid=served.pid), output), output
+
+
+@pytest.mark.thorough
+def test_root_needs_these_rights_alone_for_the_sandbox(served: Served) -> None:
+    needed = least("validate")
+    conf = served.place / "open.conf"
+    conf.write_text("events {}\nhttp { server { listen 127.0.0.1:8099; } }\n")
+    for lacking in ["", *sorted(needed)]:
+        kept = ",".join(f"+{one.removeprefix('CAP_').lower()}" for one in needed - {lacking})
+        run = subprocess.run(
+            ["setpriv", f"--bounding-set=-all,{kept}", "--inh-caps=-all", interpreter() or "", "-m",
+             "nginx_tune", "audit", conf, "--test", "--facts", "none"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(served.package)},
+        )  # fmt: skip
+        if lacking:
+            assert run.returncode == 4, lacking
+            assert f"root without the capability {lacking} cannot make" in run.stderr
+        else:
+            assert run.returncode == 0, run.stderr
+            assert "nginx -t accepts it" in run.stdout
