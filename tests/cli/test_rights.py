@@ -53,7 +53,8 @@ def serving(place: Path) -> Iterator[int]:
     conf, pid = place / "nginx.conf", place / "nginx.pid"
     (place / "mime.types").write_text("types { text/html html; }\n")
     conf.write_text(
-        f"user nobody nogroup;\nworker_processes 1;\npid {pid};\nerror_log {place}/error.log warn;\n"
+        f"user nobody nogroup;\nworker_processes 1;\npid {pid};\n"
+        f"error_log {place}/error.log warn;\n"
         "events { worker_connections 64; }\n"
         f"http {{ include mime.types; access_log {place}/access.log; gzip off;\n"
         f"server {{ listen 127.0.0.1:{free_port()}; }} }}\n"

@@ -138,7 +138,7 @@ def test_a_part_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
     forms = ("-f", "console", "-f", f"json={verdict}")
     run = without_cgroups(conf, "validate", *words, *given, *forms)
     assert run.returncode in {0, 4}, run.stderr
-    assert json.loads(verdict.read_text())["environment"]["weaker_sandbox"] == sorted(wanted)
+    assert json.loads(verdict.read_text())["environment"]["weaker_walls"] == sorted(wanted)
     said = f"parts of the sandbox that this host lacks: {', '.join(sorted(wanted))}\n"
     assert said in run.stdout
 
@@ -151,7 +151,7 @@ def test_what_is_over_in_a_minute_says_what_it_did_without(conf: Path, run_cli: 
     run = without_cgroups(conf, "audit", *words, "-f", "console", *forms)
     assert run.returncode == 0, run.stderr
     assert "parts of the sandbox that this host lacks: memory" in run.stdout
-    assert "memory" in json.loads(files["json"].read_text())["nginx_test"]["weaker_sandbox"]
+    assert "memory" in json.loads(files["json"].read_text())["nginx_test"]["weaker_walls"]
     assert "parts of the sandbox that this host lacks" in files["sarif"].read_text()
     plain = run_cli("audit", *words)
     assert "parts of the sandbox that this host lacks" not in plain.stdout
