@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "learn": (
         "nginx-tune learn /var/log/nginx/access.log* -f json -o workload.json",
         "nginx-tune learn access.log.gz -c /etc/nginx/nginx.conf --manifest requests.jsonl.gz",
+        "nginx-tune learn edge7/access.log* --key-file learn.key --partial edge7.partial",
     ),
     "recommend": (
         "nginx-tune recommend --kind media -c /etc/nginx/nginx.conf",
@@ -60,7 +61,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "nginx-tune probe http://127.0.0.1/ --rate 2000 --duration 30s --allow-live",
         "nginx-tune probe http://127.0.0.1/ --objective 'p99 <= 20ms' --allow-live",
     ),
-    "merge": ("nginx-tune merge host1.json host2.json -f json -o both.json",),
+    "merge": (
+        "nginx-tune merge host1.json host2.json -f json -o both.json",
+        "nginx-tune merge edge7.partial edge8.partial -f json -o workload.json",
+    ),
     "validate": (
         "sudo nginx-tune validate new.conf --against /etc/nginx/nginx.conf",
         "sudo nginx-tune validate new.conf --lab hdd --require 'hot.p99 <= 50ms'",

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import click
 import msgspec
 
+from nginx_tune.cli.learnt import PRIVATE, write_learnt
 from nginx_tune.cli.options import KINDS, Whole, prefix_option
-from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
-from nginx_tune.documents.base import encode
-from nginx_tune.documents.learning import LearnPlan, encode_manifest
+from nginx_tune.documents.learning import LearnPlan
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.observe.access_logs import (
-    LogFiles,
-    choose_format,
-    locations_of,
-    read_logs,
-    requests_by_root,
-)
-from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file, write_result
+from nginx_tune.observe.access_logs import LogFiles, read_logs
+from nginx_tune.observe.log_configuration import Places, choose_format
+from nginx_tune.observe.log_partials import pack_partial, partial_of, read_key
+from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file
 from nginx_tune.report.terminal.saying import progress_printer, say
-from nginx_tune.report.terminal.writer import screen_bytes
-from nginx_tune.report.workload import workload_blocks
 
-_PRIVATE = 0o600
 _PLACES = 1 << 16
 """Requests whose locations are told: a share's standard error is at most 0.3 %."""
 
@@ -61,6 +52,12 @@ _PLACES = 1 << 16
     is_flag=True,
     help="Requests that differ in their query ask for different objects.",
 )
+@click.option("--partial", "partial_path", type=RESULT_FILE, metavar="FILE",
+              help="Write what nginx-tune merge adds to the results of other logs.")  # fmt: skip
+@click.option("--key-file", metavar="FILE",
+              help="Secret for the hashes, the same for all logs that are merged.")  # fmt: skip
+@click.option("--log-host", metavar="NAME",
+              help="Host of the logs, where those of several hosts have one name.")  # fmt: skip
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -75,56 +72,53 @@ def command(
     manifest_requests: int,
     keep_paths: bool,
     with_query: bool,
+    partial_path: str | None,
+    key_file: str | None,
+    log_host: str | None,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
     """The workload that access logs show: plain, gzip, zstd, bzip2 or xz, - for standard input.
 
+    Logs of several hosts lie side by side in time. Too many for one run: --partial for each part,
+    then nginx-tune merge, whose result is that of all logs at once.
+
     Neither client addresses nor query strings leave the tool; nor do paths, without --keep-paths.
     """
     if keep_paths and manifest_path is None:
         raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")
-    tree = None
+    if partial_path is not None and key_file is None:
+        raise UsageError(
+            "--partial needs --key-file: without a secret its hashes of paths could be guessed",
+            hint="openssl rand -hex 32 > learn.key makes one, for all logs that belong together",
+        )
+    tree = places = None
     if conf is not None:
         from nginx_tune.cli.configurations import read_configuration  # noqa: PLC0415  # only with -c
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
         tree = read_configuration(LiveHost(), conf, prefix)
+        places = Places(tree)
     form = choose_format(log_format, tree, logs)
     if manifest_path is not None and not form.tells_time:
         raise UsageError(f"log format '{form.name}' has no time, so nothing can be replayed")
     plan = LearnPlan(
         format=form,
+        kind=kind,
         with_query=with_query,
         most_requests=manifest_requests if manifest_path is not None else 0,
-        most_places=_PLACES if tree is not None else 0,
+        most_places=_PLACES if places is not None else 0,
         keeps_paths=keep_paths,
+        configuration=None if places is None else places.configuration,
     )
-    files = LogFiles(logs, form, tell=say)
-    tally, broken = read_logs(files, plan, on_progress=progress_printer(ctx))
-    locations, notes = locations_of(tally, tree) if tree is not None else ([], [])
-    workload = learnt_workload(tally, plan, kind=kind, locations=locations)
-    if tree is not None and workload.dataset.bytes is not None:
-        dataset = msgspec.structs.replace(
-            workload.dataset, requests_by_path=requests_by_root(tree, locations)
-        )
-        workload = msgspec.structs.replace(workload, dataset=dataset)
-    if notes and workload.log is not None:
-        log = msgspec.structs.replace(workload.log, notes=[*workload.log.notes, *notes])
-        workload = msgspec.structs.replace(workload, log=log)
-    if manifest_path is not None:
-        data = encode_manifest(*manifest_of(tally, keeps_paths=keep_paths))
-        if manifest_path.endswith(".gz"):
-            data = gzip.compress(data, mtime=0)
-        write_file(Path(manifest_path), data, mode=_PRIVATE)
-    write_result(
-        {
-            "console": lambda: screen_bytes(workload_blocks(workload), formats, output),
-            "json": lambda: encode(workload),
-        },
-        formats,
-        output,
-    )
-    for reason in broken:
-        say(f"{reason}: read up to there")
-    return ExitStatus.USAGE if broken else ExitStatus.OK
+    if key_file is not None:
+        plan = msgspec.structs.replace(plan, key=read_key(key_file))
+    files = LogFiles(logs, form, host=log_host, tell=say)
+    learnt = read_logs(files, plan, on_progress=progress_printer(ctx))
+    if places is not None:
+        learnt = learnt._replace(places=places.find(learnt.places))
+    for refused in learnt.refused:
+        say(f"left out {refused}")
+    if partial_path is not None:
+        write_file(Path(partial_path), pack_partial(partial_of(learnt, plan)), mode=PRIVATE)
+    return write_learnt(learnt, plan, manifest_path, formats, output)

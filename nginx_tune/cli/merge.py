@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from nginx_tune.cli.options import (
@@ -10,28 +12,50 @@ from nginx_tune.cli.options import (
     histogram_renderers,
     histogram_text,
 )
-from nginx_tune.errors import ExitStatus, UndecidedError
-from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
+from nginx_tune.report.terminal.output import (
+    RESULT_FILE,
+    output_options,
+    write_file,
+    write_result,
+)
 from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @histogram_option
+@click.option("--partial", "partial_path", type=RESULT_FILE, metavar="FILE",
+              help="Write the sum of learn's partial results, to be merged on.")  # fmt: skip
+@click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
+              help="Write requests to replay there, as learn does.")  # fmt: skip
 @output_options("console", "json", *HISTOGRAM_FORMATS)
 def command(
     *,
     files: tuple[str, ...],
     histograms: tuple[str, ...],
+    partial_path: str | None,
+    manifest_path: str | None,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Add the measurements of several load hosts into one.
+    """Add the measurements of several load hosts, or partial results of learn, into one.
 
-    Each ran its stripe of one load plan, or a load with a seed of its own. Histograms are added
-    count by count, so the quantiles are exact; rates are of the time in which all of them
-    measured; each load host's flags are kept. What would count an arrival twice is refused.
+    Each load host ran its stripe of one load plan, or a load with a seed of its own. Histograms
+    are added count by count, so the quantiles are exact; rates are of the time in which all of
+    them measured; each load host's flags are kept. What would count an arrival twice is refused.
+
+    Partial results of learn give the workload of all their logs, in any order and grouping.
     """
+    from nginx_tune.observe.log_partials import is_partial  # noqa: PLC0415  # heavy imports
+
+    if any(map(is_partial, files)):
+        if histograms:
+            raise UsageError("--histogram is for measurements, these are partial results of learn")
+        return _merge_partials(files, partial_path, manifest_path, formats, output)
+    for option in (partial_path and "--partial", manifest_path and "--manifest"):
+        if option:
+            raise UsageError(f"{option} is for partial results of learn, these are measurements")
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
@@ -60,3 +84,27 @@ def command(
     if lost := lost_stripes([part.measurement for part in parts]):
         raise UndecidedError(f"part of the load is lost: {'; '.join(lost)}")
     return ExitStatus.OK
+
+
+def _merge_partials(
+    files: tuple[str, ...],
+    partial_path: str | None,
+    manifest_path: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    from nginx_tune.cli.learnt import PRIVATE, write_learnt  # noqa: PLC0415
+    from nginx_tune.observe.log_partials import merge_partials, pack_partial  # noqa: PLC0415
+
+    for form in formats:
+        if form.partition("=")[0] not in {"console", "json"}:
+            raise UsageError(f"-f {form} is for measurements, these are partial results of learn")
+    learnt, partial = merge_partials(files)
+    if manifest_path is not None and not partial.plan.most_requests:
+        raise UsageError(
+            "the partial results hold no requests to replay",
+            hint="learn with --manifest beside --partial",
+        )
+    if partial_path is not None:
+        write_file(Path(partial_path), pack_partial(partial), mode=PRIVATE)
+    return write_learnt(learnt, partial.plan, manifest_path, formats, output)

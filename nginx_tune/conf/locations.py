@@ -29,31 +29,33 @@ class LocationMatcher:
     """The servers and locations of a tree, asked by host and path."""
 
     def __init__(self, tree: ConfTree) -> None:
-        self._servers = [server for _, server in servers(tree)]
+        self.servers = [server for _, server in servers(tree)]
         self._levels: dict[Directive, _Level] = {}
         self.unreadable: list[Directive] = []
         """Locations whose regular expression only nginx can read; taken not to match."""
-
-    @property
-    def server_count(self) -> int:
-        """The number of servers to choose from."""
-        return len(self._servers)
 
     def server_of(self, host: str) -> Directive | None:
         """The server that answers for a host.
 
         When none names it, the first that is some address's default server by name, else the first.
         """
-        if not self._servers:
+        if not self.servers:
             return None
         host = host.lower().partition(":")[0].rstrip(".")
         found = max(
-            ((score, -at) for at, s in enumerate(self._servers) if (score := _score(s, host))),
+            ((score, -at) for at, s in enumerate(self.servers) if (score := _score(s, host))),
             default=None,
         )
         if found is not None:
-            return self._servers[-found[1]]
-        return next(filter(is_named_default, self._servers), self._servers[0])
+            return self.servers[-found[1]]
+        return next(filter(is_named_default, self.servers), self.servers[0])
+
+    def locations_in(self, around: Directive) -> Iterator[Directive]:
+        """The locations inside a server or location, outer ones first."""
+        self._level(around)  # so that the unreadable ones are known
+        for location in (around.block or Block([])).all("location"):
+            yield location
+            yield from self.locations_in(location)
 
     def location_of(self, server: Directive, path: str) -> Directive | None:
         """The location that answers for a path as it was asked for; None when none matches."""

@@ -1,7 +1,8 @@
-"""Access logs: ``learnplan`` goes to either of two readers, ``tally`` and ``manifest`` come back.
+"""Access logs: a ``learnplan`` goes to the reader, a ``reading`` comes back, ``partial`` keeps one.
 
-A tally has integers alone, so that both readers agree to the last digit. A manifest is requests of
-the log in the order of time, one JSON object a line, for replay.
+A tally has whole numbers alone: sums, maxima and samples by hash, so that the tallies of parts of
+the logs add up to that of all of them. A manifest is requests of the log in the order of time, one
+JSON object a line, for replay.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.workload import Kind
 
 Slot = Literal[
     "time_local",
@@ -26,6 +28,7 @@ Slot = Literal[
     "status",
     "bytes",
     "request_time",
+    "host",
     "connection",
     "connection_requests",
     "ssl_protocol",
@@ -40,7 +43,7 @@ Slot = Literal[
     "user_agent",
 ]
 """What a field of a line is for; ``time`` is any of the three forms, ``http3`` is set for HTTP/3
-alone, ``round_trip`` is in microseconds."""
+alone, ``host`` is the machine that counts connections, ``round_trip`` is in microseconds."""
 
 Escape = Literal["default", "json", "none"]
 
@@ -84,110 +87,119 @@ class LineFormat(Part, frozen=True, kw_only=True):
         return bool(self.slots & {"time", "msec", "time_iso8601", "time_local"})
 
 
+class Place(Part, frozen=True, kw_only=True):
+    """A server or location of a configuration."""
+
+    server: str
+    """Its server's first name; empty for none."""
+    location: str
+    """As it stands in the configuration; empty for a server."""
+    file: str
+    line: int
+    root: str | None = None
+    """Where its files lie, when it is one directory."""
+
+
+class Configuration(Part, frozen=True, kw_only=True):
+    """What a configuration says of the places where requests are answered."""
+
+    servers: int
+    places: list[Place]
+    notes: list[str] = []
+
+
 class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1"):
     """What is read from a log, and how much of it is kept."""
 
     format: LineFormat
+    kind: Kind | None = None
+    """What nginx serves, where the user says so."""
     with_query: bool = False
     """Whether requests that differ in the query alone ask for different objects."""
-    most_objects: int = 1 << 17
+    most_objects: int = 1 << 20
     """Objects that are counted one by one; past it a sample of them by their hash."""
-    most_heavy: int = 1 << 15
-    """Most popular objects that are always counted, once there are too many."""
+    most_lines: int = 1 << 20
+    """Requests for objects that are kept; past it a sample of them by the hash of their line."""
+    most_seconds: int = 1 << 24
+    """Seconds that are counted one by one (half a year); past it two together, then four."""
     most_requests: int = 0
     """Requests kept for a manifest."""
     most_places: int = 0
     """Requests kept to tell their locations."""
     keeps_paths: bool = False
     """Whether the manifest's requests keep their paths."""
+    configuration: Configuration | None = None
+    key: str = "0" * 32
+    """The key of all hashes, sixteen bytes in hexadecimal; empty in a file."""
 
 
-class RefusedLines(Part, frozen=True, kw_only=True):
-    """Lines that could not be used, for one reason."""
-
-    lines: int
-    first_lines: list[int]
-
-
-class Objects(Part, frozen=True, kw_only=True):
-    """Objects as [hash, requests, size in bytes], in the order of their hashes."""
+class ObjectSample(Part, frozen=True, kw_only=True):
+    """Objects in the order of their hashes, in columns."""
 
     level: int
     """The sample holds the objects whose hash begins with so many zero bits; 0 is all."""
-    sampled: list[tuple[int, int, int]]
-    heavy: list[tuple[int, int, int]]
-    """The most popular ones, once the sample is not all."""
-    heavy_error: int
-    """Requests that each count of ``heavy`` may lack."""
+    gaps: list[int]
+    """The first hash, then the difference of each to the one before."""
+    requests: list[int]
+    sizes: list[int]
+    """In bytes."""
 
 
-class Timeline(Part, frozen=True, kw_only=True):
-    """Requests and time in flight over the log's time."""
-
-    stretches: list[tuple[int, int]]
-    """First and last second of each."""
-    requests: int
-    peak_1s: int
-    peak_10s: int
-    peak_60s: int
-    busy_milliseconds: int
-    busy_peak_milliseconds: int
-    """Time in flight within the busiest second."""
-    timed_requests: int
-    """Requests with a request time."""
-    backward_lines: int
-    stray_lines: int
-
-
-class Connections(Part, frozen=True, kw_only=True):
-    """Client connections."""
+class LineSample(Part, frozen=True, kw_only=True):
+    """Lines that asked for objects, in the order of their hashes, in columns."""
 
     level: int
-    distinct: int
-    """Connection numbers whose hash begins with ``level`` zero bits."""
-    numbered: int
-    """Requests with a connection number."""
-    nth_requests: list[int]
-    """How many connections carried a first, second, third … request."""
-    later_requests: int
-    """Requests past the last of them."""
+    gaps: list[int]
+    times: list[int]
+    """How often the log has just this line."""
+    objects: list[int]
+    """Hash of each line's object."""
+    sizes: list[int]
 
 
-class SampledRequest(Part, frozen=True, kw_only=True, array_like=True):
+class ConnectionSample(Part, frozen=True, kw_only=True):
+    """Connections by the hash of their host and number."""
+
+    level: int
+    gaps: list[int]
+
+
+class SampledRequest(Part, frozen=True, kw_only=True):
     """A request that was kept."""
 
-    number: int
-    """Of its line, from 1."""
-    stretch: int
-    end_milliseconds: int
-    """Since 1970."""
-    duration_milliseconds: int
+    times: int
+    end: int
+    """In milliseconds since 1970."""
+    duration: int
+    """In milliseconds."""
     object: int
-    sent_bytes: int
-    size_bytes: int
-    """Full size; -1 when not known."""
+    sent: int
+    """In bytes."""
+    size: int
+    """Full size in bytes; -1 when not known."""
     range: tuple[int, int] | None
     server: str
     path: str
     """Both empty where not kept."""
 
 
-class Sample(Part, frozen=True, kw_only=True):
-    """Requests whose numbers' hash begins with ``level`` zero bits."""
+class RequestSample(Part, frozen=True, kw_only=True):
+    """Requests by the hash of their line, in its order."""
 
     level: int
-    requests: list[SampledRequest]
+    requests: list[tuple[int, SampledRequest]]
 
 
-class Tally(Document, frozen=True, kw_only=True, tag="nginx-tune/tally/1"):
-    """All that is counted of a log."""
+class LogCounts(Part, frozen=True, kw_only=True):
+    """Sums over the lines of logs."""
 
     lines: int
-    refused: dict[str, RefusedLines]
+    refused: dict[str, int]
+    """Lines that could not be used, by the reason."""
     requests: int
     unreadable_requests: int
     methods: dict[str, int]
-    statuses: dict[str, int]
+    statuses: dict[int, int]
     protocols: dict[str, int]
     tls: dict[str, int]
     cache_statuses: dict[str, int]
@@ -197,13 +209,77 @@ class Tally(Document, frozen=True, kw_only=True, tag="nginx-tune/tally/1"):
     """Those answered with (a part of) an object: GET with 200 or 206."""
     data_bytes: int
     partial_requests: int
-    objects: Objects
+    timed_requests: int
+    """Requests with a request time."""
+    busy_milliseconds: int
+    """The sum of these times."""
+    numbered_requests: int
+    """Requests with a connection number."""
+    nth_requests: list[int]
+    """How many connections carried a first, second, third … request."""
+    later_requests: int
+    """Requests past the last of them."""
+    round_trips: dict[int, int]
+    """Requests by their round trip in microseconds, down to a thirty-second of it."""
+
+
+class Tally(Part, frozen=True, kw_only=True):
+    """All that is kept of logs. What few need is decoded when it is needed."""
+
+    counts: LogCounts
+    seconds: msgspec.Raw
+    """What happened in each second; the reader makes a Timeline of it."""
+    connections: ConnectionSample
+    objects: ObjectSample
+    data_lines: msgspec.Raw
+    """A LineSample."""
+    manifest: RequestSample
+
+
+class Timeline(Part, frozen=True, kw_only=True):
+    """Requests and time in flight over the logs' time."""
+
+    stretches: list[tuple[int, int]]
+    """First and last second of each."""
+    requests: int
+    stray_lines: int
+    peak_1s: int | None
+    """None where seconds were counted together."""
+    peak_10s: int | None
+    peak_60s: int | None
+    busy_peak_milliseconds: int
+    """Time in flight within the busiest second."""
+
+
+class Reading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"):
+    """What the reader prints."""
+
+    logs: list[str]
+    """A digest of each log's lines, by the plan's key; empty for an empty log."""
+    first_lines: dict[str, list[tuple[int, int]]]
+    """The first refused lines for each reason: the index of their log, and their number in it."""
     timeline: Timeline
-    connections: Connections
-    round_trips: list[tuple[int, int]]
-    """Microseconds, down to a thirty-second of them, and requests with so long a round trip."""
-    manifest: Sample
-    places: Sample
+    tally: msgspec.Raw
+    places: RequestSample
+
+
+class Partial(Document, frozen=True, kw_only=True, tag="nginx-tune/partial/1"):
+    """The tally of some of the logs: what ``nginx-tune merge`` adds up.
+
+    It holds no path of a log, no client's address and no key, and of URLs only what a manifest has.
+    """
+
+    version: str
+    """The nginx-tune that wrote it: another one may count otherwise."""
+    plan: LearnPlan
+    key_fingerprint: str
+    logs: list[str]
+    """Digests of the logs, sorted."""
+    broken_logs: int = 0
+    """Those that could not be read to their end."""
+    tally: msgspec.Raw
+    places: RequestSample
+    """Each path is the index of a place of the plan's configuration."""
 
 
 class Manifest(Document, frozen=True, kw_only=True, tag="nginx-tune/manifest/1"):

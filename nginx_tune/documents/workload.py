@@ -228,8 +228,6 @@ class Rejected(Part, frozen=True, kw_only=True):
 
     reason: str
     lines: Count
-    first_lines: list[Count] = []
-    """Numbers of the first of them, from 1, over all logs together."""
 
 
 class LogSummary(Part, frozen=True, kw_only=True):
@@ -247,11 +245,9 @@ class LogSummary(Part, frozen=True, kw_only=True):
     span_seconds: WholeSeconds | None = None
     """The time that the log covers, without the gaps between its stretches."""
     stretches: Count = 0
-    """Pieces of it that are apart by more than a day and a half, or out of order."""
-    backward_lines: Count = 0
-    """Lines older than one before them."""
+    """Pieces of it that are apart by more than a day and a half."""
     stray_lines: Count = 0
-    """Lines whose time is far from that of their neighbours: in no rate."""
+    """Lines whose time is far from that of all others: in no rate."""
     notes: list[str] = []
 
 

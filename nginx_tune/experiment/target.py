@@ -288,11 +288,6 @@ def written_files(tree: ConfTree) -> list[str]:
     return sorted(set(found))
 
 
-def server_count(tree: ConfTree) -> int:
-    """The number of http servers of a tree."""
-    return len(servers(tree))
-
-
 _INDEX = "index.html"
 
 

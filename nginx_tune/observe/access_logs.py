@@ -1,4 +1,4 @@
-"""Access logs, in whatever they are packed: their format, and the workload learnt from them."""
+"""Access logs, in whatever they are packed, and what the reader finds in them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gzip
 import os
+import re
 import select
 import stat
 import subprocess
@@ -13,24 +14,26 @@ import sys
 import tempfile
 import time
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
-from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.logs import format_of_log, log_formats, only_format
-from nginx_tune.conf.served import served_paths
-from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.workload.log_format import COMBINED, json_format, parse_log_format
+import msgspec
+
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.learning import Escape, LearnPlan, LineFormat, Tally
+from nginx_tune.documents.learning import (
+    LearnPlan,
+    LineFormat,
+    LogCounts,
+    Reading,
+    RequestSample,
+    Tally,
+    Timeline,
+)
 from nginx_tune.documents.progress import Step
-from nginx_tune.documents.workload import LocationShare
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.host.paths import absolute_path
 from nginx_tune.host.programs import start_program
 from nginx_tune.measure.load.probe import find_probe
 from nginx_tune.observe.access_log_repeats import Repeat, refuse_repeats
@@ -38,7 +41,7 @@ from nginx_tune.observe.access_log_repeats import Repeat, refuse_repeats
 LONGEST_LINE_BYTES = 1 << 16
 """The most of a line that is read, as the executable has it (``probes/src/learn/mod.rs``)."""
 _BLOCK_BYTES = 1 << 20
-_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
+_GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _PEEK_LINES = 200
 _COPIES = 4
 """Logs in which what is read now is looked for."""
@@ -47,17 +50,46 @@ _PATIENCE_SECONDS = 0.3
 """The time until a pipe to which nothing was written is told of."""
 
 
-class LogFiles:
-    """Access logs as one stream of bytes, every file ending with a line feed.
+class Frame(NamedTuple):
+    """A part of what the reader reads (``probes/src/learn/mod.rs``)."""
 
-    Files are read in the order of their first lines' times, so that a rotated set may be named
-    in any order.
+    kind: Literal["L", "B", "T"]
+    """A log begins, bytes of it, the tally of a file."""
+    data: bytes
+
+
+_ROTATED = re.compile(
+    r"(\.(gz|zst|bz2|xz))?$|([-_.]\d{4}-?\d\d-?\d\d([-_.T]?\d{2,10})?|\.\d{1,4})(?=(\.log)?$)"
+)
+
+
+def host_of(log: str) -> str:
+    """A name for the host that wrote a log: the log's own, without what its rotation adds.
+
+    Connection numbers are a host's own, so they are told apart by it.
+    """
+    name = "" if log == "-" else log
+    while (shorter := _ROTATED.sub("", name)) != name:
+        name = shorter
+    return name
+
+
+class LogFiles:
+    """Access logs, to be read once.
+
+    They are read in the order of their first lines' times: what is repeated comes soon after.
     """
 
     def __init__(
-        self, logs: Sequence[str], form: LineFormat, *, tell: Callable[[str], None] = lambda _: None
+        self,
+        logs: Sequence[str],
+        form: LineFormat,
+        *,
+        host: str | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``tell`` is told of a pipe to which nobody writes yet."""
+        """``host`` is whose logs they are; ``tell`` is told of a pipe that nobody writes to."""
+        self._host = host
         self._tell = tell
         for log in logs:
             if log != "-":
@@ -78,30 +110,27 @@ class LogFiles:
         """The part of these that was read."""
         self._begun: dict[str, Repeat] = {}
 
-    def blocks(self) -> Iterator[bytes]:
-        """The bytes, a block at a time."""
+    def frames(self) -> Iterator[Frame]:
+        """Each log's beginning with the name of its host, and its bytes a block at a time."""
         for index, log in enumerate(self.logs):
-            last = b"\n"
+            yield Frame("L", (host_of(log) if self._host is None else self._host).encode())
             before = self.read_bytes
             repeats = self._repeats(index)
             try:
                 with _opened(log, self._tell) as (file, raw):
                     while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
-                        last = block[-1:]
                         for one in repeats:
                             one.feed(block)
                         refuse_repeats(repeats, log)
                         if self.total_bytes is not None:
                             self.read_bytes = before + raw.tell()
-                        yield block
+                        yield Frame("B", block)
             except _unpacking_errors() as error:
                 reason = error.strerror if isinstance(error, OSError) else None
                 self.broken.append(f"{_name(log)}: {reason or error}")
             for one in repeats:
                 one.end()
             refuse_repeats(repeats, log)
-            if last != b"\n":
-                yield b"\n"
 
     def _repeats(self, index: int) -> list[Repeat]:
         """The next logs: in their order a copy begins soon after what it is a copy of."""
@@ -175,8 +204,8 @@ def _first_moment(log: str, form: LineFormat) -> int:
         _opened(log) as (file, _),
     ):
         lines = file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES]
-    blocks = (line + b"\n" for line in lines)
-    stretches = tally_by(find_probe(), blocks, LearnPlan(format=form)).timeline.stretches
+    frames = [Frame("L", b""), *(Frame("B", line + b"\n") for line in lines)]
+    stretches = read_frames(frames, LearnPlan(format=form)).timeline.stretches
     return stretches[0][0] if stretches else 0
 
 
@@ -220,8 +249,8 @@ def _unpacked(file: BufferedReader) -> BufferedIOBase:
     start = file.peek(len(_XZ))[: len(_XZ)]
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=file)
-    if start.startswith(_ZSTD):
-        return cast("BufferedIOBase", _zstd().ZstdFile(file))
+    if start.startswith(ZSTD):
+        return cast("BufferedIOBase", zstd().ZstdFile(file))
     if start.startswith(_BZIP2):
         import bz2  # noqa: PLC0415  # most logs are not packed by it, and some Pythons lack it
 
@@ -233,12 +262,13 @@ def _unpacked(file: BufferedReader) -> BufferedIOBase:
     return file
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
+    """The module of zstd, which only packed files need."""
     if sys.version_info >= (3, 14):
-        from compression import zstd  # noqa: PLC0415  # most logs are not packed by it
+        from compression import zstd as module  # noqa: PLC0415
     else:
-        from backports import zstd  # noqa: PLC0415
-    return zstd
+        from backports import zstd as module  # noqa: PLC0415
+    return module
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:
@@ -250,10 +280,18 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
 
 
 class Learnt(NamedTuple):
-    """The tally of a reader, and what it could not read."""
+    """The sum of what was read, and what could not be."""
 
+    logs: list[str]
+    """Digests."""
     tally: Tally
+    raw_tally: msgspec.Raw
+    timeline: Timeline
+    places: RequestSample
     broken: list[str]
+    """Logs that could not be read to their end, and why."""
+    refused: list[str]
+    """Where the first lines stand that were left out."""
 
 
 def read_logs(
@@ -262,31 +300,67 @@ def read_logs(
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Learnt:
-    """The tally of the logs.
+    """What the logs hold.
 
     Errors: UsageError when no line is in the format: then it is another format, or no log;
     MissingToolError when the executable is not built.
     """
-    tally = tally_by(find_probe(), _watched(files, on_progress), plan)
-    if not tally.requests:
-        _refuse(files, plan, tally)
-    return Learnt(tally, files.broken)
+    reading = read_frames(_watched(files, on_progress), plan)
+    _refuse_twice(reading.logs, files.logs)
+    learnt = learnt_of(reading, broken=files.broken, logs=files.logs)
+    if not learnt.tally.counts.requests:
+        _refuse(files, plan, learnt.tally.counts, reading)
+    return learnt
 
 
-def _refuse(files: LogFiles, plan: LearnPlan, tally: Tally) -> None:
+def learnt_of(reading: Reading, *, broken: list[str], logs: Sequence[str] = ()) -> Learnt:
+    """A reading, taken apart."""
+    tally = msgspec.json.decode(reading.tally, type=Tally)
+    refused = []
+    for reason, places in reading.first_lines.items():
+        if reason not in {"own", "empty"}:
+            shown = ", ".join(f"{_name(logs[log])}:{line}" for log, line in places)
+            refused.append(f"{shown}: {REASONS.get(reason, reason)}")
+    return Learnt(
+        [digest for digest in reading.logs if digest],
+        tally,
+        reading.tally,
+        reading.timeline,
+        reading.places,
+        broken,
+        refused,
+    )
+
+
+def _refuse_twice(digests: Sequence[str], logs: Sequence[str]) -> None:
+    owners: dict[str, str] = {}
+    for digest, log in zip(digests, logs, strict=True):
+        if digest in owners:
+            raise UsageError(
+                f"{_name(log)}: its lines stand in {_name(owners[digest])} too, "
+                "and would count twice",
+                hint="name each log once",
+            )
+        if digest:
+            owners[digest] = log
+
+
+def _refuse(files: LogFiles, plan: LearnPlan, counts: LogCounts, reading: Reading) -> None:
     names = ", ".join(map(_name, files.logs))
-    if files.broken and not tally.lines:
+    if files.broken and not counts.lines:
         raise UsageError(files.broken[0])
-    if not tally.lines:
+    if not counts.lines:
         raise UsageError(f"{names}: empty")
-    if tally.lines <= len(files.broken):  # the beginning of a line each
+    if counts.lines <= len(files.broken):  # the beginning of a line each
         raise UsageError(f"{'; '.join(files.broken)}, before the end of its first line")
-    if set(tally.refused) == {"own"}:
-        raise UsageError(f"{names}: all {tally.lines:,} requests are nginx-tune's own")
-    reason, refusal = max(tally.refused.items(), key=lambda item: item[1].lines)
+    if set(counts.refused) == {"own"}:
+        raise UsageError(f"{names}: all {counts.lines:,} requests are nginx-tune's own")
+    reason = max(counts.refused, key=counts.refused.__getitem__)
+    log, line = reading.first_lines[reason][0]
+    place = f"line {line}" if len(files.logs) == 1 else f"{_name(files.logs[log])}:{line}"
     raise UsageError(
-        f"{names}: none of {tally.lines:,} lines is in the log format '{plan.format.name}' "
-        f"(line {refusal.first_lines[0]}: {REASONS.get(reason, reason)})",
+        f"{names}: none of {counts.lines:,} lines is in the log format '{plan.format.name}' "
+        f"({place}: {REASONS.get(reason, reason)})",
         hint="name the format: --log-format NAME with -c CONF, its string, or json",
     )
 
@@ -302,10 +376,11 @@ REASONS = {
 }
 
 
-def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[bytes]:
+def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[Frame]:
     done, told = 0, 0.0
-    for block in files.blocks():
-        yield block
+    for frame in files.frames():
+        yield frame
+        block = frame.data
         is_line = done >> 26 != (done + len(block)) >> 26  # every 64 MiB
         now = time.monotonic()
         if is_line or now - told >= _TOLD_EVERY_SECONDS:
@@ -322,14 +397,17 @@ def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[by
         done += len(block)
 
 
-def tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
-    """The executable's tally: it reads a plan from a file and lines from a pipe."""
+def read_frames(frames: Iterable[Frame], plan: LearnPlan) -> Reading:
+    """What the executable finds: it reads a plan from a file and frames from a pipe.
+
+    Errors: UndecidedError, also for a tally that is none.
+    """
     with tempfile.NamedTemporaryFile() as plan_file, tempfile.TemporaryFile() as errors:
         plan_file.write(encode(plan))
         plan_file.flush()
         with tempfile.TemporaryFile() as output:
             process = start_program(
-                [probe, "learn", plan_file.name],
+                [find_probe(), "learn", plan_file.name],
                 is_checked=True,
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -340,8 +418,9 @@ def tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
             assert pipe is not None  # noqa: S101  # it is a pipe
             try:
                 with contextlib.suppress(BrokenPipeError):
-                    for block in blocks:
-                        pipe.write(block)
+                    for frame in frames:
+                        pipe.write(frame.kind.encode() + len(frame.data).to_bytes(4, "little"))
+                        pipe.write(frame.data)
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
                 status = process.wait()
@@ -356,121 +435,4 @@ def tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
             if status:
                 said = errors.read().decode(errors="replace").strip().splitlines()
                 raise UndecidedError(f"log reader: {said[-1] if said else f'status {status}'}")
-            return decode(Tally, output.read(), source="log reader")
-
-
-def locations_of(tally: Tally, tree: ConfTree) -> tuple[list[LocationShare], list[str]]:
-    """The share of each location that answered any of the kept requests; what could not be told."""
-    matcher = LocationMatcher(tree)
-    requests = tally.places.requests
-    if not requests or not matcher.server_count:
-        return [], ["no location can be told: the configuration has no server"]
-    named = any(request.server for request in requests)
-    if not named and matcher.server_count > 1:
-        count = matcher.server_count
-        return [], [f"locations are not told: log $server_name, for there are {count} servers"]
-    counts: dict[Any, int] = defaultdict(int)
-    sizes: dict[Any, int] = defaultdict(int)
-    for request in requests:
-        server = matcher.server_of(request.server)
-        assert server is not None  # noqa: S101  # there is one
-        key = (server, matcher.location_of(server, request.path))
-        counts[key] += 1
-        sizes[key] += request.sent_bytes
-    total_bytes = sum(sizes.values()) or 1
-    shares = []
-    for key, count in counts.items():
-        server, location = key
-        names = server.block.first("server_name")
-        place = location or server
-        shares.append(
-            LocationShare(
-                server=names.value if names is not None else "",
-                location=" ".join(location.args) if location is not None else "",
-                file=place.file,
-                line=place.line,
-                requests_ratio=float(f"{count / len(requests):.6g}"),
-                bytes_ratio=float(f"{sizes[key] / total_bytes:.6g}"),
-            )
-        )
-    notes = [
-        f"{place.file}:{place.line}: only nginx can read this location's pattern; "
-        "it is taken not to match"
-        for place in matcher.unreadable
-    ]
-    return sorted(shares, key=lambda s: (-s.requests_ratio, s.file, s.line)), notes
-
-
-_ESCAPES = ("default", "json", "none")
-
-
-def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]) -> LineFormat:
-    """The format of the logs: as wanted (a name, a string), else as the configuration says.
-
-    Errors: UsageError for a name that neither nginx nor the configuration knows, and for logs that
-    the configuration has in several formats: what is read as another would count as broken lines.
-    """
-    defined = {} if tree is None else log_formats(tree)
-    name = wanted
-    if name is None and tree is not None:
-        name = _told_format(tree, logs) or only_format(tree)
-    if name is None:
-        name = "combined"
-    if name in defined:
-        form = defined[name]
-        if form.escape not in _ESCAPES:
-            raise UsageError(f"log format '{name}': escape={form.escape} is unknown")
-        return parse_log_format(form.text, name=name, escape=cast("Escape", form.escape))
-    if name == "combined":
-        return parse_log_format(COMBINED, name="combined")
-    if name == "json":
-        return json_format()
-    if "$" in name:
-        return _given_format(name)
-    known = ", ".join(sorted({*defined, "combined", "json"}))
-    raise UsageError(
-        f"no log format '{name}'" + ("" if tree is not None else " without a configuration"),
-        hint=f"known are {known}; -c CONF reads those of a configuration",
-    )
-
-
-def _told_format(tree: ConfTree, logs: Sequence[str]) -> str | None:
-    """The one format that the configuration has the logs in; null where it names none of them."""
-    told = {format_of_log(tree, absolute_path(log)): log for log in logs if log != "-"}
-    told.pop(None, None)
-    if len(told) > 1:
-        (one, log), (other, another) = list(told.items())[:2]
-        raise UsageError(
-            f"{log} is written in the format '{one}', {another} in '{other}'",
-            hint="learn from the logs of one format at a time, or name one with --log-format",
-        )
-    return next(iter(told), None)
-
-
-def _given_format(text: str) -> LineFormat:
-    first, _, rest = text.partition(" ")
-    if first.startswith("escape=") and first[7:] in _ESCAPES:
-        return parse_log_format(rest.strip(), escape=cast("Escape", first[7:]))
-    form = parse_log_format(text)
-    if text.lstrip().startswith("{"):
-        return parse_log_format(text, escape="json")
-    return form
-
-
-def requests_by_root(tree: ConfTree, shares: Sequence[LocationShare]) -> dict[str, float]:
-    """Share of the requests by root or alias; empty where fewer than two can be told apart.
-
-    A location whose root depends on the request, or is a cache's directory, belongs to none.
-    """
-    roots: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for served in served_paths(tree):
-        if served.via != "cache":
-            roots[served.scope.own.file, served.scope.own.line].add(served.root)
-    found: dict[str, float] = defaultdict(float)
-    for share in shares:
-        own = roots.get((share.file, share.line), set())
-        if len(own) == 1:
-            found[next(iter(own))] += share.requests_ratio
-    if len(found) < 2:  # noqa: PLR2004  # one against another
-        return {}
-    return {root: float(f"{ratio:.6g}") for root, ratio in sorted(found.items())}
+            return decode(Reading, output.read(), source="log reader")

@@ -56,14 +56,8 @@ def _log(log: LogSummary | None) -> Iterator[tuple[str, str]]:
     if log.first is not None:
         apart = f" in {log.stretches} stretches" if log.stretches > 1 else ""
         yield "time", f"{log.first} to {log.last}, {log.span_seconds or 0:,} s{apart}"
-    if log.backward_lines or log.stray_lines:
-        yield (
-            "order",
-            (
-                f"{plural(log.backward_lines, 'line')} older than one before, "
-                f"{log.stray_lines:,} with a time far from their neighbours' (in no rate)"
-            ),
-        )
+    if log.stray_lines:
+        yield "strays", f"{plural(log.stray_lines, 'line')} far in time from all others, in no rate"
 
 
 def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
@@ -188,8 +182,5 @@ def _rejected(log: LogSummary | None) -> ScreenBlock:
 
 
 def _reason(rejected: Rejected) -> str:
-    places = ", ".join(f"{number:,}" for number in rejected.first_lines)
-    more = ", …" if rejected.lines > len(rejected.first_lines) else ""
-    word = "line" if rejected.lines == 1 else "lines"
     reason = _REASONS.get(rejected.reason, one_line(rejected.reason))
-    return f"{rejected.lines:,} {word} {reason} ({word} {places}{more})"
+    return f"{plural(rejected.lines, 'line')} {reason}"

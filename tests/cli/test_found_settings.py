@@ -43,7 +43,8 @@ REFUSED = {
     "collector": "output",
     "observe": "duration pid tracing queue_wait no_stub_status output",
     "compare": "control accept_inconclusive output",
-    "learn": "c p manifest manifest_requests keep_paths with_query output",
+    "learn": "c p manifest manifest_requests keep_paths with_query partial key_file log_host "
+    "output",
     "recommend": f"{_ASKED} conf p",
     "size": _ASKED,
     "generate": f"{_ASKED} check save_facts",
@@ -54,7 +55,7 @@ REFUSED = {
     "probe": "connections rate duration warmup threads paths_from header status timeout keepalive "
     "http2 http3 streams insecure cacert objective stripe start_at allow_live allow_target cap "
     "output",
-    "merge": "output",
+    "merge": "manifest partial output",
     "validate": f"{_TRIED} c p against plan lab scale accept_worse accept_lost starts http2 http3 "
     "manifest speed self_check search dry_run accept_inconclusive against_nginx no_store output",
     "rehearse": f"{_TRIED} c plan p new_nginx restart reload back rate idle active before after "

@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
+import msgspec
 import pytest
 from synthetic_logs import FULL, Request, Truth, lines_of, requests_of, size_of
 
 from nginx_tune.decide.workload.learnt import learnt_workload
 from nginx_tune.decide.workload.log_format import parse_log_format
-from nginx_tune.documents.learning import LearnPlan, Tally
+from nginx_tune.documents.learning import LearnPlan, Tally, Timeline
 from nginx_tune.documents.workload import Workload
-from nginx_tune.measure.load.probe import find_probe
-from nginx_tune.observe.access_logs import tally_by
+from nginx_tune.observe.access_logs import Frame, read_frames
 
 pytestmark = pytest.mark.needs("probe")
 TRUTHS = [
@@ -26,10 +26,11 @@ TRUTHS = [
 ]
 
 
-def tally_of(truth: Truth, **bounds: int) -> tuple[Tally, LearnPlan]:
+def tally_of(truth: Truth, **bounds: int) -> tuple[Tally, Timeline, LearnPlan]:
     plan = LearnPlan(format=parse_log_format(FULL), **bounds)
-    lines = "".join(f"{line}\n" for line in written(truth))
-    return tally_by(find_probe(), iter([lines.encode()]), plan), plan
+    lines = "".join(f"{line}\n" for line in written(truth)).encode()
+    reading = read_frames([Frame("L", b""), Frame("B", lines)], plan)
+    return msgspec.json.decode(reading.tally, type=Tally), reading.timeline, plan
 
 
 @cache
@@ -133,11 +134,10 @@ def test_connections(learnt: tuple[Truth, list[Request], Workload]) -> None:
 def test_a_sample_gives_what_all_objects_give_within_its_error() -> None:
     truth = Truth(seed=4, objects=30_000, requests=60_000, exponent=0.8)
     exact = learnt_workload(*tally_of(truth)).popularity
-    tally, plan = tally_of(truth, most_objects=4_000, most_heavy=2_000)
+    tally, timeline, plan = tally_of(truth, most_objects=4_000, most_lines=30_000)
     assert tally.objects.level >= 2
-    assert len(tally.objects.sampled) <= 4_000
-    assert len(tally.objects.heavy) < 4_000
-    workload = learnt_workload(tally, plan)
+    assert len(tally.objects.gaps) <= 4_000
+    workload = learnt_workload(tally, timeline, plan)
     sampled = workload.popularity
     assert sampled.curve_error_ratio is not None
     assert 0 < sampled.curve_error_ratio < 0.05
@@ -152,18 +152,6 @@ def test_a_sample_gives_what_all_objects_give_within_its_error() -> None:
         assert max(below, default=0.0) - slack <= point.requests_ratio
         assert point.requests_ratio <= min(above, default=1.0) + slack
     assert sampled.exponent == pytest.approx(truth.exponent, abs=0.05)
-
-
-def test_heavy_hitters_lack_no_more_than_they_say() -> None:
-    truth = Truth(seed=5, objects=30_000, exponent=1.0)
-    tally, _ = tally_of(truth, most_objects=1_000, most_heavy=300)
-    exact, _ = tally_of(truth)
-    counts = {key: count for key, count, _ in exact.objects.sampled}
-    assert 0 < tally.objects.heavy_error <= truth.requests / 300
-    for key, count, _ in tally.objects.heavy:
-        assert count <= counts[key] <= count + tally.objects.heavy_error
-    missing = set(counts) - {key for key, _, _ in tally.objects.heavy}
-    assert max(counts[key] for key in missing) <= tally.objects.heavy_error
 
 
 def test_decisions_are_made_from_it(tmp_path: Path, run_cli) -> None:

@@ -228,7 +228,7 @@ def of_a_site() -> list[Document]:
     )
     workload = Workload(
         log=LogSummary(format="combined", lines=9, requests=8, span_seconds=7,
-                       rejected=[Rejected(reason="time", lines=1, first_lines=[4])], notes=["n"]),
+                       rejected=[Rejected(reason="time", lines=1)], notes=["n"]),
         traffic=Traffic(methods={"GET": 1.0}, statuses={"200": 1.0}, locations=[place]),
     )  # fmt: skip
     setting = Setting(context="http", directive="aio", args=["threads"])

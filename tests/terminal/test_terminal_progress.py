@@ -17,7 +17,8 @@ from rows import each_row
 from nginx_tune.documents.learning import LearnPlan
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
-from nginx_tune.observe.access_logs import LogFiles, choose_format, read_logs
+from nginx_tune.observe.access_logs import LogFiles, read_logs
+from nginx_tune.observe.log_configuration import choose_format
 from nginx_tune.report.probing import block_step, run_step
 from nginx_tune.report.terminal.live_view import LiveView, left_text
 from nginx_tune.report.terminal.saying import clear_progress, echo_line, progress_printer

@@ -13,11 +13,20 @@ from nginx_tune.decide.workload.popularity import (
     fewest_requests,
     fit_zipf,
 )
-from nginx_tune.documents.learning import Objects
+from nginx_tune.documents.learning import LineSample, ObjectSample
 
 
-def objects(*sampled: tuple[int, int, int], level: int = 0, **parts: int) -> Objects:
-    return Objects(level=level, sampled=list(sampled), heavy=[], heavy_error=parts.get("error", 0))
+def objects(*rows: tuple[int, int, int], level: int = 0) -> ObjectSample:
+    """Of hash, requests and size."""
+    keys, requests, sizes = map(list, zip(*rows, strict=True))
+    gaps = [key - before for key, before in zip(keys, [0, *keys], strict=False)]
+    return ObjectSample(level=level, gaps=gaps, requests=requests, sizes=sizes)
+
+
+def lines(*rows: tuple[int, int, int], level: int = 0) -> LineSample:
+    """Of object, times and size."""
+    keys, times, sizes = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
+    return LineSample(level=level, gaps=[1] * len(rows), times=times, objects=keys, sizes=sizes)
 
 
 def law(exponent: float, ranks: int = 400, most: float = 1e6) -> list[Counted]:
@@ -58,19 +67,34 @@ def test_the_curve_tells_how_many_bytes_receive_which_share() -> None:
 
 
 def test_all_objects_are_counted_until_the_readers_bound() -> None:
-    found = counted_objects(objects((7, 3, 10), (8, 5, 20)), 8)
+    found = counted_objects(objects((7, 3, 10), (8, 5, 20)), None, 8)
     assert found == [Counted(5, 20, 1.0), Counted(3, 10, 1.0)]
     assert curve_error(found) == 0.0
 
 
 def test_past_it_the_sample_stands_for_the_rest() -> None:
     """Sixteen requests, four of them in the sample: each of its objects is four."""
-    found = counted_objects(objects((7, 3, 10), (8, 1, 20), level=2), 16)
+    found = counted_objects(objects((7, 3, 10), (8, 1, 20), level=2), lines(), 16)
     assert found == [Counted(3, 10, 4.0), Counted(1, 20, 4.0)]
     assert sum(item.requests * item.objects for item in found) == 16
     assert curve_error(found) > 0
 
 
+def test_an_object_with_enough_sampled_lines_stands_for_itself() -> None:
+    sampled = objects((7, 300, 10), (8, 10, 20), level=2)
+    known, unknown, rare = (7, 1, 9), (99, 1, 30), (98, 1, 30)
+    seen = lines(*[known] * 40, *[unknown] * 32, *[rare] * 31, level=3)
+    found = counted_objects(sampled, seen, 596)
+    assert found == [Counted(300, 10, 1.0), Counted(32 << 3, 30, 1.0), Counted(10, 20, 4.0)]
+    assert sum(item.requests * item.objects for item in found) == 596
+
+
+def test_lines_that_are_alike_are_no_more_lines() -> None:
+    """A log without a time has few different ones: a few of them tell little of all."""
+    found = counted_objects(objects((8, 10, 20), level=2), lines((99, 1000, 30), level=3), 40)
+    assert found == [Counted(10, 20, 4.0)]
+
+
 def test_the_fit_takes_what_is_known_by_name() -> None:
-    assert fewest_requests(objects()) == 30
-    assert fewest_requests(objects(error=100)) == 400
+    assert fewest_requests(objects((7, 3, 10)), None) == 30
+    assert fewest_requests(objects((7, 3, 10), level=2), lines(level=3)) == 64 << 3

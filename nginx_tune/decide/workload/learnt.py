@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, repeat
 from typing import Literal
+
+import msgspec
 
 from nginx_tune.decide.workload.popularity import (
     Counted,
@@ -17,14 +21,18 @@ from nginx_tune.decide.workload.popularity import (
     fit_zipf,
 )
 from nginx_tune.documents.learning import (
-    Connections,
+    Configuration,
+    ConnectionSample,
     LearnPlan,
+    LineSample,
+    LogCounts,
     Manifest,
     ManifestRequest,
+    RequestSample,
     SampledRequest,
     Tally,
+    Timeline,
 )
-from nginx_tune.documents.learning import Timeline as Counts
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
@@ -50,61 +58,66 @@ _VERSIONS: tuple[Literal["1.0", "1.1", "2", "3"], ...] = ("1.0", "1.1", "2", "3"
 
 
 def learnt_workload(
-    tally: Tally,
-    plan: LearnPlan,
-    *,
-    kind: Kind | None = None,
-    locations: Sequence[LocationShare] = (),
+    tally: Tally, timeline: Timeline, plan: LearnPlan, places: RequestSample | None = None
 ) -> Workload:
-    """The workload; what the log's format does not tell stays unknown."""
-    counted = counted_objects(tally.objects, tally.data_requests)
-    span = _span_seconds(tally.timeline)
-    sizes = _sizes(tally, counted)
-    found, provenance = (kind, "declared") if kind else _kind(tally, sizes)
+    """The workload; what the log's format does not tell stays unknown.
+
+    ``places`` are requests whose paths are indices of the places of the plan's configuration.
+    """
+    counts = tally.counts
+    lines = msgspec.json.decode(tally.data_lines, type=LineSample) if tally.objects.level else None
+    counted = counted_objects(tally.objects, lines, counts.data_requests)
+    span = _span_seconds(timeline)
+    sizes = _sizes(counts, counted)
+    found, provenance = (plan.kind, "declared") if plan.kind else _kind(counts, sizes)
+    shares, notes = _locations(plan.configuration, places)
     return Workload(
         kind=found,
         kind_provenance=provenance,  # type: ignore[arg-type]  # one of two words
-        dataset=_dataset(counted),
-        popularity=_popularity(counted, fewest_requests(tally.objects)),
+        dataset=_dataset(counted, plan.configuration, shares),
+        popularity=_popularity(counted, fewest_requests(tally.objects, lines)),
         sizes=sizes,
-        rate=_rate(tally.timeline, span),
-        concurrency=_concurrency(tally.timeline, span),
-        connection_reuse=_reuse(tally.connections, span),
-        tls=_tls(tally.tls),
-        http_version=_versions(tally.protocols),
-        round_trip=_round_trip(tally.round_trips),
+        rate=_rate(timeline, span),
+        concurrency=_concurrency(counts, timeline, span),
+        connection_reuse=_reuse(counts, tally.connections, span),
+        tls=_tls(counts.tls),
+        http_version=_versions(counts.protocols),
+        round_trip=_round_trip(counts.round_trips),
         traffic=Traffic(
-            methods=_shares(tally.methods),
-            statuses=_shares(tally.statuses),
-            cache_statuses=_shares(tally.cache_statuses),
-            locations=list(locations),
-            location_error_ratio=_location_error(tally) if locations else None,
+            methods=_shares(counts.methods),
+            statuses=_shares({f"{code:03}": count for code, count in counts.statuses.items()}),
+            cache_statuses=_shares(counts.cache_statuses),
+            locations=shares,
+            location_error_ratio=_location_error(places) if places and shares else None,
         ),
-        log=_summary(tally, plan, span),
+        log=_summary(counts, timeline, plan, [*_notes(counts, plan), *notes]),
     )
 
 
-def _span_seconds(timeline: Counts) -> int:
+def _span_seconds(timeline: Timeline) -> int:
     return sum(last - first + 1 for first, last in timeline.stretches)
 
 
-def _kind(tally: Tally, sizes: ObjectSizes) -> tuple[Kind, str]:
-    cached = sum(tally.cache_statuses.values()) - tally.cache_statuses.get("none", 0)
-    if 2 * cached >= tally.requests > 0:
+def _kind(counts: LogCounts, sizes: ObjectSizes) -> tuple[Kind, str]:
+    cached = sum(counts.cache_statuses.values()) - counts.cache_statuses.get("none", 0)
+    if 2 * cached >= counts.requests > 0:
         return "cache", "learnt"
-    if 2 * tally.upstream_requests >= tally.requests > 0:
+    if 2 * counts.upstream_requests >= counts.requests > 0:
         return "proxy", "learnt"
     if (sizes.mean_bytes or 0) >= _LARGE_BYTES:
         return "media", "learnt"
     return "static", "assumed"
 
 
-def _dataset(counted: Sequence[Counted]) -> ServedData:
+def _dataset(
+    counted: Sequence[Counted], configuration: Configuration | None, shares: list[LocationShare]
+) -> ServedData:
     if not counted:
         return ServedData()
     return ServedData(
         files=round(sum(item.objects for item in counted)),
         bytes=round(sum(item.objects * item.size_bytes for item in counted)),
+        requests_by_path=_requests_by_root(configuration, shares) if configuration else {},
         provenance="learnt",
     )
 
@@ -129,7 +142,7 @@ def _popularity(counted: Sequence[Counted], fewest: int) -> Popularity:
     )
 
 
-def _sizes(tally: Tally, counted: Sequence[Counted]) -> ObjectSizes:
+def _sizes(counts: LogCounts, counted: Sequence[Counted]) -> ObjectSizes:
     requests = sum(item.requests * item.objects for item in counted)
     if not requests:
         return ObjectSizes()
@@ -140,9 +153,9 @@ def _sizes(tally: Tally, counted: Sequence[Counted]) -> ObjectSizes:
         p50_bytes=_size_quantile(ascending, 0.5 * requests),
         p90_bytes=_size_quantile(ascending, 0.9 * requests),
         p99_bytes=_size_quantile(ascending, 0.99 * requests),
-        sent_mean_bytes=_rounded(tally.data_bytes / tally.data_requests),
-        sent_ratio=_rounded(tally.data_bytes / asked) if asked else None,
-        partial_ratio=_rounded(tally.partial_requests / tally.data_requests),
+        sent_mean_bytes=_rounded(counts.data_bytes / counts.data_requests),
+        sent_ratio=_rounded(counts.data_bytes / asked) if asked else None,
+        partial_ratio=_rounded(counts.partial_requests / counts.data_requests),
         provenance="learnt",
     )
 
@@ -156,11 +169,11 @@ def _size_quantile(ascending: Sequence[Counted], requests: float) -> int:
     return ascending[-1].size_bytes
 
 
-def _rate(timeline: Counts, span: int) -> Rate:
+def _rate(timeline: Timeline, span: int) -> Rate:
     if not span:
         return Rate()
     peaks = {
-        seconds: _rounded(count / seconds) if span >= seconds else None
+        seconds: _rounded(count / seconds) if count is not None and span >= seconds else None
         for seconds, count in ((1, timeline.peak_1s), (10, timeline.peak_10s),
                                (60, timeline.peak_60s))
     }  # fmt: skip
@@ -174,21 +187,21 @@ def _rate(timeline: Counts, span: int) -> Rate:
     )
 
 
-def _concurrency(timeline: Counts, span: int) -> Concurrency:
-    if not span or not timeline.timed_requests:
+def _concurrency(counts: LogCounts, timeline: Timeline, span: int) -> Concurrency:
+    if not span or not counts.timed_requests:
         return Concurrency()
     return Concurrency(
-        mean=_rounded(timeline.busy_milliseconds / 1000 / span),
+        mean=_rounded(counts.busy_milliseconds / 1000 / span),
         peak=_rounded(timeline.busy_peak_milliseconds / 1000),
         provenance="learnt",
     )
 
 
-def _reuse(connections: Connections, span: int) -> ConnectionReuse:
-    nth = connections.nth_requests
+def _reuse(counts: LogCounts, connections: ConnectionSample, span: int) -> ConnectionReuse:
+    nth = counts.nth_requests
     if nth and nth[0]:
         return ConnectionReuse(
-            requests_per_connection=_rounded((sum(nth) + connections.later_requests) / nth[0]),
+            requests_per_connection=_rounded((sum(nth) + counts.later_requests) / nth[0]),
             p50_requests=_reached(nth, 0.5),
             p90_requests=_reached(nth, 0.1),
             p99_requests=_reached(nth, 0.01),
@@ -196,11 +209,11 @@ def _reuse(connections: Connections, span: int) -> ConnectionReuse:
             connections_per_second=_rounded(nth[0] / span) if span else None,
             provenance="learnt",
         )
-    distinct = connections.distinct << connections.level
+    distinct = len(connections.gaps) << connections.level
     if not distinct:
         return ConnectionReuse()
     return ConnectionReuse(
-        requests_per_connection=_rounded(max(1.0, connections.numbered / distinct)),
+        requests_per_connection=_rounded(max(1.0, counts.numbered_requests / distinct)),
         connections_per_second=_rounded(distinct / span) if span else None,
         provenance="learnt",
     )
@@ -211,9 +224,10 @@ def _reached(nth: Sequence[int], ratio: float) -> int:
     return max((at for at, count in enumerate(nth, 1) if count > ratio * nth[0]), default=1)
 
 
-def _round_trip(rows: Sequence[tuple[int, int]]) -> RoundTrip:
+def _round_trip(counts: Mapping[int, int]) -> RoundTrip:
     """The quantiles over requests: who asks more often counts more often."""
-    total = sum(count for _, count in rows)
+    rows = sorted(counts.items())
+    total = sum(counts.values())
     if not total:
         return RoundTrip()
 
@@ -258,51 +272,100 @@ def _versions(protocols: Mapping[str, int]) -> HttpVersion:
     return HttpVersion(value=most, shares=shares, provenance="learnt")
 
 
-def _summary(tally: Tally, plan: LearnPlan, span: int) -> LogSummary:
-    timeline = tally.timeline
+def _summary(
+    counts: LogCounts, timeline: Timeline, plan: LearnPlan, notes: list[str]
+) -> LogSummary:
+    stretches = timeline.stretches
     return LogSummary(
         format=plan.format.name,
-        lines=tally.lines,
-        requests=tally.requests,
+        lines=counts.lines,
+        requests=counts.requests,
         rejected=[
-            Rejected(reason=name, lines=refusal.lines, first_lines=refusal.first_lines)
-            for name, refusal in sorted(tally.refused.items())
+            Rejected(reason=name, lines=lines) for name, lines in sorted(counts.refused.items())
         ],
-        unreadable_requests=tally.unreadable_requests,
-        first=_moment_text(min(s[0] for s in timeline.stretches)) if timeline.stretches else None,
-        last=_moment_text(max(s[1] for s in timeline.stretches)) if timeline.stretches else None,
-        span_seconds=span or None,
-        stretches=len(timeline.stretches),
-        backward_lines=timeline.backward_lines,
+        unreadable_requests=counts.unreadable_requests,
+        first=_moment_text(stretches[0][0]) if stretches else None,
+        last=_moment_text(stretches[-1][1]) if stretches else None,
+        span_seconds=_span_seconds(timeline) or None,
+        stretches=len(stretches),
         stray_lines=timeline.stray_lines,
-        notes=_notes(tally, plan),
+        notes=notes,
     )
 
 
-def _notes(tally: Tally, plan: LearnPlan) -> list[str]:
+def _notes(counts: LogCounts, plan: LearnPlan) -> list[str]:
     """Gaps that the log leaves, and what to log so that it can tell."""
     slots = plan.format.slots
     notes = []
-    if not tally.timeline.timed_requests:
+    if not counts.timed_requests:
         notes.append("concurrency is not known: log $request_time")
-    if not tally.connections.numbered and not tally.connections.nth_requests:
+    if not counts.numbered_requests and not counts.nth_requests:
         notes.append("connection reuse is not known: log $connection_requests")
     if not slots & {"ssl_protocol", "scheme"}:
         notes.append("whether clients speak TLS is not known: log $ssl_protocol")
-    if tally.partial_requests and "content_range" not in slots:
+    if counts.partial_requests and "content_range" not in slots:
         notes.append(
             "full sizes of objects asked for in ranges are lower bounds: "
             "log $sent_http_content_range"
         )
-    if tally.data_requests and "upstream" not in slots and "cache_status" not in slots:
+    if counts.data_requests and "upstream" not in slots and "cache_status" not in slots:
         notes.append("files or upstreams cannot be told apart: log $upstream_cache_status")
     return notes
 
 
-def _location_error(tally: Tally) -> float:
+def _locations(
+    configuration: Configuration | None, places: RequestSample | None
+) -> tuple[list[LocationShare], list[str]]:
+    """The share of each location that answered any of the kept requests; what is not known."""
+    if configuration is None:
+        return [], []
+    requests = [request for _, request in places.requests] if places else []
+    if not requests or not configuration.servers:
+        return [], ["no location can be told: the configuration has no server"]
+    if configuration.servers > 1 and not any(request.server for request in requests):
+        count = configuration.servers
+        return [], [f"locations are not told: log $server_name, for there are {count} servers"]
+    counts: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    for request in requests:
+        counts[request.path] += request.times
+        sent[request.path] += request.times * request.sent
+    total_bytes = sent.total() or 1
+    shares = []
+    for index, count in counts.items():
+        place = configuration.places[int(index)]
+        shares.append(
+            LocationShare(
+                server=place.server,
+                location=place.location,
+                file=place.file,
+                line=place.line,
+                requests_ratio=_rounded(count / counts.total()),
+                bytes_ratio=_rounded(sent[index] / total_bytes),
+            )
+        )
+    shares.sort(key=lambda share: (-share.requests_ratio, share.file, share.line))
+    return shares, configuration.notes
+
+
+def _requests_by_root(
+    configuration: Configuration, shares: Sequence[LocationShare]
+) -> dict[str, float]:
+    """Share of the requests by root or alias; empty where fewer than two can be told apart."""
+    roots = {(place.file, place.line): place.root for place in configuration.places}
+    found: Counter[str] = Counter()
+    for share in shares:
+        root = roots[share.file, share.line]
+        if root is not None:
+            found[root] += share.requests_ratio  # type: ignore[assignment]  # a Counter of ratios
+    if len(found) < 2:  # noqa: PLR2004  # one against another
+        return {}
+    return {root: _rounded(ratio) for root, ratio in sorted(found.items())}
+
+
+def _location_error(places: RequestSample) -> float:
     """Standard error of a share of one half, told from so many requests; 0 when all were kept."""
-    kept = len(tally.places.requests)
-    return _rounded(0.5 / math.sqrt(kept), 2) if tally.places.level and kept else 0.0
+    return _rounded(0.5 / math.sqrt(len(places.requests)), 2) if places.level else 0.0
 
 
 def _shares(counts: Mapping[str, int]) -> dict[str, float]:
@@ -336,54 +399,61 @@ _LONGEST_PATH = 2048
 _UNSAFE = re.compile(r"[^!-~]")
 
 
-def manifest_of(tally: Tally, *, keeps_paths: bool) -> tuple[Manifest, list[ManifestRequest]]:
+def manifest_of(
+    tally: Tally, timeline: Timeline, plan: LearnPlan
+) -> tuple[Manifest, list[ManifestRequest]]:
     """The manifest's first line and its requests in the order of their starts.
 
     Requests of one second, where the log knows no finer time, are spread evenly over it.
     """
-    requests = tally.manifest.requests
-    starts = _starts(requests, tally.timeline.stretches)
+    requests = list(_replayed(tally.manifest, plan.most_requests))
     sizes: dict[int, int] = {}
     for request in requests:
-        sizes[request.object] = max(sizes.get(request.object, -1), request.size_bytes)
-    order = sorted(range(len(requests)), key=lambda at: (starts[at], requests[at].number))
-    earliest = starts[order[0]] if order else 0
-    span = sum(last - first + 1 for first, last in tally.timeline.stretches)
+        sizes[request.object] = max(sizes.get(request.object, -1), request.size)
+    starts = sorted(_starts(requests, timeline.stretches), key=lambda start: start[0])
+    earliest = starts[0][0] if starts else 0
     lines = [
         ManifestRequest(
-            offset_seconds=(starts[at] - earliest) / 1_000_000,
-            path=_path(requests[at], keeps_paths=keeps_paths),
-            bytes=sizes[requests[at].object] if sizes[requests[at].object] >= 0 else None,
-            range=_range(requests[at].range),
+            offset_seconds=(start - earliest) / 1_000_000,
+            path=_path(request, keeps_paths=plan.keeps_paths),
+            bytes=sizes[request.object] if sizes[request.object] >= 0 else None,
+            range=_range(request.range),
         )
-        for at in order
-        if len(requests[at].path) <= _LONGEST_PATH
+        for start, request in starts
     ]
     return Manifest(
         requests=len(lines),
-        duration_seconds=float(span),
-        paths="kept" if keeps_paths else "hashed",
+        duration_seconds=float(_span_seconds(timeline)),
+        paths="kept" if plan.keeps_paths else "hashed",
     ), lines
 
 
-def _starts(requests: Sequence[SampledRequest], stretches: list[tuple[int, int]]) -> list[int]:
-    """Starts of the requests, in microseconds from the start of the log, gaps left out."""
-    before = []
-    seconds = 0
-    for first, last in stretches:
-        before.append((seconds - first) * 1_000_000)
-        seconds += last - first + 1
-    is_coarse = all(request.end_milliseconds % 1000 == 0 for request in requests)
-    alike = Counter((request.stretch, request.end_milliseconds) for request in requests)
-    seen: Counter[tuple[int, int]] = Counter()
-    starts = []
+def _replayed(sample: RequestSample, most: int) -> Iterator[SampledRequest]:
+    """The requests, each as often as the log has it, and no more than so many."""
+    for _, request in sample.requests:
+        times = min(request.times, most)
+        most -= times
+        if len(request.path) <= _LONGEST_PATH:
+            yield from repeat(request, times)
+
+
+def _starts(
+    requests: Sequence[SampledRequest], stretches: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, SampledRequest]]:
+    """Requests and their starts in microseconds, without the gaps between stretches and strays."""
+    firsts = [first for first, _ in stretches]
+    befores = [0, *accumulate(last - first + 1 for first, last in stretches)]
+    is_coarse = all(request.end % 1000 == 0 for request in requests)
+    alike = Counter(request.end for request in requests)
+    seen: Counter[int] = Counter()
     for request in requests:
-        key = (request.stretch, request.end_milliseconds)
-        within = (2 * seen[key] + 1) * 500_000 // alike[key] if is_coarse else 0
-        seen[key] += 1
-        end = request.end_milliseconds * 1000 + before[request.stretch] + within
-        starts.append(end - request.duration_milliseconds * 1000)
-    return starts
+        at = bisect_right(firsts, request.end // 1000) - 1
+        if at < 0 or request.end // 1000 > stretches[at][1]:
+            continue
+        within = (2 * seen[request.end] + 1) * 500_000 // alike[request.end] if is_coarse else 0
+        seen[request.end] += 1
+        offset = (befores[at] - firsts[at]) * 1_000_000
+        yield request.end * 1000 + offset + within - request.duration * 1000, request
 
 
 def _range(asked: tuple[int, int] | None) -> tuple[int, int] | None:

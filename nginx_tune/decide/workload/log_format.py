@@ -34,6 +34,7 @@ _SLOTS: dict[str, Slot] = {
     "body_bytes_sent": "bytes",
     "bytes_sent": "bytes",
     "request_time": "request_time",
+    "hostname": "host",
     "connection": "connection",
     "connection_requests": "connection_requests",
     "ssl_protocol": "ssl_protocol",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, repeat
 from typing import NamedTuple
 
-from nginx_tune.documents.learning import Objects
+from nginx_tune.documents.learning import LineSample, ObjectSample
 from nginx_tune.documents.workload import CurveShare
 
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
-_RESOLVED = 3
-"""A heavy object's count is at least so many times what it may lack."""
+_HEAD_LINES = 32
+"""Least sampled lines of an object that is counted by them: its count is known to a sixth."""
 _FEWEST_REQUESTS = 30
 """Least requests of an object in the fit: the order of rarer ones is chance."""
 _ORDER_BIAS = 0.005
@@ -37,28 +38,36 @@ class Counted(NamedTuple):
     """Number of such objects: more than one for an object that stands for others."""
 
 
-def counted_objects(objects: Objects, data_requests: int) -> list[Counted]:
-    """All objects, the most popular first.
+def counted_objects(
+    objects: ObjectSample, lines: LineSample | None, data_requests: int
+) -> list[Counted]:
+    """All objects, the most popular first; ``lines`` are needed where the objects are a sample.
 
-    Past the reader's bound the heaviest are counted by name; the rest of the sample stands for
-    the rest of the objects, weighted so that the requests add up.
+    Then an object with enough lines in the sample of lines stands for itself, by its own count
+    where it is in the sample of objects too. The rest of the objects' sample stands for the rest of
+    the objects, weighted so that the requests add up.
     """
     if not objects.level:
-        found = [Counted(count, size, 1.0) for _, count, size in objects.sampled]
-        return sorted(found, key=_by_popularity)
-    exact = {key: (count, size) for key, count, size in objects.sampled}
+        alone = zip(objects.requests, objects.sizes, repeat(1.0))
+        return sorted(map(Counted._make, alone), key=_by_popularity)
+    assert lines is not None  # noqa: S101  # as above
+    kept = zip(objects.requests, objects.sizes, strict=True)
+    tail = dict(zip(accumulate(objects.gaps), kept, strict=True))
     found = []
-    resolved = set()
-    for key, count, size in objects.heavy:
-        if count >= _RESOLVED * max(objects.heavy_error, 1):
-            resolved.add(key)
-            known, known_size = exact.get(key, (count + objects.heavy_error, size))
-            found.append(Counted(known, max(size, known_size), 1.0))
-    tail = [(count, size) for key, (count, size) in exact.items() if key not in resolved]
-    in_tail = sum(count for count, _ in tail)
+    seen = Counter(lines.objects)
+    heads = {key: 0 for key, count in seen.items() if count >= _HEAD_LINES}
+    sizes = dict.fromkeys(heads, 0)
+    for key, times, size in zip(lines.objects, lines.times, lines.sizes, strict=True):
+        if key in heads:
+            heads[key] += times
+            sizes[key] = max(sizes[key], size)
+    for key, times in heads.items():
+        count, size = tail.pop(key, (times << lines.level, sizes[key]))
+        found.append(Counted(count, size, 1.0))
+    in_tail = sum(count for count, _ in tail.values())
     left = max(data_requests - sum(item.requests for item in found), in_tail)
     weight = left / in_tail if in_tail else 1.0
-    found += [Counted(count, size, weight) for count, size in tail]
+    found += [Counted(count, size, weight) for count, size in tail.values()]
     return sorted(found, key=_by_popularity)
 
 
@@ -115,9 +124,11 @@ class ZipfFit:
     """Largest difference of the shares of requests up to a rank, measured and fitted."""
 
 
-def fewest_requests(objects: Objects) -> int:
+def fewest_requests(objects: ObjectSample, lines: LineSample | None) -> int:
     """Least requests of an object in the fit: so many that all such objects are known by name."""
-    return max(_FEWEST_REQUESTS, (_RESOLVED + 1) * objects.heavy_error)
+    if not objects.level or lines is None:
+        return _FEWEST_REQUESTS
+    return max(_FEWEST_REQUESTS, 2 * _HEAD_LINES << lines.level)
 
 
 def fit_zipf(counted: Sequence[Counted], fewest: int = _FEWEST_REQUESTS) -> ZipfFit | None:

@@ -1,8 +1,10 @@
-//! The reader of access logs: lines in, a tally out (`nginx-tune learn`).
+//! The reader of access logs: lines in, a tally out (`nginx-tune learn`), or tallies in and their sum
+//! out (`nginx-tune merge`).
 //!
-//! It takes a plan and plain lines from standard input; which files those are of and what packs
-//! them is its caller's affair. Memory is bounded however long the log is. What is counted is
-//! whole numbers, and whoever reads a tally does the arithmetic.
+//! It takes a plan, and frames from standard input: the beginning of a log, its plain bytes, a tally
+//! from a file. Which files those are and what packs them is its caller's affair. Memory is bounded
+//! however long the logs are. What is counted is whole numbers, and whoever reads a tally does the
+//! arithmetic.
 
 mod clock;
 mod extent;
@@ -12,59 +14,174 @@ mod plan;
 mod reader;
 mod round_trips;
 mod sample;
-mod sketch;
 mod tally;
 mod timeline;
 mod values;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
+use serde::{Deserialize, Serialize};
+
 use self::reader::{LONGEST_LINE_BYTES, Reader};
+use self::tally::{Requests, Written};
+use self::timeline::Summary;
 use crate::error::Error;
 
 pub use self::plan::Plan;
 
 const BLOCK_BYTES: usize = 1 << 18;
+/// The beginning of a log: the name of its host follows.
+const LOG: u8 = b'L';
+/// Bytes of the log.
+const BYTES: u8 = b'B';
+/// A tally from a file.
+const TALLY: u8 = b'T';
 
-/// Reads lines to their end and prints the tally.
-///
-/// # Errors
-/// `Error::System` when reading or printing fails.
-pub fn run(plan: &Plan, input: &mut impl Read, output: &mut impl Write) -> Result<(), Error> {
-    let mut reader = Reader::new(plan);
-    read_lines(input, |line| reader.add(line))
-        .map_err(|error| Error::System("reading the log", error))?;
-    tally::write(reader, output).map_err(|error| Error::System("printing the tally", error))
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Reading {
+    schema: &'static str,
+    logs: Vec<String>,
+    first_lines: BTreeMap<&'static str, Vec<(usize, u64)>>,
+    timeline: Summary,
+    #[serde(flatten)]
+    sum: Sum,
 }
 
-/// Gives each line without its line feed; of one that is too long no more than tells that it is.
-fn read_lines(input: &mut impl Read, mut take: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut block = vec![0; BLOCK_BYTES];
-    let mut rest: Vec<u8> = Vec::new();
-    loop {
-        let length = match input.read(&mut block) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let mut from = 0;
-        for end in memchr::memchr_iter(b'\n', &block[..length]) {
-            if rest.is_empty() {
-                take(&block[from..end]);
-            } else {
-                keep(&mut rest, &block[from..end]);
-                take(&rest);
-                rest.clear();
-            }
-            from = end + 1;
+/// What adds up.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sum {
+    tally: Written,
+    places: Requests,
+}
+
+/// Reads frames to their end and prints what they come to.
+///
+/// # Errors
+/// `Error::System` when reading or printing fails; `Error::Plan` for a tally that is none.
+pub fn run(plan: &Plan, input: &mut impl Read, output: &mut impl Write) -> Result<(), Error> {
+    let mut reader = Reader::new(plan);
+    read_frames(&mut reader, input)?;
+    let reading = Reading {
+        schema: "nginx-tune/reading/1",
+        timeline: reader.tally.timeline.summary(),
+        sum: Sum {
+            tally: reader.tally.written(),
+            places: Requests::of(&reader.tally.places),
+        },
+        logs: reader.logs,
+        first_lines: reader.first_lines,
+    };
+    serde_json::to_writer(&mut *output, &reading)
+        .map_err(io::Error::from)
+        .and_then(|()| output.flush())
+        .map_err(|error| Error::System("printing the tally", error))
+}
+
+/// Each frame is a letter, its length in four bytes, the lowest first, and its contents.
+fn read_frames(reader: &mut Reader, input: &mut impl Read) -> Result<(), Error> {
+    let fault = |error| Error::System("reading the log", error);
+    let mut lines = Lines::default();
+    let mut head = [0; 5];
+    let mut is_open = false;
+    while read_head(input, &mut head).map_err(fault)? {
+        let [kind, length @ ..] = head;
+        let mut contents = input.take(u32::from_le_bytes(length).into());
+        if kind == BYTES {
+            lines.read(&mut contents, reader).map_err(fault)?;
+            continue;
         }
-        keep(&mut rest, &block[from..length]);
+        if std::mem::take(&mut is_open) {
+            lines.end(reader);
+        }
+        let mut data = Vec::new();
+        contents.read_to_end(&mut data).map_err(fault)?;
+        match kind {
+            LOG => {
+                reader.begin(data);
+                is_open = true;
+            }
+            TALLY => {
+                let sum: Sum = serde_json::from_slice(&data)
+                    .map_err(|error| Error::Plan(format!("not a tally: {error}")))?;
+                let added = reader.tally.merge(sum.tally, sum.places);
+                added.map_err(|fault| Error::Plan(format!("not a tally: {fault}")))?;
+            }
+            _ => return Err(Error::Plan(format!("a frame of kind {kind}"))),
+        }
     }
-    if !rest.is_empty() {
-        take(&rest);
+    if is_open {
+        lines.end(reader);
     }
     Ok(())
+}
+
+/// Whether there is another frame.
+fn read_head(input: &mut impl Read, head: &mut [u8; 5]) -> io::Result<bool> {
+    let mut first = [0];
+    loop {
+        match input.read(&mut first) {
+            Ok(0) => return Ok(false),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head[0] = first[0];
+    input.read_exact(&mut head[1..])?;
+    Ok(true)
+}
+
+/// The lines of a log that comes in blocks.
+#[derive(Debug)]
+struct Lines {
+    block: Vec<u8>,
+    /// The beginning of a line; of one that is too long no more than tells that it is.
+    rest: Vec<u8>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
+            block: vec![0; BLOCK_BYTES],
+            rest: Vec::new(),
+        }
+    }
+}
+
+impl Lines {
+    fn read(&mut self, input: &mut impl Read, reader: &mut Reader) -> io::Result<()> {
+        loop {
+            let length = match input.read(&mut self.block) {
+                Ok(0) => return Ok(()),
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let mut from = 0;
+            for end in memchr::memchr_iter(b'\n', &self.block[..length]) {
+                if self.rest.is_empty() {
+                    reader.add(&self.block[from..end]);
+                } else {
+                    keep(&mut self.rest, &self.block[from..end]);
+                    reader.add(&self.rest);
+                    self.rest.clear();
+                }
+                from = end + 1;
+            }
+            keep(&mut self.rest, &self.block[from..length]);
+        }
+    }
+
+    /// Ends the log, also within a line.
+    fn end(&mut self, reader: &mut Reader) {
+        if !self.rest.is_empty() {
+            reader.add(&self.rest);
+            self.rest.clear();
+        }
+        reader.end();
+    }
 }
 
 /// Adds to the start of a line, up to the length that is too long in any case.

@@ -1,5 +1,6 @@
 //! The names that requests are counted by; all others are one.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub(crate) const METHODS: [&str; 10] = [
@@ -30,7 +31,12 @@ pub(crate) const OTHER: &str = "other";
 pub(crate) const NONE: &str = "none";
 
 /// How often each of some names was seen.
-pub(crate) type Names = BTreeMap<&'static str, u64>;
+pub(crate) type Names = BTreeMap<Cow<'static, str>, u64>;
+
+/// Counts one more of a name.
+pub(crate) fn count(names: &mut Names, name: &'static str) {
+    *names.entry(Cow::Borrowed(name)).or_default() += 1;
+}
 
 /// Whether nginx wrote that there is nothing.
 pub(crate) fn is_none(text: &[u8]) -> bool {

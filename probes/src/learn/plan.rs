@@ -24,6 +24,7 @@ pub(crate) enum Slot {
     Status,
     Bytes,
     RequestTime,
+    Host,
     Connection,
     ConnectionRequests,
     SslProtocol,
@@ -57,6 +58,7 @@ impl Slot {
             "status" => Self::Status,
             "bytes" => Self::Bytes,
             "request_time" => Self::RequestTime,
+            "host" => Self::Host,
             "connection" => Self::Connection,
             "connection_requests" => Self::ConnectionRequests,
             "ssl_protocol" => Self::SslProtocol,
@@ -100,10 +102,13 @@ pub struct Plan {
     pub(crate) keys: Vec<(String, Slot)>,
     pub(crate) with_query: bool,
     pub(crate) most_objects: usize,
-    pub(crate) most_heavy: usize,
+    pub(crate) most_lines: usize,
+    pub(crate) most_seconds: usize,
     pub(crate) most_requests: usize,
     pub(crate) most_places: usize,
     pub(crate) keeps_paths: bool,
+    /// Of all hashes.
+    pub(crate) key: [u8; 16],
 }
 
 impl Plan {
@@ -136,16 +141,20 @@ impl Plan {
                 .collect::<Result<_, _>>()?,
             with_query: flag(&plan, "with_query")?,
             most_objects: count(&plan, "most_objects")?,
-            most_heavy: count(&plan, "most_heavy")?,
+            most_lines: count(&plan, "most_lines")?,
+            most_seconds: count(&plan, "most_seconds")?,
             most_requests: count(&plan, "most_requests")?,
             most_places: count(&plan, "most_places")?,
             keeps_paths: flag(&plan, "keeps_paths")?,
+            key: key_of(&plan["key"])?,
         };
         if parsed.segments.is_empty() && parsed.keys.is_empty() {
             return Err(fault("format has neither segments nor keys"));
         }
-        if parsed.most_objects == 0 || parsed.most_heavy == 0 {
-            return Err(fault("most_objects and most_heavy are at least 1"));
+        if parsed.most_objects == 0 || parsed.most_lines == 0 || parsed.most_seconds == 0 {
+            return Err(fault(
+                "most_objects, most_lines and most_seconds are at least 1",
+            ));
         }
         Ok(parsed)
     }
@@ -176,6 +185,13 @@ fn key(value: &Value) -> Result<(String, Slot), Error> {
         text_of(&value["key"], "key.key")?.into(),
         slot_of(&value["slot"])?,
     ))
+}
+
+/// Sixteen bytes, in hexadecimal.
+fn key_of(value: &Value) -> Result<[u8; 16], Error> {
+    let text = text_of(value, "key")?;
+    let number = u128::from_str_radix(text, 16).map_err(|_| fault("key"))?;
+    Ok(number.to_be_bytes())
 }
 
 fn slot_of(value: &Value) -> Result<Slot, Error> {

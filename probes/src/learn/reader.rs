@@ -1,24 +1,26 @@
 //! Counts what the lines of a log say.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128 as _, SipHasher24 as SipHasher128};
 
 use super::clock;
 use super::extent::{Extent, MOST_BYTES};
 use super::format::{Fields, Format};
-use super::names::{CACHE, HTTP_3, METHODS, NONE, Names, OTHER, PROTOCOLS, TLS, is_none, name_of};
+use super::names::{CACHE, HTTP_3, METHODS, NONE, OTHER, PROTOCOLS, TLS, count, is_none, name_of};
 use super::plan::{Plan, Slot};
-use super::round_trips::RoundTrips;
-use super::sample::{Request, Sample};
-use super::sketch::{DistinctNumbers, ObjectTable};
-use super::timeline::Timeline;
+use super::sample::{DataLine, Object, Request};
+use super::tally::Tally;
 use super::values::{before, milliseconds, number, path_of, split_request, status_code};
 
 /// Longer lines are refused.
 pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 16;
-/// Requests of a connection that are told apart.
-const MOST_NTH: usize = 1000;
 /// A longer text is no time.
 const LONGEST_TIME: usize = 40;
+/// A longer path is an attack: no location is looked up for it.
+const LONGEST_PATH: usize = 2048;
 /// Lines that are named of those refused for one reason.
 const NOTED_LINES: usize = 3;
 /// A week; no request takes longer.
@@ -30,14 +32,7 @@ type Refusal = &'static str;
 /// Reads a time.
 type Clock = fn(&[u8]) -> Option<i64>;
 
-/// Lines refused for one reason.
-#[derive(Debug, Default)]
-pub(crate) struct Refused {
-    pub(crate) lines: u64,
-    pub(crate) first_lines: Vec<u64>,
-}
-
-/// What was counted so far.
+/// Reads lines into a tally.
 #[derive(Debug)]
 pub(crate) struct Reader<'p> {
     plan: &'p Plan,
@@ -46,29 +41,22 @@ pub(crate) struct Reader<'p> {
     has_status: bool,
     last_time: (Vec<u8>, i64),
     key: Vec<u8>,
-    pub(crate) lines: u64,
-    pub(crate) refused: BTreeMap<Refusal, Refused>,
-    pub(crate) requests: u64,
-    pub(crate) unreadable: u64,
-    pub(crate) methods: Names,
-    pub(crate) statuses: Vec<u64>,
-    pub(crate) protocols: Names,
-    pub(crate) tls: Names,
-    pub(crate) cache: Names,
-    pub(crate) upstream: u64,
-    pub(crate) sent: u64,
-    pub(crate) data_requests: u64,
-    pub(crate) data_bytes: u64,
-    pub(crate) partial: u64,
-    pub(crate) objects: ObjectTable,
-    pub(crate) timeline: Timeline,
-    pub(crate) connections: DistinctNumbers,
-    pub(crate) numbered: u64,
-    pub(crate) nth: Vec<u64>,
-    pub(crate) later: u64,
-    pub(crate) round_trips: RoundTrips,
-    pub(crate) manifest: Sample,
-    pub(crate) places: Sample,
+    hasher: SipHasher24,
+    log: Log,
+    pub(crate) tally: Tally,
+    /// Digests of the logs' lines; empty for an empty log.
+    pub(crate) logs: Vec<String>,
+    /// The first refused lines for each reason, as the number of their log and their own.
+    pub(crate) first_lines: BTreeMap<Refusal, Vec<(usize, u64)>>,
+}
+
+/// The log that is being read.
+#[derive(Debug)]
+struct Log {
+    /// Whose connection numbers it has.
+    host: Vec<u8>,
+    lines: u64,
+    digest: SipHasher128,
 }
 
 impl<'p> Reader<'p> {
@@ -89,46 +77,47 @@ impl<'p> Reader<'p> {
             has_status: plan.tells(Slot::Status),
             last_time: (Vec::new(), 0),
             key: Vec::new(),
-            lines: 0,
-            refused: BTreeMap::new(),
-            requests: 0,
-            unreadable: 0,
-            methods: Names::new(),
-            statuses: vec![0; 1000],
-            protocols: Names::new(),
-            tls: Names::new(),
-            cache: Names::new(),
-            upstream: 0,
-            sent: 0,
-            data_requests: 0,
-            data_bytes: 0,
-            partial: 0,
-            objects: ObjectTable::new(plan.most_objects, plan.most_heavy),
-            timeline: Timeline::default(),
-            connections: DistinctNumbers::default(),
-            numbered: 0,
-            nth: vec![0; MOST_NTH],
-            later: 0,
-            round_trips: RoundTrips::default(),
-            manifest: Sample::new(plan.most_requests),
-            places: Sample::new(plan.most_places),
+            hasher: SipHasher24::new_with_key(&plan.key),
+            log: Log::new(plan, Vec::new()),
+            tally: Tally::new(plan),
+            logs: Vec::new(),
+            first_lines: BTreeMap::new(),
         }
+    }
+
+    /// Begins the log of a host.
+    pub(crate) fn begin(&mut self, host: Vec<u8>) {
+        self.log = Log::new(self.plan, host);
+    }
+
+    /// Ends a log.
+    pub(crate) fn end(&mut self) {
+        let digest = self.log.digest.finish128();
+        let is_empty = self.log.lines == 0;
+        self.logs.push(if is_empty {
+            String::new()
+        } else {
+            format!("{:016x}{:016x}", digest.h1, digest.h2)
+        });
     }
 
     /// Counts a line.
     pub(crate) fn add(&mut self, line: &[u8]) {
-        self.lines += 1;
+        self.tally.counts.lines += 1;
+        self.log.lines += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if let Err(reason) = self.read(line) {
-            let refused = self.refused.entry(reason).or_default();
-            refused.lines += 1;
-            if refused.first_lines.len() < NOTED_LINES {
-                refused.first_lines.push(self.lines);
+        let hash = self.hasher.hash(line);
+        self.log.digest.write_u64(hash);
+        if let Err(reason) = self.read(line, hash) {
+            count(&mut self.tally.counts.refused, reason);
+            let noted = self.first_lines.entry(reason).or_default();
+            if noted.len() < NOTED_LINES {
+                noted.push((self.logs.len(), self.log.lines));
             }
         }
     }
 
-    fn read(&mut self, line: &[u8]) -> Result<(), Refusal> {
+    fn read(&mut self, line: &[u8], hash: u64) -> Result<(), Refusal> {
         if line.is_empty() {
             return Err("empty");
         }
@@ -138,34 +127,41 @@ impl<'p> Reader<'p> {
         if self.format.is_json() {
             let text = String::from_utf8_lossy(line);
             let fields = self.format.read_json(&text).ok_or("format")?;
-            self.count(&fields)
+            self.count(&fields, hash)
         } else {
             let fields = self.format.read_text(line).ok_or("format")?;
-            self.count(&fields)
+            self.count(&fields, hash)
         }
     }
 
-    fn count(&mut self, fields: &Fields) -> Result<(), Refusal> {
+    fn count(&mut self, fields: &Fields, hash: u64) -> Result<(), Refusal> {
         if is_own(fields.or_empty(Slot::UserAgent)) {
             return Err("own");
         }
         let end = self.end_of(fields)?;
         let status = self.status_of(fields)?;
         let sent = sent_of(fields)?;
-        self.requests += 1;
-        self.sent = self.sent.saturating_add(sent as u64);
+        let counts = &mut self.tally.counts;
+        counts.requests += 1;
+        counts.sent_bytes = counts.sent_bytes.saturating_add(sent as u64);
         if let Some(status) = status {
-            self.statuses[status] += 1;
+            *counts.statuses.entry(status as u16).or_default() += 1;
         }
-        self.count_connection(fields);
         let duration = milliseconds(fields.or_empty(Slot::RequestTime))
             .filter(|&duration| duration <= LONGEST_REQUEST);
-        let is_in_time = end.is_none_or(|end| self.timeline.add(end, duration));
+        if let Some(end) = end {
+            self.tally.timeline.add(end, duration);
+            if let Some(duration) = duration {
+                counts.timed_requests += 1;
+                counts.busy_milliseconds = counts.busy_milliseconds.saturating_add(duration as u64);
+            }
+        }
+        self.count_connection(fields);
 
         let raw = fields.get(Slot::Request).map(|raw| self.format.text(raw));
         let line = raw.as_deref().and_then(split_request);
         if raw.is_some() && line.is_none() {
-            self.unreadable += 1;
+            self.tally.counts.unreadable_requests += 1;
         }
         let method = fields
             .get(Slot::Method)
@@ -182,16 +178,14 @@ impl<'p> Reader<'p> {
                 }
             }));
         if let Some(method) = method {
-            *self.methods.entry(name_of(method, &METHODS)).or_default() += 1;
+            count(&mut self.tally.counts.methods, name_of(method, &METHODS));
         }
         if let Some(protocol) = protocol.filter(|protocol| !is_none(protocol)) {
             let known = PROTOCOLS
                 .iter()
                 .find(|(name, _)| name.as_bytes() == protocol);
-            *self
-                .protocols
-                .entry(known.map_or(OTHER, |(_, short)| short))
-                .or_default() += 1;
+            let name = known.map_or(OTHER, |(_, short)| short);
+            count(&mut self.tally.counts.protocols, name);
         }
         let written = fields
             .get(Slot::RequestUri)
@@ -211,67 +205,63 @@ impl<'p> Reader<'p> {
         let server: &[u8] = if is_none(&server) { b"" } else { &server };
         let is_data =
             matches!(status, None | Some(200 | 206)) && method.is_none_or(|m| m == b"GET");
-        let (mut key, mut extent) = (0, Extent::default());
-        if is_data {
-            self.key.clear();
-            if !server.is_empty() {
-                self.key.extend_from_slice(server);
-                self.key.push(0);
-            }
-            self.key.extend_from_slice(path);
-            key = hash(&self.key);
-            extent = Extent::of(fields, &self.format, status, sent);
-            self.data_requests += 1;
-            self.data_bytes = self.data_bytes.saturating_add(sent as u64);
-            self.partial += u64::from(status == Some(206));
-            self.objects.add(key, extent.size.max(extent.at_least));
-        }
-        if is_in_time {
-            let seen = Seen {
-                end: end.unwrap_or_default(),
-                duration: duration.unwrap_or_default(),
-                object: key,
-                sent,
-                extent,
-                is_data,
-            };
-            self.sample(&seen, server, path);
-        }
-        Ok(())
-    }
-
-    /// Keeps a request where it is one of those that are kept.
-    fn sample(&mut self, seen: &Seen, server: &[u8], path: &[u8]) {
-        let in_manifest = seen.is_data && self.manifest.wants(self.lines);
-        let in_places = self.places.wants(self.lines);
-        if !in_manifest && !in_places {
-            return;
-        }
-        // A query is nobody's business.
-        let path: Box<str> = String::from_utf8_lossy(before(path, b'?')).into();
-        let request = |server: Box<str>, path: Box<str>| Request {
-            number: self.lines,
-            stretch: self.timeline.stretch(),
-            end: seen.end,
-            duration: seen.duration,
-            object: seen.object,
-            sent: seen.sent,
-            size: seen.extent.size,
-            range: seen.extent.range,
+        let seen = Seen {
+            hash,
+            end: end.unwrap_or_default(),
+            duration: duration.unwrap_or_default(),
+            status,
+            sent,
+            is_data,
             server,
             path,
         };
-        if in_manifest {
-            let kept = if self.plan.keeps_paths {
-                path.clone()
-            } else {
-                Box::default()
+        self.keep(&seen, fields);
+        Ok(())
+    }
+
+    /// Counts the object of a request, and keeps the request where it is one of those that are kept.
+    fn keep(&mut self, seen: &Seen, fields: &Fields) {
+        let (mut key, mut extent) = (0, Extent::default());
+        if seen.is_data {
+            self.key.clear();
+            if !seen.server.is_empty() {
+                self.key.extend_from_slice(seen.server);
+                self.key.push(0);
+            }
+            self.key.extend_from_slice(seen.path);
+            key = self.hasher.hash(&self.key);
+            extent = Extent::of(fields, &self.format, seen.status, seen.sent);
+            let size = extent.size.max(extent.at_least);
+            let tally = &mut self.tally;
+            tally.counts.data_requests += 1;
+            tally.counts.data_bytes = tally.counts.data_bytes.saturating_add(seen.sent as u64);
+            tally.counts.partial_requests += u64::from(seen.status == Some(206));
+            tally.objects.add(key, Object { requests: 1, size });
+            let line = DataLine {
+                times: 1,
+                object: key,
+                size,
             };
-            self.manifest.add(request(Box::default(), kept));
+            tally.data_lines.add(seen.hash, line);
         }
-        if in_places {
-            let server = String::from_utf8_lossy(server).into();
-            self.places.add(request(server, path));
+        let request = |server: &[u8], path: &[u8]| Request {
+            times: 1,
+            end: seen.end,
+            duration: seen.duration,
+            object: key,
+            sent: seen.sent,
+            size: extent.size,
+            range: extent.range,
+            server: String::from_utf8_lossy(server).into(),
+            path: String::from_utf8_lossy(path).into(),
+        };
+        let path = before(seen.path, b'?'); // A query is nobody's business.
+        if seen.is_data && self.tally.manifest.wants(seen.hash) {
+            let kept = if self.plan.keeps_paths { path } else { b"" };
+            self.tally.manifest.add(seen.hash, request(b"", kept));
+        }
+        if self.tally.places.wants(seen.hash) && path.len() <= LONGEST_PATH {
+            self.tally.places.add(seen.hash, request(seen.server, path));
         }
     }
 
@@ -309,16 +299,17 @@ impl<'p> Reader<'p> {
     }
 
     fn count_connection(&mut self, fields: &Fields) {
+        let counts = &mut self.tally.counts;
         if let Some(tls) = fields.get(Slot::SslProtocol) {
             let name = if is_none(tls) {
                 NONE
             } else {
                 name_of(tls, &TLS)
             };
-            *self.tls.entry(name).or_default() += 1;
+            count(&mut counts.tls, name);
         } else if let Some(scheme) = fields.get(Slot::Scheme) {
             let name = if scheme == b"https" { "tls" } else { NONE };
-            *self.tls.entry(name).or_default() += 1;
+            count(&mut counts.tls, name);
         }
         if let Some(cache) = fields.get(Slot::CacheStatus) {
             let name = if is_none(cache) {
@@ -326,35 +317,49 @@ impl<'p> Reader<'p> {
             } else {
                 name_of(cache, &CACHE)
             };
-            *self.cache.entry(name).or_default() += 1;
+            count(&mut counts.cache_statuses, name);
         }
-        self.upstream += u64::from(!is_none(fields.or_empty(Slot::Upstream)));
-        if let Some(connection) = number(fields.or_empty(Slot::Connection)) {
-            self.numbered += 1;
-            self.connections.add(connection as u64);
-        }
+        counts.upstream_requests += u64::from(!is_none(fields.or_empty(Slot::Upstream)));
         if let Some(microseconds) = number(fields.or_empty(Slot::RoundTrip)) {
-            self.round_trips.add(microseconds);
+            counts.round_trips.add(microseconds);
         }
-        match number(fields.or_empty(Slot::ConnectionRequests)) {
-            None | Some(0) => {}
-            Some(nth) => match self.nth.get_mut(nth as usize - 1) {
-                Some(count) => *count += 1,
-                None => self.later += 1,
-            },
+        if let Some(nth) = number(fields.or_empty(Slot::ConnectionRequests)).filter(|&nth| nth > 0)
+        {
+            counts.add_nth(nth as usize);
+        }
+        if let Some(connection) = number(fields.or_empty(Slot::Connection)) {
+            counts.numbered_requests += 1;
+            self.key.clear();
+            self.key.extend_from_slice(&connection.to_le_bytes());
+            self.key
+                .extend_from_slice(fields.get(Slot::Host).unwrap_or(&self.log.host));
+            self.tally.connections.add(self.hasher.hash(&self.key), ());
         }
     }
 }
 
-/// What a sample keeps of a request.
+impl Log {
+    fn new(plan: &Plan, host: Vec<u8>) -> Self {
+        Self {
+            host,
+            lines: 0,
+            digest: SipHasher128::new_with_key(&plan.key),
+        }
+    }
+}
+
+/// A request for a path.
 #[derive(Debug)]
-struct Seen {
+struct Seen<'a> {
+    /// Of its line.
+    hash: u64,
     end: i64,
     duration: i64,
-    object: u64,
+    status: Option<usize>,
     sent: i64,
-    extent: Extent,
     is_data: bool,
+    server: &'a [u8],
+    path: &'a [u8],
 }
 
 /// Whether nginx-tune asked: `apply`, `rollback` and canaries, or the load probe.
@@ -370,13 +375,4 @@ fn sent_of(fields: &Fields) -> Result<i64, Refusal> {
     number(text)
         .filter(|&sent| sent <= MOST_BYTES)
         .ok_or("bytes")
-}
-
-/// The `BLAKE2b` digest of eight bytes.
-fn hash(text: &[u8]) -> u64 {
-    let digest = blake2b_simd::Params::new().hash_length(8).hash(text);
-    digest
-        .as_bytes()
-        .iter()
-        .fold(0, |key, &byte| key << 8 | u64::from(byte))
 }

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
+use super::tally::add_each;
+
 /// Longer ones are none: the kernel's time before it sends again ends at two minutes.
 const LONGEST_MICROSECONDS: i64 = 120_000_000;
 /// Binary digits that are kept of a number.
 const DIGITS: u32 = 6;
 
 /// How many requests had a round-trip time, by its lower bound in microseconds.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct RoundTrips(BTreeMap<u32, u64>);
 
 impl RoundTrips {
@@ -22,8 +26,8 @@ impl RoundTrips {
         *self.0.entry(time >> cut << cut).or_default() += 1;
     }
 
-    /// Bounds and counts, the shortest first.
-    pub(crate) fn rows(&self) -> Vec<(u32, u64)> {
-        self.0.iter().map(|(&time, &count)| (time, count)).collect()
+    /// Adds those of another log.
+    pub(crate) fn merge(&mut self, other: Self) {
+        add_each(&mut self.0, other.0);
     }
 }

@@ -1,17 +1,168 @@
-//! Requests chosen by the hash of their line's number: evenly, and the same each time.
+//! Samples by hash: all while they fit, then those whose hash begins with enough zero bits.
+//!
+//! What is kept depends on the hashes alone, so samples of parts add up to the sample of the whole,
+//! in any order. Source: Waldspurger et al., Efficient MRC Construction with SHARDS, FAST 2015.
 
-use std::io::{self, Write};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
 
-use super::sketch::{is_sampled, mix};
+use serde::{Deserialize, Serialize};
 
 /// Most room of the texts in a sample.
 const MOST_TEXT_BYTES: usize = 32 << 20;
 
-/// A request that is kept.
-#[derive(Debug, Clone)]
+/// The hasher of keys that are hashes already.
+#[derive(Debug, Default)]
+pub(crate) struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        // The low bits choose the bucket; those of a sample are all random, its high ones are 0.
+        self.0 = key.rotate_left(32);
+    }
+}
+
+/// What a sample keeps of a hash.
+pub(crate) trait Kept {
+    /// Adds what was seen elsewhere of the same hash.
+    fn absorb(&mut self, other: Self);
+
+    /// Its room beside that of numbers; the same for all that is seen of a hash.
+    fn text_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A sample by hash.
+#[derive(Debug)]
+pub(crate) struct Sample<V> {
+    most: usize,
+    level: u32,
+    text_bytes: usize,
+    kept: HashMap<u64, V, BuildHasherDefault<AsItIs>>,
+}
+
+impl<V: Kept> Sample<V> {
+    /// An empty sample of at most so many hashes.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            level: 0,
+            text_bytes: 0,
+            kept: HashMap::default(),
+        }
+    }
+
+    /// Whether what has this hash is kept.
+    pub(crate) fn wants(&self, hash: u64) -> bool {
+        self.most > 0 && hash.leading_zeros() >= self.level
+    }
+
+    /// Sees something; it is kept where its hash is wanted.
+    pub(crate) fn add(&mut self, hash: u64, value: V) {
+        if !self.wants(hash) {
+            return;
+        }
+        match self.kept.entry(hash) {
+            Entry::Occupied(mut entry) => return entry.get_mut().absorb(value),
+            Entry::Vacant(entry) => {
+                self.text_bytes += value.text_bytes();
+                entry.insert(value);
+            }
+        }
+        while self.kept.len() > self.most || self.text_bytes > MOST_TEXT_BYTES {
+            self.thin(self.level + 1);
+        }
+    }
+
+    /// The level, and what is kept in the order of the hashes.
+    pub(crate) fn rows(&self) -> (u32, Vec<(u64, &V)>) {
+        let mut rows: Vec<_> = self
+            .kept
+            .iter()
+            .map(|(&hash, value)| (hash, value))
+            .collect();
+        rows.sort_unstable_by_key(|row| row.0);
+        (self.level, rows)
+    }
+
+    /// Adds another sample: its level, and its rows in the order of their hashes.
+    ///
+    /// # Errors
+    /// What is wrong with the rows, which come from a file.
+    pub(crate) fn merge(
+        &mut self,
+        level: u32,
+        rows: impl Iterator<Item = (u64, V)>,
+    ) -> Result<(), &'static str> {
+        if level > u64::BITS {
+            return Err("a level above 64");
+        }
+        if level > self.level {
+            self.thin(level);
+        }
+        for (hash, value) in rows {
+            if hash.leading_zeros() < level {
+                return Err("a hash that is not of the sample's level");
+            }
+            self.add(hash, value);
+        }
+        Ok(())
+    }
+
+    fn thin(&mut self, level: u32) {
+        self.level = level;
+        self.kept.retain(|hash, _| hash.leading_zeros() >= level);
+        self.text_bytes = self.kept.values().map(Kept::text_bytes).sum();
+    }
+}
+
+/// That a hash was seen, and no more.
+impl Kept for () {
+    fn absorb(&mut self, (): Self) {}
+}
+
+/// Requests and size of an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Object {
+    pub(crate) requests: u64,
+    pub(crate) size: i64,
+}
+
+impl Kept for Object {
+    fn absorb(&mut self, other: Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.size = self.size.max(other.size);
+    }
+}
+
+/// A line that asked for an object, and how often it stands in the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DataLine {
+    pub(crate) times: u64,
+    pub(crate) object: u64,
+    pub(crate) size: i64,
+}
+
+impl Kept for DataLine {
+    fn absorb(&mut self, other: Self) {
+        self.times = self.times.saturating_add(other.times);
+    }
+}
+
+/// A request that is kept whole.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Request {
-    pub(crate) number: u64,
-    pub(crate) stretch: usize,
+    pub(crate) times: u64,
     pub(crate) end: i64,
     pub(crate) duration: i64,
     pub(crate) object: u64,
@@ -23,64 +174,12 @@ pub(crate) struct Request {
     pub(crate) path: Box<str>,
 }
 
-impl Request {
+impl Kept for Request {
+    fn absorb(&mut self, other: Self) {
+        self.times = self.times.saturating_add(other.times);
+    }
+
     fn text_bytes(&self) -> usize {
         self.server.len() + self.path.len()
-    }
-}
-
-/// The requests of a log that are kept.
-#[derive(Debug)]
-pub(crate) struct Sample {
-    most: usize,
-    level: u32,
-    text_bytes: usize,
-    requests: Vec<Request>,
-}
-
-impl Sample {
-    pub(crate) fn new(most: usize) -> Self {
-        Self {
-            most,
-            level: 0,
-            text_bytes: 0,
-            requests: Vec::new(),
-        }
-    }
-
-    /// Whether the request on this line is kept.
-    pub(crate) fn wants(&self, number: u64) -> bool {
-        self.most > 0 && is_sampled(mix(number), self.level)
-    }
-
-    /// Keeps a request.
-    pub(crate) fn add(&mut self, request: Request) {
-        self.text_bytes += request.text_bytes();
-        self.requests.push(request);
-        while self.requests.len() > self.most || self.text_bytes > MOST_TEXT_BYTES {
-            self.level += 1;
-            let level = self.level;
-            self.requests
-                .retain(|request| is_sampled(mix(request.number), level));
-            self.text_bytes = self.requests.iter().map(Request::text_bytes).sum();
-        }
-    }
-
-    /// Prints the requests in the order of their lines.
-    pub(crate) fn write(&self, output: &mut impl Write) -> io::Result<()> {
-        write!(output, r#"{{"level":{},"requests":["#, self.level)?;
-        for (at, r) in self.requests.iter().enumerate() {
-            if at > 0 {
-                output.write_all(b",")?;
-            }
-            serde_json::to_writer(
-                &mut *output,
-                &(
-                    r.number, r.stretch, r.end, r.duration, r.object, r.sent, r.size, r.range,
-                    &r.server, &r.path,
-                ),
-            )?;
-        }
-        output.write_all(b"]}")
     }
 }

@@ -1,86 +1,284 @@
-//! The tally as JSON, `nginx-tune/tally/1`.
+//! The tally: sums, maxima and samples by hash alone, so that tallies of parts add up to the tally
+//! of the whole, in any order and to the last bit.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::iter::zip;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::names::Names;
-use super::reader::Reader;
+use super::plan::Plan;
+use super::round_trips::RoundTrips;
+use super::sample::{DataLine, Object, Request, Sample};
+use super::timeline::{Seconds, Timeline};
 
-/// Prints the tally, the large lists row by row.
-pub(crate) fn write(reader: Reader, output: &mut impl Write) -> io::Result<()> {
-    let refused: BTreeMap<_, Value> = reader
-        .refused
-        .iter()
-        .map(|(reason, r)| {
-            (
-                *reason,
-                json!({"lines": r.lines, "first_lines": r.first_lines}),
-            )
-        })
-        .collect();
-    let head = json!({
-        "lines": reader.lines,
-        "refused": refused,
-        "requests": reader.requests,
-        "unreadable_requests": reader.unreadable,
-        "methods": names(&reader.methods),
-        "statuses": statuses(&reader.statuses),
-        "protocols": names(&reader.protocols),
-        "tls": names(&reader.tls),
-        "cache_statuses": names(&reader.cache),
-        "upstream_requests": reader.upstream,
-        "sent_bytes": reader.sent,
-        "data_requests": reader.data_requests,
-        "data_bytes": reader.data_bytes,
-        "partial_requests": reader.partial,
-        "timeline": reader.timeline.finish(),
-        "connections": {
-            "level": reader.connections.level,
-            "distinct": reader.connections.len(),
-            "numbered": reader.numbered,
-            "nth_requests": trimmed(&reader.nth),
-            "later_requests": reader.later,
-        },
-        "round_trips": reader.round_trips.rows(),
-    });
-    output.write_all(br#"{"schema":"nginx-tune/tally/1""#)?;
-    if let Value::Object(parts) = head {
-        for (name, part) in parts {
-            write!(output, r#","{name}":"#)?;
-            serde_json::to_writer(&mut *output, &part)?;
+/// Connection numbers that are held.
+const MOST_CONNECTIONS: usize = 1 << 13;
+/// Requests of a connection that are told apart.
+const MOST_NTH: usize = 1000;
+
+/// Why a tally from a file cannot be added.
+pub(crate) type Fault = &'static str;
+
+/// What is counted of lines.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) lines: u64,
+    pub(crate) refused: Names,
+    pub(crate) requests: u64,
+    pub(crate) unreadable_requests: u64,
+    pub(crate) methods: Names,
+    /// By the code.
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) protocols: Names,
+    pub(crate) tls: Names,
+    pub(crate) cache_statuses: Names,
+    pub(crate) upstream_requests: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) data_requests: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) partial_requests: u64,
+    pub(crate) timed_requests: u64,
+    pub(crate) busy_milliseconds: u64,
+    pub(crate) numbered_requests: u64,
+    pub(crate) nth_requests: Vec<u64>,
+    pub(crate) later_requests: u64,
+    pub(crate) round_trips: RoundTrips,
+}
+
+impl Counts {
+    /// Counts a request that is its connection's first, second, third …
+    pub(crate) fn add_nth(&mut self, nth: usize) {
+        if nth > MOST_NTH {
+            self.later_requests += 1;
+            return;
+        }
+        if nth > self.nth_requests.len() {
+            self.nth_requests.resize(nth, 0);
+        }
+        self.nth_requests[nth - 1] += 1;
+    }
+
+    fn merge(&mut self, other: Self) -> Result<(), Fault> {
+        for (own, theirs) in [
+            (&mut self.lines, other.lines),
+            (&mut self.requests, other.requests),
+            (&mut self.unreadable_requests, other.unreadable_requests),
+            (&mut self.upstream_requests, other.upstream_requests),
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.data_requests, other.data_requests),
+            (&mut self.data_bytes, other.data_bytes),
+            (&mut self.partial_requests, other.partial_requests),
+            (&mut self.timed_requests, other.timed_requests),
+            (&mut self.busy_milliseconds, other.busy_milliseconds),
+            (&mut self.numbered_requests, other.numbered_requests),
+            (&mut self.later_requests, other.later_requests),
+        ] {
+            *own = own.saturating_add(theirs);
+        }
+        for (own, theirs) in [
+            (&mut self.refused, other.refused),
+            (&mut self.methods, other.methods),
+            (&mut self.protocols, other.protocols),
+            (&mut self.tls, other.tls),
+            (&mut self.cache_statuses, other.cache_statuses),
+        ] {
+            add_each(own, theirs);
+        }
+        add_each(&mut self.statuses, other.statuses);
+        self.round_trips.merge(other.round_trips);
+        if other.nth_requests.len() > MOST_NTH {
+            return Err("too many requests of a connection");
+        }
+        if other.nth_requests.len() > self.nth_requests.len() {
+            self.nth_requests.resize(other.nth_requests.len(), 0);
+        }
+        for (own, theirs) in zip(&mut self.nth_requests, other.nth_requests) {
+            *own = own.saturating_add(theirs);
+        }
+        Ok(())
+    }
+}
+
+/// Adds counts by name.
+pub(crate) fn add_each<K: Ord>(own: &mut BTreeMap<K, u64>, theirs: BTreeMap<K, u64>) {
+    for (name, count) in theirs {
+        let sum = own.entry(name).or_default();
+        *sum = sum.saturating_add(count);
+    }
+}
+
+/// All that is kept of a log.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) counts: Counts,
+    pub(crate) timeline: Timeline,
+    pub(crate) connections: Sample<()>,
+    pub(crate) objects: Sample<Object>,
+    pub(crate) data_lines: Sample<DataLine>,
+    pub(crate) manifest: Sample<Request>,
+    pub(crate) places: Sample<Request>,
+}
+
+impl Tally {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            counts: Counts::default(),
+            timeline: Timeline::new(plan.most_seconds),
+            connections: Sample::new(MOST_CONNECTIONS),
+            objects: Sample::new(plan.most_objects),
+            data_lines: Sample::new(plan.most_lines),
+            manifest: Sample::new(plan.most_requests),
+            places: Sample::new(plan.most_places),
         }
     }
-    let [sampled, heavy] = reader.objects.rows();
-    let (level, error) = (reader.objects.level, reader.objects.heavy_error);
-    write!(
-        output,
-        r#","objects":{{"level":{level},"heavy_error":{error},"sampled":"#
-    )?;
-    serde_json::to_writer(&mut *output, &sampled)?;
-    output.write_all(br#","heavy":"#)?;
-    serde_json::to_writer(&mut *output, &heavy)?;
-    output.write_all(br#"},"manifest":"#)?;
-    reader.manifest.write(output)?;
-    output.write_all(br#","places":"#)?;
-    reader.places.write(output)?;
-    output.write_all(b"}\n")?;
-    output.flush()
+
+    /// The tally as it is written.
+    pub(crate) fn written(&self) -> Written {
+        let (level, rows) = self.objects.rows();
+        let objects = Objects {
+            level,
+            gaps: gaps_of(rows.iter().map(|row| row.0)),
+            requests: rows.iter().map(|row| row.1.requests).collect(),
+            sizes: rows.iter().map(|row| row.1.size).collect(),
+        };
+        let (level, rows) = self.data_lines.rows();
+        let data_lines = DataLines {
+            level,
+            gaps: gaps_of(rows.iter().map(|row| row.0)),
+            times: rows.iter().map(|row| row.1.times).collect(),
+            objects: rows.iter().map(|row| row.1.object).collect(),
+            sizes: rows.iter().map(|row| row.1.size).collect(),
+        };
+        let (level, rows) = self.connections.rows();
+        let connections = Connections {
+            level,
+            gaps: gaps_of(rows.iter().map(|row| row.0)),
+        };
+        Written {
+            counts: self.counts.clone(),
+            seconds: self.timeline.seconds(),
+            connections,
+            objects,
+            data_lines,
+            manifest: Requests::of(&self.manifest),
+        }
+    }
+
+    /// Adds a tally that was written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn merge(&mut self, other: Written, places: Requests) -> Result<(), Fault> {
+        self.counts.merge(other.counts)?;
+        self.timeline.merge(&other.seconds)?;
+        let Connections { level, gaps } = other.connections;
+        let seen = keys_of(&gaps)?.into_iter().map(|hash| (hash, ()));
+        self.connections.merge(level, seen)?;
+        let Objects {
+            level,
+            gaps,
+            requests,
+            sizes,
+        } = other.objects;
+        if [requests.len(), sizes.len()] != [gaps.len(); 2] {
+            return Err("objects whose columns do not fit");
+        }
+        let values = zip(requests, sizes).map(|(requests, size)| Object { requests, size });
+        self.objects.merge(level, zip(keys_of(&gaps)?, values))?;
+        let DataLines {
+            level,
+            gaps,
+            times,
+            objects,
+            sizes,
+        } = other.data_lines;
+        if [times.len(), objects.len(), sizes.len()] != [gaps.len(); 3] {
+            return Err("lines whose columns do not fit");
+        }
+        let values = zip(zip(times, objects), sizes).map(|((times, object), size)| DataLine {
+            times,
+            object,
+            size,
+        });
+        self.data_lines.merge(level, zip(keys_of(&gaps)?, values))?;
+        self.manifest
+            .merge(other.manifest.level, other.manifest.requests.into_iter())?;
+        self.places.merge(places.level, places.requests.into_iter())
+    }
 }
 
-fn names(counts: &Names) -> Value {
-    json!(counts)
+/// A tally as it is written, the samples in columns in the order of their
+/// hashes, which are written as the first and the gaps between neighbours.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Written {
+    counts: Counts,
+    seconds: Seconds,
+    connections: Connections,
+    objects: Objects,
+    data_lines: DataLines,
+    manifest: Requests,
 }
 
-fn statuses(counts: &[u64]) -> BTreeMap<String, u64> {
-    let seen = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-    seen.map(|(code, &count)| (format!("{code:03}"), count))
+#[derive(Debug, Serialize, Deserialize)]
+struct Connections {
+    level: u32,
+    gaps: Vec<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Objects {
+    level: u32,
+    gaps: Vec<u64>,
+    requests: Vec<u64>,
+    sizes: Vec<i64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct DataLines {
+    level: u32,
+    gaps: Vec<u64>,
+    times: Vec<u64>,
+    objects: Vec<u64>,
+    sizes: Vec<i64>,
+}
+
+/// Requests that are kept whole, each with the hash of its line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Requests {
+    level: u32,
+    requests: Vec<(u64, Request)>,
+}
+
+impl Requests {
+    pub(crate) fn of(sample: &Sample<Request>) -> Self {
+        let (level, rows) = sample.rows();
+        Self {
+            level,
+            requests: rows
+                .into_iter()
+                .map(|(hash, request)| (hash, request.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// Ascending keys as the first and the gaps between neighbours.
+pub(crate) fn gaps_of(keys: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut last = 0;
+    keys.map(|key| key - std::mem::replace(&mut last, key))
         .collect()
 }
 
-/// The counts up to the last that is not 0.
-fn trimmed(counts: &[u64]) -> &[u64] {
-    let last = counts.iter().rposition(|&count| count > 0);
-    &counts[..last.map_or(0, |last| last + 1)]
+/// The keys of such gaps.
+///
+/// # Errors
+/// They do not ascend, or end past the largest number.
+pub(crate) fn keys_of(gaps: &[u64]) -> Result<Vec<u64>, Fault> {
+    let mut last = 0_u64;
+    let keys = gaps.iter().enumerate().map(|(at, &gap)| {
+        last = last.checked_add(gap).filter(|_| gap > 0 || at == 0)?;
+        Some(last)
+    });
+    keys.collect::<Option<_>>().ok_or("keys that do not ascend")
 }

@@ -1,228 +1,306 @@
-//! Requests and time in flight over a log's time, in a window that slides along with it.
+//! Requests and time in flight, second by second.
 //!
-//! nginx logs a request when it ends, and workers that buffer their lines write them late, so a
-//! line may be older than those before it. The window is a day and a half: lines within it find
-//! their second; what leaves it is final.
+//! A log has its seconds in any order: workers write their lines late, files come as they are named,
+//! and the logs of several hosts lie side by side in time. So every second is a row of sums, and
+//! stretches and peaks are worked out at the end. When the rows become too many, two neighbours
+//! become one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-const WINDOW_SECONDS: i64 = 1 << 17;
-/// So many lines on end from another time begin a new stretch; fewer are strays.
-const FEWEST_ELSEWHERE: u32 = 8;
-const MOST_STRETCHES: usize = 256;
+use super::tally::{gaps_of, keys_of};
 
-/// What happened in one second.
+/// A longer pause begins a new stretch.
+const LONGEST_PAUSE_SECONDS: i64 = 1 << 17;
+/// A stretch of fewer requests, or of less than a thousandth of the largest one's, is strays.
+const FEWEST_REQUESTS: i64 = 8;
+/// Rows side by side in memory.
+const ROWS: usize = 64;
+/// The last second that a log may name (`clock.rs`).
+const LAST_SECOND: i64 = 7_258_118_400;
+/// Lengths of the peaks, in seconds.
+const PEAKS: [i64; 3] = [1, 10, 60];
+
+/// What happened within a row's seconds.
 #[derive(Debug, Default, Clone, Copy)]
-struct Second {
-    requests: i64,
-    /// Milliseconds in flight of requests that began or ended within it.
+struct Row {
+    requests: u32,
+    /// Requests that go on through whole seconds: change at the row's start.
+    change: i32,
+    /// Milliseconds in flight beside those.
     partial: i64,
-    /// Change, at its start, of the milliseconds that go on through whole seconds.
-    change: i64,
+}
+
+impl Row {
+    /// Sums in which any order is the same, also of what no log can hold.
+    fn add(&mut self, other: Self) {
+        self.requests = self.requests.wrapping_add(other.requests);
+        self.change = self.change.wrapping_add(other.change);
+        self.partial = self.partial.wrapping_add(other.partial);
+    }
+}
+
+#[derive(Debug)]
+struct Block {
+    /// A bit for each row that was touched.
+    touched: u64,
+    rows: [Row; ROWS],
 }
 
 /// Counts what happened in each second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timeline {
-    seconds: BTreeMap<i64, Second>,
+    most_blocks: usize,
+    /// A row is `1 << level` seconds.
+    level: u32,
+    blocks: BTreeMap<i64, Box<Block>>,
+}
+
+/// The rows of a timeline as they are written.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Seconds {
+    level: u32,
+    gaps: Vec<u64>,
+    requests: Vec<u32>,
+    changes: Vec<i32>,
+    partials: Vec<i64>,
+}
+
+/// What the rows come to.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Summary {
+    /// First and last second of each.
     stretches: Vec<(i64, i64)>,
-    first: i64,
-    newest: i64,
-    is_open: bool,
-    elsewhere: i64,
-    elsewhere_count: u32,
-    counted: u64,
-    timed: u64,
-    busy: i64,
-    backward: u64,
-    stray: u64,
-    peaks: Peaks,
+    requests: i64,
+    stray_lines: i64,
+    peak_1s: Option<i64>,
+    peak_10s: Option<i64>,
+    peak_60s: Option<i64>,
+    busy_peak_milliseconds: i64,
 }
 
 impl Timeline {
-    /// Number of the stretch that is being read, from 0.
-    pub(crate) fn stretch(&self) -> usize {
-        self.stretches.len()
+    /// An empty timeline of at most about so many rows.
+    pub(crate) fn new(most_rows: usize) -> Self {
+        Self {
+            most_blocks: most_rows.div_ceil(ROWS),
+            level: 0,
+            blocks: BTreeMap::new(),
+        }
     }
 
-    /// Counts a request; false when its time is far from its neighbours'.
-    pub(crate) fn add(&mut self, end: i64, duration: Option<i64>) -> bool {
-        let second = end.div_euclid(1000);
-        let step = second - self.newest;
-        if !self.is_open {
-            self.open(second);
-        } else if step <= -WINDOW_SECONDS || step > WINDOW_SECONDS {
-            if !self.moves_to(second) {
-                self.stray += 1;
-                return false;
-            }
-        } else if step > 0 {
-            self.advance(second);
+    /// Counts a request by the end and the duration that its line has, in milliseconds.
+    pub(crate) fn add(&mut self, end: i64, duration: Option<i64>) {
+        let second = end / 1000;
+        let mut last = Row {
+            requests: 1,
+            ..Row::default()
+        };
+        let start = (end - duration.unwrap_or_default()).max(0);
+        let first = start / 1000;
+        if first == second {
+            last.partial = end - start;
+            return self.put(second, last);
         }
-        self.elsewhere_count = 0;
-        if second < self.newest {
-            self.backward += 1;
-            self.first = self.first.min(second);
+        last.partial = end - second * 1000;
+        if first + 1 < second {
+            let begins = Row {
+                change: 1,
+                ..Row::default()
+            };
+            self.put(first + 1, begins);
+            last.change = -1;
         }
-        self.counted += 1;
-        self.at(second).requests += 1;
-        if let Some(duration) = duration {
-            self.timed += 1;
-            self.busy += duration;
-            self.fill(end, second, duration);
-        }
-        true
+        let begun = Row {
+            partial: (first + 1) * 1000 - start,
+            ..Row::default()
+        };
+        self.put(first, begun);
+        self.put(second, last);
     }
 
-    /// What was counted.
-    pub(crate) fn finish(mut self) -> Value {
-        if self.is_open {
-            self.close();
+    /// Adds to the row that a second lies in.
+    fn put(&mut self, second: i64, mut row: Row) {
+        let key = second >> self.level;
+        let into = second - (key << self.level);
+        row.partial = row
+            .partial
+            .wrapping_sub(into.wrapping_mul(1000).wrapping_mul(row.change.into()));
+        let block = self.blocks.entry(key >> ROWS.ilog2()).or_insert_with(|| {
+            Box::new(Block {
+                touched: 0,
+                rows: [Row::default(); ROWS],
+            })
+        });
+        let at = key as usize % ROWS;
+        block.touched |= 1 << at;
+        block.rows[at].add(row);
+        while self.blocks.len() > self.most_blocks {
+            self.coarsen(self.level + 1);
         }
-        json!({
-            "stretches": self.stretches,
-            "requests": self.counted,
-            "peak_1s": self.peaks.of_1,
-            "peak_10s": self.peaks.of_10,
-            "peak_60s": self.peaks.of_60,
-            "busy_milliseconds": self.busy,
-            "busy_peak_milliseconds": self.peaks.busy,
-            "timed_requests": self.timed,
-            "backward_lines": self.backward,
-            "stray_lines": self.stray,
+    }
+
+    fn coarsen(&mut self, level: u32) {
+        let rows: Vec<_> = self.rows().collect();
+        self.level = level;
+        self.blocks.clear();
+        for (second, row) in rows {
+            self.put(second, row);
+        }
+    }
+
+    /// The rows with the first second of each, in order.
+    fn rows(&self) -> impl Iterator<Item = (i64, Row)> {
+        self.blocks.iter().flat_map(move |(&number, block)| {
+            (0..ROWS)
+                .filter(|at| block.touched >> at & 1 == 1)
+                .map(move |at| {
+                    let key = (number << ROWS.ilog2()) + at as i64;
+                    (key << self.level, block.rows[at])
+                })
         })
     }
 
-    fn moves_to(&mut self, second: i64) -> bool {
-        if self.elsewhere_count > 0 && (second - self.elsewhere).abs() < WINDOW_SECONDS {
-            self.elsewhere_count += 1;
-        } else {
-            (self.elsewhere, self.elsewhere_count) = (second, 1);
+    /// The rows to be written.
+    pub(crate) fn seconds(&self) -> Seconds {
+        Seconds {
+            level: self.level,
+            gaps: gaps_of(self.rows().map(|(second, _)| (second >> self.level) as u64)),
+            requests: self.rows().map(|(_, row)| row.requests).collect(),
+            changes: self.rows().map(|(_, row)| row.change).collect(),
+            partials: self.rows().map(|(_, row)| row.partial).collect(),
         }
-        if self.elsewhere_count < FEWEST_ELSEWHERE || self.stretches.len() + 1 >= MOST_STRETCHES {
-            return false;
-        }
-        self.close();
-        self.open(second);
-        true
     }
 
-    fn open(&mut self, second: i64) {
-        self.is_open = true;
-        self.first = second;
-        self.newest = second;
-    }
-
-    fn close(&mut self) {
-        self.stretches.push((self.first, self.newest));
-        for (second, counts) in std::mem::take(&mut self.seconds) {
-            self.peaks.take(second, counts);
+    /// Adds the rows of another timeline.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn merge(&mut self, other: &Seconds) -> Result<(), &'static str> {
+        let count = other.gaps.len();
+        let lengths = [
+            other.requests.len(),
+            other.changes.len(),
+            other.partials.len(),
+        ];
+        if lengths != [count; 3] || other.level > LAST_SECOND.ilog2() {
+            return Err("seconds whose columns do not fit");
         }
-        self.peaks.begin_again();
-        self.is_open = false;
-    }
-
-    /// Moves the window on, and what leaves it to the peaks.
-    fn advance(&mut self, second: i64) {
-        let oldest = second + 1 - WINDOW_SECONDS;
-        while let Some(entry) = self.seconds.first_entry() {
-            if *entry.key() >= oldest {
-                break;
+        if other.level > self.level {
+            self.coarsen(other.level);
+        }
+        let keys = keys_of(&other.gaps)?;
+        for (at, key) in keys.into_iter().enumerate() {
+            if key > (LAST_SECOND >> other.level) as u64 {
+                return Err("a second that no log can name");
             }
-            let (left, counts) = entry.remove_entry();
-            self.peaks.take(left, counts);
+            let row = Row {
+                requests: other.requests[at],
+                change: other.changes[at],
+                partial: other.partials[at],
+            };
+            self.put((key as i64) << other.level, row);
         }
-        self.newest = second;
+        Ok(())
     }
 
-    fn at(&mut self, second: i64) -> &mut Second {
-        self.seconds.entry(second).or_default()
-    }
-
-    /// Spreads the time in flight over the seconds that it touches.
-    fn fill(&mut self, end: i64, second: i64, duration: i64) {
-        let oldest = (self.newest + 1 - WINDOW_SECONDS) * 1000;
-        let start = (end - duration).max(oldest);
-        let start_second = start.div_euclid(1000);
-        if start_second == second {
-            self.at(second).partial += end - start;
-            return;
+    /// The stretches and peaks.
+    pub(crate) fn summary(&self) -> Summary {
+        let width = 1 << self.level;
+        let mut all: Vec<(i64, i64, i64)> = Vec::new();
+        for (second, row) in self.rows().filter(|(_, row)| row.requests > 0) {
+            let (last, requests) = (second + width - 1, i64::from(row.requests));
+            match all.last_mut() {
+                Some(stretch) if second - stretch.1 <= LONGEST_PAUSE_SECONDS => {
+                    stretch.1 = last;
+                    stretch.2 += requests;
+                }
+                _ => all.push((second, last, requests)),
+            }
         }
-        self.at(start_second).partial += (start_second + 1) * 1000 - start;
-        self.at(second).partial += end - second * 1000;
-        if start_second + 1 < second {
-            self.at(start_second + 1).change += 1000;
-            self.at(second).change -= 1000;
-        }
-    }
-}
-
-/// The busiest second, ten seconds, minute, from seconds in order.
-#[derive(Debug)]
-struct Peaks {
-    of_1: i64,
-    of_10: i64,
-    of_60: i64,
-    busy: i64,
-    ring: [i64; 60],
-    at: usize,
-    in_10: i64,
-    in_60: i64,
-    through: i64,
-    last: Option<i64>,
-}
-
-impl Default for Peaks {
-    fn default() -> Self {
-        Self {
-            of_1: 0,
-            of_10: 0,
-            of_60: 0,
-            busy: 0,
-            ring: [0; 60],
-            at: 0,
-            in_10: 0,
-            in_60: 0,
-            through: 0,
-            last: None,
-        }
-    }
-}
-
-impl Peaks {
-    /// Forgets the last seconds, not the peaks.
-    fn begin_again(&mut self) {
-        *self = Self {
-            of_1: self.of_1,
-            of_10: self.of_10,
-            of_60: self.of_60,
-            busy: self.busy,
-            ..Self::default()
+        let most = all.iter().map(|stretch| stretch.2).max().unwrap_or(0);
+        let fewest = most.min(FEWEST_REQUESTS.max(most / 1000));
+        let (kept, strays): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|stretch| stretch.2 >= fewest);
+        let mut found = Summary {
+            stretches: kept.iter().map(|stretch| (stretch.0, stretch.1)).collect(),
+            requests: kept.iter().map(|stretch| stretch.2).sum(),
+            stray_lines: strays.iter().map(|stretch| stretch.2).sum(),
+            ..Summary::default()
         };
+        self.find_peaks(&mut found, width);
+        found
     }
 
-    /// Takes the next second that holds anything.
-    fn take(&mut self, second: i64, counts: Second) {
-        let between = self.last.map_or(0, |last| second - last - 1);
-        for _ in 0..between.min(60) {
-            self.slide(0);
+    fn find_peaks(&self, found: &mut Summary, width: i64) {
+        let mut windows = PEAKS.map(|length| Window::new(length, width));
+        let (mut through, mut next, mut busiest) = (0_i64, 0, 0);
+        let mut stretches = found.stretches.iter();
+        let mut stretch = stretches.next();
+        for (second, row) in self.rows() {
+            while stretch.is_some_and(|stretch| stretch.1 < second) {
+                stretch = stretches.next();
+            }
+            let before = through;
+            through = through.wrapping_add(row.change.into());
+            let Some(stretch) = stretch.filter(|stretch| stretch.0 <= second) else {
+                next = second + width;
+                continue;
+            };
+            if next.max(stretch.0) < second {
+                busiest = busiest.max(before.wrapping_mul(1000)); // of the seconds between
+            }
+            let busy = through.wrapping_mul(1000 * width).wrapping_add(row.partial);
+            busiest = busiest.max(busy.div_euclid(width));
+            for window in &mut windows {
+                window.slide(second, row.requests.into());
+            }
+            next = second + width;
         }
-        self.last = Some(second);
-        self.slide(counts.requests);
-        self.busy = self.busy.max(self.through); // of the seconds between
-        self.through += counts.change;
-        self.busy = self.busy.max(counts.partial + self.through);
-        self.of_1 = self.of_1.max(counts.requests);
-        self.of_10 = self.of_10.max(self.in_10);
-        self.of_60 = self.of_60.max(self.in_60);
+        found.busy_peak_milliseconds = busiest;
+        [found.peak_1s, found.peak_10s, found.peak_60s] = windows.map(|window| window.peak());
+    }
+}
+
+/// The most requests in so many seconds on end.
+#[derive(Debug)]
+struct Window {
+    seconds: i64,
+    /// Whether rows are narrow enough to tell.
+    is_known: bool,
+    /// The rows of the last seconds, the oldest first.
+    rows: VecDeque<(i64, i64)>,
+    sum: i64,
+    most: i64,
+}
+
+impl Window {
+    fn new(seconds: i64, width: i64) -> Self {
+        Self {
+            seconds,
+            is_known: seconds % width == 0,
+            rows: VecDeque::new(),
+            sum: 0,
+            most: 0,
+        }
     }
 
-    fn slide(&mut self, requests: i64) {
-        self.in_60 += requests - self.ring[self.at];
-        self.in_10 += requests - self.ring[(self.at + 50) % 60];
-        self.ring[self.at] = requests;
-        self.at = (self.at + 1) % 60;
+    fn slide(&mut self, second: i64, requests: i64) {
+        while let Some(&(_, gone)) = self
+            .rows
+            .front()
+            .filter(|row| row.0 + self.seconds <= second)
+        {
+            self.rows.pop_front();
+            self.sum -= gone;
+        }
+        self.rows.push_back((second, requests));
+        self.sum += requests;
+        self.most = self.most.max(self.sum);
+    }
+
+    fn peak(&self) -> Option<i64> {
+        self.is_known.then_some(self.most)
     }
 }

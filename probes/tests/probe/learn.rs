@@ -1,5 +1,5 @@
-//! The reader of access logs as its caller runs it; what it counts is held against the reader in
-//! Python by `tests/learn/test_learn_readers.py`.
+//! The reader of access logs as its caller runs it; what it counts is held against
+//! arithmetic in Python by `tests/learn/test_learn_tally.py`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -41,10 +41,12 @@ fn plan() -> Value {
         },
         "with_query": false,
         "most_objects": 2,
-        "most_heavy": 1,
+        "most_lines": 2,
+        "most_seconds": 64,
         "most_requests": 1,
         "most_places": 0,
         "keeps_paths": false,
+        "key": "000102030405060708090a0b0c0d0e0f",
     })
 }
 
@@ -55,22 +57,33 @@ fn lines_become_counts_within_their_bounds() {
         let (second, object) = (1_790_000_000 + n, n % 50);
         writeln!(lines, "{second}.000 \"GET /{object} HTTP/1.1\" 200 {n}").unwrap();
     }
-    let output = learn(&plan(), format!("{lines}nonsense").as_bytes());
+    let lines = format!("{lines}nonsense");
+    let frames = [frame(b'L', b""), frame(b'B', lines.as_bytes())].concat();
+    let output = learn(&plan(), &frames);
     assert!(output.status.success(), "{output:?}");
-    let tally: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(tally["lines"], 101);
-    assert_eq!(tally["requests"], 100);
-    assert_eq!(
-        tally["refused"]["format"],
-        json!({"lines": 1, "first_lines": [101]})
-    );
-    assert_eq!(
-        tally["timeline"]["stretches"],
-        json!([[1_790_000_000, 1_790_000_099]])
-    );
+    let reading: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let tally = &reading["tally"];
+    assert_eq!(tally["counts"]["lines"], 101);
+    assert_eq!(tally["counts"]["requests"], 100);
+    assert_eq!(tally["counts"]["refused"], json!({"format": 1}));
+    assert_eq!(reading["first_lines"], json!({"format": [[0, 101]]}));
+    assert!(tally["seconds"]["level"].as_u64().unwrap() > 0);
     assert!(tally["objects"]["level"].as_u64().unwrap() > 0);
-    assert!(tally["objects"]["sampled"].as_array().unwrap().len() <= 2);
+    assert!(tally["objects"]["gaps"].as_array().unwrap().len() <= 2);
     assert!(tally["manifest"]["requests"].as_array().unwrap().len() <= 1);
+
+    let added = learn(&plan(), &frame(b'T', &output.stdout));
+    let sum: Value = serde_json::from_slice(&added.stdout).unwrap();
+    assert_eq!(&sum["tally"], tally);
+    let words = String::from_utf8(output.stdout).unwrap();
+    let broken = words.replacen("\"gaps\":[", "\"gaps\":[0,0,", 1);
+    let refused = learn(&plan(), &frame(b'T', broken.as_bytes()));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+fn frame(kind: u8, data: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(data.len()).unwrap().to_le_bytes();
+    [&[kind], &length[..], data].concat()
 }
 
 #[test]

@@ -1,0 +1,45 @@
+"""The results of ``learn`` and of a ``merge`` of its partial results."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.learning import LearnPlan, encode_manifest
+from nginx_tune.errors import ExitStatus
+from nginx_tune.observe.access_logs import Learnt
+from nginx_tune.report.terminal.output import write_file, write_result
+from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.workload import workload_blocks
+
+PRIVATE = 0o600
+
+
+def write_learnt(
+    learnt: Learnt,
+    plan: LearnPlan,
+    manifest_path: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """Write the workload, and the manifest where one is asked for; the command's exit status."""
+    workload = learnt_workload(learnt.tally, learnt.timeline, plan, learnt.places)
+    if manifest_path is not None:
+        data = encode_manifest(*manifest_of(learnt.tally, learnt.timeline, plan))
+        if manifest_path.endswith(".gz"):
+            data = gzip.compress(data, mtime=0)
+        write_file(Path(manifest_path), data, mode=PRIVATE)
+    write_result(
+        {
+            "console": lambda: screen_bytes(workload_blocks(workload), formats, output),
+            "json": lambda: encode(workload),
+        },
+        formats,
+        output,
+    )
+    for reason in learnt.broken:
+        say(f"{reason}: read up to there")
+    return ExitStatus.USAGE if learnt.broken else ExitStatus.OK
