@@ -83,10 +83,10 @@ def test_past_it_the_sample_stands_for_the_rest() -> None:
 def test_an_object_with_enough_sampled_lines_stands_for_itself() -> None:
     sampled = objects((7, 300, 10), (8, 10, 20), level=2)
     known, unknown, rare = (7, 1, 9), (99, 1, 30), (98, 1, 30)
-    seen = lines(*[known] * 40, *[unknown] * 32, *[rare] * 31, level=3)
-    found = counted_objects(sampled, seen, 596)
-    assert found == [Counted(300, 10, 1.0), Counted(32 << 3, 30, 1.0), Counted(10, 20, 4.0)]
-    assert sum(item.requests * item.objects for item in found) == 596
+    seen = lines(*[known] * 40, *[unknown] * 16, *[rare] * 15, level=3)
+    found = counted_objects(sampled, seen, 468)
+    assert found == [Counted(300, 10, 1.0), Counted(16 << 3, 30, 1.0), Counted(10, 20, 4.0)]
+    assert sum(item.requests * item.objects for item in found) == 468
 
 
 def test_lines_that_are_alike_are_no_more_lines() -> None:
@@ -97,4 +97,4 @@ def test_lines_that_are_alike_are_no_more_lines() -> None:
 
 def test_the_fit_takes_what_is_known_by_name() -> None:
     assert fewest_requests(objects((7, 3, 10)), None) == 30
-    assert fewest_requests(objects((7, 3, 10), level=2), lines(level=3)) == 64 << 3
+    assert fewest_requests(objects((7, 3, 10), level=2), lines(level=3)) == 32 << 3

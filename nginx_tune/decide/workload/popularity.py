@@ -14,8 +14,9 @@ from nginx_tune.documents.workload import CurveShare
 
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
-_HEAD_LINES = 32
-"""Least sampled lines of an object that is counted by them: its count is known to a sixth."""
+_HEAD_LINES = 16
+"""Least sampled lines of an object that is counted by them. Of 8, 16, 32 and 64 it had the smallest
+errors of the working sets (simulated, 6.4 million objects, exponents 0.7 to 1.1)."""
 _FEWEST_REQUESTS = 30
 """Least requests of an object in the fit: the order of rarer ones is chance."""
 _ORDER_BIAS = 0.005
