@@ -87,7 +87,7 @@ class LineFormat(Part, frozen=True, kw_only=True):
         return bool(self.slots & {"time", "msec", "time_iso8601", "time_local"})
 
 
-class Place(Part, frozen=True, kw_only=True):
+class LoggedPlace(Part, frozen=True, kw_only=True):
     """A server or location of a configuration."""
 
     server: str
@@ -104,7 +104,7 @@ class Configuration(Part, frozen=True, kw_only=True):
     """What a configuration says of the places where requests are answered."""
 
     servers: int
-    places: list[Place]
+    places: list[LoggedPlace]
     notes: list[str] = []
 
 
@@ -251,7 +251,7 @@ class Timeline(Part, frozen=True, kw_only=True):
     """Time in flight within the busiest second."""
 
 
-class Reading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"):
+class LogReading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"):
     """What the reader prints."""
 
     logs: list[str]

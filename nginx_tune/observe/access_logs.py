@@ -27,7 +27,7 @@ from nginx_tune.documents.learning import (
     LearnPlan,
     LineFormat,
     LogCounts,
-    Reading,
+    LogReading,
     RequestSample,
     Tally,
     Timeline,
@@ -50,7 +50,7 @@ _PATIENCE_SECONDS = 0.3
 """The time until a pipe to which nothing was written is told of."""
 
 
-class Frame(NamedTuple):
+class LogFrame(NamedTuple):
     """A part of what the reader reads (``probes/src/learn/mod.rs``)."""
 
     kind: Literal["L", "B", "T"]
@@ -110,10 +110,10 @@ class LogFiles:
         """The part of these that was read."""
         self._begun: dict[str, Repeat] = {}
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self) -> Iterator[LogFrame]:
         """Each log's beginning with the name of its host, and its bytes a block at a time."""
         for index, log in enumerate(self.logs):
-            yield Frame("L", (host_of(log) if self._host is None else self._host).encode())
+            yield LogFrame("L", (host_of(log) if self._host is None else self._host).encode())
             before = self.read_bytes
             repeats = self._repeats(index)
             try:
@@ -124,7 +124,7 @@ class LogFiles:
                         refuse_repeats(repeats, log)
                         if self.total_bytes is not None:
                             self.read_bytes = before + raw.tell()
-                        yield Frame("B", block)
+                        yield LogFrame("B", block)
             except _unpacking_errors() as error:
                 reason = error.strerror if isinstance(error, OSError) else None
                 self.broken.append(f"{_name(log)}: {reason or error}")
@@ -204,7 +204,7 @@ def _first_moment(log: str, form: LineFormat) -> int:
         _opened(log) as (file, _),
     ):
         lines = file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES]
-    frames = [Frame("L", b""), *(Frame("B", line + b"\n") for line in lines)]
+    frames = [LogFrame("L", b""), *(LogFrame("B", line + b"\n") for line in lines)]
     stretches = read_frames(frames, LearnPlan(format=form)).timeline.stretches
     return stretches[0][0] if stretches else 0
 
@@ -313,7 +313,7 @@ def read_logs(
     return learnt
 
 
-def learnt_of(reading: Reading, *, broken: list[str], logs: Sequence[str] = ()) -> Learnt:
+def learnt_of(reading: LogReading, *, broken: list[str], logs: Sequence[str] = ()) -> Learnt:
     """A reading, taken apart."""
     tally = msgspec.json.decode(reading.tally, type=Tally)
     refused = []
@@ -345,7 +345,7 @@ def _refuse_twice(digests: Sequence[str], logs: Sequence[str]) -> None:
             owners[digest] = log
 
 
-def _refuse(files: LogFiles, plan: LearnPlan, counts: LogCounts, reading: Reading) -> None:
+def _refuse(files: LogFiles, plan: LearnPlan, counts: LogCounts, reading: LogReading) -> None:
     names = ", ".join(map(_name, files.logs))
     if files.broken and not counts.lines:
         raise UsageError(files.broken[0])
@@ -376,7 +376,7 @@ REASONS = {
 }
 
 
-def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[Frame]:
+def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[LogFrame]:
     done, told = 0, 0.0
     for frame in files.frames():
         yield frame
@@ -397,7 +397,7 @@ def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[Fr
         done += len(block)
 
 
-def read_frames(frames: Iterable[Frame], plan: LearnPlan) -> Reading:
+def read_frames(frames: Iterable[LogFrame], plan: LearnPlan) -> LogReading:
     """What the executable finds: it reads a plan from a file and frames from a pipe.
 
     Errors: UndecidedError, also for a tally that is none.
@@ -435,4 +435,4 @@ def read_frames(frames: Iterable[Frame], plan: LearnPlan) -> Reading:
             if status:
                 said = errors.read().decode(errors="replace").strip().splitlines()
                 raise UndecidedError(f"log reader: {said[-1] if said else f'status {status}'}")
-            return decode(Reading, output.read(), source="log reader")
+            return decode(LogReading, output.read(), source="log reader")

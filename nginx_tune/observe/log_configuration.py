@@ -18,7 +18,7 @@ from nginx_tune.documents.learning import (
     Configuration,
     Escape,
     LineFormat,
-    Place,
+    LoggedPlace,
     RequestSample,
     SampledRequest,
 )
@@ -91,14 +91,14 @@ class Places:
             if served.via != "cache":  # its directory is the cache's, not the location's
                 roots[served.scope.own.file, served.scope.own.line].add(served.root)
         self._numbers: dict[Directive, int] = {}
-        places: list[Place] = []
+        places: list[LoggedPlace] = []
         for server in self._matcher.servers:
             names = server.block.first("server_name") if server.block is not None else None
             for own in (server, *self._matcher.locations_in(server)):
                 self._numbers[own] = len(places)
                 own_roots = roots[own.file, own.line]
                 places.append(
-                    Place(
+                    LoggedPlace(
                         server=names.value if names is not None else "",
                         location=" ".join(own.args),
                         file=own.file,

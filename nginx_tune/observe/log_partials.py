@@ -13,7 +13,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.learning import LearnPlan, Partial
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import UsageError
-from nginx_tune.observe.access_logs import ZSTD, Frame, Learnt, learnt_of, read_frames, zstd
+from nginx_tune.observe.access_logs import ZSTD, Learnt, LogFrame, learnt_of, read_frames, zstd
 
 _SHORTEST_KEY_BYTES = 16
 _KEY, _FINGERPRINT = b"nginx-tune key", b"nginx-tune print"
@@ -94,7 +94,7 @@ def merge_partials(files: Sequence[str]) -> tuple[Learnt, Partial]:
     owners: dict[str, str] = {}
     broken = 0
 
-    def frames() -> Iterator[Frame]:
+    def frames() -> Iterator[LogFrame]:
         nonlocal broken
         for file in files:
             partial = unpack_partial(_read(file), file)
@@ -102,7 +102,7 @@ def merge_partials(files: Sequence[str]) -> tuple[Learnt, Partial]:
             broken += partial.broken_logs
             places = msgspec.json.encode(partial.places)
             whole = b'{"tally":%b,"places":%b}' % (bytes(partial.tally), places)
-            yield Frame("T", whole)
+            yield LogFrame("T", whole)
 
     plan = first.plan
     reading = read_frames(frames(), msgspec.structs.replace(plan, key="0" * 32))

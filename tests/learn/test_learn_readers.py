@@ -16,9 +16,9 @@ from synthetic_logs import FULL, Truth, lines_of
 from nginx_tune.decide.workload.learnt import learnt_workload
 from nginx_tune.decide.workload.log_format import COMBINED, json_format, parse_log_format
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.learning import LearnPlan, LineFormat, Reading, Tally
+from nginx_tune.documents.learning import LearnPlan, LineFormat, LogReading, Tally
 from nginx_tune.documents.workload import HttpVersion, Workload
-from nginx_tune.observe.access_logs import Frame, read_frames
+from nginx_tune.observe.access_logs import LogFrame, read_frames
 
 pytestmark = pytest.mark.needs("probe")
 
@@ -44,13 +44,13 @@ FORMATS: dict[str, LineFormat] = {
 }
 
 
-def reading_of(data: bytes, form: LineFormat, *, chunk: int = 1 << 20) -> Reading:
+def reading_of(data: bytes, form: LineFormat, *, chunk: int = 1 << 20) -> LogReading:
     plan = LearnPlan(format=form, most_requests=50, most_places=40, keeps_paths=True)
     blocks = (data[at : at + chunk] for at in range(0, len(data), chunk))
-    return read_frames([Frame("L", b""), *(Frame("B", block) for block in blocks)], plan)
+    return read_frames([LogFrame("L", b""), *(LogFrame("B", block) for block in blocks)], plan)
 
 
-def read(data: bytes, form: LineFormat, *, chunk: int = 1 << 20) -> Reading:
+def read(data: bytes, form: LineFormat, *, chunk: int = 1 << 20) -> LogReading:
     """What is read, which is the same whatever comes at once."""
     whole, parts = reading_of(data, form), reading_of(data, form, chunk=chunk)
     assert encode(parts) == encode(whole)
@@ -59,7 +59,7 @@ def read(data: bytes, form: LineFormat, *, chunk: int = 1 << 20) -> Reading:
     return whole
 
 
-def tally(reading: Reading) -> Tally:
+def tally(reading: LogReading) -> Tally:
     return msgspec.json.decode(reading.tally, type=Tally)
 
 

@@ -15,8 +15,8 @@ from tiers import dice, draws
 from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
 from nginx_tune.decide.workload.log_format import parse_log_format
 from nginx_tune.documents.base import Part, encode
-from nginx_tune.documents.learning import LearnPlan, Reading, Tally, encode_manifest
-from nginx_tune.observe.access_logs import Frame, read_frames
+from nginx_tune.documents.learning import LearnPlan, LogReading, Tally, encode_manifest
+from nginx_tune.observe.access_logs import LogFrame, read_frames
 
 pytestmark = pytest.mark.needs("probe")
 
@@ -58,21 +58,21 @@ def drawn_log(rng: random.Random) -> list[Asked]:
     return asked + rng.choices(asked, k=len(asked) // 10)
 
 
-def frames_of(asked: Iterable[Asked]) -> Iterator[Frame]:
+def frames_of(asked: Iterable[Asked]) -> Iterator[LogFrame]:
     by_host: dict[str, list[str]] = defaultdict(list)
     for one in asked:
         by_host[one.host].append(f"{one.line}\n")
     for host, lines in by_host.items():
-        yield Frame("L", host.encode())
-        yield Frame("B", "".join(lines).encode())
+        yield LogFrame("L", host.encode())
+        yield LogFrame("B", "".join(lines).encode())
 
 
-def frame_of(reading: Reading) -> Frame:
+def frame_of(reading: LogReading) -> LogFrame:
     places = msgspec.json.encode(reading.places)
-    return Frame("T", b'{"tally":%b,"places":%b}' % (bytes(reading.tally), places))
+    return LogFrame("T", b'{"tally":%b,"places":%b}' % (bytes(reading.tally), places))
 
 
-def merged(rng: random.Random, asked: list[Asked], plan: LearnPlan) -> Reading:
+def merged(rng: random.Random, asked: list[Asked], plan: LearnPlan) -> LogReading:
     """The same through parts by chance, by time, by host, or line by line, and a tree of merges."""
     count = rng.randint(1, 5)
     match rng.choice(["chance", "time", "host"]):

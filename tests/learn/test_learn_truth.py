@@ -16,7 +16,7 @@ from nginx_tune.decide.workload.learnt import learnt_workload
 from nginx_tune.decide.workload.log_format import parse_log_format
 from nginx_tune.documents.learning import LearnPlan, Tally, Timeline
 from nginx_tune.documents.workload import Workload
-from nginx_tune.observe.access_logs import Frame, read_frames
+from nginx_tune.observe.access_logs import LogFrame, read_frames
 
 pytestmark = pytest.mark.needs("probe")
 TRUTHS = [
@@ -29,7 +29,7 @@ TRUTHS = [
 def tally_of(truth: Truth, **bounds: int) -> tuple[Tally, Timeline, LearnPlan]:
     plan = LearnPlan(format=parse_log_format(FULL), **bounds)
     lines = "".join(f"{line}\n" for line in written(truth)).encode()
-    reading = read_frames([Frame("L", b""), Frame("B", lines)], plan)
+    reading = read_frames([LogFrame("L", b""), LogFrame("B", lines)], plan)
     return msgspec.json.decode(reading.tally, type=Tally), reading.timeline, plan
 
 
