@@ -5,7 +5,7 @@
 CHECKOUT is another working tree with a .venv of its own (CONTRIBUTING.md says how one is made).
 Timed are: the start of one block's nginx, until it listens and has its workers, and its end, in
 two labs that stay open, as `validate` makes them; a process that does what `validate` does up to
-its first block; and a whole `audit --test` of a small tree. In every pair both run once, in random
+its first run; and a whole `audit --test` of a small tree. In every pair both run once, in random
 order; the ratio is that of the pairs (Hodges-Lehmann of the log ratios, signed-rank interval).
 Prints a Markdown table. Run it as root and as an ordinary user: the sandbox is made in two ways.
 """
@@ -115,26 +115,26 @@ def drive(conf: str, nginx: str) -> None:
             workbench = open_workbench(sandbox, site, lab=None, prefixes=(None, None), scale=None)
         else:
             workbench = open_workbench(sandbox, site, nginx, lab=None, prefix=None, scale=None)
-        run_block = _block_of(workbench)
+        make_run = _run_of(workbench)
         for _ in sys.stdin:
             try:
-                run_block()
+                make_run()
             except NginxTuneError as error:
                 if not error.message.startswith("{"):
                     raise
                 print(error.message, flush=True)
 
 
-def _block_of(workbench: Any) -> Callable[[], object]:
-    """Runs a block of the baseline, in the words of either checkout."""
+def _run_of(workbench: Any) -> Callable[[], object]:
+    """Makes a run of the baseline, in the words of either checkout."""
     if hasattr(workbench, "experiment"):
         experiment = workbench.experiment.for_seconds(warmup=0.0, duration=1.0)
         variant = experiment.variants[0]
-        return partial(workbench.session.block, variant, 0, experiment.plans[variant.name])
+        return partial(workbench.session.run, variant, 0, experiment.plans[variant.name])
     load = workbench.load._replace(duration_seconds=1.0)
     variant = workbench.variants[0]
     plan = load.plan(workbench.session, variant.name, seed=1, classes=load.classes)
-    return partial(workbench.session.block, variant, 0, plan, prime=[])
+    return partial(workbench.session.run, variant, 0, plan, prime=[])
 
 
 def run_whole(name: str, checkout: Path, *words: str | Path) -> Timed:
@@ -193,7 +193,7 @@ def main() -> None:
         conf = write_site(Path(folder))
         named = ["--nginx", options.nginx]
         whole = {
-            "`validate` up to its first block": ["python", HERE, "--drive", conf, *named],
+            "`validate` up to its first run": ["python", HERE, "--drive", conf, *named],
             "`audit --test`": ["nginx-tune", "audit", "--test", "--facts", "none", *named, conf],
         }
         jobs: list[tuple[Callable[[], Timed], Callable[[], Timed]]] = []

@@ -1,6 +1,6 @@
-"""Inside the sandbox for ``sandbox_start.py``: each block ends once its nginx has started.
+"""Inside the sandbox for ``sandbox_start.py``: each run ends once its nginx has started.
 
-It is the usual one but for the server that a block starts: that is timed, ended, and told of as
+It is the usual one but for the server that a run starts: that is timed, ended, and told of as
 the reason why there is no measurement. It runs with the package of either checkout.
 """
 
@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment import block
+from nginx_tune.experiment import one_run
 
-_start = block.start_instance
+_start = one_run.start_instance
 
 
 def _start_and_end(*arguments: Any, **options: Any) -> Any:
@@ -23,7 +23,7 @@ def _start_and_end(*arguments: Any, **options: Any) -> Any:
     instance.stop()
     ended = time.perf_counter()
     timed = {
-        "start of a block": started - began,
+        "start of a run": started - began,
         "its end": ended - started,
         "both": ended - began,
     }
@@ -31,5 +31,5 @@ def _start_and_end(*arguments: Any, **options: Any) -> Any:
 
 
 if __name__ == "__main__":
-    with mock.patch.object(block, "start_instance", _start_and_end):
+    with mock.patch.object(one_run, "start_instance", _start_and_end):
         runpy.run_module("nginx_tune.experiment.inside", run_name="__main__", alter_sys=True)

@@ -4,7 +4,7 @@
     python benchmarks/scenarios.py -o DIR --no-runs --write
 
 Those are the built-in ones and the files of benchmarks/scenarios. Each runs as it is written (some
-45 minutes in all on two CPUs), bounded by three times what its blocks take; its document goes to
+45 minutes in all on two CPUs), bounded by three times what its runs take; its document goes to
 DIR/NAME.json, and one that is there already is not run again.
 A scenario whose claims do not hold, whose run ends in an error or takes too long stands in the
 table as that. ``--write`` puts the tables between their marks in benchmarks/README.md, with the
@@ -37,15 +37,15 @@ PAGE = ROOT / "benchmarks" / "README.md"
 SHOWN = "thread-pools"
 """Whose report the page shows: it is the last step of the demo."""
 _OVERHEAD_SECONDS = 4.0
-"""Of a block: the server's start, a cold cache, the last answers."""
+"""Of a run: the server's start, a cold cache, the last answers."""
 _BOUND = 3.0
 _SETUP_SECONDS = 120.0
 
 
 def expected_seconds(scenario: Scenario) -> float:
     """How long it runs, roughly."""
-    block = scenario.warmup_seconds + scenario.duration_seconds + _OVERHEAD_SECONDS
-    return (2 + len(scenario.variants)) * scenario.pairs * block
+    run = scenario.warmup_seconds + scenario.duration_seconds + _OVERHEAD_SECONDS
+    return (2 + len(scenario.variants)) * scenario.pairs * run
 
 
 def all_scenarios() -> dict[str, Scenario]:
@@ -171,8 +171,8 @@ def example(one: ScenarioRun, where: str) -> str:
     quoted = [*_wrapped(sentence), ""]
     for part in shown:
         quoted += [*part.splitlines(), ""]
-    block = "\n".join(f"    {line}".rstrip() for line in quoted).rstrip()
-    return f"It ends like this ({where}):\n\n{block}\n"
+    text = "\n".join(f"    {line}".rstrip() for line in quoted).rstrip()
+    return f"It ends like this ({where}):\n\n{text}\n"
 
 
 def _wrapped(sentence: str) -> list[str]:

@@ -8,8 +8,8 @@ files, their popularity, a rate and a memory are drawn, and the objective is the
 that the model expects there. The memory at which the answer flips then has a stated range. It is
 inside where the objective is missed with the least memory of the range, and kept with the most.
 
-A boundary takes two runs of two blocks, four minutes or so. Each run is kept as DIR/NAME.json and
-is not run again: who stops the tool goes on where it ended. Prints a table in Markdown; exit 1
+A boundary takes two experiments of two runs, about four minutes. Each experiment is kept as
+DIR/NAME.json and is not repeated when the tool is started again. Prints a table in Markdown; exit 1
 while a run is missing or fewer than seven in eight boundaries are inside.
 """
 
@@ -48,7 +48,7 @@ LEAST_MEMORY = 100 * MIB
 _DATA = (320 * MIB, 700 * MIB)
 _MOST_FILES = 20_000
 _ANSWERS = 2000
-"""Of a block, so that its 99th percentile has twenty beyond it."""
+"""Of a run, so that its 99th percentile has twenty beyond it."""
 _SECONDS = (12.0, 45.0)
 _ENOUGH = 7 / 8
 
@@ -194,7 +194,7 @@ def inside(boundary: Boundary, measured: Measured) -> bool | None:
 
 
 def _p99(path: Path) -> float | None:
-    """The mean, in ratio, of all blocks of a kept run."""
+    """The mean, in ratio, of all runs of a kept experiment."""
     if not path.exists():
         return None
     run = decode(ScenarioRun, path.read_bytes(), source=str(path))

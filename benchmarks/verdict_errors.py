@@ -1,8 +1,8 @@
-"""How often a verdict is wrong, and how often it misses, on blocks of a real nginx.
+"""How often a verdict is wrong, and how often it misses, on runs of a real nginx.
 
     python benchmarks/verdict_errors.py [--experiments 4000] [--metric NAME]
 
-The recorded blocks are all of one configuration (``record_equal_blocks.py``). They are dealt out to
+The recorded runs are all of one configuration (``record_equal_runs.py``). They are dealt out to
 two variants thousands of times and judged as ``validate`` judges: any winner is an error. Then the
 same with one variant's values multiplied by 1.2, a true difference of 20 %: the fewest pairs with
 which it is found in 80 % are printed. Exit 1 when a metric has winners in more than 5 % (and three
@@ -45,20 +45,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiments", type=int, default=4000)
     parser.add_argument("--metric", action="append", help="only these; may repeat")
-    parser.add_argument("--blocks", type=Path, default=RECORDED)
+    parser.add_argument("--runs", type=Path, default=RECORDED)
     given = parser.parse_args()
-    recorded = read_recorded(given.blocks)
-    blocks = recorded["blocks"]
-    flags = sum(bool(block["flags"]) for block in blocks)
+    recorded = read_recorded(given.runs)
+    runs = recorded["blocks"]
+    flags = sum(bool(run["flags"]) for run in runs)
     print(
-        f"{len(blocks)} blocks of {recorded['duration_seconds']:g} s of nginx {recorded['nginx']} "
+        f"{len(runs)} runs of {recorded['duration_seconds']:g} s of nginx {recorded['nginx']} "
         f"on {recorded['host']}, {flags} of them with a flag; {given.experiments} "
         "pseudo-experiments a cell.\n"
     )
     print("| metric | spread | winners at 6 / 12 pairs | in pairs as they ran | 20 % found |")
     print("|---|---|---|---|---|")
     good = True
-    for metric in given.metric or blocks[0]["values"]:
+    for metric in given.metric or runs[0]["values"]:
         values = values_of(recorded, metric)
         if not values:
             continue

@@ -54,7 +54,7 @@ EDGES = {
     "measure/load": {"probe", "target"},
     "observe/inspect": {"disks", "inspection", "live_facts"},
     "experiment": {
-        "block", "held_clients", "inside", "rehearsing", "runs", "scratch_server", "session",
+        "one_run", "held_clients", "inside", "rehearsing", "scratch_server", "session", "store",
         "survey", "trial",
     },
     "experiment/validate": {"replay", "workbench", "validation"},

@@ -32,7 +32,7 @@ import msgspec
 
 MIB = 1 << 20
 MOST_BYTES = 1 << 30
-"""Of a cell's data: the lab writes all of it before the first block."""
+"""Of a cell's data: the lab writes all of it before the first run."""
 MOST_FILES = 20_000
 LEAST_FILES = 24
 """So few that each of them is popular."""
@@ -53,7 +53,7 @@ _DISKS = (
 )
 """Kinds of disks: usual ones, one that is ten times slower, flash that stands still at times."""
 SECONDS = 2.0
-"""Of load in a block: forty cells then take an hour and a half."""
+"""Of load in a run: forty cells then take an hour and a half."""
 _PROXIED = 0.15
 _SLOW_CLIENTS = 0.15
 _BEARABLE_READS = {"hdd": 40.0, "ssd": 1000.0}
@@ -206,7 +206,7 @@ def _random_classes(
     users = rng.choice([8, 16, 40])
     share = rng.uniform(0.1, 0.7)
     taken = None
-    if rng.random() < _SLOW_CLIENTS:  # each takes a second or less for a file, so that blocks end
+    if rng.random() < _SLOW_CLIENTS:  # each takes a second or less for a file, so that runs end
         taken = round(max(50e3, mean_bytes * rng.uniform(1, 4)))
     for disk in disks:
         one: dict[str, Any] = {

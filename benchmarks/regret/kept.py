@@ -5,7 +5,7 @@
     python benchmarks/regret/kept.py              renew the table alone
 
 Kept cells are the lines of benchmarks/regret/drawn.jsonl: each candidate's value in every round,
-what was decided and predicted before the first block, and what was measured. The cell itself is
+what was decided and predicted before the first run, and what was measured. The cell itself is
 not kept: its name holds the seed that draws it, and a digest tells whether it still does.
 """
 

@@ -171,7 +171,7 @@ def _is_settled(scenario: Scenario, path: Path) -> bool:
 def rounds_of(run: ScenarioRun) -> int:
     """How many rounds ran, those among them that a flag discards."""
     variants = len({block.variant for block in run.measurements})
-    return 1 + max((block.block for block in run.measurements), default=-1) // max(1, variants)
+    return 1 + max((block.number for block in run.measurements), default=-1) // max(1, variants)
 
 
 def _rest(scenario: Scenario, there: int, rounds: int) -> Scenario:
@@ -184,9 +184,9 @@ def _rest(scenario: Scenario, there: int, rounds: int) -> Scenario:
 
 def joined(first: ScenarioRun, second: ScenarioRun) -> ScenarioRun:
     """Two runs of one scenario as one with the rounds of both, predicted before the first."""
-    after = 1 + max((block.block for block in first.measurements), default=-1)
+    after = 1 + max((block.number for block in first.measurements), default=-1)
     later = [
-        msgspec.structs.replace(block, block=block.block + after) for block in second.measurements
+        msgspec.structs.replace(block, number=block.number + after) for block in second.measurements
     ]
     return msgspec.structs.replace(first, measurements=[*first.measurements, *later])
 

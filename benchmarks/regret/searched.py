@@ -96,7 +96,7 @@ class PlayedBench:
         return [
             Measurement(
                 variant=name,
-                block=number * len(names) + index,
+                number=number * len(names) + index,
                 classes={
                     "played": ClassMeasurement(requests_per_second=math.exp(draw[name][place]))
                 },
@@ -129,7 +129,7 @@ def play(short: Draw, proof: Draw, names: Sequence[str], dice: random.Random) ->
     return Played(
         chosen.get(answer, RECOMMENDED if contest.reference == RECOMMENDED else TODAY),
         int(bench.used_seconds),
-        len(contest.blocks) // len(contest.finalists),
+        len(contest.runs) // len(contest.finalists),
         len(names) - (2 if RECOMMENDED in names else 1),
     )
 

@@ -11,9 +11,9 @@ import scoring
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
-from nginx_tune.measure.proof.blocks import pair_blocks, select_pairs
 from nginx_tune.measure.proof.latency import FEWEST_BEYOND
 from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.runs import pair_runs, select_pairs
 
 OTHERS = ("stock", "always-on", "form")
 """What the recommended configuration is held against over all cells."""
@@ -103,7 +103,7 @@ def rounds_of(measurements: Sequence[Measurement], metric: str) -> dict[str, lis
     valid = _valid_rounds(measurements, variants)
     by_round: dict[int, dict[str, float]] = {}
     for block in measurements:
-        value, number = found.read([block]).value, block.block // len(variants)
+        value, number = found.read([block]).value, block.number // len(variants)
         if value is not None and value > 0 and number in valid:
             by_round.setdefault(number, {})[block.variant] = value
     whole = [values for _, values in sorted(by_round.items()) if len(values) == len(variants)]
@@ -116,7 +116,7 @@ def rounds_of(measurements: Sequence[Measurement], metric: str) -> dict[str, lis
 def _valid_rounds(measurements: Sequence[Measurement], variants: Sequence[str]) -> set[int]:
     first, *others = variants
     pairs = [
-        pair_blocks(select_pairs(measurements, len(variants), against=first, variant=variant)).pairs
+        pair_runs(select_pairs(measurements, len(variants), against=first, variant=variant)).pairs
         for variant in others
     ]
     return set.intersection(*({pair.index for pair in of_variant} for of_variant in pairs))

@@ -14,11 +14,11 @@ from nginx_tune.report.terminal.writer import screen_bytes
 if TYPE_CHECKING:
     from nginx_tune.documents.measurement import Measurement
     from nginx_tune.documents.observation import Observation
-    from nginx_tune.documents.run import Run, RunComparison
+    from nginx_tune.documents.run import KeptRun, RunComparison
     from nginx_tune.documents.verdict import Comparison
     from nginx_tune.report.screen import Screen
 
-    Compared = Observation | Measurement | Run
+    Compared = Observation | Measurement | KeptRun
 
 
 @click.command()
@@ -77,13 +77,13 @@ def _read_alike(names: Sequence[str]) -> list[Compared]:
     from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
     from nginx_tune.documents.observation import Observation  # noqa: PLC0415
-    from nginx_tune.documents.run import Run  # noqa: PLC0415
-    from nginx_tune.experiment.runs import is_run_name, read_run  # noqa: PLC0415
+    from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
+    from nginx_tune.experiment.store import is_run_name, read_run  # noqa: PLC0415
 
     nouns: dict[type[Compared], str] = {
         Observation: "an observation",
         Measurement: "a measurement",
-        Run: "a stored run",
+        KeptRun: "a stored run",
     }
 
     def read(name: str) -> Compared:
@@ -109,12 +109,12 @@ def _read_alike(names: Sequence[str]) -> list[Compared]:
 
 def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison | RunComparison:
     """By what the documents are; they are of one kind, and two or, with a control, four."""
-    from nginx_tune.documents.run import Run  # noqa: PLC0415
+    from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
     from nginx_tune.measure.proof.compare import compare  # noqa: PLC0415
     from nginx_tune.measure.proof.run_comparison import compare_runs  # noqa: PLC0415
 
-    runs = [one for one in documents if isinstance(one, Run)]
-    windows = [one for one in documents if not isinstance(one, Run)]
+    runs = [one for one in documents if isinstance(one, KeptRun)]
+    windows = [one for one in documents if not isinstance(one, KeptRun)]
     if len(runs) > 2:  # noqa: PLR2004  # a control
         raise UsageError("runs have their baseline as control: --control is for observations")
     if runs:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nginx_tune.documents.facts import Nginx
     from nginx_tune.documents.measurement import Measurement
     from nginx_tune.documents.run import RunKind
-    from nginx_tune.experiment.runs import Clock, KeptRun
+    from nginx_tune.experiment.store import Clock, KeptResult
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -402,7 +402,7 @@ store_option = click.option(
 
 def keep_run(
     ctx: click.Context,
-    result: KeptRun,
+    result: KeptResult,
     *,
     kind: RunKind,
     name: str,
@@ -410,7 +410,7 @@ def keep_run(
 ) -> None:
     """Store a run and say its id; where that fails the run is still good, so it is only said."""
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.experiment.runs import store_run  # noqa: PLC0415
+    from nginx_tune.experiment.store import store_run  # noqa: PLC0415
 
     # A path may hold bytes that are no UTF-8.
     shown = os.fsencode(name).decode(errors="backslashreplace")
@@ -444,7 +444,7 @@ def histogram_text(
 ) -> str:
     """The histograms below a report on the screen; empty where none was asked for.
 
-    ``discard`` is for the blocks of a run: those that its verdict discards are left out.
+    ``discard`` leaves out the runs that the verdict discards.
     """
     if not names:
         return ""

@@ -258,7 +258,7 @@ def _run_named(
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.experiment.rehearse.run import run_rehearsal  # noqa: PLC0415
-    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.store import Clock  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415

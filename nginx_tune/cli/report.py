@@ -14,7 +14,7 @@ from nginx_tune.report.terminal.output import is_screen, output_options, write_r
 
 if TYPE_CHECKING:
     from nginx_tune.documents.base import Document
-    from nginx_tune.documents.run import Run
+    from nginx_tune.documents.run import KeptRun
 
 _MARKDOWN_ENDINGS = (".md", ".markdown")
 _PAGE_ENDINGS = (".html", ".htm")
@@ -81,7 +81,7 @@ def _read_shown(name: str) -> list[Document]:
     Errors: UsageError that names the file: not there, no document, or one that no page shows.
     """
     from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
-    from nginx_tune.experiment.runs import is_run_name, read_run  # noqa: PLC0415
+    from nginx_tune.experiment.store import is_run_name, read_run  # noqa: PLC0415
     from nginx_tune.report.page.render import embedded_documents  # noqa: PLC0415
     from nginx_tune.report.page.sections import PAGE_KINDS, kinds_text  # noqa: PLC0415
 
@@ -125,14 +125,14 @@ def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
     return found
 
 
-def read_page_run(name: str) -> Run:
+def read_page_run(name: str) -> KeptRun:
     """The one run in a page.
 
     Errors: UsageError when it holds none, or several.
     """
-    from nginx_tune.documents.run import Run  # noqa: PLC0415
+    from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
 
-    runs = [one for one in _read_shown(name) if isinstance(one, Run)]
+    runs = [one for one in _read_shown(name) if isinstance(one, KeptRun)]
     if len(runs) != 1:
         raise UsageError(
             f"{name}: {len(runs) or 'no'} stored run{'s' if runs else ''} in this page",

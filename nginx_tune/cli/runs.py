@@ -17,7 +17,7 @@ from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.run import Run
+    from nginx_tune.documents.run import KeptRun
 
 
 @click.group()
@@ -30,7 +30,7 @@ def command() -> None:
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """The stored runs, the newest first; files that are none are skipped and named."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.experiment.runs import list_runs  # noqa: PLC0415
+    from nginx_tune.experiment.store import list_runs  # noqa: PLC0415
     from nginx_tune.report.runs import runs_screen  # noqa: PLC0415
 
     runs = list_runs()
@@ -64,14 +64,14 @@ def show_command(
 ) -> ExitStatus:
     """One run, by its id, the first digits of that, 'last', or a file of 'runs show' or 'report'.
 
-    As JSON it is whole: every block with its histograms and seconds, and both configurations.
+    As JSON it is whole: every run with its histograms and seconds, and both configurations.
     Judged again, the exit status is that of the new verdict, as validate's. A histogram is of
-    each variant, its blocks added.
+    each variant, its runs added.
     """
     from nginx_tune.cli.report import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
-    from nginx_tune.experiment.runs import read_run  # noqa: PLC0415
+    from nginx_tune.experiment.store import read_run  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
     from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.runs import run_screen  # noqa: PLC0415
@@ -81,19 +81,19 @@ def show_command(
     if again:
         run = _judge_again(run, requires, primary)
     result = run.result
-    blocks = [] if isinstance(result, Rehearsal) else result.measurements
+    measured = [] if isinstance(result, Rehearsal) else result.measurements
     if isinstance(result, Rehearsal) and (histograms or set(formats) & set(HISTOGRAM_FORMATS)):
         raise UsageError("a rehearsal keeps no histograms", hint="its JSON has the percentiles")
 
     def console() -> bytes:
         shown = screen_bytes(run_screen(run), formats, output)
-        text = histogram_text(blocks, histograms, discard=True)
+        text = histogram_text(measured, histograms, discard=True)
         return shown + text.encode()
 
     renderers = {
         "console": console,
         "json": lambda: encode(run),
-        **histogram_renderers(blocks, histograms, discard=True),
+        **histogram_renderers(measured, histograms, discard=True),
     }
     # A whole run holds configurations: for nobody else.
     write_result(renderers, formats, output, mode=0o600)
@@ -104,7 +104,7 @@ def show_command(
     return verdict_status(result.verdict)
 
 
-def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Run:
+def _judge_again(run: KeptRun, requires: tuple[str, ...], primary: str | None) -> KeptRun:
     import msgspec  # noqa: PLC0415
 
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415

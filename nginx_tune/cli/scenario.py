@@ -108,7 +108,7 @@ def show_command(name: str) -> None:
 
 @command.command("run")
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--pairs", type=Whole(1, 100), help="Pairs of blocks (scenario's own).")
+@click.option("--pairs", type=Whole(1, 100), help="Pairs of runs (scenario's own).")
 @click.option(
     "--duration",
     "duration",
@@ -116,7 +116,7 @@ def show_command(name: str) -> None:
     metavar="TIME",
     help="Measured time of a run, e.g. 8s.",
 )
-@click.option("--seed", type=Whole(0), help="Order of blocks and requests (scenario's own).")
+@click.option("--seed", type=Whole(0), help="Order of runs and requests (scenario's own).")
 @nginx_options
 @against_nginx_option
 @weaker_sandbox_option
@@ -146,9 +146,9 @@ def run_command(  # one parameter an option
     from nginx_tune.cli.validate import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.scenario import ExperimentSpec  # noqa: PLC0415
-    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
     from nginx_tune.experiment.scenario.files import load_experiment  # noqa: PLC0415
     from nginx_tune.experiment.scenario.run import Shorter, run_scenario  # noqa: PLC0415
+    from nginx_tune.experiment.store import Clock  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.proof.verdict import scenario_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415

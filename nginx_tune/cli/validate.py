@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from nginx_tune.host.door import Host
     from nginx_tune.nginx.lab.spec import LabPlan
 
-_SHORTEST_BLOCK_SECONDS = 0.1
+_SHORTEST_RUN_SECONDS = 0.1
 _FEWEST_PAIRS = 6
 """The fewest that can show anything (docs/proof.md)."""
 _MOST_SECONDS = 600.0
@@ -269,7 +269,7 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
         raise UsageError(
             "--speed goes with --manifest", hint="it is the pace of requests that were recorded"
         )
-    if parse_duration(asked.duration) < _SHORTEST_BLOCK_SECONDS:
+    if parse_duration(asked.duration) < _SHORTEST_RUN_SECONDS:
         raise UsageError(
             f"--duration {asked.duration} is too short to measure anything",
             hint="100ms is the shortest; seconds tell more",
@@ -369,7 +369,7 @@ def _search(
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
     from nginx_tune.cli.searching import read_search, write_search  # noqa: PLC0415
-    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.store import Clock  # noqa: PLC0415
     from nginx_tune.experiment.validate.search import run_search  # noqa: PLC0415
     from nginx_tune.experiment.validate.validation import Sides  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
@@ -417,7 +417,7 @@ def run_experiment(
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.experiment.runs import Clock  # noqa: PLC0415
+    from nginx_tune.experiment.store import Clock  # noqa: PLC0415
     from nginx_tune.experiment.validate.validation import look_at, run_validation  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415

@@ -75,7 +75,7 @@ class DiskModel(Part, frozen=True, kw_only=True):
 DiskKind = Literal["limited", "modelled"]
 TopologyName = Literal["loopback", "link", "proxy"]
 Start = Literal["cold", "warm", "full"]
-"""What of a lab's data is in the page cache as a block starts: nothing, all, or as much as the
+"""What of a lab's data is in the page cache as a run starts: nothing, all, or as much as the
 memory limit allows, files taken at random."""
 
 
@@ -172,7 +172,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     quota_cpus: AtMostNumber | None = None
     """CPUs' worth of time for nginx, by its cgroup; null for no limit."""
     cold_names: bool = False
-    """Whether the disks are mounted anew before each block, so that ``open()`` is cold too."""
+    """Whether the disks are mounted anew before each run, so that ``open()`` is cold too."""
     topology: TopologyName = "loopback"
     """``link``: clients in a network namespace of their own, behind ``link``; ``proxy``: nginx
     in front of ``origin``, its cache on the first disk that is writable."""

@@ -325,7 +325,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     has_resolver: bool | None = None
     """Whether nginx asks a name server while it serves (``resolver``)."""
     resident_bytes_before: int | None = None
-    """Dataset bytes in the page cache before the block."""
+    """Dataset bytes in the page cache before the run."""
     resident_bytes_after: int | None = None
     disk_read_bytes: int | None = None
     disk_written_bytes: int | None = None

@@ -102,7 +102,8 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     """What one load run saw."""
 
     variant: str = msgspec.field(default="", name="arm")
-    block: int = 0
+    number: int = msgspec.field(default=0, name="block")
+    """Of the run, from 0."""
     seed: int = 1
     plan_digest: str = ""
     """Fingerprint of classes and durations: alike on all load hosts of one load."""
@@ -181,11 +182,11 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     """As gates spell it, without the statistic: ``hot``, ``hot.ttfb``,
     ``server.loop_turn_seconds``."""
     variant: str = msgspec.field(default="", name="arm")
-    """Of a stored run."""
-    blocks: int = 1
-    """That were added."""
+    """Of a kept result."""
+    runs: int = msgspec.field(default=1, name="blocks")
+    """Those added."""
     left_out: int = 0
-    """Blocks of a run whose flags discard them."""
+    """Runs that their flags discard."""
     count: int = 0
     min_seconds: float | None = None
     """Where the least counter begins that holds a sample: what is below its precision is lost."""

@@ -12,7 +12,7 @@ Progress = Callable[[str], None]
 """Hears what is going on: plain text, or a :class:`Step`."""
 
 SHARE = "share"
-"""The unit of a step inside of a block: ``done`` is the share of that block."""
+"""The unit of a step inside of a run: ``done`` is the share of that run."""
 
 
 class Glance(NamedTuple):
@@ -22,7 +22,7 @@ class Glance(NamedTuple):
     """Good responses."""
     p99_seconds: float | None
     errors: int
-    """So far in this block."""
+    """So far in this run."""
 
 
 class Step(str):

@@ -15,7 +15,7 @@ from nginx_tune.documents.measurement import Capacity, Histograms, Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import History, Plan
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, RunComparison, Runs, RunSummary, Validation
+from nginx_tune.documents.run import KeptRun, KeptRuns, RunComparison, RunSummary, Validation
 from nginx_tune.documents.scenario import (
     ExperimentSpec,
     Scenario,
@@ -51,10 +51,10 @@ DOCUMENTS: dict[str, type[Document]] = {
     "observation": Observation,
     "plan": Plan,
     "rehearsal": Rehearsal,
-    "run": Run,
+    "run": KeptRun,
     "run_comparison": RunComparison,
     "run_summary": RunSummary,
-    "runs": Runs,
+    "runs": KeptRuns,
     "scenario": Scenario,
     "scenario_run": ScenarioRun,
     "scenarios": Scenarios,

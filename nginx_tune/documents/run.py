@@ -27,9 +27,9 @@ class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation
     variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
     """Each variant's configuration in the form of ``nginx -T``, without its secrets."""
     measurements: list[Measurement] = []
-    """Every block, those that were discarded too."""
+    """Every run, those that were discarded too."""
     self_check: list[Measurement] = []
-    """Blocks of the baseline against itself."""
+    """Runs of the baseline against itself."""
 
 
 RunKind = Literal["validate", "scenario", "rehearse"]
@@ -69,7 +69,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     """Whether someone ended it before it was over."""
 
 
-class Run(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):
+class KeptRun(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):
     """A stored run, whole."""
 
     summary: RunSummary
@@ -83,7 +83,7 @@ class SkippedFile(Part, frozen=True, kw_only=True):
     reason: str
 
 
-class Runs(Document, frozen=True, kw_only=True, tag="nginx-tune/runs/1"):
+class KeptRuns(Document, frozen=True, kw_only=True, tag="nginx-tune/runs/1"):
     """The stored runs, the newest first."""
 
     directory: str = ""

@@ -145,14 +145,14 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     hot_locations: list[str] = []
     """Of the site: location prefixes whose files are asked for all the time."""
     cached_files: Count = 0
-    """So many objects of the origin, from the first, are in the cache as a block starts: asked
+    """So many objects of the origin, from the first, are in the cache as a run starts: asked
     for from an nginx that is then ended. Nothing of them is in memory."""
     counts_connections: bool = False
     """Whether each worker's connections are counted, from a log of its own."""
     counts_opens: bool = False
     """Whether the workers' calls of ``open()`` are counted: ``server.open_seconds``."""
     starts: Start = "cold"
-    """Whether a block finds none of the data in the page cache (``cold``), all of it (``warm``),
+    """Whether a run finds none of the data in the page cache (``cold``), all of it (``warm``),
     or as much as the memory limit allows, files taken at random (``full``)."""
     traces: bool = True
     """Whether loop turns are traced; tracing costs nginx CPU in each."""
@@ -162,7 +162,7 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     warmup_seconds: AtMostSeconds = 2.0
     duration_seconds: AtMostSeconds = 8.0
     drain_seconds: AtMostSeconds | None = None
-    """How long a block waits for the last answers; null for half of its time, at least 5 s. What
+    """How long a run waits for the last answers; null for half of its time, at least 5 s. What
     is unanswered then counts at its age."""
     claims: list[Claim] = []
     seed: int = 1
@@ -240,12 +240,12 @@ class VariantText(Part, frozen=True, kw_only=True):
 
 
 class VariantCause(Part, frozen=True, kw_only=True):
-    """A cause that the server showed in a variant's blocks, as ``observe`` names it."""
+    """A cause that the server showed in a variant's runs, as ``observe`` names it."""
 
     variant: str = msgspec.field(name="arm")
-    blocks: int
-    """That show it."""
-    of_blocks: int
+    runs: int = msgspec.field(name="blocks")
+    """Those that show it."""
+    of_runs: int = msgspec.field(name="of_blocks")
     cause: Cause
     """With the figures of one of them."""
 
@@ -257,13 +257,13 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     facts: Facts = Facts()
     """Of the emulated host, as the decisions had them."""
     prediction: Decisions
-    """Made before the first block."""
+    """Made before the first run."""
     predictions: list[PredictionResult] = []
     """Those numbers of it that the candidate tries and a measurement can answer."""
     claims: list[ClaimResult] = []
     verdict: Verdict
     causes: list[VariantCause] = []
-    """What half of a variant's blocks or more show."""
+    """What half of a variant's runs or more show."""
     variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
     measurements: list[Measurement] = []
 
@@ -325,7 +325,7 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     """Whether the candidate may serve less than the baseline."""
     pairs: int = 6
     warmup_seconds: float | None = None
-    """Null has it found by a block of each variant."""
+    """Null has it found by a run of each variant."""
     duration_seconds: float = 8.0
     max_seconds: float | None = None
     """Pairs are added until it is settled or this is over; null for just ``pairs``."""

@@ -27,7 +27,7 @@ Stopped = Literal["pairs", "settled", "time", "interrupted"]
 
 
 class SecondsCheck(Part, frozen=True, kw_only=True):
-    """The same ratio from the seconds inside the blocks, resampled: a cross-check, no verdict."""
+    """The same ratio from the seconds inside the runs, resampled: a cross-check, no verdict."""
 
     low: float
     high: float
@@ -44,14 +44,14 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     unit: Unit | None = None
     """Of ``baseline`` and ``candidate``; null in verdicts of versions that did not say it."""
     baseline: float | None
-    """All blocks together, as gates have it; so has ``candidate``."""
+    """All runs together, as gates have it; so has ``candidate``."""
     candidate: float | None
     at_least: list[Literal["baseline", "candidate"]] = []
     """Arms whose numbers are lower bounds: requests were cut off, and may have taken longer."""
     ratio: float | None
     """candidate / baseline: Hodges-Lehmann estimate over pairs; null where both are bounds."""
     baseline_middle: float | None = None
-    """The middle of the blocks by the estimator of the ratio, such that the two middles' quotient
+    """The middle of the runs by the estimator of the ratio, such that the two middles' quotient
     is the ratio; null where there is no ratio of pairs."""
     candidate_middle: float | None = None
     low: float | None = None
@@ -73,7 +73,7 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     """Whether it takes part in the outcome; some are shown to explain and are no harm alone."""
     reason: str = ""
     by_seconds: SecondsCheck | None = None
-    """Only beside an outcome, where every block has the metric second by second."""
+    """Only beside an outcome, where every run has the metric second by second."""
 
 
 class GateResult(Part, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class Environment(Part, frozen=True, kw_only=True):
     kernel_release: str | None = None
     lab: str = "none"
     starts: Start | None = None
-    """What of a lab's data was in memory as each block started; null without a lab."""
+    """What of a lab's data was in memory as each run started; null without a lab."""
     seed: int = 1
     pairs: int = 0
     discarded_pairs: int = 0
@@ -123,7 +123,7 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     metrics: list[MetricVerdict] = []
     gates: list[GateResult] = []
     warnings: list[str] = []
-    """What a reader must know that did not discard a block."""
+    """What a reader must know that did not discard a run."""
     looks: int = 1
     """How often the pairs so far were looked at; each look claims wrongly in its share alone."""
     lost: list[str] = []
@@ -155,7 +155,7 @@ class ComparedMetric(Part, frozen=True, kw_only=True):
     level: float | None = None
     """Nominal coverage of the interval."""
     method: Literal["block_bootstrap", "counts", "none"] = "none"
-    """``block_bootstrap``: seconds resampled in blocks; ``counts``: totals, without interval."""
+    """``block_bootstrap``: seconds resampled in stretches; ``counts``: totals, without interval."""
     seconds: int = 0
     """Of the shorter window that has it."""
     better_when: BetterWhen = "lower"

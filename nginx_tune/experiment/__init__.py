@@ -1,1 +1,1 @@
-"""Arms, what each is asked, and the blocks in the sandbox that a verdict stands on."""
+"""Arms, what each is asked, and the runs in the sandbox that a verdict stands on."""

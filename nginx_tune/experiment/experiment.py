@@ -1,8 +1,8 @@
-"""An experiment: variants, their loads, and the interleaved blocks that a verdict stands on.
+"""An experiment: variants, their loads, and the interleaved runs that a verdict stands on.
 
 The capacity of each variant under an objective is two searches, one step of each in turn. Each step
-is a block of its own, a fresh nginx in the same cache state, at one rate. The variants take turns
-in the order of the blocks (ABBA), so that a drift of the host meets both.
+is a run of its own, a fresh nginx in the same cache state, at one rate. The variants take turns
+in the order of the runs (ABBA), so that a drift of the host meets both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from nginx_tune.measure.load.classes import (
     plan_at_rate,
     total_rate,
 )
-from nginx_tune.measure.proof.blocks import count_valid, schedule_rounds
 from nginx_tune.measure.proof.by_seconds import warmup_seconds, with_steadiness
 from nginx_tune.measure.proof.latency import read_statistic, sample_of
 from nginx_tune.measure.proof.objective import (
@@ -36,11 +35,12 @@ from nginx_tune.measure.proof.objective import (
     parse_objective,
     settle,
 )
+from nginx_tune.measure.proof.runs import count_valid, schedule_rounds
 
 _MOST_ROUNDS = 1000
 _LEAST_TRIAL_SECONDS = 10.0
 GoesOn = Callable[[Sequence[Measurement]], bool]
-"""Tells whether another round is wanted after these blocks."""
+"""Tells whether another round is wanted after these runs."""
 
 
 class Experiment(NamedTuple):
@@ -49,10 +49,10 @@ class Experiment(NamedTuple):
     variants: Sequence[Variant]
     """The baseline first."""
     plans: Mapping[str, LoadPlan]
-    """The load of each variant in a block, by its name; the seed is the round's."""
+    """The load of each variant in a run, by its name; the seed is the round's."""
 
     def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
-        """The same in blocks of another length."""
+        """The same in runs of another length."""
         plans = {
             name: for_seconds(plan, warmup=warmup, duration=duration)
             for name, plan in self.plans.items()
@@ -81,9 +81,9 @@ def run_pairs(
     into: list[Measurement] | None = None,
     heeds: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """One measurement a block, in the order they ran.
+    """One measurement a run, in the order they ran.
 
-    With two variants a round is a pair. The blocks of a round ask the same requests at the same
+    With two variants a round is a pair. The runs of a round ask the same requests at the same
     times (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that
     drift of the machine falls on all variants. A round that its validity flags discard is run
     again, at most as many times as there are pairs: the flags know nothing of the result, so
@@ -94,7 +94,7 @@ def run_pairs(
     by_name = {variant.name: variant for variant in experiment.variants}
     names = list(by_name)
     whole = None if goes_on else pairs * len(names)
-    progress(Step("the first block", done=0, total=whole, unit="block", live=True))
+    progress(Step("the first run", done=0, total=whole, unit="run", live=True))
     measurements: list[Measurement] = [] if into is None else into
     most = _MOST_ROUNDS if goes_on else 2 * pairs
     for number, name in enumerate(schedule_rounds(names, most, seed)):
@@ -103,7 +103,7 @@ def run_pairs(
         ):
             break
         plan = msgspec.structs.replace(experiment.plans[name], seed=seed + number // len(names))
-        measurement = with_steadiness(session.block(by_name[name], number, plan))
+        measurement = with_steadiness(session.run(by_name[name], number, plan))
         if heeds is not None:
             heeds(measurement)
         measurements.append(measurement)
@@ -123,15 +123,15 @@ def find_warmup(
     progress: Callable[[str], None],
     heeds: Callable[[Measurement], None] | None = None,
 ) -> float:
-    """The seconds after which no variant shows a trend any more, from one block of each.
+    """The seconds after which no variant shows a trend any more, from one run of each.
 
-    Where one never stops, half of the block: its blocks will be flagged.
+    Where one never stops, half of the run: its runs will be flagged.
     """
     duration = max(duration, _LEAST_TRIAL_SECONDS)
     trial = experiment.for_seconds(warmup=0.0, duration=duration)
     longest = 0.0
-    for block in run_pairs(session, trial, pairs=1, seed=seed, progress=progress, heeds=heeds):
-        cut = warmup_seconds(block)
+    for run in run_pairs(session, trial, pairs=1, seed=seed, progress=progress, heeds=heeds):
+        cut = warmup_seconds(run)
         longest = max(longest, duration / 2 if cut is None else cut)
     # The first second is never steady: connections are made and workers woken.
     return longest + 1.0
@@ -140,10 +140,10 @@ def find_warmup(
 def _step(measurement: Measurement, number: int, whole: int | None) -> Step:
     server = measurement.server
     return Step(
-        f"block {number}, {measurement.variant}: {_glance(measurement)}",
+        f"run {number}, {measurement.variant}: {_glance(measurement)}",
         done=number,
         total=whole,
-        unit="block",
+        unit="run",
         variant=measurement.variant or "",
         classes={
             name: Glance(
@@ -203,7 +203,7 @@ def search_variants(
             planned = plan_at_rate(
                 plans[variant.name], rate, samples=objective.samples, seed=seed + number
             )
-            step = judge_run(objective, session.block(variant, number, planned), rate)
+            step = judge_run(objective, session.run(variant, number, planned), rate)
             steps[variant.name].append(step)
             number += 1
             met = "holds" if step.met else f"does not hold ({step.limited_by})"

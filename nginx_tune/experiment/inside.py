@@ -1,4 +1,4 @@
-"""The process inside the sandbox: builds the lab, knows its facts, runs blocks.
+"""The process inside the sandbox: builds the lab, knows its facts, runs runs.
 
 It reads one request a line from standard input and answers in kind, so that the command outside
 (which decides and judges) needs nothing of what only exists in here.
@@ -23,7 +23,6 @@ from nginx_tune.documents.rehearsal import RehearsedReload
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import (
     OPERATIONS,
-    BlockRequest,
     EnvironmentRequest,
     FactsRequest,
     JoinRequest,
@@ -33,6 +32,7 @@ from nginx_tune.experiment.operations import (
     OpenLabRequest,
     RehearseRequest,
     Response,
+    RunRequest,
     SurveyRequest,
     TrialRequest,
     Tried,
@@ -159,14 +159,14 @@ class Inside:
         self._enclosure.join_files = [Path(file) for file in request.join_files]
         return try_inside(request, self._directory, self._enclosure)
 
-    def block(self, request: BlockRequest) -> Measurement:
-        """Run one block; the measurement."""
-        from nginx_tune.experiment.block import run_block  # noqa: PLC0415
+    def run(self, request: RunRequest) -> Measurement:
+        """Run one run; the measurement."""
+        from nginx_tune.experiment.one_run import measure_run  # noqa: PLC0415
 
         if self._lab is None:
             raise UndecidedError("the lab is not open")
         self._shown.turn_to(request.variant.name)
-        return run_block(request, self._lab, self._say)
+        return measure_run(request, self._lab, self._say)
 
     def laid_trial(self, request: LaidTrialRequest) -> Tried:
         """``nginx -t`` with other bytes of the configuration."""

@@ -29,7 +29,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     """The stand-in's."""
     sysctls: dict[str, str] = {}
-    """Those of the network namespace, for each block."""
+    """Those of the network namespace, for each run."""
     reload_texts: list[str] = []
     """Configurations that nginx is reloaded with, one after the other; none for no reload."""
     reload_seconds: float = 1.0
@@ -37,13 +37,13 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     connections_log: str | None = None
     """The log in which the server says which worker served which connection."""
     starts: Start = "cold"
-    """The part of the data that is in the page cache as a block starts."""
+    """The part of the data that is in the page cache as a run starts."""
     traces: bool = True
     """Loop turns are traced."""
     drain_seconds: float | None = None
     """The wait for the last answers; null for the plan's own."""
     cached: list[str] = []
-    """URLs that are asked for before each block, from an nginx of this variant that is then ended.
+    """URLs that are asked for before each run, from an nginx of this variant that is then ended.
     """
     counts_opens: bool = False
     """Calls of open() are counted."""
@@ -61,7 +61,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     conf_path: str
     conf_text: str | None = None
-    """Written to ``conf_path`` before each block; null when the file is the operator's own."""
+    """Written to ``conf_path`` before each run; null when the file is the operator's own."""
     error_log: str | None = None
     """The main context's error log; null for standard error."""
     prefix: str | None = None
@@ -189,7 +189,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """System calls that the sandbox refused it."""
 
 
-class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A fresh nginx in a known cache state, and one load run."""
 
     variant: Variant
@@ -264,14 +264,14 @@ FACTS = Operation("facts", FactsRequest, Facts)
 ENVIRONMENT = Operation("environment", EnvironmentRequest, MadeEnvironment)
 SURVEY = Operation("survey", SurveyRequest, list[Response])
 TRIAL = Operation("trial", TrialRequest, Tried)
-BLOCK = Operation("block", BlockRequest, Measurement)
+RUN = Operation("run", RunRequest, Measurement)
 LAID_TRIAL = Operation("laid_trial", LaidTrialRequest, Tried)
 REHEARSE = Operation("rehearse", RehearseRequest, list[RehearsedReload])
 
 OPERATIONS = {
     one.name: one
     for one in (
-        HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, BLOCK, LAID_TRIAL, REHEARSE,
+        HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, RUN, LAID_TRIAL, REHEARSE,
     )
 }  # fmt: skip
 

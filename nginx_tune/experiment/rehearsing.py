@@ -33,8 +33,8 @@ from nginx_tune.experiment.trial import ShownFiles
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_network import parse_netstat
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.measure.proof.blocks import count_refusals
 from nginx_tune.measure.proof.rehearsal import split_phases
+from nginx_tune.measure.proof.runs import count_refusals
 from nginx_tune.nginx.lab.building import OpenLab
 from nginx_tune.nginx.reload.generation import ask_before
 from nginx_tune.nginx.reload.logs import Logs

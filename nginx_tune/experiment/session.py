@@ -1,4 +1,4 @@
-"""A lab from outside: opened once, then any number of blocks; its files, and labs left behind."""
+"""A lab from outside: opened once, then any number of runs; its files, and labs left behind."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from nginx_tune.documents.rehearsal import RehearsedReload
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 from nginx_tune.errors import ConfigurationError, MissingPermissionError, UndecidedError
 from nginx_tune.experiment.operations import (
-    BLOCK,
     ENVIRONMENT,
     FACTS,
     JOIN,
     LAID_TRIAL,
     OPEN_LAB,
     REHEARSE,
+    RUN,
     SURVEY,
-    BlockRequest,
     EnvironmentRequest,
     FactsRequest,
     JoinRequest,
@@ -37,6 +36,7 @@ from nginx_tune.experiment.operations import (
     Question,
     RehearseRequest,
     Response,
+    RunRequest,
     SurveyRequest,
     Tried,
     Variant,
@@ -227,8 +227,8 @@ class Session:
         )
         return self._sandbox.ask(REHEARSE, request)
 
-    def block(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
-        """Run one block."""
+    def run(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
+        """Run one run."""
         drain = variant.conduct.drain_seconds
         plan = msgspec.structs.replace(
             plan,
@@ -236,7 +236,7 @@ class Session:
             cpus=self.probe_cpus,
             realtime=self.probe_cpus != self.nginx_cpus,
         )
-        request = BlockRequest(
+        request = RunRequest(
             variant=variant,
             number=number,
             binary=self._program(variant),
@@ -246,7 +246,7 @@ class Session:
             memory_bytes=self.lab.memory_bytes,
         )
         with _naming(variant):
-            return self._sandbox.ask(BLOCK, request)
+            return self._sandbox.ask(RUN, request)
 
 
 @contextlib.contextmanager

@@ -108,8 +108,8 @@ def run_step(line: Mapping[str, Any], plan: LoadPlan, head: str = "") -> Step:
     return Step(head + text, done=done, total=whole, unit="s", classes=_classes(line))
 
 
-def block_step(line: Mapping[str, Any], plan: LoadPlan, variant: str) -> Step:
-    """A second of a block, as its share of the block."""
+def share_step(line: Mapping[str, Any], plan: LoadPlan, variant: str) -> Step:
+    """A second of a run as a share of that run."""
     whole = _seconds(plan)
     return Step(
         f"{variant}, {line['second']} of {whole:g} s",
@@ -287,10 +287,10 @@ def _title(one: LatencyHistogram) -> str:
     said = one_line(one.latency)
     if one.variant:
         said += f", {one_line(one.variant)}"
-    if one.variant and one.blocks:
-        said += f", {one.blocks} block" + ("" if one.blocks == 1 else "s")
+    if one.variant and one.runs:
+        said += f", {one.runs} run" + ("" if one.runs == 1 else "s")
     if one.left_out:
-        said += f" ({one.left_out} more that the run discarded left out)"
+        said += f" ({one.left_out} more discarded and left out)"
     return said
 
 

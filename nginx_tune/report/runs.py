@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, RunComparison, RunMetric, Runs, RunSummary
+from nginx_tune.documents.run import KeptRun, KeptRuns, RunComparison, RunMetric, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import bytes_text, plural
 from nginx_tune.documents.verdict import ComparedMetric, Comparison
@@ -18,7 +18,7 @@ from nginx_tune.report.text import one_line, percent_text
 from nginx_tune.report.verdict import verdict_screen
 
 
-def runs_screen(runs: Runs) -> Screen:
+def runs_screen(runs: KeptRuns) -> Screen:
     """A row for each run, then what was skipped and how much room they take."""
     header = ("id", "started (UTC)", "run", "outcome", "primary metric")
     rows = [
@@ -40,7 +40,7 @@ def runs_screen(runs: Runs) -> Screen:
     return [[table, *skipped, Line(where)]]
 
 
-def run_screen(run: Run) -> Screen:
+def run_screen(run: KeptRun) -> Screen:
     """A run as it was shown when it ran, below a line that says when that was."""
     summary = run.summary
     head = (
@@ -168,7 +168,7 @@ def comparison_sentence(comparison: Comparison) -> str:
     basis = "against the control" if comparison.controlled else "without a control"
     if primary.level is not None:
         basis += (
-            f", {percent_text(primary.level)} interval from blocks of {primary.seconds} seconds"
+            f", {percent_text(primary.level)} interval from stretches of {primary.seconds} seconds"
         )
     said = f"{words} is {_ratio_with_range(primary)} what it was ({basis})"
     if primary.ratio is None:

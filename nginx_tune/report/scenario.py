@@ -426,7 +426,7 @@ def _causes(causes: list[VariantCause]) -> ScreenBlock:
         if one.cause.id == "nothing-found":
             quiet.append(one_line(one.variant))
             continue
-        seen = f"{one.blocks} of {one.of_blocks} blocks"
+        seen = f"{one.runs} of {one.of_runs} runs"
         lines.append(Line(f"{one_line(one.variant)}: {one.cause.id} ({seen})", indent=2))
         lines.append(Line(one_line(one.cause.summary), indent=4))
     if quiet:

@@ -279,9 +279,9 @@ def _metrics(verdict: Verdict) -> ScreenBlock:
 
 
 def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
-    """Baseline and candidate as the table shows them: the middle of the blocks, as the ratio is.
+    """Baseline and candidate as the table shows them: the middle of the runs, as the ratio is.
 
-    All blocks together where there is no ratio of pairs.
+    All runs together where there is no ratio of pairs.
     """
     if metric.baseline_middle is None or metric.candidate_middle is None:
         return metric.baseline, metric.candidate
@@ -334,7 +334,7 @@ def _by_seconds(metric: MetricVerdict) -> str:
     if check is None or check.agrees:
         return ""
     low, high = ratio_text(check.low), ratio_text(check.high)
-    return f"the seconds inside the blocks do not bear that out: {low} to {high}"
+    return f"the seconds inside the runs do not bear that out: {low} to {high}"
 
 
 def gates_block(gates: list[GateResult]) -> ScreenBlock:
@@ -354,14 +354,14 @@ def gates_block(gates: list[GateResult]) -> ScreenBlock:
 _TOML_HEAD = """\
 # Two configurations under the same load, settled before it runs. As it stands, or changed:
 #     nginx-tune scenario run FILE
-# {pairs} pairs of blocks of {block} each: about {total}{more}. What has its default is left out.
+# {pairs} pairs of runs of {run} each: about {total}{more}. What has its default is left out.
 
 """
 
 
 def render_experiment(spec: ExperimentSpec) -> str:
     """The page. Errors: UsageError for a name that is no text, which TOML cannot hold."""
-    block = (spec.warmup_seconds or 0.0) + spec.duration_seconds
+    run = (spec.warmup_seconds or 0.0) + spec.duration_seconds
     more = [
         *(["the warm-up is found first"] if spec.warmup_seconds is None else []),
         *(["as many again for the self-check"] if spec.self_check else []),
@@ -374,8 +374,8 @@ def render_experiment(spec: ExperimentSpec) -> str:
     ]
     head = _TOML_HEAD.format(
         pairs=spec.pairs,
-        block=_seconds(block),
-        total=_seconds(2 * spec.pairs * block),
+        run=_seconds(run),
+        total=_seconds(2 * spec.pairs * run),
         more="".join(f"; {one}" for one in more),
     )
     import tomli_w  # noqa: PLC0415  # only for such a page

@@ -104,7 +104,7 @@ def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
         predicted=[Predicted(metric=BLOCKED_RATIO, low=0.5, expected=0.6, high=0.7)],
     )
     block = Measurement(
-        block=0,
+        number=0,
         variant="baseline",
         duration_seconds=1.0,
         server=ServerMeasurement(

@@ -62,7 +62,7 @@ def _ran(rounds: int, values: dict[str, float]) -> ScenarioRun:
     """So many rounds of variants whose answers take so long."""
     blocks = [
         Measurement(
-            block=number * len(values) + place,
+            number=number * len(values) + place,
             variant=variant,
             classes={
                 "memory": ClassMeasurement(

@@ -50,7 +50,7 @@ def block(
     drain = [ServerSecond(second=n, disk_read_bytes=10**9, state_d_ratio=1.0) for n in (4, 5)]
     return Measurement(
         variant=variant,
-        block=number,
+        number=number,
         duration_seconds=SECONDS,
         classes={
             "hot": ClassMeasurement(

@@ -1,4 +1,4 @@
-"""What the server showed in each variant's blocks."""
+"""What the server showed in each variant's runs."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ def blocked(ratio: float) -> ServerMeasurement:
     return replace(FREE, workers=[replace(WORKER, state_d_ratio=ratio, state_d_error=0.01)])
 
 
-def blocks(variant: str, *servers: ServerMeasurement) -> list[Measurement]:
+def runs(variant: str, *servers: ServerMeasurement) -> list[Measurement]:
     return [
-        Measurement(variant=variant, block=number, duration_seconds=10.0, server=server)
+        Measurement(variant=variant, number=number, duration_seconds=10.0, server=server)
         for number, server in enumerate(servers)
     ]
 
 
-def test_each_variant_has_the_causes_of_most_of_its_blocks() -> None:
+def test_each_variant_has_the_causes_of_most_of_its_runs() -> None:
     found = find_variant_causes(
-        blocks("candidate", FREE, blocked(0.3), FREE)
-        + blocks("baseline", blocked(0.4), blocked(0.6), blocked(0.5))
+        runs("candidate", FREE, blocked(0.3), FREE)
+        + runs("baseline", blocked(0.4), blocked(0.6), blocked(0.5))
     )
-    assert [(one.variant, one.cause.id, one.blocks, one.of_blocks) for one in found] == [
+    assert [(one.variant, one.cause.id, one.runs, one.of_runs) for one in found] == [
         ("baseline", "loop-blocked-on-disk", 3, 3),
         ("candidate", "nothing-found", 2, 3),
     ]
-    assert "waited for disks 60" in found[0].cause.summary, "the figures are those of one block"
+    assert "waited for disks 60" in found[0].cause.summary, "the figures are those of one run"
 
 
 def test_several_causes_of_one_variant_keep_their_order() -> None:
     both = replace(blocked(0.5), pool_overflow=7)
-    found = find_variant_causes(blocks("baseline", both, both))
+    found = find_variant_causes(runs("baseline", both, both))
     assert [one.cause.id for one in found] == ["pool-queue-overflow", "loop-blocked-on-disk"]
 
 
-def test_blocks_that_differ_are_all_told_and_a_single_one_is_not() -> None:
-    found = find_variant_causes(blocks("baseline", blocked(0.5), FREE, FREE, blocked(0.5)))
-    assert [(one.cause.id, one.blocks) for one in found] == [
+def test_runs_that_differ_are_all_told_and_a_single_one_is_not() -> None:
+    found = find_variant_causes(runs("baseline", blocked(0.5), FREE, FREE, blocked(0.5)))
+    assert [(one.cause.id, one.runs) for one in found] == [
         ("loop-blocked-on-disk", 2),
         ("nothing-found", 2),
     ]
-    found = find_variant_causes(blocks("baseline", blocked(0.5), FREE, FREE))
+    found = find_variant_causes(runs("baseline", blocked(0.5), FREE, FREE))
     assert [one.cause.id for one in found] == ["nothing-found"]
 
 
 def test_a_stand_in_has_no_workers_and_no_causes() -> None:
-    assert find_variant_causes(blocks("raw-epoll", ServerMeasurement())) == []
+    assert find_variant_causes(runs("raw-epoll", ServerMeasurement())) == []
     assert find_variant_causes([]) == []

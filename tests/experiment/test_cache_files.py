@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.block import wait_for_cached
+from nginx_tune.experiment.one_run import wait_for_cached
 
 
 def test_only_whole_responses_count(tmp_path: Path) -> None:

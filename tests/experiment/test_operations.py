@@ -53,7 +53,7 @@ def test_a_number_that_is_none_becomes_null() -> None:
 
 def test_a_refusal_inside_keeps_its_words() -> None:
     request = request_line(
-        OPERATIONS["block"],
+        OPERATIONS["run"],
         msgspec.convert(
             {
                 "arm": {"name": "a", "conf_path": "/x"},
@@ -66,7 +66,7 @@ def test_a_refusal_inside_keeps_its_words() -> None:
                     "duration_seconds": 1.0,
                 },
             },
-            OPERATIONS["block"].request,
+            OPERATIONS["run"].request,
         ),
     )
     said = json.loads(Inside(lambda _: None).answer(request))

@@ -13,7 +13,7 @@ from tiers import dice
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
-from nginx_tune.experiment.block import make_cold, make_full, make_warm, resident_bytes
+from nginx_tune.experiment.one_run import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios
 
 FILE_BYTES = 64 << 10

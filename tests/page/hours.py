@@ -13,7 +13,7 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.documents.run import Run, RunSummary
+from nginx_tune.documents.run import KeptRun, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.verdict import judge
@@ -23,7 +23,9 @@ CLASSES = ("hot", "cold", "api", "large")
 _LATENCIES = ("response_seconds", "ttfb_seconds", "service_seconds", "arrival_seconds")
 
 
-def hour(*, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed: int = 19) -> Run:
+def hour(
+    *, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed: int = 19
+) -> KeptRun:
     """The run; each block has ``samples`` requests of each class, at times that no other has."""
     chance = random.Random(seed)
     measured = [
@@ -33,7 +35,7 @@ def hour(*, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed
     ]
     compared = [one for one in measured if one.variant in VARIANTS[:2]]
     pairs = [
-        Measurement(variant=one.variant, block=number, classes=one.classes)
+        Measurement(variant=one.variant, number=number, classes=one.classes)
         for number, one in enumerate(compared)
     ]
     scenario = ScenarioRun(
@@ -51,7 +53,7 @@ def hour(*, rounds: int = 15, block_seconds: int = 30, samples: int = 6000, seed
         id="0123456789", kind="scenario", name="hour", started_at="2026-01-02T03:04:05+00:00",
         outcome="better", primary_metric=RATE,
     )  # fmt: skip
-    return Run(summary=summary, result=scenario)
+    return KeptRun(summary=summary, result=scenario)
 
 
 def _block(
@@ -94,7 +96,7 @@ def _block(
     ]
     return Measurement(
         variant=variant,
-        block=number,
+        number=number,
         duration_seconds=float(seconds),
         classes=classes,
         series=series,

@@ -26,7 +26,7 @@ from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoi
 from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, RehearsedReload
-from nginx_tune.documents.run import Run, RunSummary, Validation
+from nginx_tune.documents.run import KeptRun, RunSummary, Validation
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun, VariantText
 from nginx_tune.documents.search import Search, SearchCandidate
 from nginx_tune.documents.verdict import GateResult
@@ -67,7 +67,7 @@ def blocks(pairs: int = 6) -> list[Measurement]:
             ]
             made.append(
                 Measurement(
-                    variant=variant, block=2 * pair + half, classes={"hot": part}, series=series
+                    variant=variant, number=2 * pair + half, classes={"hot": part}, series=series
                 )
             )
     return made
@@ -174,7 +174,7 @@ def documents() -> list[Document]:
         log_examples=["[alert] worker"],
     )
     rehearsal = Rehearsal(conf_path="/a.conf", reloads=[reload], gates=gates, notes=["n"])
-    run = Run(summary=summary, result=validation)
+    run = KeptRun(summary=summary, result=validation)
     return [
         run, scenario, validation, verdict, measured[0], findings, plan, rehearsal, *of_a_site(),
     ]  # fmt: skip

@@ -25,7 +25,7 @@ from nginx_tune.documents.base import Document, decode, encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.plan import History, Plan
-from nginx_tune.documents.run import Run, Validation
+from nginx_tune.documents.run import KeptRun, Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.measure.proof.histogram import decode_histogram, merge_histograms
@@ -127,7 +127,7 @@ def test_the_document_in_a_page_is_the_document(document: Document) -> None:
 
 
 def test_the_numbers_of_a_page_are_the_documents() -> None:
-    run = next(one for one in EVERY if isinstance(one, Run))
+    run = next(one for one in EVERY if isinstance(one, KeptRun))
     verdict = run.result.verdict
     primary = next(one for one in verdict.metrics if one.name == RATE)
     page = page_of(run)
@@ -152,7 +152,7 @@ def test_pairs_of_a_scenario_with_more_variants_are_its_rounds() -> None:
         ):
             where = place["other"] if number == 0 else rest[number - 1]
             more.append(
-                msgspec.structs.replace(block, variant=variant, block=3 * round_number + where)
+                msgspec.structs.replace(block, variant=variant, number=3 * round_number + where)
             )
     page = page_of(msgspec.structs.replace(scenario, measurements=more))
     assert page.values("data-ratio") == page_of(scenario).values("data-ratio")
@@ -241,7 +241,7 @@ def test_a_pair_that_does_not_count_is_grey_and_has_no_curve_by_second_nor_by_wo
     (seconds,) = [plot for plot in plots if isinstance(plot, CurvePlot) and plot.marks]
     # Blocks 2 and 3 of twelve, of four seconds each.
     assert list(seconds.grey) == [(round(100 * 8 / 48, 2), round(100 * 8 / 48, 2))]
-    assert "2 blocks of pairs that do not count" in seconds.caption
+    assert "2 runs of pairs that do not count" in seconds.caption
     assert "12 failed, in 6 seconds" in seconds.caption
     for curve in seconds.curves:
         assert len(curve.segments) == 5
@@ -320,7 +320,7 @@ def test_zero_and_enormous_numbers_have_a_page() -> None:
 
 
 def test_through_the_command_line(run_cli: RunCli, tmp_path: Path) -> None:
-    run = next(one for one in EVERY if isinstance(one, Run))
+    run = next(one for one in EVERY if isinstance(one, KeptRun))
     source, page, ticket = (tmp_path / name for name in ("run.json", "r.html", "t.md"))
     source.write_bytes(encode(run))
     assert run_cli("report", str(source), "-o", str(page)).returncode == 0
@@ -364,7 +364,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "reports").glob("*.h
 @each_row("page", EXAMPLES, ids=lambda page: page.stem)
 def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
     (data,) = embedded_documents(page.read_text(), source=page.name)
-    run = decode(Run, data)
+    run = decode(KeptRun, data)
     assert run.summary.name == page.stem
     assert page.stat().st_size <= 600_000
     assert f"`{page.stem}`" in page.with_name("README.md").read_text()
@@ -377,7 +377,7 @@ def test_a_page_of_an_hour_of_eight_variants_and_four_classes_is_below_two_megab
     page = render_page([run])
     assert len(page) <= 200_000 + 120_000 * rounds  # of fifteen: two megabytes
     (data,) = embedded_documents(page.decode(), source="p")
-    assert decode(Run, data) == run
+    assert decode(KeptRun, data) == run
     # A point costs about ten bytes: the plots grow with variants and classes, not with the hour.
     markup = len(page) - page.index(b'class="document"')
     assert len(page) - markup < 200_000

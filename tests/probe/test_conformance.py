@@ -25,11 +25,11 @@ from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Stripe
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import find_probe, run_probe
-from nginx_tune.measure.proof.blocks import Blocks, Pair
 from nginx_tune.measure.proof.expression import parse_expression
 from nginx_tune.measure.proof.gates import answer_expression
 from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements
+from nginx_tune.measure.proof.runs import Pair, PairedRuns
 from nginx_tune.measure.proof.workers import with_imbalance
 from nginx_tune.report.measurement import render_measurement
 
@@ -129,7 +129,7 @@ def test_requests_that_time_out_stand_in_the_percentiles() -> None:
         assert (latency.count, latency.censored) == (1100, 55)
         assert {"p99", "p999", "max"} <= set(latency.at_least)
         assert (latency.p99 or 0) >= 0.25
-    alone = Blocks((Pair(1, measurement, measurement),))
+    alone = PairedRuns((Pair(1, measurement, measurement),))
     answer = answer_expression(parse_expression("c.p99 <= 50ms"), alone)
     assert (answer.passed, answer.measured) == (False, seen.response_seconds.p99)
     answer = answer_expression(parse_expression("c.p99 >= 50ms"), alone)

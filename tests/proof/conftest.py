@@ -13,7 +13,7 @@ from hdr_reference import plain_text, recorded
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 
 
 def latency_of(seconds: Sequence[float]) -> Latency:
@@ -42,22 +42,22 @@ def latency() -> Callable[[Sequence[float]], Latency]:
 
 
 @pytest.fixture
-def make_blocks() -> MakeBlocks:
+def make_runs() -> MakeRuns:
     """Blocks ``2 k`` (baseline) and ``2 k + 1`` (candidate) from pairs of values of one field of
     the class ``hot``; further fields of the class are the same everywhere."""
 
     def make(
         pairs: Sequence[tuple[Any, Any]], field: str = "requests_per_second", **same: Any
     ) -> list[Measurement]:
-        blocks = []
+        runs = []
         for index, pair in enumerate(pairs):
             for half, (variant, value) in enumerate(
                 zip(("baseline", "candidate"), pair, strict=True)
             ):
                 part = msgspec.structs.replace(ClassMeasurement(**same), **{field: value})
-                blocks.append(
-                    Measurement(variant=variant, block=2 * index + half, classes={"hot": part})
+                runs.append(
+                    Measurement(variant=variant, number=2 * index + half, classes={"hot": part})
                 )
-        return blocks
+        return runs
 
     return make

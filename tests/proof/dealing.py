@@ -1,4 +1,4 @@
-"""Pseudo-experiments from recorded blocks that were all alike: dealt out as two variants."""
+"""Pseudo-experiments from recorded runs that were all alike: dealt out as two variants."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ METRIC = "dealt.requests_per_second"
 
 
 def read_recorded(path: Path = RECORDED) -> dict[str, Any]:
-    """The blocks with what was recorded about them."""
+    """The runs with what was recorded about them."""
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
 def values_of(recorded: dict[str, Any], metric: str) -> list[float]:
-    """The metric's value in each block, in the order they ran; empty when a block lacks it."""
-    values = [block["values"][metric] for block in recorded["blocks"]]
+    """The metric's value in each run, in the order they ran; empty when a run lacks it."""
+    values = [run["values"][metric] for run in recorded["blocks"]]
     return [] if None in values else values
 
 
@@ -35,7 +35,7 @@ def deal(
     """Blocks drawn without their order, so that drift of the host is not even cancelled.
 
     With fewer recorded than asked for, further ones are drawn again from all. ``ratio`` is the
-    true effect: what the candidate's blocks are multiplied by.
+    true effect: what the candidate's runs are multiplied by.
     """
     drawn: list[float] = []
     while len(drawn) < 2 * pairs:
@@ -43,7 +43,7 @@ def deal(
     return [
         Measurement(
             variant="candidate" if index % 2 else "baseline",
-            block=index,
+            number=index,
             classes={
                 "dealt": ClassMeasurement(
                     requests_per_second=drawn[index] * (ratio if index % 2 else 1.0)
@@ -62,23 +62,23 @@ def deal_neighbours(
     drawn: list[int] = []
     while len(drawn) < pairs:
         drawn += chance.sample(starts, len(starts))
-    blocks = []
+    runs = []
     for start in drawn[:pairs]:
         two = [values[start], values[start + 1]]
         chance.shuffle(two)
-        blocks += two
+        runs += two
     return [
         Measurement(
             variant="candidate" if index % 2 else "baseline",
-            block=index,
+            number=index,
             classes={
                 "dealt": ClassMeasurement(requests_per_second=value * (ratio if index % 2 else 1.0))
             },
         )
-        for index, value in enumerate(blocks)
+        for index, value in enumerate(runs)
     ]
 
 
-def outcome(blocks: list[Measurement], **bar: float) -> Outcome:
+def outcome(runs: list[Measurement], **bar: float) -> Outcome:
     """What the verdict says of them."""
-    return judge(blocks, primary_metric=METRIC, metrics=[], **bar).outcome
+    return judge(runs, primary_metric=METRIC, metrics=[], **bar).outcome

@@ -1,4 +1,4 @@
-"""The workers of a block by the process ids that the host knows them by."""
+"""The workers of a run by the process ids that the host knows them by."""
 
 from __future__ import annotations
 

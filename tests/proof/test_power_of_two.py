@@ -18,10 +18,10 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
 from nginx_tune.documents.measurement import Generator, Histograms, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import counts_for
 from nginx_tune.measure.proof.histogram import Histogram, Layout
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.power_of_two import histograms_of, power_buckets
+from nginx_tune.measure.proof.runs import counts_for
 from nginx_tune.report.probing import render_histograms, render_histograms_markdown
 
 VALUES = st.lists(
@@ -74,12 +74,12 @@ def test_of_no_sample_there_is_no_bucket() -> None:
 
 @settings(max_examples=draws(40, 150), deadline=None)
 @given(parts=st.lists(VALUES, min_size=1, max_size=4))
-def test_blocks_of_a_variant_are_added(parts: list[list[int]]) -> None:
-    (one,) = histograms_of([block(values) for values in parts]).histograms
+def test_runs_of_a_variant_are_added(parts: list[list[int]]) -> None:
+    (one,) = histograms_of([run(values) for values in parts]).histograms
     every = sorted(value for values in parts for value in values)
     mean = math.fsum(every) / len(every)
     stdev = math.sqrt(math.fsum((value - mean) ** 2 for value in every) / len(every))
-    assert (one.latency, one.variant, one.blocks, one.left_out) == (
+    assert (one.latency, one.variant, one.runs, one.left_out) == (
         "hot",
         "candidate",
         len(parts),
@@ -96,17 +96,17 @@ def test_blocks_of_a_variant_are_added(parts: list[list[int]]) -> None:
     assert one.median_seconds == pytest.approx(middle, rel=1 / 100)
 
 
-def block(values: Sequence[int], *, variant: str = "candidate", **more: Any) -> Measurement:
+def run(values: Sequence[int], *, variant: str = "candidate", **more: Any) -> Measurement:
     found = ClassMeasurement(response_seconds=latency_of(Counter(values)))
     return Measurement(variant=variant, classes={"hot": found}, **more)
 
 
 def test_variants_and_latencies_are_kept_apart() -> None:
     turn = msgspec.convert(msgspec.to_builtins(latency_of({4_000_000: 3})), LoopTurn)
-    first = block(
+    first = run(
         [1_000_000] * 5, variant="baseline", server=ServerMeasurement(loop_turn_seconds=turn)
     )
-    second = block([2_000_000] * 7, generator=Generator(lateness_seconds=latency_of({9: 2})))
+    second = run([2_000_000] * 7, generator=Generator(lateness_seconds=latency_of({9: 2})))
     hot = msgspec.structs.replace(first.classes["hot"], ttfb_seconds=latency_of({70: 1}))
     first = msgspec.structs.replace(first, classes={"hot": hot, "b.c": ClassMeasurement()})
     found = histograms_of([first, second], ["hot.ttfb", "server.loop_turn_seconds"]).histograms
@@ -133,21 +133,21 @@ def test_variants_and_latencies_are_kept_apart() -> None:
 @each_row("name", ["hto", "hot.p99", "hot.response.", "server.cpu", "", "cold"])
 def test_what_is_no_latency_is_refused_before_anything_is_read(name: str) -> None:
     with pytest.raises(UsageError, match="no latency"):
-        histograms_of([block([1])], [name])
+        histograms_of([run([1])], [name])
 
 
-def test_a_block_that_the_run_discarded_is_left_out() -> None:
-    late = block([5], flags=["lateness: the probe was late"])
-    slow = block([6], flags=["censored: hot: 1 of 9 arrivals were unanswered"])
-    blocks = [late, slow, block([7])]
-    (one,) = histograms_of(blocks, discard=True).histograms
-    assert (one.count, one.blocks, one.left_out) == (2, 2, 1)
-    assert "2 blocks (1 more that the run discarded left out)" in render_histograms(
+def test_a_run_that_the_run_discarded_is_left_out() -> None:
+    late = run([5], flags=["lateness: the probe was late"])
+    slow = run([6], flags=["censored: hot: 1 of 9 arrivals were unanswered"])
+    runs = [late, slow, run([7])]
+    (one,) = histograms_of(runs, discard=True).histograms
+    assert (one.count, one.runs, one.left_out) == (2, 2, 1)
+    assert "2 runs (1 more discarded and left out)" in render_histograms(
         Histograms(histograms=[one])
     )
     # One load run by itself has no other to stand for it.
-    (one,) = histograms_of(blocks).histograms
-    assert (one.count, one.blocks, one.left_out) == (3, 3, 0)
+    (one,) = histograms_of(runs).histograms
+    assert (one.count, one.runs, one.left_out) == (3, 3, 0)
     other = Measurement(
         classes={"a": ClassMeasurement(), "b": ClassMeasurement()}, flags=["lateness: a: late"]
     )
@@ -186,9 +186,9 @@ def test_turns_that_were_not_seen_whole_count_where_they_reach_a_statistic(
 
 def test_the_look_is_bucket_bar_and_count() -> None:
     values = [600_000] * 3 + [1_100_000] * 1000 + [5_000_000] * 500
-    text = render_histograms(histograms_of([block(values)]))
+    text = render_histograms(histograms_of([run(values)]))
     lines = text.splitlines()
-    assert lines[0] == "hot, candidate, 1 block"
+    assert lines[0] == "hot, candidate, 1 run"
     assert lines[1].split() == ["min", "mean", "median", "max", "stdev", "count"]
     assert lines[2].split()[-1] == "1,503"
     assert lines[3].split() == ["from", "below", "count"]
@@ -203,7 +203,7 @@ def test_the_look_is_bucket_bar_and_count() -> None:
     assert [row[2].split()[0] for row in rows] == ["3", "1,000", "0", "500"]
     assert len({len(line) for line in lines[4:]}) == 1
     assert max(map(len, lines)) <= 80
-    marked = render_histograms_markdown(histograms_of([block(values)]))
+    marked = render_histograms_markdown(histograms_of([run(values)]))
     assert "| 1.05 ms | 2.1 ms | " + "█" * 50 + " | 1,000 |\n" in marked
     assert "| --: | --: | --- | --: |\n" in marked
 

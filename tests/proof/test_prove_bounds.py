@@ -11,18 +11,18 @@ from rows import each_row
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.documents.run import Run, RunSummary, Validation
+from nginx_tune.documents.run import KeptRun, RunSummary, Validation
 from nginx_tune.documents.scenario import VariantText
 from nginx_tune.documents.verdict import Verdict
-from nginx_tune.measure.proof.blocks import pair_blocks
 from nginx_tune.measure.proof.compare import compare
 from nginx_tune.measure.proof.gates import judge_gates, judge_predictions
 from nginx_tune.measure.proof.run_comparison import compare_runs
+from nginx_tune.measure.proof.runs import pair_runs
 from nginx_tune.measure.proof.verdict import judge
 from nginx_tune.report.runs import render_run_comparison
 from nginx_tune.report.verdict import render_verdict
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 MakeLatency = Callable[[Sequence[float]], Latency]
 
 CUT = 100
@@ -64,19 +64,19 @@ def cut(latency: MakeLatency) -> Callable[..., Latency]:
     ],
 )
 def test_a_gate_on_a_bound(
-    make_blocks: MakeBlocks,
+    make_runs: MakeRuns,
     cut: Callable[..., Latency],
     expression: str,
     measured: bool,
     passed: bool,
 ) -> None:
     whole, short = cut(0.01), cut(0.01, CUT)
-    blocks = make_blocks([(whole, short)] * 6, "response_seconds")
-    [gate] = judge_gates([expression], pair_blocks(blocks))
+    runs = make_runs([(whole, short)] * 6, "response_seconds")
+    [gate] = judge_gates([expression], pair_runs(runs))
     assert (gate.measured is not None, gate.passed) == (measured, passed)
     # Where nothing was cut off it is a number like any other.
     [gate] = judge_gates([expression.replace("hot", "baseline(hot", 1).replace(" ", ") ", 1)],
-                         pair_blocks(blocks))  # fmt: skip
+                         pair_runs(runs))  # fmt: skip
     assert gate.measured is not None
 
 
@@ -90,7 +90,7 @@ def test_a_gate_on_a_bound(
     ],
 )
 def test_a_ratio_to_a_bound(
-    make_blocks: MakeBlocks,
+    make_runs: MakeRuns,
     cut: Callable[..., Latency],
     expression: str,
     measured: bool,
@@ -98,24 +98,24 @@ def test_a_ratio_to_a_bound(
 ) -> None:
     """The candidate's p99 is at least 100 times the baseline's; turned round, at most 1/100."""
     pair = (cut(0.01), cut(0.01, CUT))
-    [gate] = judge_gates([expression], pair_blocks(make_blocks([pair] * 6, "response_seconds")))
+    [gate] = judge_gates([expression], pair_runs(make_runs([pair] * 6, "response_seconds")))
     assert (gate.measured is not None, gate.passed) == (measured, passed)
     metric, operator, limit = expression.split(" ")
     other = {">=": "<=", "<=": ">="}[operator]
-    turned = pair_blocks(make_blocks([pair[::-1]] * 6, "response_seconds"))
+    turned = pair_runs(make_runs([pair[::-1]] * 6, "response_seconds"))
     [gate] = judge_gates([f"{metric} {other} {1 / float(limit)}"], turned)
     assert (gate.measured is not None, gate.passed) == (measured, passed)
 
 
 @each_row("metric", ["hot.p99", "hot.mean"])
 def test_an_outcome_of_bounds_holds_upwards_alone(
-    make_blocks: MakeBlocks, cut: Callable[..., Latency], metric: str
+    make_runs: MakeRuns, cut: Callable[..., Latency], metric: str
 ) -> None:
     whole, short, fast = cut(0.01), cut(0.01, CUT), cut(0.0001, 11)
 
     def judged(before: Latency, after: Latency) -> tuple[str, str, list[str]]:
-        blocks = make_blocks([(before, after)] * 8, "response_seconds")
-        verdict = judge(blocks, primary_metric=metric, metrics=[metric])
+        runs = make_runs([(before, after)] * 8, "response_seconds")
+        verdict = judge(runs, primary_metric=metric, metrics=[metric])
         [one] = [one for one in verdict.metrics if one.name == metric]
         assert one.pairs == 8
         return one.outcome, one.reason, list(one.at_least)
@@ -133,9 +133,9 @@ def test_an_outcome_of_bounds_holds_upwards_alone(
         )  # fmt: skip
 
 
-def test_the_table_marks_bounds(make_blocks: MakeBlocks, cut: Callable[..., Latency]) -> None:
-    blocks = make_blocks([(cut(0.01), cut(0.01, CUT))] * 8, "response_seconds")
-    text = render_verdict(judge(blocks, primary_metric="hot.p99", metrics=["hot.p99"]))
+def test_the_table_marks_bounds(make_runs: MakeRuns, cut: Callable[..., Latency]) -> None:
+    runs = make_runs([(cut(0.01), cut(0.01, CUT))] * 8, "response_seconds")
+    text = render_verdict(judge(runs, primary_metric="hot.p99", metrics=["hot.p99"]))
     [row] = [line for line in text.splitlines() if "(primary)" in line]
     assert "≥ 1.00 s" in row
     assert "≥ 100×" in row
@@ -154,7 +154,7 @@ def test_the_table_marks_bounds(make_blocks: MakeBlocks, cut: Callable[..., Late
     ],
 )
 def test_a_bound_says_of_a_prediction_that_it_is_outside_or_nothing(
-    make_blocks: MakeBlocks,
+    make_runs: MakeRuns,
     cut: Callable[..., Latency],
     turned: bool,
     low: float,
@@ -162,11 +162,11 @@ def test_a_bound_says_of_a_prediction_that_it_is_outside_or_nothing(
     inside: bool | None,
 ) -> None:
     pair = (cut(0.01), cut(0.01, CUT))
-    blocks = make_blocks([pair[::-1] if turned else pair] * 6, "response_seconds")
+    runs = make_runs([pair[::-1] if turned else pair] * 6, "response_seconds")
     number = Predicted(metric="ratio(hot.p99)", low=low, expected=low, high=high)
     decision = Decision(id="thread-pools", verdict="enable", summary="s", predicted=[number])
     [found] = judge_predictions(
-        Decisions(decisions=[decision]), blocks, variant="candidate", tried={"thread-pools"}
+        Decisions(decisions=[decision]), runs, variant="candidate", tried={"thread-pools"}
     )
     assert found.inside is inside
     assert (found.measured is None) is (inside is None)
@@ -175,22 +175,22 @@ def test_a_bound_says_of_a_prediction_that_it_is_outside_or_nothing(
 
 @each_row("same", [True, False])
 def test_runs_with_bounds_are_compared_upwards_alone(
-    make_blocks: MakeBlocks, cut: Callable[..., Latency], same: bool
+    make_runs: MakeRuns, cut: Callable[..., Latency], same: bool
 ) -> None:
     whole, short, slow = cut(0.01), cut(0.01, CUT), cut(2.0)
 
-    def run(name: str, before: Latency, after: Latency) -> Run:
-        blocks = make_blocks([(before, after)] * 6, "response_seconds")
+    def run(name: str, before: Latency, after: Latency) -> KeptRun:
+        runs = make_runs([(before, after)] * 6, "response_seconds")
         verdict = Verdict(outcome="better", primary_metric="hot.p99")
         text = "the same" if same else name
-        return Run(
+        return KeptRun(
             summary=RunSummary(id=name, kind="validate", name="n", started_at="2026-11-22T00:00",
                                outcome="better", primary_metric="hot.p99"),
-            result=Validation(verdict=verdict, measurements=blocks,
+            result=Validation(verdict=verdict, measurements=runs,
                               variants=[VariantText(variant="baseline", nginx_conf=text)]),
         )  # fmt: skip
 
-    def compared(a: Run, b: Run) -> tuple[str, list[str], str]:
+    def compared(a: KeptRun, b: KeptRun) -> tuple[str, list[str], str]:
         found = compare_runs(a, b).metrics[0]
         assert found.unit == "seconds"
         return found.outcome, found.at_least, found.reason

@@ -1,4 +1,4 @@
-"""The cross-check of a verdict by the seconds inside its blocks."""
+"""The cross-check of a verdict by the seconds inside its runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nginx_tune.measure.proof.statistics import Series
 from nginx_tune.measure.proof.verdict import judge
 from nginx_tune.report.verdict import render_verdict
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
 STUDENT_5 = 2.5706
 """Student's quantile of 97.5 % with five degrees of freedom."""
@@ -30,7 +30,7 @@ def seconds(values: Sequence[float]) -> Series:
 
 
 def drifting(chance: random.Random, level: float, count: int = 10) -> Series:
-    """Seconds of a block that resemble their neighbours."""
+    """Seconds of a run that resemble their neighbours."""
     values, noise = [], chance.gauss(0, 0.1)
     for _ in range(count):
         noise = 0.7 * noise + chance.gauss(0, 0.07)
@@ -39,7 +39,7 @@ def drifting(chance: random.Random, level: float, count: int = 10) -> Series:
 
 
 def experiment(chance: random.Random, pairs: int, effect: float) -> list[tuple[Series, Series]]:
-    """On a host whose blocks differ by more than their seconds tell."""
+    """On a host whose runs differ by more than their seconds tell."""
     found = []
     for _ in range(pairs):
         levels = [100 * math.exp(chance.gauss(0, 0.06)) for _ in range(2)]
@@ -47,8 +47,8 @@ def experiment(chance: random.Random, pairs: int, effect: float) -> list[tuple[S
     return found
 
 
-def test_blocks_of_even_seconds_give_the_interval_that_their_pairs_have() -> None:
-    """Nothing to draw inside the blocks: the mean of n drawn from n has a known spread."""
+def test_runs_of_even_seconds_give_the_interval_that_their_pairs_have() -> None:
+    """Nothing to draw inside the runs: the mean of n drawn from n has a known spread."""
     ratios = [0.3, 0.1, 0.25, 0.05, 0.2, 0.18]
     pairs = [(seconds([100] * 10), seconds([100 * math.exp(r)] * 10)) for r in ratios]
     found = ratio_by_seconds(pairs, alpha=0.05, seed="even")
@@ -82,33 +82,33 @@ def test_a_second_without_anything_has_no_ratio() -> None:
 
 
 def with_seconds(
-    blocks: list[Measurement], rates: Mapping[str, Sequence[float]], seconds: int = 10
+    runs: list[Measurement], rates: Mapping[str, Sequence[float]], seconds: int = 10
 ) -> list[Measurement]:
-    """The blocks with seconds of their own; what comes after the end is no second of theirs."""
+    """The runs with seconds of their own; what comes after the end is no second of theirs."""
     return [
         replace(
-            block,
+            run,
             duration_seconds=float(seconds),
             series=[
                 SeriesPoint(
                     second=index,
-                    classes={"hot": ClassSecond(requests=round(rates[block.variant][index]))},
+                    classes={"hot": ClassSecond(requests=round(rates[run.variant][index]))},
                 )
                 for index in range(seconds)
             ]
             + [SeriesPoint(second=seconds, classes={"hot": ClassSecond(requests=10**6)})],
         )
-        for block in blocks
+        for run in runs
     ]
 
 
 PAIRS = [(100.0, 150.0 + number) for number in range(6)]
 
 
-def test_seconds_that_say_the_same_are_no_note(make_blocks: MakeBlocks) -> None:
+def test_seconds_that_say_the_same_are_no_note(make_runs: MakeRuns) -> None:
     rates = {"baseline": [100, 101] * 5, "candidate": [150, 155] * 5}
     verdict = judge(
-        with_seconds(make_blocks(PAIRS), rates),
+        with_seconds(make_runs(PAIRS), rates),
         primary_metric=RATE,
         metrics=[],
         environment=Environment(seed=5),
@@ -122,27 +122,27 @@ def test_seconds_that_say_the_same_are_no_note(make_blocks: MakeBlocks) -> None:
 
 
 def test_one_second_that_made_the_number_is_told_and_changes_nothing(
-    make_blocks: MakeBlocks,
+    make_runs: MakeRuns,
 ) -> None:
-    """Each candidate's block owes its rate to one second of thirty."""
+    """Each candidate's run owes its rate to one second of thirty."""
     rates = {"baseline": [100] * 30, "candidate": [90] * 29 + [990]}
     pairs = [(100.0, 120.0 + number) for number in range(6)]
-    verdict = judge(with_seconds(make_blocks(pairs), rates, 30), primary_metric=RATE, metrics=[])
+    verdict = judge(with_seconds(make_runs(pairs), rates, 30), primary_metric=RATE, metrics=[])
     assert verdict.outcome == verdict.metrics[0].outcome == "better"
     check = verdict.metrics[0].by_seconds
     assert check is not None
     assert not check.agrees
     assert check.low < 1 < check.high
     text = render_verdict(verdict)
-    assert "the seconds inside the blocks do not bear that out: 0.9" in text
+    assert "the seconds inside the runs do not bear that out: 0.9" in text
     assert text.count("bear that out") == 1
 
 
-def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_blocks: MakeBlocks) -> None:
+def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_runs: MakeRuns) -> None:
     same = [(100.0, 100.0 + number / 10) for number in range(6)]
     for candidate, agrees in (([100] * 10, True), ([120] * 10, False)):
         rates = {"baseline": [100] * 10, "candidate": candidate}
-        verdict = judge(with_seconds(make_blocks(same), rates), primary_metric=RATE, metrics=[])
+        verdict = judge(with_seconds(make_runs(same), rates), primary_metric=RATE, metrics=[])
         assert verdict.outcome == "no_difference"
         check = verdict.metrics[0].by_seconds
         assert check is not None
@@ -151,12 +151,12 @@ def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_blocks: Ma
 
 
 @each_row("missing", ["pairs", "seconds", "outcome"])
-def test_no_check_where_there_is_nothing_to_check(make_blocks: MakeBlocks, missing: str) -> None:
+def test_no_check_where_there_is_nothing_to_check(make_runs: MakeRuns, missing: str) -> None:
     pairs = PAIRS[:5] if missing == "pairs" else PAIRS
     if missing == "outcome":
         pairs = [(100.0, 100.0 * (2 if number % 2 else 0.5)) for number in range(6)]
     rates = {"baseline": [100] * 10, "candidate": [150] * 10}
     count = 4 if missing == "seconds" else 10
-    blocks = with_seconds(make_blocks(pairs), rates, count)
-    verdict = judge(blocks, primary_metric=RATE, metrics=[])
+    runs = with_seconds(make_runs(pairs), rates, count)
+    verdict = judge(runs, primary_metric=RATE, metrics=[])
     assert verdict.metrics[0].by_seconds is None

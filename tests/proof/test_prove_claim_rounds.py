@@ -10,12 +10,12 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
 from nginx_tune.measure.proof.gates import judge_claims, with_rounds
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 
 
-def result(blocks: list[Measurement], expression: str, **more: str) -> ClaimResult:
+def result(runs: list[Measurement], expression: str, **more: str) -> ClaimResult:
     claims = [Claim(name="c", source_row="B6", expression=expression, **more)]  # type: ignore[arg-type]
-    return with_rounds(judge_claims(claims, blocks), claims, blocks)[0]
+    return with_rounds(judge_claims(claims, runs), claims, runs)[0]
 
 
 @each_row(
@@ -29,16 +29,16 @@ def result(blocks: list[Measurement], expression: str, **more: str) -> ClaimResu
     ],
 )
 def test_a_claim_says_in_how_many_rounds_it_held(
-    make_blocks: MakeBlocks, expression: str, expect: str, *, held: bool, rounds_held: int
+    make_runs: MakeRuns, expression: str, expect: str, *, held: bool, rounds_held: int
 ) -> None:
-    blocks = make_blocks([(350, 0), (341, 1), (432, 0), (390, 0)], "truncated")
-    found = result(blocks, expression, expect=expect)
+    runs = make_runs([(350, 0), (341, 1), (432, 0), (390, 0)], "truncated")
+    found = result(runs, expression, expect=expect)
     assert (found.held, found.rounds, found.rounds_held) == (held, 4, rounds_held)
 
 
-def test_a_round_that_measured_nothing_does_not_count(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(0, 0), (341, 1)], "truncated")
-    found = result(blocks, "ratio(total.truncated) <= 0.02")
+def test_a_round_that_measured_nothing_does_not_count(make_runs: MakeRuns) -> None:
+    runs = make_runs([(0, 0), (341, 1)], "truncated")
+    found = result(runs, "ratio(total.truncated) <= 0.02")
     assert (found.rounds, found.rounds_held) == (1, 1)
 
 
@@ -47,6 +47,6 @@ def test_a_round_that_measured_nothing_does_not_count(make_blocks: MakeBlocks) -
     ["decision(accept) == keep", "predicted(ratio(hot.mean)) <= 1", "outcome(hot.mean) != better"],
 )
 def test_what_a_round_alone_cannot_answer_has_no_rounds(
-    make_blocks: MakeBlocks, expression: str
+    make_runs: MakeRuns, expression: str
 ) -> None:
-    assert result(make_blocks([(1.0, 1.0)] * 2), expression).rounds == 0
+    assert result(make_runs([(1.0, 1.0)] * 2), expression).rounds == 0

@@ -168,7 +168,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         found = percentile_interval(resample(correlated(noise, 100), f"{trial}"), 0.05)
         assert found is not None
         held += found[0] <= 10 <= found[1]
-    assert held >= 0.8 * trials  # nominal 95; blocks of ten of a hundred come a little short
+    assert held >= 0.8 * trials  # nominal 95; runs of ten of a hundred come a little short
 
 
 @given(st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 50), min_size=1, max_size=60))

@@ -24,13 +24,13 @@ SEED = 20_261_122
 Rates = Mapping[str, float]
 
 
-def block(number: int, variant: str, rates: Rates, costs: Rates, noise: float) -> Measurement:
-    """A block in which every request of a class costs what it does, and then some."""
+def run(number: int, variant: str, rates: Rates, costs: Rates, noise: float) -> Measurement:
+    """A run in which every request of a class costs what it does, and then some."""
     requests = {name: round(rate * SECONDS) for name, rate in rates.items()}
     cpu = sum(count * costs[name] for name, count in requests.items()) * (1 + noise)
     return Measurement(
         variant=variant,
-        block=number,
+        number=number,
         classes={
             name: ClassMeasurement(
                 requests=count, requests_per_second=count / SECONDS, bytes=1000 * count
@@ -48,15 +48,13 @@ def judged(
 ) -> Verdict:
     """Each variant as rates and costs by class."""
     chance = random.Random(SEED)
-    blocks = []
+    runs = []
     for pair in range(pairs):
         for half, (variant, (rates, costs)) in enumerate(
             (("baseline", before), ("candidate", after))
         ):
-            blocks.append(
-                block(2 * pair + half, variant, rates, costs, chance.uniform(-noise, noise))
-            )
-    return judge(blocks, primary_metric=RATE)
+            runs.append(run(2 * pair + half, variant, rates, costs, chance.uniform(-noise, noise)))
+    return judge(runs, primary_metric=RATE)
 
 
 def cost_of(verdict: Verdict) -> MetricVerdict:
@@ -120,32 +118,32 @@ def test_a_class_that_one_variant_never_answered_leaves_the_cost_unknown() -> No
 
 
 def test_what_rises_while_everything_gets_better_is_shown_and_not_judged() -> None:
-    blocks = [
+    runs = [
         Measurement(
             variant="candidate" if index % 2 else "baseline",
-            block=index,
+            number=index,
             classes={"hot": ClassMeasurement(requests_per_second=400.0 if index % 2 else 100.0)},
             server=ServerMeasurement(block_io_delay_seconds=50.0 if index % 2 else 5.0),
         )
         for index in range(12)
     ]
-    verdict = judge(blocks, primary_metric=RATE)
+    verdict = judge(runs, primary_metric=RATE)
     waiting = next(one for one in verdict.metrics if one.name == "server.block_io_delay_seconds")
     assert (waiting.ratio, waiting.judged) == (pytest.approx(10), False)
     assert verdict.outcome == "better"
-    alone = judge(blocks, primary_metric="server.block_io_delay_seconds")
+    alone = judge(runs, primary_metric="server.block_io_delay_seconds")
     assert alone.outcome == "worse"
 
 
 @each_row("lacking", [0, 1, 5])
-def test_a_block_without_cpu_time_is_said_and_breaks_nothing(lacking: int) -> None:
-    blocks = [
-        block(2 * pair + half, variant, STEADY, CHEAP, 0.0)
+def test_a_run_without_cpu_time_is_said_and_breaks_nothing(lacking: int) -> None:
+    runs = [
+        run(2 * pair + half, variant, STEADY, CHEAP, 0.0)
         for pair in range(6)
         for half, variant in enumerate(("baseline", "candidate"))
     ]
-    without = replace(blocks[lacking].server, cpu_seconds=None, cpu_seconds_per_request=None)
-    blocks[lacking] = replace(blocks[lacking], server=without)
-    verdict = judge(blocks, primary_metric=RATE)
+    without = replace(runs[lacking].server, cpu_seconds=None, cpu_seconds_per_request=None)
+    runs[lacking] = replace(runs[lacking], server=without)
+    verdict = judge(runs, primary_metric=RATE)
     assert cost_of(verdict).outcome == "inconclusive"
     assert "1 of 6 pairs lack it" in cost_of(verdict).reason

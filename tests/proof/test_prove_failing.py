@@ -10,31 +10,31 @@ from rows import each_row
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import ExitStatus
-from nginx_tune.measure.proof.blocks import unjudged_classes, with_limits
+from nginx_tune.measure.proof.runs import unjudged_classes, with_limits
 from nginx_tune.measure.proof.verdict import judge, verdict_status
 from nginx_tune.report.verdict import verdict_sentence
 
 RATE = "hot.requests_per_second"
-FAILS = "hot: at least 98 % of the candidate's requests failed in every block"
-MakeBlocks = Callable[..., list[Measurement]]
+FAILS = "hot: at least 98 % of the candidate's requests failed in every run"
+MakeRuns = Callable[..., list[Measurement]]
 
 
-def failing(blocks: list[Measurement], *failed: int) -> list[Measurement]:
-    """The blocks with so many of a hundred requests failed, by turns of baseline and candidate."""
+def failing(runs: list[Measurement], *failed: int) -> list[Measurement]:
+    """The runs with so many of a hundred requests failed, by turns of baseline and candidate."""
 
-    def changed(block: Measurement, count: int) -> Measurement:
+    def changed(run: Measurement, count: int) -> Measurement:
         part: Any = msgspec.structs.replace(
-            block.classes["hot"], requests=100 - count, errors={"status": count} if count else {}
+            run.classes["hot"], requests=100 - count, errors={"status": count} if count else {}
         )
-        return msgspec.structs.replace(block, classes={"hot": part})
+        return msgspec.structs.replace(run, classes={"hot": part})
 
-    return [changed(block, failed[index % len(failed)]) for index, block in enumerate(blocks)]
+    return [changed(run, failed[index % len(failed)]) for index, run in enumerate(runs)]
 
 
 @each_row("primary", [RATE, "server.cpu_seconds_per_request"])
-def test_nothing_is_said_of_what_failed_in_both(make_blocks: MakeBlocks, primary: str) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 6)
-    verdict = judge(failing(blocks, 98, 97), primary_metric=primary)
+def test_nothing_is_said_of_what_failed_in_both(make_runs: MakeRuns, primary: str) -> None:
+    runs = make_runs([(100.0, 200.0)] * 6)
+    verdict = judge(failing(runs, 98, 97), primary_metric=primary)
     assert verdict.outcome == "invalid"
     assert verdict_status(verdict) is ExitStatus.UNDECIDED
     sentence = verdict_sentence(verdict)
@@ -45,18 +45,16 @@ def test_nothing_is_said_of_what_failed_in_both(make_blocks: MakeBlocks, primary
 
 
 @each_row("failed", [(0, 0), (98, 0), (0, 98), (20, 20), (98, 98, 98, 30), (49, 98, 98, 98)])
-def test_what_one_block_answered_is_judged(
-    make_blocks: MakeBlocks, failed: tuple[int, ...]
-) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 6)
-    verdict = judge(failing(blocks, *failed), primary_metric=RATE)
+def test_what_one_run_answered_is_judged(make_runs: MakeRuns, failed: tuple[int, ...]) -> None:
+    runs = make_runs([(100.0, 200.0)] * 6)
+    verdict = judge(failing(runs, *failed), primary_metric=RATE)
     assert "in both" not in verdict.reason
     assert verdict.outcome != "invalid"
 
 
-def test_what_is_lost_stays_worse(make_blocks: MakeBlocks) -> None:
-    blocks = failing(make_blocks([(100.0, 200.0)] * 6), 98, 97)
-    assert judge(blocks, primary_metric=RATE, lost=["a"]).outcome == "worse"
+def test_what_is_lost_stays_worse(make_runs: MakeRuns) -> None:
+    runs = failing(make_runs([(100.0, 200.0)] * 6), 98, 97)
+    assert judge(runs, primary_metric=RATE, lost=["a"]).outcome == "worse"
 
 
 @each_row(
@@ -67,37 +65,37 @@ def test_what_is_lost_stays_worse(make_blocks: MakeBlocks) -> None:
     ],
 )  # fmt: skip
 def test_a_candidate_that_fails_is_called_so(
-    make_blocks: MakeBlocks, pairs: int, candidate: float, said: str
+    make_runs: MakeRuns, pairs: int, candidate: float, said: str
 ) -> None:
     """``but`` stands only where what decides is no worse."""
-    blocks = failing(make_blocks([(100.0, candidate)] * pairs), 0, 98)
-    sentence = verdict_sentence(judge(blocks, primary_metric=RATE))
+    runs = failing(make_runs([(100.0, candidate)] * pairs), 0, 98)
+    sentence = verdict_sentence(judge(runs, primary_metric=RATE))
     assert sentence.startswith(said)
     assert (", but it is worse: hot: at least 98 %" in sentence) is (pairs == 6)
 
 
-def limited(blocks: list[Measurement], *refused: int, **others: int) -> list[Measurement]:
-    """The blocks with so many requests refused beside a hundred good ones, by turns."""
+def limited(runs: list[Measurement], *refused: int, **others: int) -> list[Measurement]:
+    """The runs with so many requests refused beside a hundred good ones, by turns."""
 
-    def changed(block: Measurement, count: int) -> Measurement:
+    def changed(run: Measurement, count: int) -> Measurement:
         part: Any = msgspec.structs.replace(
-            block.classes["hot"],
+            run.classes["hot"],
             requests=100,
             errors={"status": count + others.get("status", 0), "reset": 1},
             statuses={"200": 100, "429": count},
         )
-        block = msgspec.structs.replace(block, classes={"hot": part})
-        return with_limits(block, {"hot": [429], "gone": [503]})
+        run = msgspec.structs.replace(run, classes={"hot": part})
+        return with_limits(run, {"hot": [429], "gone": [503]})
 
-    return [changed(block, refused[index % len(refused)]) for index, block in enumerate(blocks)]
+    return [changed(run, refused[index % len(refused)]) for index, run in enumerate(runs)]
 
 
 def test_a_faster_candidate_that_meets_a_limit_more_often_is_better(
-    make_blocks: MakeBlocks,
+    make_runs: MakeRuns,
 ) -> None:
-    blocks = limited(make_blocks([(100.0, 600.0)] * 6), 10, 800)
+    runs = limited(make_runs([(100.0, 600.0)] * 6), 10, 800)
     gates = ["hot.limited <= 100", "hot.errors <= 6"]
-    verdict = judge(blocks, primary_metric=RATE, requires=gates)
+    verdict = judge(runs, primary_metric=RATE, requires=gates)
     assert verdict.outcome == "better"
     assert [gate.passed for gate in verdict.gates] == [False, True]
     (said,) = [one for one in verdict.warnings if "limit" in one]
@@ -105,14 +103,14 @@ def test_a_faster_candidate_that_meets_a_limit_more_often_is_better(
     assert "hot.limited" not in [one.name for one in verdict.metrics]
 
 
-def test_what_no_limit_answers_stays_a_failure(make_blocks: MakeBlocks) -> None:
-    (block, _) = limited(make_blocks([(100.0, 100.0)]), 5, status=3)
-    assert block.classes["hot"].errors == {"reset": 1, "status": 3}
-    assert block.classes["hot"].limited == 5
+def test_what_no_limit_answers_stays_a_failure(make_runs: MakeRuns) -> None:
+    (run, _) = limited(make_runs([(100.0, 100.0)]), 5, status=3)
+    assert run.classes["hot"].errors == {"reset": 1, "status": 3}
+    assert run.classes["hot"].limited == 5
 
 
 @each_row(
-    ("arm", "errors", "requests", "said"),
+    ("variant", "errors", "requests", "said"),
     [
         ("baseline", {"length": 3}, 900, "3 responses had another length than the file"),
         ("candidate", {"range": 1}, 900, "1 responses were another part"),
@@ -121,11 +119,11 @@ def test_what_no_limit_answers_stays_a_failure(make_blocks: MakeBlocks) -> None:
         ("baseline", {"status": 90}, 910, ""),
     ],
 )
-def test_a_block_that_tells_nothing_of_a_class_is_known_at_once(
-    make_blocks: MakeBlocks, variant: str, errors: dict[str, int], requests: int, said: str
+def test_a_run_that_tells_nothing_of_a_class_is_known_at_once(
+    make_runs: MakeRuns, variant: str, errors: dict[str, int], requests: int, said: str
 ) -> None:
-    (block, _) = make_blocks([(100.0, 100.0)])
-    part = msgspec.structs.replace(block.classes["hot"], errors=errors, requests=requests)
-    block = msgspec.structs.replace(block, variant=variant, classes={"hot": part})
-    found = unjudged_classes(block)
+    (run, _) = make_runs([(100.0, 100.0)])
+    part = msgspec.structs.replace(run.classes["hot"], errors=errors, requests=requests)
+    run = msgspec.structs.replace(run, variant=variant, classes={"hot": part})
+    found = unjudged_classes(run)
     assert [text.startswith(said) for text in found.values()] == ([True] if said else [])

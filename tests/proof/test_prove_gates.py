@@ -12,19 +12,19 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ScenarioRun
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.measure.proof.blocks import pair_blocks
 from nginx_tune.measure.proof.gates import check_expressions, judge_claims, judge_gates
 from nginx_tune.measure.proof.metrics import find_metric, metric_names
+from nginx_tune.measure.proof.runs import pair_runs
 from nginx_tune.measure.proof.verdict import judge, scenario_status, verdict_status
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
 
 
-def test_gates(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 6)
+def test_gates(make_runs: MakeRuns) -> None:
+    runs = make_runs([(100.0, 200.0)] * 6)
     verdict = judge(
-        blocks,
+        runs,
         primary_metric=RATE,
         requires=[
             "ratio(hot.requests_per_second) >= 2x",
@@ -44,10 +44,10 @@ def test_gates(make_blocks: MakeBlocks) -> None:
 
 
 @each_row("operator", ["<=", "<", ">=", ">", "==", "!="])
-def test_what_was_not_measured_never_passes(make_blocks: MakeBlocks, operator: str) -> None:
-    blocks = make_blocks([(float("nan"), float("nan"))] * 6)
+def test_what_was_not_measured_never_passes(make_runs: MakeRuns, operator: str) -> None:
+    runs = make_runs([(float("nan"), float("nan"))] * 6)
     for quantity in ("server.listen_drops", f"ratio({RATE})", RATE, "baseline(hot.p99)"):
-        verdict = judge(blocks, primary_metric=RATE, requires=[f"{quantity} {operator} 0"])
+        verdict = judge(runs, primary_metric=RATE, requires=[f"{quantity} {operator} 0"])
         assert not verdict.gates[0].passed
         assert verdict.gates[0].reason
 
@@ -78,14 +78,14 @@ def test_gates_are_checked_before_the_run() -> None:
     ],
 )
 def test_a_number_that_can_be_meant_in_two_ways_is_refused(
-    make_blocks: MakeBlocks, expression: str, said: str, hint: str
+    make_runs: MakeRuns, expression: str, said: str, hint: str
 ) -> None:
     """Before the run, and where a stored run is judged by another gate."""
     classes = ["hot", "memory"]
     with pytest.raises(UsageError) as before:
         check_expressions([expression], classes)
     with pytest.raises(UsageError) as after:
-        judge_gates([expression], pair_blocks(make_blocks([(1.0, 1.0)])), DECISIONS, classes)
+        judge_gates([expression], pair_runs(make_runs([(1.0, 1.0)])), DECISIONS, classes)
     units = {"ms or s?": "units: ns, us, µs, ms, s", "B/s?": "KiB/s, MiB/s", "or B?": "MB, GB"}
     wanted = next((units[end] for end in units if said.endswith(end)), "")
     for caught in (before, after):
@@ -140,10 +140,10 @@ DECISIONS = Decisions(
     ],
 )
 def test_claims(
-    make_blocks: MakeBlocks, expression: str, measured: float | None, held: bool, reason: str
+    make_runs: MakeRuns, expression: str, measured: float | None, held: bool, reason: str
 ) -> None:
     claim = Claim(name="n", source_row="A7", expression=expression, source_figure="31×")
-    [result] = judge_claims([claim], make_blocks([(100.0, 200.0)] * 2), DECISIONS)
+    [result] = judge_claims([claim], make_runs([(100.0, 200.0)] * 2), DECISIONS)
     assert result.measured == (None if measured is None else pytest.approx(measured))
     assert (result.held, result.reason) == (held, reason)
     assert (result.expected, result.source_figure) == (expression, "31×")
@@ -177,13 +177,13 @@ def test_exit_statuses(outcome: str, passed: bool, status: int, accepted: int) -
     assert verdict_status(verdict, accept_inconclusive=True) == accepted
 
 
-def test_claims_decide_the_status_of_a_scenario(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 2)
+def test_claims_decide_the_status_of_a_scenario(make_runs: MakeRuns) -> None:
+    runs = make_runs([(100.0, 200.0)] * 2)
     claims = judge_claims(
-        [Claim(name="n", source_row="A7", expression=f"ratio({RATE}) >= 2")], blocks
+        [Claim(name="n", source_row="A7", expression=f"ratio({RATE}) >= 2")], runs
     )
     run = ScenarioRun(
-        name="s", prediction=Decisions(), claims=claims, verdict=judge(blocks, primary_metric=RATE)
+        name="s", prediction=Decisions(), claims=claims, verdict=judge(runs, primary_metric=RATE)
     )
     assert scenario_status(run) == ExitStatus.OK
     failed = [msgspec.structs.replace(claims[0], held=False)]
@@ -192,11 +192,11 @@ def test_claims_decide_the_status_of_a_scenario(make_blocks: MakeBlocks) -> None
     assert scenario_status(msgspec.structs.replace(run, verdict=invalid)) == ExitStatus.UNDECIDED
 
 
-def test_a_gate_on_degraded_blocks_says_so(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 6)
+def test_a_gate_on_degraded_runs_says_so(make_runs: MakeRuns) -> None:
+    runs = make_runs([(100.0, 200.0)] * 6)
     for index in (0, 5):
         flags = ["steal: the hypervisor took 3.0 % of the CPUs' time", "clock: hpet"][: index + 1]
-        blocks[index] = msgspec.structs.replace(blocks[index], flags=flags)
-    [gate] = judge_gates(["hot.requests_per_second > 1"], pair_blocks(blocks))
+        runs[index] = msgspec.structs.replace(runs[index], flags=flags)
+    [gate] = judge_gates(["hot.requests_per_second > 1"], pair_runs(runs))
     assert gate.passed
-    assert gate.reason == "degraded by clock (1 of 12 blocks), steal (2 of 12 blocks)"
+    assert gate.reason == "degraded by clock (1 of 12 runs), steal (2 of 12 runs)"

@@ -9,7 +9,7 @@ from rows import each_row
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
 from nginx_tune.documents.measurement import Generator, Measurement
-from nginx_tune.measure.proof.blocks import pair_blocks
+from nginx_tune.measure.proof.runs import pair_runs
 from nginx_tune.measure.proof.workers import (
     chi_square_tail,
     imbalance_of,
@@ -109,12 +109,12 @@ def test_others_work_is_what_neither_probe_nor_server_used() -> None:
     assert with_interference(Measurement(), 1.0) == Measurement()
 
 
-def test_a_block_whose_server_was_watched_for_a_part_of_it_does_not_count() -> None:
-    whole = Measurement(variant="baseline", block=0, duration_seconds=1.5)
+def test_a_run_whose_server_was_watched_for_a_part_of_it_does_not_count() -> None:
+    whole = Measurement(variant="baseline", number=0, duration_seconds=1.5)
     assert with_late_watch(whole, 1.4) == whole
     late = with_late_watch(whole, 0.02)
     assert late.flags == ["late_watch: the server was watched for 0.02 s of 1.50 s"]
-    other = Measurement(variant="candidate", block=1, duration_seconds=1.5)
-    [discarded] = pair_blocks([late, other]).discarded
+    other = Measurement(variant="candidate", number=1, duration_seconds=1.5)
+    [discarded] = pair_runs([late, other]).discarded
     assert "late_watch" in discarded.reason
-    assert not pair_blocks([whole, other]).discarded
+    assert not pair_runs([whole, other]).discarded

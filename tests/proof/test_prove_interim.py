@@ -13,7 +13,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.proof.statistics import fewest_pairs, hodges_lehmann, signed_rank_interval
 from nginx_tune.measure.proof.verdict import FIRST_ALPHA, judge, meets_stopping_rule, next_look
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
 MOST_PAIRS = 60
 
@@ -64,7 +64,7 @@ def test_looking_often_costs_no_more_than_said_and_would_without_spending() -> N
     assert sum(claimed for claimed, _ in naive) > 0.075 * count
 
 
-def sequential(make: MakeBlocks, values: list[float]) -> tuple[str, int]:
+def sequential(make: MakeRuns, values: list[float]) -> tuple[str, int]:
     look = None
     while True:
         look = next_look(look)
@@ -79,17 +79,17 @@ def sequential(make: MakeBlocks, values: list[float]) -> tuple[str, int]:
     [(2.0, 0.1, "better", 7), (1.2, 0.1, "better", 26), (0.8, 0.1, "worse", 26)],
 )
 def test_a_clear_effect_needs_few_pairs(
-    make_blocks: MakeBlocks, effect: float, spread: float, outcome: str, most_pairs: int
+    make_runs: MakeRuns, effect: float, spread: float, outcome: str, most_pairs: int
 ) -> None:
     chance = random.Random(1)
     for _ in range(draws(5, 20)):
-        found, pairs = sequential(make_blocks, ratios(chance, math.log(effect), spread / 2))
+        found, pairs = sequential(make_runs, ratios(chance, math.log(effect), spread / 2))
         assert (found, pairs <= most_pairs) == (outcome, True)
 
 
-def test_no_difference_and_an_effect_at_the_edge_end_too(make_blocks: MakeBlocks) -> None:
+def test_no_difference_and_an_effect_at_the_edge_end_too(make_runs: MakeRuns) -> None:
     chance = random.Random(2)
     quiet = [chance.gauss(0, 0.02) for _ in range(MOST_PAIRS)]
-    assert sequential(make_blocks, quiet)[0] == "no_difference"
+    assert sequential(make_runs, quiet)[0] == "no_difference"
     edge = [math.log(1.05) + chance.gauss(0, 0.02) for _ in range(MOST_PAIRS)]
-    assert sequential(make_blocks, edge)[1] < MOST_PAIRS
+    assert sequential(make_runs, edge)[1] < MOST_PAIRS

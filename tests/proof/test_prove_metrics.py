@@ -18,8 +18,8 @@ MakeLatency = Callable[[Sequence[float]], Latency]
 
 
 @pytest.fixture(scope="module")
-def blocks(latency: MakeLatency) -> list[Measurement]:
-    def block(number: int, rate: float, slow: float) -> Measurement:
+def runs(latency: MakeLatency) -> list[Measurement]:
+    def run(number: int, rate: float, slow: float) -> Measurement:
         hot = ClassMeasurement(
             requests=1000, requests_per_second=rate, bytes_per_second=rate * 100,
             truncated=number, errors={"reset": 2, "truncated": number}, max_pending=number,
@@ -33,11 +33,11 @@ def blocks(latency: MakeLatency) -> list[Measurement]:
         generator = Generator(cpu_ratio=0.25, lateness_seconds=latency([5e-5] * 2000))
         memory = ClassMeasurement(requests=10, requests_per_second=1.0)
         return Measurement(
-            block=number, classes={"hot": hot, "memory": memory}, server=server,
+            number=number, classes={"hot": hot, "memory": memory}, server=server,
             generator=generator, unknown=[Unknown(path="/server/listen_drops", reason="no root")],
         )  # fmt: skip
 
-    return [block(1, 100.0, 0.2), block(3, 300.0, 0.4)]
+    return [run(1, 100.0, 0.2), run(3, 300.0, 0.4)]
 
 
 @each_row(
@@ -66,26 +66,26 @@ def blocks(latency: MakeLatency) -> list[Measurement]:
         ("generator.lateness.p99", 5e-5),
     ],
 )
-def test_values_of_a_variant(blocks: list[Measurement], name: str, value: float) -> None:
+def test_values_of_a_variant(runs: list[Measurement], name: str, value: float) -> None:
     metric = find_metric(name, ["hot", "memory"])
     # Below a millisecond the probe's counters are 0.5 µs wide, above it 0.1 %.
-    assert metric.read(blocks).value == pytest.approx(value, rel=2e-3, abs=6e-7)
+    assert metric.read(runs).value == pytest.approx(value, rel=2e-3, abs=6e-7)
 
 
 def test_turns_stand_beside_what_clients_wait_for(latency: MakeLatency) -> None:
-    def block(turns: list[float], waits: list[float]) -> Measurement:
+    def run(turns: list[float], waits: list[float]) -> Measurement:
         turn = msgspec.convert(msgspec.structs.asdict(latency(turns)), LoopTurn)
         part = ClassMeasurement(ttfb_seconds=latency(waits))
         return Measurement(classes={"hot": part}, server=ServerMeasurement(loop_turn_seconds=turn))
 
-    half = block([0.001] * 900 + [0.02] * 100, [0.04] * 1000)
+    half = run([0.001] * 900 + [0.02] * 100, [0.04] * 1000)
     metric = find_metric("hot.loop_turn_per_ttfb.p99", ["hot"])
     assert metric.unit == "ratio"
     assert metric.read([half]).value == pytest.approx(0.5, rel=0.02)
     assert metric.read([half, half]).value == pytest.approx(0.5, rel=0.02)
-    few = block([0.02] * 100, [0.04] * 1000)
+    few = run([0.02] * 100, [0.04] * 1000)
     assert "p99 not measured" in metric.read([few]).reason
-    assert "p99 not measured" in metric.read([block([0.02] * 1000, [0.04] * 10)]).reason
+    assert "p99 not measured" in metric.read([run([0.02] * 1000, [0.04] * 10)]).reason
     assert "no loop turns" in metric.read([Measurement(classes=half.classes)]).reason
     assert "no class 'hot'" in metric.read([Measurement(server=half.server)]).reason
 
@@ -106,8 +106,8 @@ def test_open_is_set_against_what_blocked_the_loop(
 ) -> None:
     turns = LoopTurn(blocked_seconds=blocked, traced_ratio=traced)
     one = Measurement(server=ServerMeasurement(open_seconds=opens, loop_turn_seconds=turns))
-    for blocks in ([one], [one, one]):
-        reading = find_metric("server.open_per_blocked").read(blocks)
+    for runs in ([one], [one, one]):
+        reading = find_metric("server.open_per_blocked").read(runs)
         assert reading.value == (None if value is None else pytest.approx(value))
         assert reading.reason == said
     if opens is not None:
@@ -115,7 +115,7 @@ def test_open_is_set_against_what_blocked_the_loop(
         assert count.value == 2 * opens.count
 
 
-def test_a_spread_of_blocks_is_pooled(latency: MakeLatency) -> None:
+def test_a_spread_of_runs_is_pooled(latency: MakeLatency) -> None:
     both = latency([0.001] * 50 + [0.003] * 50)
     halves = [latency([0.001] * 50), latency([0.003] * 50)]
     pooled = read_statistic([LatencySample(half) for half in halves], "stdev")
@@ -145,23 +145,23 @@ def test_a_tail_is_known_below_the_age_of_what_was_cut_off(
     assert reading.at_least == (None if known else pytest.approx(0.01, rel=1e-3))
 
 
-def test_ten_beyond_may_come_from_several_blocks(latency: MakeLatency) -> None:
+def test_ten_beyond_may_come_from_several_runs(latency: MakeLatency) -> None:
     few = LatencySample(latency([0.01] * 250))
     assert read_statistic([few], "p99").value is None
     assert read_statistic([few] * 4, "p99").value == pytest.approx(0.01, rel=2e-3)
 
 
-def test_without_histograms_blocks_have_no_tail_together() -> None:
+def test_without_histograms_runs_have_no_tail_together() -> None:
     sample = LatencySample(Latency(count=5000, p99=0.5))
     assert read_statistic([sample], "p99") == Reading(0.5)
     assert "no histogram" in read_statistic([sample, sample], "p99").reason
 
 
-def test_what_is_unknown_says_why(blocks: list[Measurement]) -> None:
-    assert find_metric("server.listen_drops").read(blocks) == Reading(None, "no root")
-    assert "block 1" in find_metric("server.listen_overflows").read(blocks).reason
-    assert "block 1 has no class" in find_metric("cold.p99").read(blocks).reason
-    half = [blocks[0], msgspec.structs.replace(blocks[1], server=ServerMeasurement())]
+def test_what_is_unknown_says_why(runs: list[Measurement]) -> None:
+    assert find_metric("server.listen_drops").read(runs) == Reading(None, "no root")
+    assert "run 1" in find_metric("server.listen_overflows").read(runs).reason
+    assert "run 1 has no class" in find_metric("cold.p99").read(runs).reason
+    half = [runs[0], msgspec.structs.replace(runs[1], server=ServerMeasurement())]
     assert find_metric("server.pool_overflow").read(half).value is None
     assert find_metric("server.pool_overflow").read([]).value is None
 
@@ -192,37 +192,37 @@ def test_half_names_are_refused(name: str) -> None:
         find_metric(name, ["hot"])
 
 
-def test_every_listed_metric_can_be_found_and_read(blocks: list[Measurement]) -> None:
+def test_every_listed_metric_can_be_found_and_read(runs: list[Measurement]) -> None:
     for name in metric_names(["hot", "memory", "dotted.class"]):
         metric = find_metric(name, ["hot", "memory", "dotted.class"])
         assert metric.name == name
-        metric.read(blocks)
+        metric.read(runs)
 
 
-def test_defaults_show_each_class_and_what_the_server_has(blocks: list[Measurement]) -> None:
-    names = default_metrics(blocks)
+def test_defaults_show_each_class_and_what_the_server_has(runs: list[Measurement]) -> None:
+    names = default_metrics(runs)
     assert {"hot.p99", "memory.requests_per_second", "server.pool_overflow"} <= set(names)
     assert "server.listen_overflows" not in names
 
 
 def test_the_busiest_workers_shares_are_added_by_rank() -> None:
-    """New processes in each block: the busiest of one is another one than that of the next."""
+    """New processes in each run: the busiest of one is another one than that of the next."""
 
-    def block(told: dict[str, int], seconds: Sequence[float | None]) -> Measurement:
+    def run(told: dict[str, int], seconds: Sequence[float | None]) -> Measurement:
         workers = [WorkerUse(pid=n, cpu_seconds=used) for n, used in enumerate(seconds)]
         part = ClassMeasurement(workers=told)
         server = ServerMeasurement(workers=workers)
         return Measurement(classes={"a": part, "b": part}, server=server)
 
-    two = [block({"1": 30, "2": 10}, [0.5, 1.5]), block({"8": 10, "9": 50}, [3.0, 1.0])]
+    two = [run({"1": 30, "2": 10}, [0.5, 1.5]), run({"8": 10, "9": 50}, [3.0, 1.0])]
     assert find_metric("server.busiest_worker_request_ratio").read(two).value == pytest.approx(0.8)
     assert find_metric("server.busiest_worker_cpu_ratio").read(two).value == pytest.approx(0.75)
     for untold, name in [
-        (block({}, [1.0]), "server.busiest_worker_request_ratio"),
-        (block({}, [1.0, None]), "server.busiest_worker_cpu_ratio"),
-        (block({}, [0.0, 0.0]), "server.busiest_worker_cpu_ratio"),
+        (run({}, [1.0]), "server.busiest_worker_request_ratio"),
+        (run({}, [1.0, None]), "server.busiest_worker_cpu_ratio"),
+        (run({}, [0.0, 0.0]), "server.busiest_worker_cpu_ratio"),
     ]:
-        blocks = [*two, untold] if name.endswith("request_ratio") else [untold]
-        reading = find_metric(name).read(blocks)
+        runs = [*two, untold] if name.endswith("request_ratio") else [untold]
+        reading = find_metric(name).read(runs)
         assert reading.value is None, name
         assert reading.reason, name

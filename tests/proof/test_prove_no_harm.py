@@ -54,13 +54,13 @@ def server(*, pools: bool, seed: int = 1) -> ServerMeasurement:
     )
 
 
-def blocks(primary: float = 1.0) -> list[Measurement]:
+def runs(primary: float = 1.0) -> list[Measurement]:
     """Six pairs whose candidate has the pools, and a rate of ``primary`` times the baseline's."""
     noise = random.Random(7)
     return [
         Measurement(
             variant="candidate" if index % 2 else "baseline",
-            block=index,
+            number=index,
             duration_seconds=10.0,
             classes={
                 "hot": ClassMeasurement(
@@ -79,7 +79,7 @@ def blocks(primary: float = 1.0) -> list[Measurement]:
 def test_they_are_measured_and_have_no_side(name: str) -> None:
     assert find_metric(name).better_when == "neither"
     for primary in (name, "hot.requests_per_second"):
-        judged = judge(blocks(), primary_metric=primary, metrics=[name])
+        judged = judge(runs(), primary_metric=primary, metrics=[name])
         metric = next(one for one in judged.metrics if one.name == name)
         assert metric.baseline is not None
         assert metric.candidate is not None
@@ -88,10 +88,10 @@ def test_they_are_measured_and_have_no_side(name: str) -> None:
 
 
 def test_a_gain_stays_one_whatever_they_do() -> None:
-    found = judge(blocks(9.0), primary_metric="hot.requests_per_second", metrics=list(NEUTRAL))
+    found = judge(runs(9.0), primary_metric="hot.requests_per_second", metrics=list(NEUTRAL))
     assert found.outcome == "better"
     assert verdict_status(found) is ExitStatus.OK
-    assert not set(NEUTRAL) & set(default_metrics(blocks()))
+    assert not set(NEUTRAL) & set(default_metrics(runs()))
 
 
 def test_two_windows_that_differ_in_nothing_else_are_alike() -> None:

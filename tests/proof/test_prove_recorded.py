@@ -1,4 +1,4 @@
-"""The verdict on recorded blocks of a real nginx that were all alike, and with a true 20 %.
+"""The verdict on recorded runs of a real nginx that were all alike, and with a true 20 %.
 
 ``benchmarks/verdict_errors.py`` does the same for every metric with thousands of experiments.
 """

@@ -66,7 +66,7 @@ BETTER = Verdict(
             expression="server.listen_drops == 0", measured=None, passed=False, reason="no root"
         ),
     ],
-    warnings=["baseline, at_cap of memory in 6 of 6 blocks, first: 60 of 400 arrivals waited"],
+    warnings=["baseline, at_cap of memory in 6 of 6 runs, first: 60 of 400 arrivals waited"],
     environment=Environment(
         nginx_version="1.22.1", kernel_release="6.18.5", lab="hdd", seed=7, pairs=6,
         discarded_pairs=1, differences=["listen 80 became 127.0.0.1:8080"],
@@ -101,7 +101,7 @@ VERDICTS = {
     ),
     "verdict-invalid": Verdict(
         outcome="invalid", primary_metric=RATE.name,
-        reason="4 of 6 pairs discarded; block 0 (baseline): the probe was late",
+        reason="4 of 6 pairs discarded; run 0 (baseline): the probe was late",
         environment=Environment(pairs=2, discarded_pairs=4),
     ),
     "verdict-dear": Verdict(
@@ -135,10 +135,10 @@ VERDICTS = {
     ),
     "verdict-zero": Verdict(
         outcome="inconclusive", primary_metric="total.errors",
-        reason="no ratio: zero in 2 of 4 blocks",
+        reason="no ratio: zero in 2 of 4 runs",
         metrics=[
             MetricVerdict(name="total.errors", baseline=341.0, candidate=0.0, ratio=None, pairs=2,
-                          outcome="inconclusive", reason="no ratio: zero in 2 of 4 blocks"),
+                          outcome="inconclusive", reason="no ratio: zero in 2 of 4 runs"),
         ],
         environment=Environment(pairs=2),
     ),
@@ -158,7 +158,7 @@ VERDICTS = {
     ),
     "verdict-failing": Verdict(
         outcome="worse", primary_metric=RATE.name, metrics=[RATE],
-        reason="hot: at least 10.0 % of the candidate's requests failed in every block",
+        reason="hot: at least 10.0 % of the candidate's requests failed in every run",
         environment=Environment(pairs=6),
     ),
 }  # fmt: skip
@@ -225,22 +225,22 @@ RUN = ScenarioRun(
     ],
     causes=[
         VariantCause(
-            variant="baseline", blocks=6, of_blocks=6,
+            variant="baseline", runs=6, of_runs=6,
             cause=Cause(
                 id="loop-blocked-on-disk", confidence="high",
                 summary="the worker's main thread waited for disks 61.2 % of the window",
             ),
         ),
         VariantCause(
-            variant="candidate", blocks=6, of_blocks=6,
+            variant="candidate", runs=6, of_runs=6,
             cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
         ),
         VariantCause(
-            variant="another", blocks=6, of_blocks=6,
+            variant="another", runs=6, of_runs=6,
             cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
         ),
         VariantCause(
-            variant="candidate", blocks=4, of_blocks=6,
+            variant="candidate", runs=4, of_runs=6,
             cause=Cause(id="not-enough-evidence", confidence="low", summary="nothing was traced"),
         ),
     ],
@@ -276,7 +276,7 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
         name=evil, source_row=evil, source_figure=evil, expected=evil, measured=None, held=False,
         reason=evil,
     )  # fmt: skip
-    cause = VariantCause(variant=evil, blocks=1, of_blocks=1, cause=Cause(
+    cause = VariantCause(variant=evil, runs=1, of_runs=1, cause=Cause(
         id="nothing-found", confidence="high", summary=evil,
     ))  # fmt: skip
     run = msgspec.structs.replace(RUN, name=evil, claims=[claim], causes=[cause], verdict=verdict)

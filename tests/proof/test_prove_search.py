@@ -70,10 +70,10 @@ def test_gains_compare_within_a_round_and_know_which_way_is_better() -> None:
     """The host becomes four times as slow between the rounds; no ratio sees it."""
     names = (TODAY, RECOMMENDED, "c0")
     values = {TODAY: 2.0, RECOMMENDED: 1.0, "c0": 0.5}
-    blocks = [
+    runs = [
         Measurement(
             variant=name,
-            block=3 * number + place,
+            number=3 * number + place,
             classes={"hot": ClassMeasurement(requests_per_second=values[name] / slower)},
             flags=flags,
         )
@@ -82,10 +82,10 @@ def test_gains_compare_within_a_round_and_know_which_way_is_better() -> None:
         )
         for place, name in enumerate(names)
     ]
-    found = gains_of(blocks, names, RECOMMENDED, "hot.requests_per_second")
+    found = gains_of(runs, names, RECOMMENDED, "hot.requests_per_second")
     assert {name: [round(math.exp(one), 6) for one in gains] for name, gains in found.items()} == {
         TODAY: [2.0, 2.0],
         "c0": [0.5, 0.5],
     }
-    lower = gains_of(blocks, names, RECOMMENDED, "server.cpu_seconds_per_request")
+    lower = gains_of(runs, names, RECOMMENDED, "server.cpu_seconds_per_request")
     assert lower == {TODAY: [], "c0": []}

@@ -11,19 +11,19 @@ from rows import each_row
 from tiers import draws
 
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.measure.proof.blocks import schedule_blocks
+from nginx_tune.measure.proof.runs import schedule_runs
 from nginx_tune.measure.proof.statistics import hodges_lehmann, pairs_needed, signed_rank_interval
 from nginx_tune.measure.proof.verdict import MARGIN, judge
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
 
 
 def simulate(chance: random.Random, pairs: int, effect: float) -> list[tuple[float, float]]:
-    """Rates of blocks on a host that drifts (AR(1)), jitters and now and then stalls."""
+    """Rates of runs on a host that drifts (AR(1)), jitters and now and then stalls."""
     level, results = 0.0, []
     for start in range(0, 2 * pairs, 2):
-        order = schedule_blocks(pairs, chance.randrange(1 << 30))[start : start + 2]
+        order = schedule_runs(pairs, chance.randrange(1 << 30))[start : start + 2]
         pair = {}
         for variant in order:
             level = 0.7 * level + chance.gauss(0, 0.04)
@@ -34,7 +34,7 @@ def simulate(chance: random.Random, pairs: int, effect: float) -> list[tuple[flo
     return results
 
 
-def outcomes(make: MakeBlocks, runs: int, pairs: int, effect: float, seed: int) -> list[str]:
+def outcomes(make: MakeRuns, runs: int, pairs: int, effect: float, seed: int) -> list[str]:
     chance = random.Random(seed)
     return [
         judge(make(simulate(chance, pairs, effect)), primary_metric=RATE, metrics=[]).outcome
@@ -43,25 +43,25 @@ def outcomes(make: MakeBlocks, runs: int, pairs: int, effect: float, seed: int) 
 
 
 @each_row("pairs", [6, 10])
-def test_two_equal_variants_are_rarely_told_apart(make_blocks: MakeBlocks, pairs: int) -> None:
+def test_two_equal_variants_are_rarely_told_apart(make_runs: MakeRuns, pairs: int) -> None:
     runs = draws(250, 1000)
-    seen = outcomes(make_blocks, runs, pairs, 1.0, seed=pairs)
+    seen = outcomes(make_runs, runs, pairs, 1.0, seed=pairs)
     assert seen.count("better") + seen.count("worse") <= 0.05 * runs
 
 
-def test_twenty_per_cent_is_found_with_ten_pairs(make_blocks: MakeBlocks) -> None:
+def test_twenty_per_cent_is_found_with_ten_pairs(make_runs: MakeRuns) -> None:
     runs = draws(100, 400)
-    seen = outcomes(make_blocks, runs, 10, 1.2, seed=5)
+    seen = outcomes(make_runs, runs, 10, 1.2, seed=5)
     assert seen.count("better") >= 0.8 * runs
     assert seen.count("worse") == 0
 
 
 @each_row("pairs", [1, 2, 3, 4, 5])
 def test_fewer_than_six_pairs_never_say_that_there_is_no_difference(
-    make_blocks: MakeBlocks, pairs: int
+    make_runs: MakeRuns, pairs: int
 ) -> None:
-    seen = outcomes(make_blocks, 50, pairs, 1.0, seed=pairs)
-    seen.append(judge(make_blocks([(100.0, 100.0)] * pairs), primary_metric=RATE).outcome)
+    seen = outcomes(make_runs, 50, pairs, 1.0, seed=pairs)
+    seen.append(judge(make_runs([(100.0, 100.0)] * pairs), primary_metric=RATE).outcome)
     assert "no_difference" not in seen
 
 

@@ -115,10 +115,10 @@ def test_pairs_needed() -> None:
     assert with_holm > few
 
 
-def ar_block_noise(chance: random.Random, pairs: int, spread: float) -> list[float]:
-    """Log ratios of pairs of neighbouring blocks on a host whose speed drifts (AR(1)) and stalls.
+def ar_run_noise(chance: random.Random, pairs: int, spread: float) -> list[float]:
+    """Log ratios of pairs of neighbouring runs on a host whose speed drifts (AR(1)) and stalls.
 
-    Heavy tails on purpose: one block in ten meets a stall of a third.
+    Heavy tails on purpose: one run in ten meets a stall of a third.
     """
     level, ratios = 0.0, []
     for _ in range(pairs):
@@ -148,7 +148,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(pairs: int) -> None:
     chance = random.Random(pairs)
     truth = math.log(1.3)
     samples = [
-        [truth + d for d in ar_block_noise(chance, pairs, 0.05)] for _ in range(2000)
+        [truth + d for d in ar_run_noise(chance, pairs, 0.05)] for _ in range(2000)
     ]  # fmt: skip
     interval = signed_rank_interval(samples[0])
     assert interval is not None

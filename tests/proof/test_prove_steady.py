@@ -9,13 +9,13 @@ import pytest
 from rows import each_row
 
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.measure.proof.blocks import pair_blocks
 from nginx_tune.measure.proof.by_seconds import (
     find_trends,
     trend_p,
     warmup_seconds,
     with_steadiness,
 )
+from nginx_tune.measure.proof.runs import pair_runs
 
 
 def series(*medians: float, rate: int = 100) -> list[SeriesPoint]:
@@ -25,7 +25,7 @@ def series(*medians: float, rate: int = 100) -> list[SeriesPoint]:
     ]
 
 
-def block(*medians: float) -> Measurement:
+def run(*medians: float) -> Measurement:
     return Measurement(duration_seconds=float(len(medians)), series=series(*medians))
 
 
@@ -51,11 +51,11 @@ def test_a_cache_that_fills_is_seen_and_cut() -> None:
     falling = [10.0, 8, 6, 5, 4, 3, 2.5, 2, 1.8, 1.5]
     assert find_trends(series(*falling))["hot"] < 0.5
     steady = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.0, 1.02, 0.97]
-    cut = warmup_seconds(block(*falling, *steady, *steady))
+    cut = warmup_seconds(run(*falling, *steady, *steady))
     assert cut is not None
     assert 3 <= cut <= 10
-    assert warmup_seconds(block(*range(40, 0, -1))) is None
-    assert warmup_seconds(block(*steady)) == 0
+    assert warmup_seconds(run(*range(40, 0, -1))) is None
+    assert warmup_seconds(run(*steady)) == 0
 
 
 def test_a_trend_too_small_to_matter_is_none() -> None:
@@ -77,11 +77,11 @@ def test_the_seconds_of_draining_do_not_count() -> None:
 
 
 def test_the_flag_is_a_warning_since_it_depends_on_the_variant() -> None:
-    """To discard by it would be to choose blocks by their result."""
-    warming = with_steadiness(block(*[10.0, 8, 6, 5, 4, 3, 2.5, 2, 1.8, 1.5]))
+    """To discard by it would be to choose runs by their result."""
+    warming = with_steadiness(run(*[10.0, 8, 6, 5, 4, 3, 2.5, 2, 1.8, 1.5]))
     assert [flag.split(":")[:2] for flag in warming.flags] == [["not_steady", " hot"]]
     halves = [
-        Measurement(variant=variant, block=number, flags=warming.flags)
+        Measurement(variant=variant, number=number, flags=warming.flags)
         for number, variant in enumerate(("baseline", "candidate"))
     ]
-    assert len(pair_blocks(halves).pairs) == 1
+    assert len(pair_runs(halves).pairs) == 1

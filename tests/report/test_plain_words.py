@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment, MetricVerdict
-from nginx_tune.measure.proof.blocks import Pair
 from nginx_tune.measure.proof.comparison import _extremes
+from nginx_tune.measure.proof.runs import Pair
 from nginx_tune.report.scenario import render_scenario_run
 from nginx_tune.report.verdict import settles_text
 from tests.proof.test_prove_reports import RUN

@@ -32,8 +32,8 @@ from nginx_tune.experiment.scenario.run import (
     tries_chunk,
     variant_of_prediction,
 )
-from nginx_tune.measure.proof.blocks import count_valid, schedule_rounds, select_pairs
 from nginx_tune.measure.proof.gates import judge_claims
+from nginx_tune.measure.proof.runs import count_valid, schedule_rounds, select_pairs
 from nginx_tune.report.scenario import render_scenario_markdown, render_scenario_page
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
@@ -73,32 +73,32 @@ H3 = ScenarioClass(
     arrivals=Arrivals(kind="closed", users=1),
 )
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a name twice": ({"arms": [VARIANT, VARIANT]}, "a name stands twice"),
+    "a name twice": ({"variants": [VARIANT, VARIANT]}, "a name stands twice"),
     "a variant called baseline": (
-        {"arms": [ExtraVariant(name="baseline")]},
+        {"variants": [ExtraVariant(name="baseline")]},
         "a name stands twice",
     ),
-    "a name with a slash": ({"arms": [ExtraVariant(name="../x")]}, "arms: no name"),
+    "a name with a slash": ({"variants": [ExtraVariant(name="../x")]}, "arms: no name"),
     "a claim on no arm": (
         {"claims": [Claim(name="c", source_row="A1", expression="total.errors == 0", variant="x")]},
         "claims: no variant 'x'",
     ),
     "a sysctl of the machine": (
-        {"arms": [ExtraVariant(name="other", sysctls={"vm.swappiness": "1"})]},
+        {"variants": [ExtraVariant(name="other", sysctls={"vm.swappiness": "1"})]},
         "only net.",
     ),
     "a sysctl with a path": (
-        {"arms": [ExtraVariant(name="other", sysctls={"net.../../vm/x": "1"})]},
+        {"variants": [ExtraVariant(name="other", sysctls={"net.../../vm/x": "1"})]},
         "only net.",
     ),
     "a value that is none": (
-        {"arms": [ExtraVariant(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
+        {"variants": [ExtraVariant(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
         "only net.",
     ),
-    "a series with a path": ({"arms": [ExtraVariant(name="other", series="../1")]}, "series"),
+    "a series with a path": ({"variants": [ExtraVariant(name="other", series="../1")]}, "series"),
     "classes of other names": (
         {
-            "arms": [
+            "variants": [
                 msgspec.convert(
                     {
                         "name": "other",
@@ -119,7 +119,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no workers after a reload": (
         {
-            "arms": [
+            "variants": [
                 msgspec.convert(
                     {
                         "name": "other",
@@ -145,7 +145,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "other: cleartext: HTTP/3 is always encrypted",
     ),
     "cleartext of a lab that has no TLS": (
-        {"arms": [ExtraVariant(name="other", cleartext=True)]},
+        {"variants": [ExtraVariant(name="other", cleartext=True)]},
         "other: cleartext: the lab has no TLS anyway",
     ),
     "what needs no file beside a hot one": (
@@ -169,7 +169,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "classes.priority: weight: of HTTP/2 alone",
     ),
     "a stand-in with settings": (
-        {"arms": [ExtraVariant(name="other", stand_in="raw-epoll-accept", series="1.18")]},
+        {"variants": [ExtraVariant(name="other", stand_in="raw-epoll-accept", series="1.18")]},
         "a stand-in takes no",
     ),
 }
@@ -226,7 +226,7 @@ def test_rounds_hold_every_variant_once_and_turn_around() -> None:
 
 def _block(variant: str, number: int, *, connections: int, flags: list[str] | None = None) -> Any:
     server = ServerMeasurement(served_connections={"1": connections, "2": 10})
-    return Measurement(variant=variant, block=number, server=server, flags=flags or [])
+    return Measurement(variant=variant, number=number, server=server, flags=flags or [])
 
 
 def test_a_claim_is_judged_on_the_variants_it_names() -> None:
@@ -240,7 +240,7 @@ def test_a_claim_is_judged_on_the_variants_it_names() -> None:
     ]
     names = ["baseline", "candidate", "third"]
     assert count_valid(blocks, names) == 2
-    assert [b.block for b in select_pairs(blocks, 3, against="baseline", variant="third")] == [
+    assert [b.number for b in select_pairs(blocks, 3, against="baseline", variant="third")] == [
         1,
         0,
         2,

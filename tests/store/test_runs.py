@@ -19,11 +19,11 @@ from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Histograms, Measurement
 from nginx_tune.documents.observation import Observation
-from nginx_tune.documents.run import Run, RunComparison, Runs, Validation
+from nginx_tune.documents.run import KeptRun, KeptRuns, RunComparison, Validation
 from nginx_tune.documents.scenario import VariantText
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.experiment import runs
-from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.experiment import store as kept
+from nginx_tune.experiment.store import Clock, list_runs, read_run, store_run
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.verdict import alpha_of, judge, rejudge
 
@@ -39,7 +39,7 @@ def validation(candidate: float, *, host: float = 1.0, baseline: str = "aio off;
         for half, (variant, rate) in enumerate((("baseline", 100.0), ("candidate", candidate))):
             part = ClassMeasurement(requests_per_second=rate * jitter * (1 + 0.002 * pair * half))
             blocks.append(
-                Measurement(variant=variant, block=2 * pair + half, classes={"hot": part})
+                Measurement(variant=variant, number=2 * pair + half, classes={"hot": part})
             )
     return Validation(
         verdict=judge(blocks, primary_metric=RATE, metrics=[]),
@@ -112,7 +112,7 @@ def test_a_run_that_was_changed_or_renamed_is_found_out(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(kept, "MOST_RUNS", 3)
     stored = []
     for number in range(5):
         stored.append(store(validation(120.0 + number), tmp_path))
@@ -121,7 +121,7 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     left = {one.id for one in list_runs(tmp_path).runs}
     assert left == {*stored[3:], *left - set(stored)}
     assert len(left) == 3
-    monkeypatch.setattr(runs, "MOST_BYTES", 1)
+    monkeypatch.setattr(kept, "MOST_BYTES", 1)
     last = store(validation(300.0), tmp_path)
     assert [one.id for one in list_runs(tmp_path).runs] == [last]
 
@@ -169,14 +169,14 @@ def test_list_and_show_through_the_command_line(
     listed = run_cli("runs", "list", env=state)
     assert run_id in listed.stdout
     assert "\x1b" not in listed.stdout
-    document = decode(Runs, run_cli("runs", "list", "-f", "json", env=state).stdout.encode())
+    document = decode(KeptRuns, run_cli("runs", "list", "-f", "json", env=state).stdout.encode())
     assert document.runs[0].id == run_id
     shown = run_cli("runs", "show", run_id[:4], env=state)
     assert "better" in "".join(shown.stdout.splitlines()[1:4])
     file = tmp_path / "run.json"
     whole = run_cli("runs", "show", "last", "-f", f"json={file}", env=state)
     assert whole.returncode == 0
-    assert decode(Run, file.read_bytes()).result == validation(120.0)
+    assert decode(KeptRun, file.read_bytes()).result == validation(120.0)
     assert run_cli("runs", "show", file, env=state).stdout == shown.stdout
 
 
@@ -203,7 +203,7 @@ def test_a_latency_of_each_variant_by_powers_of_two(
             classes={
                 "hot": ClassMeasurement(response_seconds=latency_of({seconds[block.variant]: 9}))
             },
-            flags=["generator: too slow"] if block.block == 3 else [],
+            flags=["generator: too slow"] if block.number == 3 else [],
         )
         for block in whole.measurements
     ]
@@ -215,12 +215,12 @@ def test_a_latency_of_each_variant_by_powers_of_two(
     spoilt = blocks[3].variant
     for variant, value in seconds.items():
         one = found[variant]
-        assert (one.blocks, one.left_out) == ((7, 1) if variant == spoilt else (8, 0))
-        assert one.count == 9 * one.blocks == one.buckets[0].count
+        assert (one.runs, one.left_out) == ((7, 1) if variant == spoilt else (8, 0))
+        assert one.count == 9 * one.runs == one.buckets[0].count
         assert one.buckets[0].from_seconds <= value / 1e9 < one.buckets[0].below_seconds
     shown = run_cli("runs", "show", "last", "--histogram", "all", env=state).stdout
     assert "better" in shown
-    assert f"hot, {spoilt}, 7 blocks (1 more that the run discarded left out)" in shown
+    assert f"hot, {spoilt}, 7 runs (1 more discarded and left out)" in shown
 
 
 def test_judged_again_by_other_gates(
@@ -306,7 +306,7 @@ def test_documents_of_two_kinds_are_refused(
     seen, load, other = (tmp_path / f"{name}.json" for name in ("seen", "load", "other"))
     seen.write_bytes(encode(Observation()))
     load.write_bytes(encode(validation(120.0).measurements[0]))
-    other.write_bytes(encode(Runs()))
+    other.write_bytes(encode(KeptRuns()))
     two = "documents of two kinds cannot be compared"
     for arguments, what in (
         ((run_id, seen), f"{run_id} is a stored run and {seen} is an observation: {two}"),

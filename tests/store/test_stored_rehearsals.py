@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from nginx_tune.documents.rehearsal import Phase, Rehearsal, RehearsedReload
-from nginx_tune.experiment.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.experiment.store import Clock, list_runs, read_run, store_run
 from nginx_tune.measure.proof.rehearsal import worst_outcome
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -19,7 +19,7 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, 
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
 from nginx_tune.observe.access_logs import LogFiles, read_logs
 from nginx_tune.observe.log_configuration import choose_format
-from nginx_tune.report.probing import block_step, run_step
+from nginx_tune.report.probing import run_step, share_step
 from nginx_tune.report.terminal.live_view import LiveView, left_text
 from nginx_tune.report.terminal.saying import clear_progress, echo_line, progress_printer
 
@@ -47,12 +47,12 @@ def _lines(view: LiveView, width: int, encoding: str = "utf-8", elapsed: float =
 def test_a_window_that_became_narrower_has_no_smear() -> None:
     """The terminal folds what was drawn: as many rows are taken away as it then has."""
     view, file = _view(100)
-    view.tell(Step("x" * 90, done=3, total=8, unit="block"))
+    view.tell(Step("x" * 90, done=3, total=8, unit="run"))
     file.flush()
     before = len(file.buffer.getvalue())  # type: ignore[attr-defined]
     view._console.width = 40
     view._drawn = 0.0
-    view.tell(Step("x" * 90, done=4, total=8, unit="block"))
+    view.tell(Step("x" * 90, done=4, total=8, unit="run"))
     file.flush()
     drawn = file.buffer.getvalue()[before:].decode()  # type: ignore[attr-defined]
     assert drawn.startswith("\r\x1b[5A\x1b[J\n")
@@ -60,10 +60,10 @@ def test_a_window_that_became_narrower_has_no_smear() -> None:
 
 def test_a_step_is_its_line_and_survives_json() -> None:
     step = Step(
-        "block 3", done=3, total=8, unit="block", variant="baseline", classes=CLASSES, overflows=2
+        "run 3", done=3, total=8, unit="run", variant="baseline", classes=CLASSES, overflows=2
     )
     again = Step(step, **json.loads(json.dumps(step.figures())))
-    assert step == "block 3"
+    assert step == "run 3"
     assert again.figures() == step.figures()
 
 
@@ -72,9 +72,9 @@ def test_a_part_begins_where_the_part_before_ended() -> None:
     tell = part_of(told.append, 4, 12)
     for text in (
         "words",
-        Step("a", done=2, total=8, unit="block"),
+        Step("a", done=2, total=8, unit="run"),
         Step("b", done=0.5, unit=SHARE),
-        Step("c", done=11, total=12, unit="block"),  # pairs that were run again
+        Step("c", done=11, total=12, unit="run"),  # pairs that were run again
     ):
         tell(text)
     figures = [(one.done, one.total) if isinstance(one, Step) else one for one in told]
@@ -93,8 +93,8 @@ def test_how_long_it_may_take() -> None:
 @each_row("encoding", ["utf-8", "ascii"])
 def test_the_display_fits_every_width(width: int, encoding: str) -> None:
     view, _ = _view(width, encoding)
-    view.tell(Step("the first block", done=0, total=12, unit="block", live=True))
-    view.tell(Step("b", done=4, total=12, unit="block", variant="x", classes=CLASSES, overflows=7))
+    view.tell(Step("the first run", done=0, total=12, unit="run", live=True))
+    view.tell(Step("b", done=4, total=12, unit="run", variant="x", classes=CLASSES, overflows=7))
     for _ in range(100):
         part = Step("x " * 200, done=0.5, unit=SHARE, variant="x", classes=CLASSES, live=True)
         view.tell(part)
@@ -102,7 +102,7 @@ def test_the_display_fits_every_width(width: int, encoding: str) -> None:
     assert max(map(len, lines)) <= width
     assert "\x1b" not in "".join(lines)
     if width >= 60:
-        assert "block 5 of 12, 1 min 7 s left" in lines[0]
+        assert "run 5 of 12, 1 min 7 s left" in lines[0]
         assert any("7 pool overflows" in line for line in lines)
         assert any(line.startswith("  hot ") and "p99 1.2 ms" in line for line in lines)
         assert any("31 failed" in line for line in lines)
@@ -115,7 +115,7 @@ def test_the_display_fits_every_width(width: int, encoding: str) -> None:
         (Step("", done=3 << 20, total=4 << 20, unit="byte"), "3.0 MiB of 4.0 MiB, 13 s left"),
         (Step("", done=3, total=9.5, unit="s"), "3 of 9.5 s, 6 s left"),
         (Step("", done=70000, unit="file"), "file 70,000"),
-        (Step("", done=12, total=12, unit="block"), "block 12 of 12, 0 s left"),
+        (Step("", done=12, total=12, unit="run"), "run 12 of 12, 0 s left"),
     ],
 )
 def test_the_unit_of_a_work_is_said(step: Step, words: str) -> None:
@@ -174,11 +174,11 @@ def test_the_probes_lines_are_steps() -> None:
     )
     plan = LoadPlan(target=target, classes=[hot], warmup_seconds=2.0, duration_seconds=8.0)
     line = {"second": 5, "classes": {"hot": {"requests": 7, "errors": 1, "pending": 0, "p99": 0.5}}}
-    alone, part = run_step(line, plan, "run 1, "), block_step(line, plan, "candidate")
+    alone, part = run_step(line, plan, "run 1, "), share_step(line, plan, "candidate")
     assert (alone.done, alone.total, alone.classes["hot"]) == (5, 10, Glance(7, 0.5, 1))
     assert alone.startswith("run 1, 3 of 8 s: hot 7/s, 1 failed, p99 500 ms")
     assert (part.done, part.unit, part.variant, part.live) == (0.5, SHARE, "candidate", True)
-    late = block_step({"second": 99, "classes": {}}, plan, "candidate")
+    late = share_step({"second": 99, "classes": {}}, plan, "candidate")
     assert late.done == 1.0
 
 
@@ -207,7 +207,7 @@ def test_a_line_takes_the_display_away_and_the_next_step_brings_it_back(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     show = progress_printer(click.Context(click.Command("x"), obj={}))
-    step = Step("b", done=4, total=12, unit="block", variant="x", classes=CLASSES)
+    step = Step("b", done=4, total=12, unit="run", variant="x", classes=CLASSES)
     show(step)
     echo_line("stored as run 1")
     said = capsys.readouterr().err
@@ -216,6 +216,6 @@ def test_a_line_takes_the_display_away_and_the_next_step_brings_it_back(
     assert re.search(r"\x1b\[1A\x1b\[2K(\x1b\[\?25h)?stored as run 1\n$", said), said
     show(step)
     again = capsys.readouterr().err
-    assert "block 5 of 12" in again
+    assert "run 5 of 12" in again
     assert "hot" in again
     clear_progress()

@@ -48,7 +48,7 @@ class FakeBench:
 
     def screen(self, rung: Rung, step: int) -> list[Measurement]:
         rounds = (self._round(self._short, rung.names, n) for n in range(rung.rounds))
-        return [block for one in rounds for block in one]
+        return [run for one in rounds for run in one]
 
     def confirm(self, names: Sequence[str], goes_on: GoesOn, into: list[Measurement]) -> None:
         while goes_on(into):
@@ -59,7 +59,7 @@ class FakeBench:
         return [
             Measurement(
                 variant=name,
-                block=number * len(names) + place,
+                number=number * len(names) + place,
                 classes={"hot": self._part(rates.get(name, 100.0))},
                 server=ServerMeasurement(
                     cpu_seconds_per_request=2e-4 if name in self.dear else 1e-4
@@ -112,7 +112,7 @@ def test_the_answer_is_what_holds_on_fresh_seeds(
     contest, found = hold(FakeBench(short, proof), names)
     assert found == answer, what
     assert contender in {"any", contest.contender}, what
-    assert len(contest.blocks) >= 7 * len(contest.finalists), what
+    assert len(contest.runs) >= 7 * len(contest.finalists), what
 
 
 @each_row(

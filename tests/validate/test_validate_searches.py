@@ -127,7 +127,7 @@ def blocks(pairs: int, ratio: float) -> list[Measurement]:
     return [
         Measurement(
             variant="candidate" if number % 2 else "baseline",
-            block=number,
+            number=number,
             classes={
                 "hot": ClassMeasurement(
                     requests_per_second=(100.0 + number % 3) * (ratio if number % 2 else 1.0)

@@ -370,7 +370,7 @@ def test_an_interrupted_run_is_kept_with_its_mark(
     assert process.stderr is not None
     with contextlib.closing(process.stderr):
         for line in process.stderr:
-            if "block 2" in line:
+            if "run 2" in line:
                 break
         process.send_signal(number)
         said = process.stderr.read()

@@ -52,8 +52,8 @@ from nginx_tune.host.door import Missing, attempt
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import ProgramError, find_program
 from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
-from nginx_tune.measure.proof.blocks import select_pairs
 from nginx_tune.measure.proof.gates import judge_claims, judge_predictions, with_rounds
+from nginx_tune.measure.proof.runs import select_pairs
 from nginx_tune.measure.proof.verdict import judge
 from nginx_tune.nginx.binary import find_series, read_build, runnable_program
 from nginx_tune.nginx.lab.enclosure import HostNeeds
@@ -329,7 +329,7 @@ def run_scenario(
     """Run a scenario on this machine.
 
     Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
-    first block the interruption is raised on.
+    first run the interruption is raised on.
     Errors: UsageError for a scenario that cannot be run (before anything runs),
             MissingToolError without nginx, UndecidedError when nginx lacks what the scenario
             needs, MissingPermissionError when the lab needs root.

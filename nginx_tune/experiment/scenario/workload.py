@@ -267,7 +267,7 @@ def requested_mean_bytes(scenario: Scenario) -> float | None:
 
 
 def _known_requests(scenario: Scenario, counted: Sequence[ScenarioClass]) -> float | None:
-    """Requests of these that a block's page cache has seen in the middle of what is measured.
+    """Requests of these that a run's page cache has seen in the middle of what is measured.
 
     None where it has seen all files before, and where some of who asks waits for answers.
     """

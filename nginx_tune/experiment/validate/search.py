@@ -25,7 +25,7 @@ from nginx_tune.experiment.experiment import GoesOn, find_warmup, run_pairs
 from nginx_tune.experiment.operations import MODULE_INSIDE
 from nginx_tune.experiment.validate.validation import (
     Deadline,
-    FirstBlocks,
+    FirstRuns,
     Looking,
     Measured,
     Sides,
@@ -34,8 +34,8 @@ from nginx_tune.experiment.validate.validation import (
     read_sides,
 )
 from nginx_tune.experiment.validate.workbench import Rival, Workbench
-from nginx_tune.measure.proof.blocks import select_pairs
 from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.runs import select_pairs
 from nginx_tune.measure.proof.search import (
     RECOMMENDED,
     TODAY,
@@ -105,7 +105,7 @@ class Contest:
     short_runs: int = 0
     contender: str | None = None
     """The variant that is measured anew, beside today's and the recommended one."""
-    blocks: list[Measurement] = field(default_factory=list)
+    runs: list[Measurement] = field(default_factory=list)
     """Those of the proof."""
     lookings: dict[Match, Looking] = field(default_factory=dict)
     interrupted: bool = False
@@ -116,16 +116,16 @@ class Contest:
         named = dict.fromkeys(name for match in self.lookings for name in match)
         return sorted(named, key=lambda name: name != TODAY)
 
-    def pairs_of(self, match: Match, blocks: Sequence[Measurement]) -> list[Measurement]:
+    def pairs_of(self, match: Match, runs: Sequence[Measurement]) -> list[Measurement]:
         """The runs of two finalists as those of a baseline and a candidate."""
         return select_pairs(
-            blocks, len(self.finalists), against=match.against, variant=match.candidate
+            runs, len(self.finalists), against=match.against, variant=match.candidate
         )
 
-    def wants_more(self, blocks: Sequence[Measurement]) -> bool:
+    def wants_more(self, runs: Sequence[Measurement]) -> bool:
         """True if another round is wanted; each comparison is looked at where a look is due."""
         open_ = {
-            match: looking.wants_more(self.pairs_of(match, blocks))
+            match: looking.wants_more(self.pairs_of(match, runs))
             for match, looking in self.lookings.items()
         }
         own = [match for match in self.lookings if match.candidate == self.contender]
@@ -143,7 +143,7 @@ class Contest:
     ) -> Verdict:
         """The verdict of a comparison at its last look."""
         looking = self.lookings[match]
-        pairs = self.pairs_of(match, self.blocks)
+        pairs = self.pairs_of(match, self.runs)
         look = looking.look_now(pairs) if self.interrupted else looking.look
         return judge(
             pairs,
@@ -164,15 +164,15 @@ def hold_contest(
 ) -> None:
     """Screen all variants, then measure the best one anew beside the recommended and today's."""
     while (rung := next_rung(contest.names, contest.reference, contest.steps)) is not None:
-        runs = len(rung.names) * rung.rounds
+        count = len(rung.names) * rung.rounds
         each = deadline.used_seconds / contest.short_runs if contest.short_runs else 0.0
-        if contest.steps and not deadline.has(runs * each, share=_SHARE_OF_SHORT):
+        if contest.steps and not deadline.has(count * each, share=_SHARE_OF_SHORT):
             break
         progress(f"step {len(contest.steps) + 1} of the search: {', '.join(rung.names)}")
-        blocks = bench.screen(rung, len(contest.steps))
+        runs = bench.screen(rung, len(contest.steps))
         contest.metric = bench.metric
-        contest.short_runs += len(blocks)
-        contest.steps.append(gains_of(blocks, rung.names, contest.reference, bench.metric))
+        contest.short_runs += len(runs)
+        contest.steps.append(gains_of(runs, rung.names, contest.reference, bench.metric))
     contest.contender = _contender(contest)
     for match in matches(contest.contender, contest.reference):
         contest.lookings[match] = Looking(
@@ -180,10 +180,10 @@ def hold_contest(
         )
     progress(f"measured anew, on fresh seeds: {', '.join(contest.finalists)}")
 
-    def goes_on(blocks: Sequence[Measurement]) -> bool:
-        return not blocks or contest.wants_more(blocks)
+    def goes_on(runs: Sequence[Measurement]) -> bool:
+        return not runs or contest.wants_more(runs)
 
-    bench.confirm(contest.finalists, goes_on, contest.blocks)
+    bench.confirm(contest.finalists, goes_on, contest.runs)
 
 
 def new_contest(names: Sequence[str]) -> Contest:
@@ -240,7 +240,7 @@ class _SandboxBench:
         self._warmup = spec.warmup_seconds
         self._sandbox = ExitStack()
         self._workbench: Workbench | None = None
-        self._heeds: FirstBlocks | None = None
+        self._heeds: FirstRuns | None = None
         self.short_seconds = min(
             spec.duration_seconds, max(_SHORT_SHARE * spec.duration_seconds, _LEAST_SHORT_SECONDS)
         )
@@ -276,7 +276,7 @@ class _SandboxBench:
         sandbox = self._sandbox.enter_context(Sandbox(MODULE_INSIDE, progress=self._progress))
         rivals = [Rival(one.name, one.tree, one.planned) for one in chosen]
         self._workbench = open_sides(sandbox, site, spec, sides, rivals)
-        self._heeds = FirstBlocks(self._workbench)
+        self._heeds = FirstRuns(self._workbench)
         self.metric = self._workbench.primary_metric
         found = self.surroundings.setdefault(names[0], Measured())
         found.take_workbench(self._workbench, site, accepts_lost=spec.accept_lost)
@@ -337,7 +337,7 @@ def run_search(
         try:
             hold_contest(contest, bench, deadline, first_pairs=spec.pairs, progress=progress)
         except KeyboardInterrupt:
-            if not contest.blocks:
+            if not contest.runs:
                 raise
             contest.interrupted = True
             progress("interrupted: what was measured so far is judged")
@@ -351,7 +351,7 @@ def run_search(
     chosen = next(one for one in variants if one.name == match.candidate)
     measured = bench.surroundings.get(match.candidate) or Measured()
     measured.looking = contest.lookings[match]
-    measured.blocks = contest.pairs_of(match, contest.blocks)
+    measured.runs = contest.pairs_of(match, contest.runs)
     measured.interrupted = contest.interrupted
     validation = conclude(
         measured,
@@ -372,7 +372,7 @@ def run_search(
         candidates=candidates_of(contest, variants),
         against_today=validation.verdict,
         against_recommended=verdicts.get(Match(contest.contender or "", RECOMMENDED)),
-        runs=contest.short_runs + len(contest.blocks),
+        runs=contest.short_runs + len(contest.runs),
         short_seconds=bench.short_seconds,
         seconds=round(deadline.used_seconds, 1),
         most_seconds=spec.max_seconds,

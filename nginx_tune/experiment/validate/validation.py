@@ -32,7 +32,7 @@ from nginx_tune.experiment.validate.sampled import unexpected
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
 from nginx_tune.experiment.validate.workbench import Rival, Workbench, open_workbench
 from nginx_tune.experiment.validate.workbench_notes import packet_warnings
-from nginx_tune.measure.proof.blocks import pair_blocks, unjudged_classes
+from nginx_tune.measure.proof.runs import pair_runs, unjudged_classes
 from nginx_tune.measure.proof.statistics import ALPHA
 from nginx_tune.measure.proof.verdict import (
     FIRST_ALPHA,
@@ -53,7 +53,7 @@ class Measured:
 
     looking: Looking | None = None
     """The stopping rule, where pairs are added until it is settled."""
-    blocks: list[Measurement] = field(default_factory=list)
+    runs: list[Measurement] = field(default_factory=list)
     checked: list[Measurement] = field(default_factory=list)
     """The check of the baseline against itself."""
     capacities: dict[str, Capacity] = field(default_factory=dict)
@@ -97,12 +97,12 @@ def conclude(
     floor = measure_noise_floor(measured.checked)
     looking = measured.looking
     if measured.interrupted and looking is not None:
-        looking.look_now(measured.blocks)
+        looking.look_now(measured.runs)
     look = looking.look if looking else None
     # Who watches a run may end it for what is seen: that is one of several looks too.
     first = FIRST_ALPHA if measured.interrupted else ALPHA
     verdict = judge(
-        measured.blocks,
+        measured.runs,
         primary_metric=primary_metric,
         requires=requires,
         noise_floor=floor,
@@ -120,7 +120,7 @@ def conclude(
             seed=seed,
             weaker_sandbox=[*given_up()],
             tcp=measured.tcp,
-            differences=[*measured.notes, *_refused(measured.blocks)],
+            differences=[*measured.notes, *_refused(measured.runs)],
         ),
     )
     verdict = msgspec.structs.replace(
@@ -138,14 +138,14 @@ def conclude(
             VariantText(variant=name, nginx_conf=_dump(tree))
             for name, tree in zip(("baseline", "candidate"), trees, strict=True)
         ],
-        measurements=measured.blocks,
+        measurements=measured.runs,
         self_check=measured.checked,
     )
 
 
-def _refused(blocks: Sequence[Measurement]) -> list[str]:
+def _refused(runs: Sequence[Measurement]) -> list[str]:
     """A note of the system calls that the sandbox refused some nginx."""
-    calls = sorted({one for block in blocks for one in block.server.refused_calls})
+    calls = sorted({one for run in runs for one in run.server.refused_calls})
     return [f"the sandbox refused nginx {', '.join(calls)}"] if calls else []
 
 
@@ -190,7 +190,7 @@ def run_validation(
     """Run both configurations interleaved and judge them.
 
     Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
-    first block the interruption is raised on.
+    first run the interruption is raised on.
     Errors: ConfigurationError for a tree that could not be parsed or that nginx rejects,
             UndecidedError when there is nothing to load or a tool is missing, UsageError for a
             gate that names an unknown metric (before anything runs).
@@ -211,7 +211,7 @@ def run_validation(
             measured.take_workbench(workbench, site, accepts_lost=spec.accept_lost)
             _measure(workbench, spec, measured, deadline, progress)
     except KeyboardInterrupt:
-        if not measured.blocks:
+        if not measured.runs:
             raise
         measured.interrupted = True
         progress("interrupted: what was measured so far is judged")
@@ -287,28 +287,28 @@ _ASKED_AT_ONCE = 1000
 _MOST_ASKED = 20_000
 
 
-class FirstBlocks:
-    """Ends a run where the first block of a variant shows that a class cannot be judged.
+class FirstRuns:
+    """Ends a run where the first run of a variant shows that a class cannot be judged.
 
     The URL that it fails at is found by asking for one after the other. What does not fail again
-    may be an accident of that block, and its pair is discarded as any other.
+    may be an accident of that run, and its pair is discarded as any other.
     """
 
     def __init__(self, workbench: Workbench) -> None:
         self._workbench = workbench
         self._seen: set[str] = set()
 
-    def __call__(self, block: Measurement) -> None:
-        """Look at a block.
+    def __call__(self, run: Measurement) -> None:
+        """Look at a run.
 
         Errors: UndecidedError.
         """
-        variant = block.variant or ""
+        variant = run.variant or ""
         if variant in self._seen:
             return
         self._seen.add(variant)
         plan = self._workbench.experiment.plans[variant]
-        for name, why in unjudged_classes(block).items():
+        for name, why in unjudged_classes(run).items():
             item = next(one for one in plan.classes if one.name == name)
             if said := self._fault(variant, item, item.target or plan.target):
                 raise UndecidedError(
@@ -348,7 +348,7 @@ def _measure(
     progress: Callable[[str], None],
 ) -> None:
     session, experiment = workbench.session, workbench.experiment
-    first = FirstBlocks(workbench)
+    first = FirstRuns(workbench)
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
     trial = 0 if warmup is not None else len(experiment.variants)
     checked = len(experiment.variants) * spec.pairs if spec.self_check else 0
@@ -373,7 +373,7 @@ def _measure(
             pairs=spec.pairs,
             seed=spec.seed + 1000,
             progress=part_of(progress, trial, whole),
-            heeds=FirstBlocks(workbench),
+            heeds=FirstRuns(workbench),
         )
     run_pairs(
         session,
@@ -382,7 +382,7 @@ def _measure(
         seed=spec.seed,
         progress=part_of(progress, trial + checked, whole),
         goes_on=measured.looking.wants_more if measured.looking else None,
-        into=measured.blocks,
+        into=measured.runs,
         heeds=first,
     )
     if spec.objectives:
@@ -435,7 +435,7 @@ class Looking:
 
         Side effects: where time is up, the look that was to come next is taken now.
         """
-        pairs = len(pair_blocks(measurements).counting_for(self._metric).pairs)
+        pairs = len(pair_runs(measurements).counting_for(self._metric).pairs)
         if pairs >= self._next.pairs:
             self.is_over = self._take(measurements)
         if self.is_over:
@@ -453,7 +453,7 @@ class Looking:
 
         For a run that someone interrupts: who saw how it goes may stop it for that.
         """
-        pairs = len(pair_blocks(measurements).counting_for(self._metric).pairs)
+        pairs = len(pair_runs(measurements).counting_for(self._metric).pairs)
         if self.look is None or pairs > self.look.pairs:
             self._take(measurements, pairs=pairs)
         return self.look or self._next

@@ -81,7 +81,7 @@ class Workbench(NamedTuple):
 
     session: Session
     experiment: Experiment
-    """Its blocks have no length yet."""
+    """Its runs have no length yet."""
     notes: list[str]
     """The parts that are not as configured."""
     lost: list[str]
@@ -435,7 +435,7 @@ def _is_served(item: ScenarioClass, extra: ExtraClasses) -> bool:
 
 
 def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
-    """The cache state as a block starts, where no limit of memory leaves anything out."""
+    """The cache state as a run starts, where no limit of memory leaves anything out."""
     if (
         wanted == "cold" or lab.cold_names or not lab.disks
     ):  # names of files that were read are warm

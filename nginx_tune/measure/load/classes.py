@@ -134,7 +134,7 @@ def plan_load(
 
 
 def for_seconds(plan: LoadPlan, *, warmup: float, duration: float) -> LoadPlan:
-    """The plan for blocks of this length."""
+    """The plan for runs of this length."""
     return msgspec.structs.replace(
         plan,
         warmup_seconds=warmup,

@@ -1,16 +1,16 @@
-"""Seconds inside blocks and windows: their series, trends in them, the cross-check of a verdict.
+"""Seconds inside runs and windows: their series, trends in them, the cross-check of a verdict.
 
 A server that is still filling its caches gets faster (or, filling its disks' queues, slower)
-second by second, and the block's figures depend on when it was cut. Looked at are each class's
+second by second, and the run's figures depend on when it was cut. Looked at are each class's
 median and the share of its requests that came in each second: of each the rank correlation with
 time, exact for few seconds, and how far the last third lies from the first.
 
-A verdict sees one number of each block. Where a single second made that number, it cannot know;
+A verdict sees one number of each run. Where a single second made that number, it cannot know;
 the seconds can. So for every metric that came out as something, pairs are drawn again, and inside
 each half runs of neighbouring seconds, and the interval of the ratio is set beside the outcome.
 Where the two do not go together the report says so. The outcome stays: seconds resemble their
 neighbours, so an interval from them is no proof of its own. A class's quantile is here the mean of
-its seconds' quantiles, a near relation of the block's own.
+its seconds' quantiles, a near relation of the run's own.
 
 Sources: Mann 1945 and Kendall's tau for trends (the count of arrangements is Knuth's recurrence of
 inversions); Künsch 1989 and Politis and Romano 1992 (blocks of neighbours); Davison and Hinkley
@@ -34,8 +34,8 @@ from nginx_tune.documents.measured_server import HARMS, ServerMeasurement, Serve
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.observation import UNNAMED, Observation
 from nginx_tune.documents.verdict import BetterWhen, MetricVerdict, Outcome, SecondsCheck, Unit
-from nginx_tune.measure.proof.blocks import Blocks
 from nginx_tune.measure.proof.comparison import Criterion
+from nginx_tune.measure.proof.runs import PairedRuns
 from nginx_tune.measure.proof.statistics import Series, percentile_interval, resample
 
 TRAFFIC = "server.requests_per_second"
@@ -231,12 +231,12 @@ def _inversions(size: int) -> list[int]:
     return counts
 
 
-def warmup_seconds(block: Measurement) -> int | None:
+def warmup_seconds(run: Measurement) -> int | None:
     """The fewest seconds at the start to cut so that no class has a trend in the rest.
 
     None when no part that is long enough (the last half, seven seconds at least) is without one.
     """
-    series = whole_seconds(block)
+    series = whole_seconds(run)
     longest = min(len(series) // 2, len(series) - _FEWEST_OF_A_TREND)
     for cut in range(max(longest, 0) + 1):
         if not find_trends(series[cut:]):
@@ -260,9 +260,9 @@ def find_trends(series: Sequence[SeriesPoint]) -> dict[str, float]:
     return found
 
 
-def whole_seconds(block: Measurement) -> list[SeriesPoint]:
-    """The seconds of a block, without what came in while the last requests were waited for."""
-    return [point for point in block.series if point.second + 1 <= block.duration_seconds]
+def whole_seconds(run: Measurement) -> list[SeriesPoint]:
+    """The seconds of a run, without what came in while the last requests were waited for."""
+    return [point for point in run.series if point.second + 1 <= run.duration_seconds]
 
 
 def _change(values: Sequence[float]) -> float | None:
@@ -277,14 +277,14 @@ def _change(values: Sequence[float]) -> float | None:
     return change if max(change, 1 / change) > _WORTH else None
 
 
-def with_steadiness(block: Measurement) -> Measurement:
-    """The block, flagged where it was not in a steady state."""
+def with_steadiness(run: Measurement) -> Measurement:
+    """The run, flagged where it was not in a steady state."""
     flags = [
         f"{FLAG}: {name}: went to {change:.2f}× from its first to its last third: a longer warm-up "
         "is needed"
-        for name, change in find_trends(whole_seconds(block)).items()
+        for name, change in find_trends(whole_seconds(run)).items()
     ]
-    return replace(block, flags=[*block.flags, *flags]) if flags else block
+    return replace(run, flags=[*run.flags, *flags]) if flags else run
 
 
 _SETTLED = ("better", "worse", "no_difference")
@@ -296,19 +296,19 @@ _EXPERIMENTS = 4000
 
 SeriesPair = tuple[Series, Series]
 SeriesOf = dict[int, dict[str, Series]]
-"""By block, then by metric."""
+"""By run, then by metric."""
 
 
 def with_seconds_checks(
-    metrics: Sequence[MetricVerdict], blocks: Blocks, bar: Criterion, *, seed: int
+    metrics: Sequence[MetricVerdict], runs: PairedRuns, bar: Criterion, *, seed: int
 ) -> list[MetricVerdict]:
     """The metrics, those with an outcome and a ratio beside what their seconds say."""
     settled = [metric.name for metric in metrics if metric.outcome in _SETTLED and metric.low]
-    if not settled or len(blocks.pairs) < _FEWEST_PAIRS:
+    if not settled or len(runs.pairs) < _FEWEST_PAIRS:
         return list(metrics)
-    series = {block.block: _series(block) for block in blocks.baseline + blocks.candidate}
+    series = {run.number: _series(run) for run in runs.baseline + runs.candidate}
     return [
-        replace(metric, by_seconds=_check(metric, _pairs(metric.name, blocks, series), bar, seed))
+        replace(metric, by_seconds=_check(metric, _pairs(metric.name, runs, series), bar, seed))
         if metric.name in settled
         else metric
         for metric in metrics
@@ -361,12 +361,12 @@ def _agrees(outcome: Outcome, ratio: float, low: float, high: float, edge: float
     return low > 1 if ratio > 1 else high < 1
 
 
-def _pairs(name: str, blocks: Blocks, series: SeriesOf) -> list[SeriesPair]:
+def _pairs(name: str, runs: PairedRuns, series: SeriesOf) -> list[SeriesPair]:
     """The seconds of all pairs that count for a metric; none when any lacks them."""
     found = []
-    for pair in blocks.counting_for(name).pairs:
-        baseline = series[pair.baseline.block].get(name)
-        candidate = series[pair.candidate.block].get(name)
+    for pair in runs.counting_for(name).pairs:
+        baseline = series[pair.baseline.number].get(name)
+        candidate = series[pair.candidate.number].get(name)
         if baseline is None or candidate is None:
             return []
         if min(len(baseline), len(candidate)) < _FEWEST_OF_A_HALF:
@@ -375,8 +375,8 @@ def _pairs(name: str, blocks: Blocks, series: SeriesOf) -> list[SeriesPair]:
     return found
 
 
-def _series(block: Measurement) -> dict[str, Series]:
-    return read_window(replace(block, series=whole_seconds(block))).series
+def _series(run: Measurement) -> dict[str, Series]:
+    return read_window(replace(run, series=whole_seconds(run))).series
 
 
 def _widened(alpha: float, size: int) -> float:

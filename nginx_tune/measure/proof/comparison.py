@@ -21,9 +21,9 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import BetterWhen, Outcome
-from nginx_tune.measure.proof.blocks import Blocks, Pair
 from nginx_tune.measure.proof.latency import Reading
 from nginx_tune.measure.proof.metrics import Metric
+from nginx_tune.measure.proof.runs import Pair, PairedRuns
 from nginx_tune.measure.proof.statistics import (
     ALPHA,
     fewest_pairs,
@@ -41,42 +41,42 @@ class MetricPairs:
     """A metric over the valid pairs of two variants."""
 
     metric: Metric
-    all_blocks: Blocks
+    all_runs: PairedRuns
 
     @cached_property
-    def blocks(self) -> Blocks:
+    def runs(self) -> PairedRuns:
         """Those that count for this metric."""
-        return self.all_blocks.counting_for(self.metric.name)
+        return self.all_runs.counting_for(self.metric.name)
 
     @property
     def discarded(self) -> int:
         """Pairs that do not count."""
-        spoilt = len(self.all_blocks.pairs) - len(self.blocks.pairs)
-        return len(self.all_blocks.discarded) + spoilt
+        spoilt = len(self.all_runs.pairs) - len(self.runs.pairs)
+        return len(self.all_runs.discarded) + spoilt
 
     @cached_property
     def baseline(self) -> Reading:
-        """All blocks of the baseline together."""
-        return self.metric.read(self.blocks.baseline)
+        """All runs of the baseline together."""
+        return self.metric.read(self.runs.baseline)
 
     @cached_property
     def candidate(self) -> Reading:
-        """All blocks of the candidate together."""
-        return self.metric.read(self.blocks.candidate)
+        """All runs of the candidate together."""
+        return self.metric.read(self.runs.candidate)
 
     @cached_property
     def pairs(self) -> list[tuple[float, float]]:
-        """Baseline and candidate of each pair; empty when any block lacks the metric.
+        """Baseline and candidate of each pair; empty when any run lacks the metric.
 
-        To leave out only the blocks that lack it would choose blocks by their result.
+        To leave out only the runs that lack it would choose runs by their result.
         """
         return [] if self.missing else [(b or 0.0, c or 0.0) for b, c in self._values]
 
     @cached_property
     def missing(self) -> str:
         """The reason why there are no pairs; empty when there are."""
-        if not self.blocks.pairs:
-            return "no valid pair of blocks"
+        if not self.runs.pairs:
+            return "no valid pair of runs"
         lacking = sum(None in pair for pair in self._values)
         if not lacking:
             return ""
@@ -85,7 +85,7 @@ class MetricPairs:
 
     @cached_property
     def bounded(self) -> frozenset[str]:
-        """The variants of which some block's number is a lower bound: requests were cut off."""
+        """The variants of which some run's number is a lower bound: requests were cut off."""
         variants = ("baseline", "candidate")
         return frozenset(
             variants[index % 2] for index, one in enumerate(self._readings) if one.is_bound
@@ -107,12 +107,12 @@ class MetricPairs:
     def by_pair(self) -> dict[int, float]:
         """The log ratio of each pair by its number; the difference where not all have one.
 
-        Empty where any block lacks the metric.
+        Empty where any run lacks the metric.
         """
         if not self.pairs:
             return {}
         values = self.log_ratios or self.differences
-        return {pair.index: one for pair, one in zip(self.blocks.pairs, values, strict=True)}
+        return {pair.index: one for pair, one in zip(self.runs.pairs, values, strict=True)}
 
     @cached_property
     def ratio(self) -> Reading:
@@ -135,9 +135,9 @@ class MetricPairs:
 
     @cached_property
     def middles(self) -> tuple[float, float] | None:
-        """Baseline and candidate in the middle of their blocks; None without a ratio of pairs.
+        """Baseline and candidate in the middle of their runs; None without a ratio of pairs.
 
-        Each is the Hodges-Lehmann estimate of its own blocks. Their quotient is near that of the
+        Each is the Hodges-Lehmann estimate of its own runs. Their quotient is near that of the
         pairs and not the same, so both give way half of what is between.
         """
         if not self.log_ratios:
@@ -157,9 +157,9 @@ class MetricPairs:
     @cached_property
     def _readings(self) -> list[Reading]:
         return [
-            self.metric.read([block])
-            for pair in self.blocks.pairs
-            for block in (pair.baseline, pair.candidate)
+            self.metric.read([run])
+            for pair in self.runs.pairs
+            for run in (pair.baseline, pair.candidate)
         ]
 
 
@@ -282,7 +282,7 @@ def _outcome_of_ratios(
 def _outcome_of_differences(
     comparison: MetricPairs, p: float | None, alpha: float
 ) -> tuple[Outcome, str]:
-    """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
+    """The outcome of a metric without ratios: not measured in every run, or zero somewhere."""
     pairs = comparison.pairs
     if not pairs:
         return "inconclusive", comparison.missing
@@ -292,7 +292,7 @@ def _outcome_of_differences(
             return "inconclusive", f"{_count(len(pairs), 'pair')}; {needed}"
         return "no_difference", "the same in every pair"
     zeros = sum(value <= 0 for pair in pairs for value in pair)
-    reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"
+    reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} runs"
     if p > alpha:
         return "inconclusive", reason
     return _direction(comparison, math.fsum(comparison.differences)), reason
@@ -329,7 +329,7 @@ class CostComparison(MetricPairs):
             return []
         ranges = [
             _range_of(pair, math.log(c / b))
-            for pair, (b, c) in zip(self.blocks.pairs, self.pairs, strict=True)
+            for pair, (b, c) in zip(self.runs.pairs, self.pairs, strict=True)
         ]
         return [low if low > 0 else min(high, 0.0) for low, high in ranges]
 
@@ -341,10 +341,10 @@ class CostComparison(MetricPairs):
     @cached_property
     def other_mix(self) -> str:
         """The reason why equal costs are unknown; empty where both variants answered the same."""
-        spreads = [spread for pair in self.blocks.pairs if (spread := _spread(pair)) is not None]
+        spreads = [spread for pair in self.runs.pairs if (spread := _spread(pair)) is not None]
         if not spreads or median(spreads) <= _SAME_MIX:
             return ""
-        most, least = _extremes(self.blocks.pairs)
+        most, least = _extremes(self.runs.pairs)
         return (
             "the configurations answered different mixes of requests: with the candidate "
             f"{_times(*most)}, {_times(*least)}"
@@ -385,9 +385,9 @@ def _extremes(pairs: Sequence[Pair]) -> tuple[tuple[float, str], tuple[float, st
 
 
 def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
-    blocks = [(pair.baseline.classes[name], pair.candidate.classes.get(name)) for pair in pairs]
-    before = sum(_answered(one) for one, _ in blocks)
-    after = sum(_answered(other) for _, other in blocks if other is not None)
+    runs = [(pair.baseline.classes[name], pair.candidate.classes.get(name)) for pair in pairs]
+    before = sum(_answered(one) for one, _ in runs)
+    after = sum(_answered(other) for _, other in runs if other is not None)
     if before and after:
         return math.log(after / before)
     return math.inf if after else -math.inf
@@ -412,15 +412,15 @@ def _class_ratios(pair: Pair) -> dict[str, float]:
     return found
 
 
-def _share(block: Measurement, name: str) -> float:
-    """The share of the block's requests or of its bytes, whichever is more."""
-    part = block.classes[name]
-    sent = sum(one.bytes for one in block.classes.values())
-    return max(_answered(part) / _requests(block), part.bytes / sent if sent else 0.0)
+def _share(run: Measurement, name: str) -> float:
+    """The share of the run's requests or of its bytes, whichever is more."""
+    part = run.classes[name]
+    sent = sum(one.bytes for one in run.classes.values())
+    return max(_answered(part) / _requests(run), part.bytes / sent if sent else 0.0)
 
 
-def _requests(block: Measurement) -> int:
-    return max(sum(map(_answered, block.classes.values())), 1)
+def _requests(run: Measurement) -> int:
+    return max(sum(map(_answered, run.classes.values())), 1)
 
 
 def _answered(part: ClassMeasurement) -> int:

@@ -2,7 +2,7 @@
 
 A quantity that was not measured never passes, whatever the operator: an unknown is no proof.
 
-A claim that all blocks together bear out may fail in a round, and one that fails may hold in most.
+A claim that all runs together bear out may fail in a round, and one that fails may hold in most.
 Where rounds do not agree that is part of the answer: "held, in 3 of 4 rounds".
 
 A prediction is judged as it was stated: by its range. The claims of a scenario say what must be
@@ -25,7 +25,6 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult, PredictionResult
 from nginx_tune.documents.verdict import GateResult, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import Blocks, degraded_by, pair_blocks, select_pairs
 from nginx_tune.measure.proof.comparison import MetricPairs, outcome_of, p_value_of
 from nginx_tune.measure.proof.expression import (
     COMPARE,
@@ -36,6 +35,7 @@ from nginx_tune.measure.proof.expression import (
 )
 from nginx_tune.measure.proof.latency import Reading
 from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.runs import PairedRuns, degraded_by, pair_runs, select_pairs
 from nginx_tune.measure.proof.statistics import Interval, fewest_pairs, signed_rank_interval
 from nginx_tune.measure.proof.workers import measure_blocked
 
@@ -79,7 +79,7 @@ def check_expressions(expressions: Iterable[str], classes: Iterable[str] | None)
 
 def judge_gates(
     requires: Sequence[str],
-    blocks: Blocks,
+    runs: PairedRuns,
     decisions: Decisions | None = None,
     classes: Sequence[str] | None = None,
 ) -> list[GateResult]:
@@ -88,9 +88,9 @@ def judge_gates(
     Errors: UsageError for an expression that cannot be read or names an unknown metric.
     """
     results = []
-    degraded = ", ".join(degraded_by(blocks))
+    degraded = ", ".join(degraded_by(runs))
     for text in requires:
-        answer = answer_expression(parse_expression(text), blocks, decisions, classes)
+        answer = answer_expression(parse_expression(text), runs, decisions, classes)
         results.append(
             GateResult(
                 expression=text.strip(),
@@ -118,8 +118,8 @@ def judge_claims(
 
     Errors: UsageError for an expression that cannot be read or names an unknown metric.
     """
-    variants = list(dict.fromkeys(block.variant for block in measurements))
-    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    variants = list(dict.fromkeys(run.variant for run in measurements))
+    classes = list(dict.fromkeys(name for run in measurements for name in run.classes))
     results = []
     for claim in claims:
         reason = next(
@@ -137,7 +137,7 @@ def judge_claims(
             measurements, len(variants), against=claim.against, variant=claim.variant
         )
         expression = parse_expression(claim.expression)
-        answer = answer_expression(expression, pair_blocks(chosen), decisions, classes)
+        answer = answer_expression(expression, pair_runs(chosen), decisions, classes)
         results.append(_claim_result(claim, answer))
     return [_compared(result, results) for result in results]
 
@@ -181,11 +181,11 @@ def _unknown(reason: str) -> Evaluated:
 
 def answer_expression(
     expression: Expression,
-    blocks: Blocks,
+    runs: PairedRuns,
     decisions: Decisions | None = None,
     classes: Sequence[str] | None = None,
 ) -> Evaluated:
-    """The result of an expression over these blocks and the decisions made before them."""
+    """The result of an expression over these runs and the decisions made before them."""
     if expression.source == "decision":
         return _answer_decision(expression, decisions)
     _check(expression, classes or None)
@@ -193,8 +193,8 @@ def answer_expression(
         reading = _predicted(expression, decisions)
     else:
         if expression.source == "outcome":
-            return _answer_outcome(expression, blocks)
-        reading = _read(expression, MetricPairs(find_metric(expression.name), blocks))
+            return _answer_outcome(expression, runs)
+        reading = _read(expression, MetricPairs(find_metric(expression.name), runs))
     if reading.is_bound:
         return _answer_bound(expression, reading)
     if reading.value is None or not math.isfinite(reading.value):
@@ -295,9 +295,9 @@ def _answer_decision(expression: Expression, decisions: Decisions | None) -> Eva
     return Evaluated(None, passed=passed, reason=f"it was {verdict}")
 
 
-def _answer_outcome(expression: Expression, blocks: Blocks) -> Evaluated:
+def _answer_outcome(expression: Expression, runs: PairedRuns) -> Evaluated:
     """The answer of an outcome; one of too few pairs is no evidence for ``!=`` or ``==``."""
-    comparison = MetricPairs(find_metric(expression.name), blocks)
+    comparison = MetricPairs(find_metric(expression.name), runs)
     if not comparison.pairs:
         return _unknown(comparison.missing)
     if len(comparison.pairs) < fewest_pairs():
@@ -334,8 +334,8 @@ def with_rounds(
     Shape: no rounds for claims on decisions and outcomes, for one that is held against another,
     and for one whose variants did not run.
     """
-    variants = list(dict.fromkeys(block.variant for block in measurements))
-    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    variants = list(dict.fromkeys(run.variant for run in measurements))
+    classes = list(dict.fromkeys(name for run in measurements for name in run.classes))
     counted = []
     for result, claim in zip(results, claims, strict=True):
         expression = parse_expression(claim.expression)
@@ -345,17 +345,17 @@ def with_rounds(
         chosen = select_pairs(
             measurements, len(variants), against=claim.against, variant=claim.variant
         )
-        held = _held_by_round(expression, pair_blocks(chosen), classes, expect=claim.expect)
+        held = _held_by_round(expression, pair_runs(chosen), classes, expect=claim.expect)
         counted.append(msgspec.structs.replace(result, rounds=len(held), rounds_held=sum(held)))
     return counted
 
 
 def _held_by_round(
-    expression: Expression, blocks: Blocks, classes: Sequence[str], *, expect: str
+    expression: Expression, runs: PairedRuns, classes: Sequence[str], *, expect: str
 ) -> list[bool]:
     """The result of each round that measured it."""
     answers = [
-        answer_expression(expression, Blocks((pair,)), None, classes) for pair in blocks.pairs
+        answer_expression(expression, PairedRuns((pair,)), None, classes) for pair in runs.pairs
     ]
     return [
         answer.passed is (expect == "holds") for answer in answers if answer.measured is not None
@@ -370,7 +370,7 @@ _CHUNK = "seconds of one cold chunk"
 
 
 _LEAST_ANSWERS = 2
-_TOO_FEW = "a block of the baseline has less than two answers for each client that waits for one"
+_TOO_FEW = "a run of the baseline has less than two answers for each client that waits for one"
 
 
 class _Subject(NamedTuple):
@@ -397,18 +397,18 @@ def judge_predictions(
 
     Shape: without what no metric measures and without what was not tried.
     """
-    blocks = pair_blocks(measurements)
-    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    runs = pair_runs(measurements)
+    classes = list(dict.fromkeys(name for run in measurements for name in run.classes))
     results = []
     for decision in decisions.decisions:
         for predicted in decision.predicted:
             if predicted.metric == _BLOCKED and without_pools:
                 of = _Subject(decision.id, variant, "")
-                results.append(_result(predicted, _blocked_ratio(blocks), of))
+                results.append(_result(predicted, _blocked_ratio(runs), of))
                 continue
             if predicted.metric == _CHUNK and chunk_in_loop:
                 of = _Subject(decision.id, variant, "")
-                turns = find_metric("server.loop_turn_seconds.p99").read(blocks.candidate)
+                turns = find_metric("server.loop_turn_seconds.p99").read(runs.candidate)
                 results.append(_result(predicted, turns, of))
                 continue
             name = predicted.metric.replace(" ", "")
@@ -416,18 +416,18 @@ def judge_predictions(
             expression = _parsed(name, classes) if tries else None
             if expression is not None:
                 of = _Subject(decision.id, variant, _source_figure(expression, claims, variant))
-                if too_few_answers(blocks.baseline, expression.name):
+                if too_few_answers(runs.baseline, expression.name):
                     results.append(_result(predicted, Reading(None, _TOO_FEW), of))
                     continue
-                reading = MetricPairs(find_metric(expression.name), blocks).ratio
-                results.append(_result(predicted, reading, of, _interval(expression, blocks)))
+                reading = MetricPairs(find_metric(expression.name), runs).ratio
+                results.append(_result(predicted, reading, of, _interval(expression, runs)))
     return results
 
 
-def too_few_answers(blocks: Iterable[Measurement], metric: str) -> bool:
-    """True if blocks are too short for their clients, those that wait for an answer to ask again.
+def too_few_answers(runs: Iterable[Measurement], metric: str) -> bool:
+    """True if runs are too short for their clients, those that wait for an answer to ask again.
 
-    With less than two answers for each of them in a block nobody knows how often they are answered:
+    With less than two answers for each of them in a run nobody knows how often they are answered:
     who waits longest is counted after it, or never. ``metric`` is of one class, or of ``total``.
     Source: thread-pools-cold-heavy, a first answer for each of four clients after 2 s and no second
             one in 8; drawn-7717-000, three answers for four clients.
@@ -435,8 +435,8 @@ def too_few_answers(blocks: Iterable[Measurement], metric: str) -> bool:
     name = metric.partition(".")[0]
     return any(
         one.requests < _LEAST_ANSWERS * (one.users or 0)
-        for block in blocks
-        for of, one in block.classes.items()
+        for run in runs
+        for of, one in run.classes.items()
         if name in (of, "total")
     )
 
@@ -451,20 +451,20 @@ def _parsed(text: str, classes: Sequence[str]) -> Expression | None:
     return expression
 
 
-def _blocked_ratio(blocks: Blocks) -> Reading:
-    """Share of the baseline's time in which a loop waited for disks, workers and blocks alike."""
+def _blocked_ratio(runs: PairedRuns) -> Reading:
+    """Share of the baseline's time in which a loop waited for disks, workers and runs alike."""
     shares = []
-    for block in blocks.baseline:
-        seconds = block.duration_seconds if block.server.workers else 0.0
-        blocked = measure_blocked(block.server, seconds) if seconds else None
+    for run in runs.baseline:
+        seconds = run.duration_seconds if run.server.workers else 0.0
+        blocked = measure_blocked(run.server, seconds) if seconds else None
         if blocked is None:
             return Reading(None, "what held the loops was not measured")
         shares.append(blocked.ratio)
-    return Reading(fmean(shares)) if shares else Reading(None, "no valid pair of blocks")
+    return Reading(fmean(shares)) if shares else Reading(None, "no valid pair of runs")
 
 
-def _interval(expression: Expression, blocks: Blocks) -> Interval | None:
-    log_ratios = MetricPairs(find_metric(expression.name), blocks).log_ratios
+def _interval(expression: Expression, runs: PairedRuns) -> Interval | None:
+    log_ratios = MetricPairs(find_metric(expression.name), runs).log_ratios
     return signed_rank_interval(log_ratios) if len(log_ratios) >= fewest_pairs() else None
 
 

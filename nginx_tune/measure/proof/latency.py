@@ -1,10 +1,10 @@
-"""Statistics of a latency, of one block or of several together, as far as they were measured.
+"""Statistics of a latency, of one run or of several together, as far as they were measured.
 
 A quantile is measured when at least ten samples lie beyond it. Requests that were cut off
 (censored: unfinished at the end of the run, or failed because their time was up) stand in the
 histogram at their age and may in truth lie anywhere above it, so a quantile is known only below
 the age of the youngest of them: from there on it is at least so much. Where that age is not
-recorded, ten samples besides them must lie beyond it. Quantiles of several blocks
+recorded, ten samples besides them must lie beyond it. Quantiles of several runs
 come from the added histograms, never from an average of quantiles.
 
 A closed loop hides the requests that its users did not send while they waited. In a stall each user
@@ -67,7 +67,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class LatencySample:
-    """The latency of one class in one block, with the number of requests cut off."""
+    """The latency of one class in one run, with the number of requests cut off."""
 
     latency: Latency
     censored: int = 0
@@ -174,7 +174,7 @@ def _quantile(latencies: list[Latency], name: str) -> Reading:
     if len(latencies) == 1 and (recorded := getattr(latencies[0], name)) is not None:
         return Reading(recorded)
     if not all(latency.histogram for latency in latencies):
-        return Reading(None, f"{name} not measured: a block has no histogram")
+        return Reading(None, f"{name} not measured: a run has no histogram")
     merged = merge_histograms(decode_histogram(latency.histogram) for latency in latencies)
     value = None if merged is None else merged.value_at(QUANTILES[name])
     if value is None:

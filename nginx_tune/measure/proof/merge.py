@@ -95,7 +95,7 @@ def merge_measurements(parts: Sequence[HostMeasurement]) -> Measurement:
     return with_imbalance(
         Measurement(
             variant=first.variant if len({item.variant for item in measurements}) == 1 else "",
-            block=first.block,
+            number=first.number,
             seed=first.seed,
             plan_digest=first.plan_digest,
             stripe=first.stripe if len(parts) == 1 else Stripe(),
@@ -256,7 +256,7 @@ def _the_server(parts: Sequence[HostMeasurement]) -> ServerMeasurement:
         return ServerMeasurement(workers=list(held.values()))
     if len(telling) > 1:
         raise UsageError(
-            f"{telling[0].name} and {telling[1].name} both tell of the server: they are blocks "
+            f"{telling[0].name} and {telling[1].name} both tell of the server: they are runs "
             "of their own, not load hosts of one load"
         )
     return telling[0].measurement.server if telling else nothing
@@ -376,11 +376,9 @@ def add_sessions(parts: Iterable[Sequence[TlsSessions]]) -> list[TlsSessions]:
 
 
 def sessions_by_variant(measurements: Iterable[Measurement]) -> dict[str, list[TlsSessions]]:
-    """The same of each variant that spoke TLS, all its blocks and classes together."""
+    """The same of each variant that spoke TLS, all its runs and classes together."""
     found: dict[str, list[list[TlsSessions]]] = {}
-    for block in measurements:
-        found.setdefault(block.variant, []).extend(
-            one.tls_sessions for one in block.classes.values()
-        )
+    for run in measurements:
+        found.setdefault(run.variant, []).extend(one.tls_sessions for one in run.classes.values())
     added = {variant: add_sessions(parts) for variant, parts in found.items()}
     return {variant: sessions for variant, sessions in added.items() if sessions}

@@ -1,7 +1,7 @@
-"""The metrics that gates, claims and tables name, and how each is read from blocks.
+"""The metrics that gates, claims and tables name, and how each is read from runs.
 
-``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per block, from
-which pairs are made, and one for all blocks of a variant together: counts add, rates are averaged,
+``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per run, from
+which pairs are made, and one for all runs of a variant together: counts add, rates are averaged,
 quantiles come from the added histograms. What was not measured has a reason instead of a value.
 """
 
@@ -45,7 +45,7 @@ class Metric:
     unit: Unit
     better_when: BetterWhen
     read: Callable[[Sequence[Measurement]], Reading]
-    """The value of these blocks together; of one block when there is one."""
+    """The value of these runs together; of one run when there is one."""
 
 
 FAILURE_KINDS = (
@@ -129,16 +129,16 @@ def metric_names(classes: Iterable[str]) -> list[str]:
     ]
 
 
-def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
+def default_metrics(runs: Sequence[Measurement]) -> list[str]:
     """The metrics a verdict shows when none are named.
 
-    Shape: the same few of each class, then those of the server that every block has.
+    Shape: the same few of each class, then those of the server that every run has.
     """
-    classes = dict.fromkeys(name for block in blocks for name in block.classes)
+    classes = dict.fromkeys(name for run in runs for name in run.classes)
     server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
     return [
         *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
-        *(name for name in server if find_metric(name).read(blocks).value is not None),
+        *(name for name in server if find_metric(name).read(runs).value is not None),
     ]
 
 
@@ -188,24 +188,24 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
 def _of_class(
     name: str, head: str, number: PlainNumber, value: Callable[[ClassMeasurement], float]
 ) -> Metric:
-    def read(block: Measurement) -> float | None:
-        part = block.classes.get(head)
+    def read(run: Measurement) -> float | None:
+        part = run.classes.get(head)
         return None if part is None else value(part)
 
     return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
 
 
 def _total(name: str, number: PlainNumber) -> Metric:
-    def read(block: Measurement) -> float | None:
-        parts = block.classes.values()
+    def read(run: Measurement) -> float | None:
+        parts = run.classes.values()
         return math.fsum(getattr(part, number.field) for part in parts) if parts else None
 
     return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
 
 
 def _part(name: str, head: str, number: PlainNumber) -> Metric:
-    def read(block: Measurement) -> float | None:
-        value = getattr(block, head)
+    def read(run: Measurement) -> float | None:
+        value = getattr(run, head)
         for step in number.field.split("."):
             value = getattr(value, step, None)
         return None if value is None else float(value)
@@ -214,12 +214,12 @@ def _part(name: str, head: str, number: PlainNumber) -> Metric:
 
 
 def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
-    def read(blocks: Sequence[Measurement]) -> Reading:
+    def read(runs: Sequence[Measurement]) -> Reading:
         samples = []
-        for block in blocks:
-            part = block.classes.get(head)
+        for run in runs:
+            part = run.classes.get(head)
             if part is None:
-                return Reading(None, f"block {block.block} has no class '{head}'")
+                return Reading(None, f"run {run.number} has no class '{head}'")
             samples.append(sample_of(part, field))
         return read_statistic(samples, statistic)
 
@@ -227,21 +227,21 @@ def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
 
 
 def _lateness(name: str, statistic: str) -> Metric:
-    def read(blocks: Sequence[Measurement]) -> Reading:
+    def read(runs: Sequence[Measurement]) -> Reading:
         return read_statistic(
-            [LatencySample(block.generator.lateness_seconds) for block in blocks], statistic
+            [LatencySample(run.generator.lateness_seconds) for run in runs], statistic
         )
 
     return Metric(name, "seconds", "lower", read)
 
 
 def _server_latency(name: str, field: str, statistic: str) -> Metric:
-    def read(blocks: Sequence[Measurement]) -> Reading:
+    def read(runs: Sequence[Measurement]) -> Reading:
         samples = []
-        for block in blocks:
-            latency = getattr(block.server, field)
+        for run in runs:
+            latency = getattr(run.server, field)
             if latency is None:
-                return Reading(None, _why_missing(block, name))
+                return Reading(None, _why_missing(run, name))
             # Turns that were not seen whole count only where they reach a statistic.
             cut = latency.censored if latency.at_least else 0
             samples.append(LatencySample(latency, cut, latency.censored_from_seconds))
@@ -254,13 +254,13 @@ def _all_errors(part: ClassMeasurement) -> float:
     return float(sum(part.errors.values()))
 
 
-def _total_errors(block: Measurement) -> float | None:
-    return math.fsum(map(_all_errors, block.classes.values())) if block.classes else None
+def _total_errors(run: Measurement) -> float | None:
+    return math.fsum(map(_all_errors, run.classes.values())) if run.classes else None
 
 
 def _errors_of(kind: str) -> Callable[[Measurement], float | None]:
-    def read(block: Measurement) -> float | None:
-        parts = block.classes.values()
+    def read(run: Measurement) -> float | None:
+        parts = run.classes.values()
         return float(sum(part.errors.get(kind, 0) for part in parts)) if parts else None
 
     return read
@@ -269,26 +269,26 @@ def _errors_of(kind: str) -> Callable[[Measurement], float | None]:
 def _reader(
     one: Callable[[Measurement], float | None], combine: Combine, name: str
 ) -> Callable[[Sequence[Measurement]], Reading]:
-    """The reader of a number: all blocks must have it, or it is not measured."""
+    """The reader of a number: all runs must have it, or it is not measured."""
 
-    def read(blocks: Sequence[Measurement]) -> Reading:
+    def read(runs: Sequence[Measurement]) -> Reading:
         values = []
-        for block in blocks:
-            value = one(block)
+        for run in runs:
+            value = one(run)
             if value is None or not math.isfinite(value):
-                return Reading(None, _why_missing(block, name))
+                return Reading(None, _why_missing(run, name))
             values.append(value)
-        return Reading(combine(values)) if values else Reading(None, "no valid block")
+        return Reading(combine(values)) if values else Reading(None, "no valid run")
 
     return read
 
 
-def _why_missing(block: Measurement, name: str) -> str:
+def _why_missing(run: Measurement, name: str) -> str:
     pointer = "/" + name.replace(".", "/")
-    for unknown in block.unknown:
+    for unknown in run.unknown:
         if pointer == unknown.path or pointer.startswith(unknown.path + "/"):
             return unknown.reason
-    return f"block {block.block} does not have it"
+    return f"run {run.number} does not have it"
 
 
 _MOST = 3

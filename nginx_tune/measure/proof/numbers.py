@@ -1,6 +1,6 @@
-"""The numbers of a measurement that are metrics: their unit, and how blocks add up.
+"""The numbers of a measurement that are metrics: their unit, and how runs add up.
 
-A metric is a plain number, or a share or quotient of several, whose blocks are added before they
+A metric is a plain number, or a share or quotient of several, whose runs are added before they
 are divided. Some classes alone have answers that are watched, bodies that are sent, or HTTP/3;
 their numbers over several load hosts are added here as well.
 """
@@ -119,34 +119,33 @@ class Derived(NamedTuple):
     better_when: BetterWhen = "lower"
 
 
-def read_busiest_worker_ratio(blocks: Sequence[Measurement]) -> Reading:
-    """Share of the connections that the busiest worker served, by its rank in each block.
+def read_busiest_worker_ratio(runs: Sequence[Measurement]) -> Reading:
+    """Share of the connections that the busiest worker served, by its rank in each run.
 
-    Every block starts new processes, so what is added is the largest number of each.
+    Every run starts new processes, so what is added is the largest number of each.
     """
-    if not blocks or not all(block.server.served_connections for block in blocks):
+    if not runs or not all(run.server.served_connections for run in runs):
         return Reading(None, "the connections of the workers were not counted")
-    most = sum(max(block.server.served_connections.values()) for block in blocks)
-    return Reading(most / sum(sum(block.server.served_connections.values()) for block in blocks))
+    most = sum(max(run.server.served_connections.values()) for run in runs)
+    return Reading(most / sum(sum(run.server.served_connections.values()) for run in runs))
 
 
-def read_busiest_worker_request_ratio(blocks: Sequence[Measurement]) -> Reading:
-    """Share of the good answers that the busiest worker gave, by its rank in each block.
+def read_busiest_worker_request_ratio(runs: Sequence[Measurement]) -> Reading:
+    """Share of the good answers that the busiest worker gave, by its rank in each run.
 
     With connections that are kept a worker's share is decided when they are opened, and stays.
     """
     told = [
-        sum((Counter(part.workers) for part in block.classes.values()), Counter())
-        for block in blocks
+        sum((Counter(part.workers) for part in run.classes.values()), Counter()) for run in runs
     ]
     if not told or not all(told):
         return Reading(None, "the answers did not tell their worker")
     return Reading(sum(max(c.values()) for c in told) / sum(c.total() for c in told))
 
 
-def read_busiest_worker_cpu_ratio(blocks: Sequence[Measurement]) -> Reading:
-    """Share of the workers' CPU time that the busiest of them used, by its rank in each block."""
-    used = [[worker.cpu_seconds for worker in block.server.workers] for block in blocks]
+def read_busiest_worker_cpu_ratio(runs: Sequence[Measurement]) -> Reading:
+    """Share of the workers' CPU time that the busiest of them used, by its rank in each run."""
+    used = [[worker.cpu_seconds for worker in run.server.workers] for run in runs]
     known = [[seconds for seconds in each if seconds is not None] for each in used]
     if not known or any(len(a) < len(b) for a, b in zip(known, used, strict=True)):
         return Reading(None, "the CPU time of the workers was not read")
@@ -156,10 +155,10 @@ def read_busiest_worker_cpu_ratio(blocks: Sequence[Measurement]) -> Reading:
     return Reading(sum(map(max, known)) / total)
 
 
-def read_overflow_per_truncated(blocks: Sequence[Measurement]) -> Reading:
+def read_overflow_per_truncated(runs: Sequence[Measurement]) -> Reading:
     """Lines on a pool's overflow in the error log, for each body that was cut short."""
-    lines = [block.server.pool_overflow for block in blocks]
-    cut = sum(part.truncated for block in blocks for part in block.classes.values())
+    lines = [run.server.pool_overflow for run in runs]
+    cut = sum(part.truncated for run in runs for part in run.classes.values())
     if not lines or None in lines:
         return Reading(None, "the error log was not read")
     if not cut:
@@ -167,16 +166,16 @@ def read_overflow_per_truncated(blocks: Sequence[Measurement]) -> Reading:
     return Reading(sum(line or 0 for line in lines) / cut)
 
 
-def read_error_statuses(blocks: Sequence[Measurement]) -> Reading:
+def read_error_statuses(runs: Sequence[Measurement]) -> Reading:
     """Answers whose status says error: all that a look at statuses alone can see."""
-    if not blocks or not all(block.classes for block in blocks):
-        return Reading(None, "no valid block")
+    if not runs or not all(run.classes for run in runs):
+        return Reading(None, "no valid run")
     return Reading(
         float(
             sum(
                 count
-                for block in blocks
-                for part in block.classes.values()
+                for run in runs
+                for part in run.classes.values()
                 for status, count in part.statuses.items()
                 if int(status) >= _FIRST_ERROR_STATUS
             )
@@ -184,17 +183,17 @@ def read_error_statuses(blocks: Sequence[Measurement]) -> Reading:
     )
 
 
-def read_loop_turn_per_ttfb(blocks: Sequence[Measurement], name: str, statistic: str) -> Reading:
+def read_loop_turn_per_ttfb(runs: Sequence[Measurement], name: str, statistic: str) -> Reading:
     """A statistic of the loop turns by the same one of a class's time to first byte.
 
     Near 1, what a client waits for is the turn that the loop was in when its request came.
     """
     turns, waits = [], []
-    for block in blocks:
-        part, turn = block.classes.get(name), block.server.loop_turn_seconds
+    for run in runs:
+        part, turn = run.classes.get(name), run.server.loop_turn_seconds
         if part is None or turn is None:
             lacking = f"no class '{name}'" if part is None else "no loop turns"
-            return Reading(None, f"block {block.block} has {lacking}")
+            return Reading(None, f"run {run.number} has {lacking}")
         turns.append(LatencySample(turn))
         waits.append(sample_of(part, "ttfb_seconds"))
     turn_reading, wait = read_statistic(turns, statistic), read_statistic(waits, statistic)
@@ -203,11 +202,11 @@ def read_loop_turn_per_ttfb(blocks: Sequence[Measurement], name: str, statistic:
     return Reading(turn_reading.value / wait.value)
 
 
-def read_open_per_blocked(blocks: Sequence[Measurement]) -> Reading:
+def read_open_per_blocked(runs: Sequence[Measurement]) -> Reading:
     """Time that main threads were in open(), by the time that their loops waited for disks."""
     inside, blocked = 0.0, 0.0
-    for block in blocks:
-        opens, turns = block.server.open_seconds, block.server.loop_turn_seconds
+    for run in runs:
+        opens, turns = run.server.open_seconds, run.server.loop_turn_seconds
         if opens is None:
             return Reading(None, "the calls of open() were not counted")
         if turns is None or turns.blocked_seconds is None or not turns.traced_ratio:
@@ -215,43 +214,43 @@ def read_open_per_blocked(blocks: Sequence[Measurement]) -> Reading:
         inside += (opens.mean or 0.0) * opens.count
         blocked += turns.blocked_seconds / turns.traced_ratio
     if not blocked:
-        return Reading(None, "no loop waited for a disk" if blocks else "no valid block")
+        return Reading(None, "no loop waited for a disk" if runs else "no valid run")
     return Reading(inside / blocked)
 
 
-def read_pool_threads(blocks: Sequence[Measurement]) -> Reading:
+def read_pool_threads(runs: Sequence[Measurement]) -> Reading:
     """Threads of a worker's pools: all but its main one; of the worker with the most."""
-    counted = [[w.threads for w in block.server.workers] for block in blocks]
+    counted = [[w.threads for w in run.server.workers] for run in runs]
     known = [[number for number in numbers if number is not None] for numbers in counted]
     if not known or not all(known):
         return Reading(None, "the threads of the workers were not counted")
     return Reading(float(max(map(max, known)) - 1))
 
 
-def read_virtual_bytes(blocks: Sequence[Measurement]) -> Reading:
+def read_virtual_bytes(runs: Sequence[Measurement]) -> Reading:
     """Address space of a worker, mean."""
-    sizes = [w.virtual_bytes for block in blocks for w in block.server.workers]
+    sizes = [w.virtual_bytes for run in runs for w in run.server.workers]
     known = [size for size in sizes if size is not None]
     if not known or len(known) < len(sizes):
         return Reading(None, "the address space of the workers was not read")
     return Reading(sum(known) / len(known))
 
 
-def read_disk_reads_per_open(blocks: Sequence[Measurement]) -> Reading:
+def read_disk_reads_per_open(runs: Sequence[Measurement]) -> Reading:
     """Reads that calls of open() asked of disks, by these calls."""
-    if not blocks or not all(block.server.open_disk_reads for block in blocks):
+    if not runs or not all(run.server.open_disk_reads for run in runs):
         return Reading(None, "the disk reads of open() were not counted")
     return Reading(
-        sum(int(n) * count for block in blocks for n, count in block.server.open_disk_reads.items())
-        / sum(sum(block.server.open_disk_reads.values()) for block in blocks)
+        sum(int(n) * count for run in runs for n, count in run.server.open_disk_reads.items())
+        / sum(sum(run.server.open_disk_reads.values()) for run in runs)
     )
 
 
-def read_most_disk_reads(blocks: Sequence[Measurement]) -> Reading:
+def read_most_disk_reads(runs: Sequence[Measurement]) -> Reading:
     """The most reads that one call of open() asked of disks."""
-    if not blocks or not all(block.server.open_disk_reads for block in blocks):
+    if not runs or not all(run.server.open_disk_reads for run in runs):
         return Reading(None, "the disk reads of open() were not counted")
-    return Reading(float(max(int(n) for block in blocks for n in block.server.open_disk_reads)))
+    return Reading(float(max(int(n) for run in runs for n in run.server.open_disk_reads)))
 
 
 DERIVED: dict[str, Derived] = {
@@ -280,15 +279,15 @@ QUIC_FIGURES: dict[str, QuicNumber] = {"lost_packets": QuicNumber("count", "lowe
 """By the words of gates."""
 
 
-def read_quic(blocks: Sequence[Measurement], name: str, number: QuicNumber) -> Reading:
-    """A number of a class, of all blocks together."""
+def read_quic(runs: Sequence[Measurement], name: str, number: QuicNumber) -> Reading:
+    """A number of a class, of all runs together."""
     parts: list[Http3Streams] = []
-    for block in blocks:
-        part = block.classes.get(name)
+    for run in runs:
+        part = run.classes.get(name)
         if part is None or part.http3 is None:
             lacks = f"no class '{name}'" if part is None else f"no HTTP/3 of '{name}'"
-            return Reading(None, f"block {block.block} has {lacks}")
+            return Reading(None, f"run {run.number} has {lacks}")
         parts.append(part.http3)
     if not parts:
-        return Reading(None, "no valid block")
+        return Reading(None, "no valid run")
     return Reading(math.fsum(getattr(part, number.field) for part in parts))

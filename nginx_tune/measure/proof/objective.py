@@ -26,11 +26,11 @@ from nginx_tune.documents.measurement import CapacityStep, LimitedBy, Measuremen
 from nginx_tune.documents.units import plural
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import Blocks, Pair
 from nginx_tune.measure.proof.expression import COMPARE, Expression, parse_expression
 from nginx_tune.measure.proof.gates import answer_expression, check_expressions
 from nginx_tune.measure.proof.latency import FEWEST_BEYOND, QUANTILES
 from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.runs import Pair, PairedRuns
 
 _SLOW_PROBE_FLAGS = ("generator_cpu", "lateness", "throttled", "steal")
 """First words of the flags that say that a latency may be the probe's, or its host's, own."""
@@ -235,7 +235,7 @@ def judge_run_gates(requires: Sequence[str], run: Measurement) -> list[GateResul
     if not requires:
         return []
     classes = list(run.classes)
-    alone = Blocks((Pair(0, run, run),))
+    alone = PairedRuns((Pair(0, run, run),))
     degraded = ", ".join(flag.partition(":")[0] for flag in run.flags)
     results = []
     for expression in parse_objective(requires, classes).expressions:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Bucket, Histograms, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import counts_for
 from nginx_tune.measure.proof.histogram import Histogram, decode_histogram
 from nginx_tune.measure.proof.latency import (
     LatencySample,
@@ -22,6 +21,7 @@ from nginx_tune.measure.proof.latency import (
     sample_of,
 )
 from nginx_tune.measure.proof.metrics import SERVER_LATENCIES
+from nginx_tune.measure.proof.runs import counts_for
 
 EVERY = "all"
 """Stands for every latency that has a sample."""
@@ -61,9 +61,9 @@ def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
 def histograms_of(
     measurements: Sequence[Measurement], names: Sequence[str] = (), *, discard: bool = False
 ) -> Histograms:
-    """The histograms of these latencies, the blocks of a variant together; no names: of each class.
+    """The histograms of these latencies, the runs of a variant together; no names: of each class.
 
-    With ``discard`` blocks are left out whose flags discard them from a verdict.
+    With ``discard`` runs are left out whose flags discard them from a verdict.
 
     Errors: UsageError for an unknown name, for a malformed histogram, and for histograms of
     different precision.
@@ -109,9 +109,9 @@ def power_buckets(histogram: Histogram) -> list[Bucket]:
 
 
 def _of_variant(
-    name: str, variant: str, blocks: Sequence[Measurement], *, discard: bool
+    name: str, variant: str, runs: Sequence[Measurement], *, discard: bool
 ) -> LatencyHistogram:
-    counted = [one for one in blocks if not discard or counts_for(one, name)]
+    counted = [one for one in runs if not discard or counts_for(one, name)]
     samples = [found for one in counted if (found := _sample(one, name)) is not None]
     latency = merge_latencies([sample.latency for sample in samples])
     histogram = decode_histogram(latency.histogram) if latency.histogram else None
@@ -120,8 +120,8 @@ def _of_variant(
     return LatencyHistogram(
         latency=name,
         variant=variant,
-        blocks=len(samples),
-        left_out=len(blocks) - len(counted),
+        runs=len(samples),
+        left_out=len(runs) - len(counted),
         count=latency.count,
         min_seconds=None if least is None else least / _NANOSECONDS,
         mean_seconds=latency.mean,
@@ -144,12 +144,12 @@ def _bounds(samples: Sequence[LatencySample], latency: Latency) -> list[str]:
     ]
 
 
-def _sample(block: Measurement, name: str) -> LatencySample | None:
-    """A latency of a block; None where the block has none of that name."""
+def _sample(run: Measurement, name: str) -> LatencySample | None:
+    """A latency of a run; None where the run has none of that name."""
     if name == _LATENESS:
-        return LatencySample(block.generator.lateness_seconds)
+        return LatencySample(run.generator.lateness_seconds)
     if name in _OF_SERVER:
-        found = getattr(block.server, _OF_SERVER[name])
+        found = getattr(run.server, _OF_SERVER[name])
         if found is None:
             return None
         return LatencySample(
@@ -157,8 +157,8 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
         )
     for tail, field in _OF_CLASS.items():
         head = name.removesuffix(tail)
-        if name.endswith(tail) and head in block.classes:
-            part = block.classes[head]
+        if name.endswith(tail) and head in run.classes:
+            part = run.classes[head]
             return (
                 LatencySample(part.failed_seconds) if tail == ".failed" else sample_of(part, field)
             )

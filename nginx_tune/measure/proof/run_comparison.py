@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, RunComparison, RunMetric, RunSummary, Validation
+from nginx_tune.documents.run import KeptRun, RunComparison, RunMetric, RunSummary, Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
 from nginx_tune.measure.proof.comparison import CUT_OFF, MARGIN, NO_SIDE, MetricPairs, stands
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
+from nginx_tune.measure.proof.runs import PairedRuns, pair_runs, select_pairs
 from nginx_tune.measure.proof.statistics import ALPHA, Interval, holm
 
 
@@ -101,15 +101,15 @@ class _Compared(NamedTuple):
         return rank_sum_p(self.values_a, self.values_b) if not self.reason else None
 
 
-def compare_runs(a: Run, b: Run, *, primary_metric: str | None = None) -> RunComparison:
+def compare_runs(a: KeptRun, b: KeptRun, *, primary_metric: str | None = None) -> RunComparison:
     """The comparison of two runs.
 
     Errors: UsageError when they have no metric in common, or not the one that is asked for.
     """
-    blocks = [pair_blocks(run_pairs_of(run)) for run in (a, b)]
+    runs = [pair_runs(run_pairs_of(run)) for run in (a, b)]
     same = _baseline(a) == _baseline(b) != ""
-    names = _names(blocks, primary_metric, a.summary)
-    compared = [_compare(name, blocks[0], blocks[1], same_baseline=same) for name in names]
+    names = _names(runs, primary_metric, a.summary)
+    compared = [_compare(name, runs[0], runs[1], same_baseline=same) for name in names]
     p_values = [one.p_value for one in compared]
     tested = [index for index, p in enumerate(p_values) if index and p is not None]
     adjusted = holm([p_values[index] or 0.0 for index in tested])
@@ -130,18 +130,18 @@ def compare_runs(a: Run, b: Run, *, primary_metric: str | None = None) -> RunCom
     )
 
 
-def run_pairs_of(run: Run) -> list[Measurement]:
-    """The blocks of a run's baseline and candidate; a scenario may have further variants."""
+def run_pairs_of(run: KeptRun) -> list[Measurement]:
+    """The runs of a run's baseline and candidate; a scenario may have further variants."""
     result = _measured(run)
     if not isinstance(result, ScenarioRun):
         return result.measurements
-    variants = len({block.variant for block in result.measurements})
+    variants = len({run.variant for run in result.measurements})
     return select_pairs(
         result.measurements, max(variants, 1), against="baseline", variant="candidate"
     )
 
 
-def _measured(run: Run) -> Validation | ScenarioRun:
+def _measured(run: KeptRun) -> Validation | ScenarioRun:
     """The measurements in pairs. Errors: UsageError for a rehearsal."""
     if isinstance(run.result, Rehearsal):
         raise UsageError(
@@ -151,7 +151,7 @@ def _measured(run: Run) -> Validation | ScenarioRun:
     return run.result
 
 
-def _baseline(run: Run) -> str:
+def _baseline(run: KeptRun) -> str:
     """The mark that tells the runs' baselines apart; empty when that is not stored."""
     return next(
         (
@@ -163,24 +163,24 @@ def _baseline(run: Run) -> str:
     )
 
 
-def _names(blocks: Sequence[Blocks], asked: str | None, first: RunSummary) -> list[str]:
-    both = [default_metrics(one.baseline + one.candidate) for one in blocks]
+def _names(runs: Sequence[PairedRuns], asked: str | None, first: RunSummary) -> list[str]:
+    both = [default_metrics(one.baseline + one.candidate) for one in runs]
     common = [name for name in both[0] if name in both[1]]
-    classes = [name for name in blocks[0].classes if name in blocks[1].classes]
-    if not all(one.pairs for one in blocks):
-        raise UsageError("a run without a valid pair of blocks cannot be compared")
+    classes = [name for name in runs[0].classes if name in runs[1].classes]
+    if not all(one.pairs for one in runs):
+        raise UsageError("a run without a valid pair of runs cannot be compared")
     primary = asked or first.primary_metric
     find_metric(primary, classes)
     return list(dict.fromkeys((primary, *common)))
 
 
-def _compare(name: str, a: Blocks, b: Blocks, *, same_baseline: bool) -> _Compared:
+def _compare(name: str, a: PairedRuns, b: PairedRuns, *, same_baseline: bool) -> _Compared:
     metric = find_metric(name)
     both = MetricPairs(metric, a), MetricPairs(metric, b)
     values_a, values_b = (_logs(one, same_baseline=same_baseline) for one in both)
     reason = next((one.missing for one in both if one.missing), "")
     if not reason and not (values_a and values_b):
-        reason = "no ratio: zero in a block"
+        reason = "no ratio: zero in a run"
     if not reason and min(len(values_a), len(values_b)) < _FEWEST_PAIRS:
         reason = f"at least {_FEWEST_PAIRS} pairs of either run are needed"
     return _Compared(*both, values_a, values_b, reason)

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
-from nginx_tune.measure.proof.blocks import pair_blocks, select_pairs
 from nginx_tune.measure.proof.comparison import MARGIN, MetricPairs
 from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.runs import pair_runs, select_pairs
 from nginx_tune.measure.proof.statistics import Interval, hodges_lehmann, signed_rank_interval
 
 TODAY = "baseline"
@@ -71,8 +71,8 @@ def gains_of(
     for name in names:
         if name == against:
             continue
-        blocks = pair_blocks(select_pairs(measurements, len(names), against=against, variant=name))
-        logs = MetricPairs(find_metric(metric), blocks).log_ratios
+        runs = pair_runs(select_pairs(measurements, len(names), against=against, variant=name))
+        logs = MetricPairs(find_metric(metric), runs).log_ratios
         found[name] = [sign * one for one in logs]
     return found
 

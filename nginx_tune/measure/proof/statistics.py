@@ -1,6 +1,6 @@
-"""Statistics: of a few paired blocks, exact; of seconds, resampled; the knee of a curve.
+"""Statistics: of a few paired runs, exact; of seconds, resampled; the knee of a curve.
 
-Latencies inside a run are correlated, so a run (block) is one observation and a pair of blocks
+Latencies inside a run are correlated, so a run (run) is one observation and a pair of runs
 is one difference: the log ratio of candidate to baseline. With six to thirty pairs nothing has
 to be approximated: every question below is answered by counting all sign patterns.
 
@@ -263,11 +263,11 @@ def _strengths(values: Sequence[float], seed: int) -> list[float]:
 
 
 FEWEST_SECONDS = 20
-"""Below this too few blocks are left to resample."""
+"""Below this too few runs are left to resample."""
 _MOST_POINTS = 600
 """A longer window is first added up to so many stretches of equal length."""
 _RESAMPLES = 4000
-_FEWEST_BLOCK = 5
+_SHORTEST_STRETCH = 5
 
 
 @dataclass(frozen=True)
@@ -291,15 +291,15 @@ def resample(series: Series, seed: str, *, windows: int = _RESAMPLES) -> list[fl
     """The quantity in so many windows that could have been seen as well."""
     series = _shortened(series)
     size = len(series)
-    length = max(_FEWEST_BLOCK, math.ceil(math.sqrt(size)))
-    blocks = math.ceil(size / length)
-    tops = _block_sums(series.numerators, length)
-    bottoms = _block_sums(series.denominators, length)
-    stream = hashlib.shake_128(seed.encode()).digest(4 * blocks * windows)
+    length = max(_SHORTEST_STRETCH, math.ceil(math.sqrt(size)))
+    stretches = math.ceil(size / length)
+    tops = _stretch_sums(series.numerators, length)
+    bottoms = _stretch_sums(series.denominators, length)
+    stream = hashlib.shake_128(seed.encode()).digest(4 * stretches * windows)
     draws = [int.from_bytes(stream[at : at + 4], "big") % size for at in range(0, len(stream), 4)]
     values = []
-    for start in range(0, len(draws), blocks):
-        chosen = draws[start : start + blocks]
+    for start in range(0, len(draws), stretches):
+        chosen = draws[start : start + stretches]
         below = sum(bottoms[place] for place in chosen)
         values.append(sum(tops[place] for place in chosen) / below if below > 0 else math.nan)
     return values
@@ -326,8 +326,8 @@ def _shortened(series: Series) -> Series:
     )
 
 
-def _block_sums(values: Sequence[float], length: int) -> list[float]:
-    """The sum of the block that begins at each place, around the end."""
+def _stretch_sums(values: Sequence[float], length: int) -> list[float]:
+    """The sum of the stretch that begins at each place, around the end."""
     around = [*values, *values[: length - 1]]
     return [math.fsum(around[at : at + length]) for at in range(len(values))]
 

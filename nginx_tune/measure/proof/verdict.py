@@ -38,15 +38,6 @@ from nginx_tune.documents.run import Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
-from nginx_tune.measure.proof.blocks import (
-    Blocks,
-    failing_both,
-    failing_class,
-    failure_warnings,
-    flag_warnings,
-    limit_warnings,
-    pair_blocks,
-)
 from nginx_tune.measure.proof.by_seconds import with_seconds_checks
 from nginx_tune.measure.proof.comparison import (
     COST,
@@ -61,6 +52,15 @@ from nginx_tune.measure.proof.comparison import (
 from nginx_tune.measure.proof.gates import judge_gates
 from nginx_tune.measure.proof.merge import sessions_by_variant
 from nginx_tune.measure.proof.metrics import default_metrics, find_metric
+from nginx_tune.measure.proof.runs import (
+    PairedRuns,
+    failing_both,
+    failing_class,
+    failure_warnings,
+    flag_warnings,
+    limit_warnings,
+    pair_runs,
+)
 from nginx_tune.measure.proof.statistics import (
     ALPHA,
     fewest_pairs,
@@ -88,14 +88,14 @@ def judge(
     accept_worse: Sequence[str] = (),
     lost: Sequence[str] = (),
 ) -> Verdict:
-    """The verdict over all blocks of two variants.
+    """The verdict over all runs of two variants.
 
     ``lost`` is what the candidate no longer serves: it is worse, however fast it is.
     ``accept_worse`` are metrics that may become worse; they are judged and decide nothing.
     ``alpha`` is the share of wrong claims that this look may make; less when it is one of several.
     Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
             each metric, as ``measure_noise_floor`` returns it.
-    Errors: UsageError for an unknown metric, an expression that cannot be read, blocks that
+    Errors: UsageError for an unknown metric, an expression that cannot be read, runs that
             cannot be paired, or a primary metric that may become worse.
     """
     if primary_metric in accept_worse:
@@ -103,14 +103,14 @@ def judge(
             f"{primary_metric} decides, so it cannot be accepted as worse",
             hint="name another metric with --primary",
         )
-    blocks = pair_blocks(measurements)
-    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    runs = pair_runs(measurements)
+    classes = list(dict.fromkeys(name for run in measurements for name in run.classes))
     if metrics is None:
-        metrics = default_metrics(blocks.baseline + blocks.candidate)
-    names = list(dict.fromkeys((primary_metric, *_cost_of(blocks, primary_metric), *metrics)))
+        metrics = default_metrics(runs.baseline + runs.candidate)
+    names = list(dict.fromkeys((primary_metric, *_cost_of(runs, primary_metric), *metrics)))
     bar = Criterion(margin=margin, alpha=alpha)
-    judged = _judge_metrics(names, blocks, classes, noise_floor, bar)
-    outcome, reason = _overall(judged, blocks, find_read_errors(measurements), accept_worse)
+    judged = _judge_metrics(names, runs, classes, noise_floor, bar)
+    outcome, reason = _overall(judged, runs, find_read_errors(measurements), accept_worse)
     if lost:
         outcome, reason = "worse", f"it no longer serves what the baseline does: {'; '.join(lost)}"
     environment = environment or Environment()
@@ -118,19 +118,19 @@ def judge(
         outcome=outcome,
         primary_metric=primary_metric,
         reason=reason,
-        metrics=with_seconds_checks(judged, blocks, bar, seed=environment.seed),
-        gates=judge_gates(requires, blocks, decisions, classes),
+        metrics=with_seconds_checks(judged, runs, bar, seed=environment.seed),
+        gates=judge_gates(requires, runs, decisions, classes),
         warnings=[
-            *failure_warnings(blocks),
-            *limit_warnings(blocks),
-            *flag_warnings(blocks),
+            *failure_warnings(runs),
+            *limit_warnings(runs),
+            *flag_warnings(runs),
         ],
         accept_worse=list(accept_worse),
         lost=list(lost),
         environment=msgspec.structs.replace(
             environment,
-            pairs=len(blocks.pairs),
-            discarded_pairs=len(blocks.discarded),
+            pairs=len(runs.pairs),
+            discarded_pairs=len(runs.discarded),
             tls=sessions_by_variant(measurements),
         ),
     )
@@ -143,10 +143,10 @@ def measure_noise_floor(measurements: Sequence[Measurement]) -> dict[str, float]
 
     Shape: only metrics that have a ratio in every pair.
     """
-    blocks = pair_blocks(measurements)
+    runs = pair_runs(measurements)
     floors = {}
-    for name in default_metrics(blocks.baseline + blocks.candidate):
-        interval = signed_rank_interval(MetricPairs(find_metric(name), blocks).log_ratios)
+    for name in default_metrics(runs.baseline + runs.candidate):
+        interval = signed_rank_interval(MetricPairs(find_metric(name), runs).log_ratios)
         if interval is not None:
             floors[name] = math.expm1(max(abs(interval.low), abs(interval.high)))
     return floors
@@ -179,23 +179,23 @@ def scenario_status(run: ScenarioRun) -> ExitStatus:
     return ExitStatus.OK if held else ExitStatus.FOUND
 
 
-def _cost_of(blocks: Blocks, primary_metric: str) -> list[str]:
+def _cost_of(runs: PairedRuns, primary_metric: str) -> list[str]:
     """The cost, where it was measured and is not what the primary metric says already."""
     if primary_metric.startswith("server.cpu_seconds"):
         return []
     read = find_metric(COST).read
-    return [COST] if any(read([block]).value for block in blocks.baseline) else []
+    return [COST] if any(read([run]).value for run in runs.baseline) else []
 
 
 def _judge_metrics(
     names: Sequence[str],
-    blocks: Blocks,
+    runs: PairedRuns,
     classes: Sequence[str],
     noise_floor: float | Mapping[str, float] | None,
     bar: Criterion,
 ) -> list[MetricVerdict]:
     """Each metric; the first is the primary one."""
-    compared = [_compare(name, blocks, classes) for name in names]
+    compared = [_compare(name, runs, classes) for name in names]
     p_values = [p_value_of(comparison) for comparison in compared]
     tested = [
         index
@@ -221,7 +221,7 @@ def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdic
     """The metrics; a mean that is worse is not judged where the same users got more answers.
 
     Users who wait for each answer get more of them only by waiting less (Little). A mean that says
-    otherwise has come from the ends of the blocks: from whom was still waiting there.
+    otherwise has come from the ends of the runs: from whom was still waiting there.
     """
     faster = {one.name for one in metrics if one.outcome == "better"}
     results = []
@@ -237,9 +237,9 @@ def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdic
     return results
 
 
-def _compare(name: str, blocks: Blocks, classes: Sequence[str]) -> MetricPairs:
+def _compare(name: str, runs: PairedRuns, classes: Sequence[str]) -> MetricPairs:
     metric = find_metric(name, classes or None)
-    return CostComparison(metric, blocks) if name == COST else MetricPairs(metric, blocks)
+    return CostComparison(metric, runs) if name == COST else MetricPairs(metric, runs)
 
 
 def _unjudged(found: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
@@ -297,23 +297,23 @@ def _judge_metric(comparison: MetricPairs, p: float | None, bar: Criterion) -> M
 
 def _overall(
     judged: Sequence[MetricVerdict],
-    blocks: Blocks,
+    runs: PairedRuns,
     failing_disks: str,
     accept_worse: Sequence[str],
 ) -> tuple[Outcome, str]:
     primary = judged[0]
     if failing_disks:
         return "invalid", failing_disks
-    counted = len(blocks.counting_for(primary.name).pairs)
+    counted = len(runs.counting_for(primary.name).pairs)
     if not counted or primary.discarded_pairs > counted:
-        first = _first_flag(blocks)
+        first = _first_flag(runs)
         planned = counted + primary.discarded_pairs
         return "invalid", f"{primary.discarded_pairs} of {planned} pairs discarded{first}"
-    if failing := failing_both(blocks, primary.name):
+    if failing := failing_both(runs, primary.name):
         return "invalid", failing
     if not primary.pairs:
         return "invalid", f"{primary.name}: {primary.reason}"
-    if primary.outcome != "worse" and (failing := failing_class(blocks)):
+    if primary.outcome != "worse" and (failing := failing_class(runs)):
         return "worse", failing
     if primary.outcome == "worse":
         return primary.outcome, primary.reason
@@ -352,11 +352,11 @@ def _said(metric: MetricVerdict) -> str:
     return f"{metric.name}{ratio or ': ' + metric.reason}"
 
 
-def _first_flag(blocks: Blocks) -> str:
+def _first_flag(runs: PairedRuns) -> str:
     """The reason why the first pair does not count."""
-    if blocks.discarded:
-        return f"; {blocks.discarded[0].reason}"
-    spoilt = next((pair for pair in blocks.pairs if pair.spoilt), None)
+    if runs.discarded:
+        return f"; {runs.discarded[0].reason}"
+    spoilt = next((pair for pair in runs.pairs if pair.spoilt), None)
     return f"; the probe was late for {', '.join(sorted(spoilt.spoilt))}" if spoilt else ""
 
 
@@ -365,33 +365,31 @@ def find_read_errors(measurements: Sequence[Measurement]) -> str:
 
     A failed read ends a response early or refuses it, and a retried one takes time, wherever the
     bad places of the disk happen to lie under what a variant asks for: better and worse then say
-    nothing of the configuration. One failed read in one block is enough, in any block: none can
+    nothing of the configuration. One failed read in one run is enough, in any run: none can
     be left out without choosing by the result.
     """
-    variants = dict.fromkeys(block.variant for block in measurements)
-    told = [
-        _told([block for block in measurements if block.variant == variant]) for variant in variants
-    ]
+    variants = dict.fromkeys(run.variant for run in measurements)
+    told = [_told([run for run in measurements if run.variant == variant]) for variant in variants]
     found = [f"{variant}: {text}" for variant, text in zip(variants, told, strict=True) if text]
     return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
 
 
-def _told(blocks: Sequence[Measurement]) -> str:
-    failing = [block for block in blocks if _disk_failed(block)]
+def _told(runs: Sequence[Measurement]) -> str:
+    failing = [run for run in runs if _disk_failed(run)]
     if not failing:
         return ""
     by_disk: dict[str, int] = {}
-    for block in failing:
-        for disk, count in block.server.disk_read_errors.items():
+    for run in failing:
+        for disk, count in run.server.disk_read_errors.items():
             by_disk[disk] = by_disk.get(disk, 0) + count
-    lines = sum(block.server.read_errors or 0 for block in failing)
+    lines = sum(run.server.read_errors or 0 for run in failing)
     parts = [f"{count:,} of {disk}" for disk, count in sorted(by_disk.items())]
     parts += [f"{lines:,} in nginx's error log"] if lines else []
-    return f"{', '.join(parts)}, in {len(failing)} of {len(blocks)} blocks"
+    return f"{', '.join(parts)}, in {len(failing)} of {len(runs)} runs"
 
 
-def _disk_failed(block: Measurement) -> bool:
-    return bool(block.server.read_errors or sum(block.server.disk_read_errors.values()))
+def _disk_failed(run: Measurement) -> bool:
+    return bool(run.server.read_errors or sum(run.server.disk_read_errors.values()))
 
 
 FIRST_ALPHA = 2.0**-6

@@ -6,7 +6,7 @@ few connections. Source of the comparison: a multinomial with equal chances, Pea
 
 CPU time that neither the probe nor the server used is interference: others' work makes latencies
 longer that are taken for the server's. It falls on both variants of a comparison alike, so it
-degrades a measurement, and discards no block.
+degrades a measurement, and discards no run.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def with_late_watch(measurement: Measurement, watched_seconds: float) -> Measure
 
     A busy host can have the watch begin long after the probe's warm-up, or at its end: the CPU time
     and the turns that it then sees are those of a part, and the requests those of the whole. Unlike
-    others' work this spoils one block alone, which is discarded for it.
+    others' work this spoils one run alone, which is discarded for it.
     """
     measured = measurement.duration_seconds
     if watched_seconds >= _LEAST_WATCHED_RATIO * measured:

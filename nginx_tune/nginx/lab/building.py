@@ -125,7 +125,7 @@ class LabDisks:
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
     def restore(self) -> None:
-        """Remove what a block wrote to writable disks."""
+        """Remove what a run wrote to writable disks."""
         for mounted in self._mounted:
             if not mounted.disk.writable:
                 continue
@@ -134,7 +134,7 @@ class LabDisks:
 
     @property
     def has_cold_names(self) -> bool:
-        """True when a block starts with names and inodes that are not in memory."""
+        """True when a run starts with names and inodes that are not in memory."""
         return self._lab.cold_names
 
     def make_names_cold(self) -> None:
@@ -305,7 +305,7 @@ class Topology:
 
 
 class OpenLab(NamedTuple):
-    """An open lab, as a block needs it."""
+    """An open lab, as a run needs it."""
 
     disks: LabDisks
     topology: Topology

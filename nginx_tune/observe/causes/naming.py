@@ -164,34 +164,32 @@ def _not_enough(lacking: list[str]) -> Cause:
 
 
 def find_variant_causes(measurements: Sequence[Measurement]) -> list[VariantCause]:
-    """The causes that at least half of a variant's blocks show, the baseline's first.
+    """The causes that at least half of a variant's runs show, the baseline's first.
 
-    A block without workers, such as one of a stand-in, shows none. The figures of a cause are
-    those of one block, in the middle of those that show it.
+    A run without workers, such as one of a stand-in, shows none. The figures of a cause are
+    those of one run, in the middle of those that show it.
 
     Errors: UsageError for a malformed histogram.
     """
     by_variant: dict[str, list[list[Cause]]] = {}
-    for block in measurements:
-        found = find_causes(
-            block.server, duration_seconds=block.duration_seconds, unknown=block.unknown
-        )
-        by_variant.setdefault(block.variant, []).append(found if block.server.workers else [])
+    for run in measurements:
+        found = find_causes(run.server, duration_seconds=run.duration_seconds, unknown=run.unknown)
+        by_variant.setdefault(run.variant, []).append(found if run.server.workers else [])
     variants = sorted(by_variant, key=lambda variant: variant != "baseline")
     return [cause for variant in variants for cause in _often_seen(variant, by_variant[variant])]
 
 
-def _often_seen(variant: str, blocks: list[list[Cause]]) -> list[VariantCause]:
+def _often_seen(variant: str, runs: list[list[Cause]]) -> list[VariantCause]:
     seen: dict[str, list[Cause]] = {}
-    for causes in blocks:
+    for causes in runs:
         for cause in causes:
             seen.setdefault(cause.id, []).append(cause)
     return [
         VariantCause(
-            variant=variant, blocks=len(found), of_blocks=len(blocks), cause=found[len(found) // 2]
+            variant=variant, runs=len(found), of_runs=len(runs), cause=found[len(found) // 2]
         )
         for found in seen.values()
-        if 2 * len(found) >= len(blocks)
+        if 2 * len(found) >= len(runs)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Watching a server over a window: the same for a running nginx and for every block of a run.
+"""Watching a server over a window: the same for a running nginx and for every run of an experiment.
 
 Once a second a thread takes a reading; another looks at thread states many times a second; loop
 turns are counted by a tracer. What takes time is done before ``start``. Of error logs is read what

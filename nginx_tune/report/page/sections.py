@@ -17,13 +17,13 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, Validation
+from nginx_tune.documents.run import KeptRun, Validation
 from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.documents.sizing import Sizing
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import Blocks, pair_blocks, select_pairs
+from nginx_tune.measure.proof.runs import PairedRuns, pair_runs, select_pairs
 from nginx_tune.report.decisions import decisions_screen
 from nginx_tune.report.facts import facts_screen
 from nginx_tune.report.observation import observation_screen
@@ -118,7 +118,7 @@ def kinds_text() -> str:
     return ", ".join(str(kind.__struct_config__.tag).split("/")[1] for kind in PAGE_KINDS)
 
 
-def _run(run: Run) -> Section:
+def _run(run: KeptRun) -> Section:
     summary = run.summary
     when = f"{summary.kind} run {one_line(summary.id)}, {started_text(summary)} UTC"
     if isinstance(run.result, ScenarioRun):
@@ -129,7 +129,7 @@ def _run(run: Run) -> Section:
 
 
 def _scenario(run: ScenarioRun, kind: str = "scenario run") -> Section:
-    said = _blocks_plots(run.verdict, run.measurements)
+    said = _runs_plots(run.verdict, run.measurements)
     predicted = predictions_plot(run.predictions)
     plots = [*said[:1], *([predicted] if predicted else []), *said[1:]]
     texts = _variant_texts(run.variants)
@@ -141,7 +141,7 @@ def _scenario(run: ScenarioRun, kind: str = "scenario run") -> Section:
 
 def _validation(found: Validation, title: str = _TWO_VARIANTS, kind: str = "validation") -> Section:
     base = _verdict(found.verdict, title, kind)
-    plots = _blocks_plots(found.verdict, found.measurements)
+    plots = _runs_plots(found.verdict, found.measurements)
     texts = _variant_texts(found.variants)
     return Section(kind, title, base.screen, base.tag, base.tone, base.figures, plots, texts)
 
@@ -190,35 +190,35 @@ def _figures(verdict: Verdict) -> list[Figure]:
     return shown
 
 
-def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
+def _runs_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
     """Plots of the two variants that the verdict compares; other variants have their curves too."""
     variants = len({one.variant for one in measurements})
     compared = select_pairs(measurements, max(variants, 1), against="baseline", variant="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
     counting = measurements
     try:
-        blocks = pair_blocks(compared)
-        pairs = pairs_plot(verdict, blocks)
-        counting = _counting(blocks, measurements, max(variants, 1))
+        runs = pair_runs(compared)
+        pairs = pairs_plot(verdict, runs)
+        counting = _counting(runs, measurements, max(variants, 1))
     except UsageError:
-        pairs = None  # blocks that are no pairs, of a document that somebody wrote by hand
+        pairs = None  # runs without pairs: a document edited by a person
     return [*plots, *([pairs] if pairs else []), *_load_plots(measurements, counting)]
 
 
 def _counting(
-    blocks: Blocks, measurements: Sequence[Measurement], variants: int
+    runs: PairedRuns, measurements: Sequence[Measurement], variants: int
 ) -> list[Measurement]:
     """Without the halves of discarded pairs, and without the classes that a pair is spoilt for.
 
     A curve is of the same requests as the figures in the table.
     """
-    spoilt = {pair.index: pair.spoilt for pair in blocks.pairs}
+    spoilt = {pair.index: pair.spoilt for pair in runs.pairs}
     counting = []
     for one in measurements:
         if one.variant not in _COMPARED:
             counting.append(one)
-        elif one.block // variants in spoilt:
-            left_out = spoilt[one.block // variants]
+        elif one.number // variants in spoilt:
+            left_out = spoilt[one.number // variants]
             classes = {name: part for name, part in one.classes.items() if name not in left_out}
             counting.append(replace(one, classes=classes))
     return counting
@@ -229,7 +229,7 @@ def _load_plots(
 ) -> list[Plot]:
     """Plots of every class: by quantile, then by second, then by worker.
 
-    ``counting``: the blocks that the figures are of; else all.
+    ``counting``: the runs that the figures are of; else all.
     """
     of = measurements if counting is None else counting
     return [*quantile_plots(of), *seconds_plots(measurements, of), *workers_plots(of)]
@@ -323,7 +323,7 @@ def _sizing(sizing: Sizing) -> Section:
 
 
 _SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
-    Run: _run,
+    KeptRun: _run,
     ScenarioRun: _scenario,
     Validation: _validation,
     Verdict: _verdict,

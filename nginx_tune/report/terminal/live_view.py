@@ -151,7 +151,7 @@ class LiveView:
         if not step.classes:
             return
         self._variant, self._classes = step.variant, step.classes
-        if step.unit != "block":  # a block's figures are those of its seconds
+        if step.unit != "run":  # a run's figures are those of its seconds
             for name, glance in step.classes.items():
                 points = self._points.setdefault((step.variant, name), deque(maxlen=_MOST_POINTS))
                 points.append(glance.p99_seconds)
@@ -212,12 +212,12 @@ class LiveView:
 
     def _counts(self) -> str:
         said = [f"{self._overflows:,} pool overflows"] if self._overflows else []
-        said += [f"{self._errors:,} failed in the blocks before"] if self._errors else []
+        said += [f"{self._errors:,} failed in the runs before"] if self._errors else []
         return "  " + ", ".join(said) if said else ""
 
 
 def _words(step: Step) -> str:
-    """``block 5 of 12``, ``3 of 8 s``, ``1.2 GiB of 4 GiB``, ``step 4``."""
+    """``run 5 of 12``, ``3 of 8 s``, ``1.2 GiB of 4 GiB``, ``step 4``."""
     if step.unit == "byte":
         of = "" if step.total is None else f" of {bytes_text(step.total)}"
         return bytes_text(step.done) + of

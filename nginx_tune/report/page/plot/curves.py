@@ -15,8 +15,8 @@ from nginx_tune.documents.facts_storage import CurvePoint, Sweep
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.sizing import Sizing
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import counts_for
 from nginx_tune.measure.proof.histogram import Histogram, decode_histogram, merge_histograms
+from nginx_tune.measure.proof.runs import counts_for
 from nginx_tune.report.facts import named_curves
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
@@ -163,7 +163,7 @@ _MEDIAN_NINES = -math.log10(0.5)
 
 
 def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
-    """One for each request class that has samples; blocks that do not count are left out.
+    """One for each request class that has samples; runs that do not count are left out.
 
     A histogram that cannot be read leaves its class without a plot.
     """

@@ -13,9 +13,9 @@ from nginx_tune.documents.scenario import PredictionResult
 from nginx_tune.documents.search import Search
 from nginx_tune.documents.units import plural
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
-from nginx_tune.measure.proof.blocks import Blocks
 from nginx_tune.measure.proof.comparison import MetricPairs
 from nginx_tune.measure.proof.metrics import find_metric
+from nginx_tune.measure.proof.runs import PairedRuns
 from nginx_tune.report.page.plot.curves import LogAxis, Tick, log_axis, place_of_variant
 from nginx_tune.report.quantities import interval_text, metric_words, predicted_text, ratio_text
 from nginx_tune.report.search import regret_text
@@ -108,13 +108,13 @@ def regret_plot(search: Search) -> RatioPlot | None:
     )
 
 
-def pairs_plot(verdict: Verdict, blocks: Blocks) -> RatioPlot | None:
-    """The primary metric's ratio in each pair of blocks, and what they come to together."""
+def pairs_plot(verdict: Verdict, runs: PairedRuns) -> RatioPlot | None:
+    """The primary metric's ratio in each pair of runs, and what they come to together."""
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if primary is None or primary.ratio is None or primary.ratio <= 0:
         return None
-    compared = MetricPairs(find_metric(primary.name), blocks)
-    indexes = [pair.index for pair in compared.blocks.pairs]
+    compared = MetricPairs(find_metric(primary.name), runs)
+    indexes = [pair.index for pair in compared.runs.pairs]
     marks = [
         Mark(f"pair {index + 1}", ratio_text(after / before), after / before)
         for index, (before, after) in zip(indexes, compared.pairs, strict=False)
@@ -168,7 +168,7 @@ def predictions_plot(predictions: Sequence[PredictionResult]) -> RatioPlot | Non
         )
     return _plot(
         "Predicted before the run, then measured",
-        "Measured ÷ predicted; the band is the range that was stated before the first block.",
+        "Measured ÷ predicted; the band is the range that was stated before the first run.",
         marks,
     )
 
@@ -248,8 +248,8 @@ def workers_plots(measurements: Sequence[Measurement]) -> list[SharesPlot]:
             plots.append(
                 SharesPlot(
                     f"Requests of {one_line(name)} by worker",
-                    "The busiest worker of each block first, then the second, and so on; mean "
-                    "over the blocks.",
+                    "The busiest worker of each run first, then the second, and so on; mean "
+                    "over the runs.",
                     [
                         _bar(one_line(variant) or one_line(name), by_variant[variant])
                         for variant in variants
@@ -268,10 +268,10 @@ def _ranked(part: ClassMeasurement) -> list[float]:
     return [count / total for count in counts] + [0.0] * idle if counts else []
 
 
-def _bar(label: str, blocks: Sequence[Sequence[float]]) -> Bar:
-    most = max(map(len, blocks))
+def _bar(label: str, runs: Sequence[Sequence[float]]) -> Bar:
+    most = max(map(len, runs))
     means = [
-        sum(shares[rank] for shares in blocks if rank < len(shares)) / len(blocks)
+        sum(shares[rank] for shares in runs if rank < len(shares)) / len(runs)
         for rank in range(most)
     ]
     shown = [*means[:_MOST_SHOWN], *([sum(means[_MOST_SHOWN:])] if most > _MOST_SHOWN else [])]

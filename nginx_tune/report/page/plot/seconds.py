@@ -1,6 +1,6 @@
-"""Latency by second of a run, block after block, and where requests failed.
+"""Latency by second of a run, run after run, and where requests failed.
 
-A block that does not count has its time, but no curve: what is drawn is what the figures are of.
+A run that does not count has its time, but no curve: what is drawn is what the figures are of.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ class _Line:
 def seconds_plots(
     measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
 ) -> list[CurvePlot]:
-    """One for each request class that has seconds; blocks one after another, as they ran.
+    """One for each request class that has seconds; runs one after another, as they ran.
 
-    ``counting``: the blocks, with the classes, that count; else all.
+    ``counting``: the runs, with the classes, that count; else all.
     """
-    blocks = sorted((one for one in measurements if one.series), key=lambda one: one.block)
-    lengths = [max(point.second for point in one.series) + 1 for one in blocks]
+    runs = sorted((one for one in measurements if one.series), key=lambda one: one.number)
+    lengths = [max(point.second for point in one.series) + 1 for one in runs]
     if not 0 <= sum(lengths) < 1 << 31 or sum(lengths) < _FEWEST_SECONDS:
         return []
     starts = list(accumulate(lengths, initial=0))
     of = measurements if counting is None else counting
-    counted = {(one.block, name) for one in of for name in one.classes}
-    classes = dict.fromkeys(name for one in blocks for name in one.classes)
+    counted = {(one.number, name) for one in of for name in one.classes}
+    classes = dict.fromkeys(name for one in runs for name in one.classes)
     plots = [
-        _of_class(name, blocks, starts, [(one.block, name) in counted for one in blocks])
+        _of_class(name, runs, starts, [(one.number, name) in counted for one in runs])
         for name in classes
     ]
     return [plot for plot in plots if plot is not None]
@@ -85,12 +85,12 @@ def loop_plot(series: Sequence[ServerSecond]) -> CurvePlot | None:
 
 
 def _of_class(
-    name: str, blocks: Sequence[Measurement], starts: Sequence[int], counts: Sequence[bool]
+    name: str, runs: Sequence[Measurement], starts: Sequence[int], counts: Sequence[bool]
 ) -> CurvePlot | None:
-    """``starts``: the first second of each block, and the end of the last."""
+    """``starts``: the first second of each run, and the end of the last."""
     whole = starts[-1]
     width = math.ceil(whole / _MOST_POINTS)
-    variants = sorted({one.variant for one in blocks}, key=place_of_variant)
+    variants = sorted({one.variant for one in runs}, key=place_of_variant)
     lines = {}
     for number, variant in enumerate(variants):
         colour = number + (len(variants) == 1)
@@ -101,19 +101,19 @@ def _of_class(
         )
     failed: dict[int, int] = {}
     grey = []
-    for block, (start, end), is_counted in zip(blocks, pairwise(starts), counts, strict=True):
+    for run, (start, end), is_counted in zip(runs, pairwise(starts), counts, strict=True):
         if not is_counted:
             grey.append((start, end))
             continue
-        seconds = [(one.second, one.classes[name]) for one in block.series if name in one.classes]
-        p99, p50 = lines[block.variant]
+        seconds = [(one.second, one.classes[name]) for one in run.series if name in one.classes]
+        p99, p50 = lines[run.variant]
         p99.stretches += _stretches([(n, one.p99) for n, one in seconds], start, width, max)
         p50.stretches += _stretches(
             [(n, one.p50) for n, one in seconds], start, width, statistics.median
         )
         failed |= {start + second: one.errors for second, one in seconds if one.errors > 0}
     caption = (
-        f"Of each {_each(width)}, blocks one after another as they ran: p99 strong, p50 thin"
+        f"Of each {_each(width)}, runs one after another as they ran: p99 strong, p50 thin"
         + ("; of several seconds the highest p99 and the middle p50. " if width > 1 else ". ")
         + _failures(failed)
         + _left_out(grey)
@@ -142,8 +142,8 @@ def _failures(failed: dict[int, int]) -> str:
 def _left_out(grey: Sequence[tuple[int, int]]) -> str:
     if not grey:
         return ""
-    blocks = plural(len(grey), "block")
-    return f" Grey without a curve: {blocks} of pairs that do not count, as in the figures."
+    runs = plural(len(grey), "run")
+    return f" Grey without a curve: {runs} of pairs that do not count, as in the figures."
 
 
 def _each(width: int) -> str:
@@ -156,7 +156,7 @@ def _stretches(
     width: int,
     together: Callable[[list[float]], float],
 ) -> list[list[tuple[float, float]]]:
-    """The points of one block, ``width`` seconds each; a new stretch after a gap."""
+    """The points of one run, ``width`` seconds each; a new stretch after a gap."""
     found: dict[int, list[float]] = {}
     for second, value in values:
         if value is not None and value > 0:

@@ -34,10 +34,10 @@ options:
     elements: str
     default: []
   pairs:
-    description: Pairs of blocks.
+    description: Pairs of runs.
     type: int
   duration:
-    description: Measured time of a block, such as V(8s).
+    description: Measured time of a run, such as V(8s).
     type: str
   warmup:
     description: Warm-up of a block.

@@ -10,19 +10,19 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.blocks import pair_blocks, schedule_blocks
 from nginx_tune.measure.proof.gates import judge_gates
+from nginx_tune.measure.proof.runs import pair_runs, schedule_runs
 from nginx_tune.measure.proof.verdict import judge
 
-MakeBlocks = Callable[..., list[Measurement]]
+MakeRuns = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
 
 
 @each_row("pairs", [0, 1, 2, 5, 6, 7, 20])
 def test_the_order_is_abba_or_baab(pairs: int) -> None:
     for seed in range(20):
-        order = schedule_blocks(pairs, seed)
-        assert order == schedule_blocks(pairs, seed)
+        order = schedule_runs(pairs, seed)
+        assert order == schedule_runs(pairs, seed)
         assert len(order) == 2 * pairs
         for start in range(0, 2 * pairs, 4):
             group = order[start : start + 4]
@@ -31,21 +31,21 @@ def test_the_order_is_abba_or_baab(pairs: int) -> None:
 
 
 def test_the_order_depends_on_the_seed_and_favours_no_variant() -> None:
-    firsts = [schedule_blocks(2, seed)[0] for seed in range(400)]
+    firsts = [schedule_runs(2, seed)[0] for seed in range(400)]
     assert 160 < firsts.count("baseline") < 240
 
 
-def test_a_flag_discards_both_halves_and_is_counted(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 8)
-    blocks[3] = msgspec.structs.replace(blocks[3], flags=["the probe was late"])
-    verdict = judge(blocks, primary_metric=RATE, environment=Environment(lab="hdd"))
+def test_a_flag_discards_both_halves_and_is_counted(make_runs: MakeRuns) -> None:
+    runs = make_runs([(100.0, 200.0)] * 8)
+    runs[3] = msgspec.structs.replace(runs[3], flags=["the probe was late"])
+    verdict = judge(runs, primary_metric=RATE, environment=Environment(lab="hdd"))
     assert verdict.environment == Environment(lab="hdd", pairs=7, discarded_pairs=1)
     assert verdict.metrics[0].pairs == 7
-    assert pair_blocks(blocks).discarded[0].reason == "block 3 (candidate): the probe was late"
+    assert pair_runs(runs).discarded[0].reason == "run 3 (candidate): the probe was late"
 
 
-def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(100.0, 200.0)] * 6)
+def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_runs: MakeRuns) -> None:
+    runs = make_runs([(100.0, 200.0)] * 6)
     for index in (0, 3):
         flags = [
             f"at_cap: hot: {index + 1} of 99 arrivals waited for a connection of the probe",
@@ -53,61 +53,61 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: M
             "not_steady: hot: went to 0.5× from its first to its last third: a longer warm-up",
             "foreign_cpu: others used 40 % of it: too much",
         ]
-        blocks[index] = msgspec.structs.replace(blocks[index], variant="baseline", flags=flags)
-    blocks[2] = msgspec.structs.replace(blocks[2], variant="candidate")
-    verdict = judge(blocks, primary_metric=RATE)
+        runs[index] = msgspec.structs.replace(runs[index], variant="baseline", flags=flags)
+    runs[2] = msgspec.structs.replace(runs[2], variant="candidate")
+    verdict = judge(runs, primary_metric=RATE)
     assert verdict.environment.discarded_pairs == 0
     assert verdict.warnings == [
         (
-            "baseline, at_cap of hot in 2 of 6 blocks, first: "
+            "baseline, at_cap of hot in 2 of 6 runs, first: "
             "1 of 99 arrivals waited for a connection of the probe"
         ),
         (
-            "baseline, censored of hot in 2 of 6 blocks, first: "
+            "baseline, censored of hot in 2 of 6 runs, first: "
             "5 of 99 arrivals were unanswered at the end"
         ),
         (
-            "baseline, not_steady of hot in 2 of 6 blocks, first: "
+            "baseline, not_steady of hot in 2 of 6 runs, first: "
             "went to 0.5× from its first to its last third: a longer warm-up"
         ),
-        ("baseline, foreign_cpu in 2 of 6 blocks, first: others used 40 % of it: too much"),
+        ("baseline, foreign_cpu in 2 of 6 runs, first: others used 40 % of it: too much"),
     ]
 
 
-def test_a_missing_half_is_discarded(make_blocks: MakeBlocks) -> None:
-    paired = pair_blocks(make_blocks([(1.0, 2.0)] * 3)[:-1])
+def test_a_missing_half_is_discarded(make_runs: MakeRuns) -> None:
+    paired = pair_runs(make_runs([(1.0, 2.0)] * 3)[:-1])
     assert len(paired.pairs) == 2
     assert "missing" in paired.discarded[0].reason
 
 
-def test_blocks_that_make_no_pairs_are_refused(make_blocks: MakeBlocks) -> None:
-    blocks = make_blocks([(1.0, 2.0)])
+def test_runs_that_make_no_pairs_are_refused(make_runs: MakeRuns) -> None:
+    runs = make_runs([(1.0, 2.0)])
     with pytest.raises(UsageError, match="twice"):
-        pair_blocks([*blocks, blocks[0]])
+        pair_runs([*runs, runs[0]])
     with pytest.raises(UsageError, match="same arm"):
-        pair_blocks([msgspec.structs.replace(block, variant="baseline") for block in blocks])
+        pair_runs([msgspec.structs.replace(run, variant="baseline") for run in runs])
     with pytest.raises(UsageError, match="not baseline or candidate"):
-        pair_blocks([msgspec.structs.replace(blocks[0], variant="A")])
+        pair_runs([msgspec.structs.replace(runs[0], variant="A")])
 
 
 def two_classes(flags: dict[int, list[str]], pairs: int = 8) -> list[Measurement]:
     """Blocks of a class hot that the candidate serves twice as fast, and one that is equal."""
-    blocks = []
+    runs = []
     for number in range(2 * pairs):
         candidate = number % 2
         jitter = 1 + 0.01 * (number % 5)
         rates = {"hot": 100.0 * jitter * (1 + candidate), "cold": 10.0 * jitter}
-        blocks.append(
+        runs.append(
             Measurement(
                 variant="candidate" if candidate else "baseline",
-                block=number,
+                number=number,
                 flags=flags.get(number, []),
                 classes={
                     name: ClassMeasurement(requests_per_second=rate) for name, rate in rates.items()
                 },
             )
         )
-    return blocks
+    return runs
 
 
 LATE = "lateness: cold: the probe released arrivals up to 3.00 ms late (p99)"
@@ -134,25 +134,25 @@ def test_lateness_in_the_class_that_decides_makes_it_invalid() -> None:
 
 def test_lateness_in_the_only_class_discards_the_pair() -> None:
     alone = [
-        msgspec.structs.replace(block, classes={"cold": block.classes["cold"]})
-        for block in two_classes({2: [LATE]})
+        msgspec.structs.replace(run, classes={"cold": run.classes["cold"]})
+        for run in two_classes({2: [LATE]})
     ]
-    assert len(pair_blocks(alone).discarded) == 1
+    assert len(pair_runs(alone).discarded) == 1
 
 
 def test_wrong_answers_count_however_late_they_were_asked_for() -> None:
     """A late probe cuts no body; whether it kept a connection from being made is not known."""
-    blocks = []
-    for block in two_classes({number: [LATE] for number in range(20)}):
+    runs = []
+    for run in two_classes({number: [LATE] for number in range(20)}):
         cold = ClassMeasurement(truncated=2, errors={"truncated": 2, "reset": 1})
-        classes = {**block.classes, "cold": cold}
-        blocks.append(msgspec.structs.replace(block, classes=classes))
+        classes = {**run.classes, "cold": cold}
+        runs.append(msgspec.structs.replace(run, classes=classes))
     gates = judge_gates(
         ["cold.truncated == 0", "total.errors.truncated == 0", "cold.errors.reset <= 100"],
-        pair_blocks(blocks),
+        pair_runs(runs),
     )
     assert [(gate.measured, gate.passed) for gate in gates] == [
-        (2.0 * len(blocks) / 2, False),
-        (2.0 * len(blocks) / 2, False),
+        (2.0 * len(runs) / 2, False),
+        (2.0 * len(runs) / 2, False),
         (None, False),
     ]

@@ -1,11 +1,11 @@
-"""Blocks of two variants: their order, the pairs they make, and requests that fail in them.
+"""Runs of two variants: their order, the pairs they make, and requests that fail in them.
 
-A block is one fresh start of a variant in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
+A run is one fresh start of a variant in the same cache state. Runs ``2 k`` and ``2 k + 1`` are
 pair ``k``: one of either variant, next to each other in time, so that a drift of the host meets
 both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
 A validity flag of either half discards the pair, but for three kinds, which become warnings. The
-flags that a slow server raises by being slow: to discard by those would be to choose blocks by
+flags that a slow server raises by being slow: to discard by those would be to choose runs by
 their result; what they mean for a tail is settled where quantiles are read. That connections were
 too few to compare workers by: all else stands. And the flags of what else the host did: that falls
 on both variants alike, as interleaving is for, and widens the interval. Where the probe was late
@@ -55,10 +55,10 @@ _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog
 """First words of the flags about the host that both variants ran on."""
 
 
-def schedule_blocks(pairs: int, seed: int) -> list[Variant]:
-    """The variants of all blocks in the order to run them: randomised ABBA and BAAB.
+def schedule_runs(pairs: int, seed: int) -> list[Variant]:
+    """The variants of all runs in the order to run them: randomised ABBA and BAAB.
 
-    Shape: ``2 * pairs`` long; blocks ``2 k`` and ``2 k + 1`` are of different variants.
+    Shape: ``2 * pairs`` long; runs ``2 k`` and ``2 k + 1`` are of different variants.
     """
     order: list[Variant] = []
     for start in range(0, pairs, 2):
@@ -75,7 +75,7 @@ def _coin(seed: int, index: int) -> bool:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring blocks, one of either variant."""
+    """Two neighbouring runs, one of either variant."""
 
     index: int
     baseline: Measurement
@@ -93,23 +93,23 @@ class Discarded:
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """All blocks of a comparison, paired."""
+class PairedRuns:
+    """All runs of a comparison, paired."""
 
     pairs: tuple[Pair, ...]
     discarded: tuple[Discarded, ...] = ()
 
     @property
     def baseline(self) -> list[Measurement]:
-        """The valid blocks of the baseline."""
+        """The valid runs of the baseline."""
         return [pair.baseline for pair in self.pairs]
 
     @property
     def candidate(self) -> list[Measurement]:
-        """The valid blocks of the candidate."""
+        """The valid runs of the candidate."""
         return [pair.candidate for pair in self.pairs]
 
-    def counting_for(self, metric: str) -> Blocks:
+    def counting_for(self, metric: str) -> PairedRuns:
         """These without the pairs in which a class of the metric is spoilt.
 
         What adds all classes up is spoilt by any; what the server says, or sends wrong, by none.
@@ -128,40 +128,40 @@ class Blocks:
 
     @property
     def classes(self) -> list[str]:
-        """The request classes, in the order in which the first block has them."""
+        """The request classes, in the order in which the first run has them."""
         return list(dict.fromkeys(name for pair in self.pairs for name in pair.baseline.classes))
 
 
-def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
+def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
     """The pairs that count, and those that do not: a half is flagged or missing.
 
-    Errors: UsageError for an unknown variant, a block given twice, or two neighbours of one
+    Errors: UsageError for an unknown variant, a run given twice, or two neighbours of one
     variant.
     """
     halves: dict[int, dict[str, Measurement]] = {}
     seen: set[int] = set()
-    for block in measurements:
-        if block.variant not in ("baseline", "candidate"):
+    for run in measurements:
+        if run.variant not in ("baseline", "candidate"):
             raise UsageError(
-                f"block {block.block}: variant '{block.variant}', not baseline or candidate"
+                f"run {run.number}: variant '{run.variant}', not baseline or candidate"
             )
-        if block.block in seen:
-            raise UsageError(f"block {block.block} is there twice")
-        seen.add(block.block)
-        halves.setdefault(block.block // 2, {})[block.variant] = block
+        if run.number in seen:
+            raise UsageError(f"run {run.number} is there twice")
+        seen.add(run.number)
+        halves.setdefault(run.number // 2, {})[run.variant] = run
     pairs, discarded = [], []
     for index, variants in sorted(halves.items()):
         if len(variants) == 1 and {2 * index, 2 * index + 1} <= seen:
-            raise UsageError(f"blocks {2 * index} and {2 * index + 1} are of the same arm")
+            raise UsageError(f"runs {2 * index} and {2 * index + 1} are both of one variant")
         reasons = [
-            f"block {half.block} ({variant}): {flag}"
+            f"run {half.number} ({variant}): {flag}"
             for variant, half in sorted(variants.items())
             for flag in half.flags
             if not _is_warning(flag) and _spoilt_class(half, flag) is None
         ]
         if len(variants) == 1:
             reasons.append(
-                f"the other half of block {next(iter(variants.values())).block} is missing"
+                f"the other half of run {next(iter(variants.values())).number} is missing"
             )
         if reasons:
             discarded.append(Discarded(index, "; ".join(reasons)))
@@ -177,31 +177,31 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
                     frozenset(name for name in spoilt if name is not None),
                 )
             )
-    return Blocks(tuple(pairs), tuple(discarded))
+    return PairedRuns(tuple(pairs), tuple(discarded))
 
 
-def flag_warnings(blocks: Blocks) -> list[str]:
-    """Warnings of flags that discarded no block: one line per flag, class and variant."""
+def flag_warnings(runs: PairedRuns) -> list[str]:
+    """Warnings of flags that discarded no run: one line per flag, class and variant."""
     seen: dict[str, list[str]] = {}
-    for pair in blocks.pairs:
+    for pair in runs.pairs:
         for half in (pair.baseline, pair.candidate):
             for flag in half.flags:
                 subject, said = _parted(half, flag)
                 seen.setdefault(f"{half.variant}, {subject}", []).append(said)
     return [
-        f"{subject} in {len(said)} of {len(blocks.pairs)} blocks, first: {said[0]}"
+        f"{subject} in {len(said)} of {len(runs.pairs)} runs, first: {said[0]}"
         for subject, said in seen.items()
     ]
 
 
-def failure_warnings(blocks: Blocks) -> list[str]:
+def failure_warnings(runs: PairedRuns) -> list[str]:
     """Classes of which more than a few requests failed: one line each, whichever variant it was.
 
     Where both variants fail alike no metric tells them apart, and what is compared is the rest.
     """
     found = []
-    for name in blocks.classes:
-        variants = {"baseline": blocks.baseline, "candidate": blocks.candidate}
+    for name in runs.classes:
+        variants = {"baseline": runs.baseline, "candidate": runs.candidate}
         parts, kinds, worst = [], Counter[str](), 0.0
         for variant, halves in variants.items():
             classes = [half.classes[name] for half in halves if name in half.classes]
@@ -217,26 +217,26 @@ def failure_warnings(blocks: Blocks) -> list[str]:
     return found
 
 
-def degraded_by(blocks: Blocks) -> list[str]:
-    """The flags on the blocks that count, by first word, and on how many of them."""
-    halves = [half for pair in blocks.pairs for half in (pair.baseline, pair.candidate)]
+def degraded_by(runs: PairedRuns) -> list[str]:
+    """The flags on the runs that count, by first word, and on how many of them."""
+    halves = [half for pair in runs.pairs for half in (pair.baseline, pair.candidate)]
     seen = Counter(word for half in halves for word in {_word(flag) for flag in half.flags})
-    return [f"{word} ({count} of {len(halves)} blocks)" for word, count in sorted(seen.items())]
+    return [f"{word} ({count} of {len(halves)} runs)" for word, count in sorted(seen.items())]
 
 
-def counts_for(block: Measurement, metric: str) -> bool:
-    """True if a block by itself counts for a metric or a latency: no flag discards it."""
+def counts_for(run: Measurement, metric: str) -> bool:
+    """True if a run by itself counts for a metric or a latency: no flag discards it."""
     head = metric.partition(".")[0]
-    spoilt = [_spoilt_class(block, flag) for flag in block.flags if not _is_warning(flag)]
+    spoilt = [_spoilt_class(run, flag) for flag in run.flags if not _is_warning(flag)]
     return all(name is not None and name != head for name in spoilt)
 
 
-def _spoilt_class(block: Measurement, flag: str) -> str | None:
+def _spoilt_class(run: Measurement, flag: str) -> str | None:
     """The one class that a flag is about; None when it is about more than one class."""
     word, _, rest = flag.partition(": ")
     name = rest.partition(": ")[0]
-    others = len(block.classes) > 1
-    return name if word == _CLASS_FLAG and name in block.classes and others else None
+    others = len(run.classes) > 1
+    return name if word == _CLASS_FLAG and name in run.classes and others else None
 
 
 def _word(flag: str) -> str:
@@ -247,23 +247,23 @@ def _is_warning(flag: str) -> bool:
     return _word(flag) in _RESULT_FLAGS + _LOAD_FLAGS + _HOST_FLAGS
 
 
-def _parted(block: Measurement, flag: str) -> tuple[str, str]:
+def _parted(run: Measurement, flag: str) -> tuple[str, str]:
     """The stable words in front of a flag's sentence, the flag and the class; and the sentence."""
     word, _, rest = flag.partition(": ")
     name, _, said = rest.partition(": ")
-    return (f"{word} of {name}", said) if name in block.classes else (word, rest or flag)
+    return (f"{word} of {name}", said) if name in run.classes else (word, rest or flag)
 
 
 _TWO = ("baseline", "candidate")
 
 
 def schedule_rounds(variants: Sequence[str], rounds: int, seed: int) -> list[str]:
-    """The variants of all blocks in the order to run them.
+    """The variants of all runs in the order to run them.
 
     Shape: ``len(variants) * rounds`` long; each round holds every variant once.
     """
     if tuple(variants) == _TWO:
-        return [str(variant) for variant in schedule_blocks(rounds, seed)]
+        return [str(variant) for variant in schedule_runs(rounds, seed)]
     order: list[str] = []
     for start in range(0, rounds, 2):
         forwards = sorted(variants, key=lambda variant: _rank(seed, start, variant))
@@ -279,14 +279,14 @@ def _rank(seed: int, start: int, variant: str) -> bytes:
 def select_pairs(
     measurements: Sequence[Measurement], variants: int, *, against: str, variant: str
 ) -> list[Measurement]:
-    """The blocks of two variants of each round as those of a baseline and a candidate."""
+    """The runs of two variants of each round as those of a baseline and a candidate."""
     selected = []
-    for block in measurements:
-        if block.variant in (against, variant):
-            place = 0 if block.variant == against else 1
+    for run in measurements:
+        if run.variant in (against, variant):
+            place = 0 if run.variant == against else 1
             selected.append(
                 msgspec.structs.replace(
-                    block, variant=_TWO[place], block=2 * (block.block // variants) + place
+                    run, variant=_TWO[place], number=2 * (run.number // variants) + place
                 )
             )
     return selected
@@ -297,7 +297,7 @@ def count_valid(measurements: Sequence[Measurement], variants: Sequence[str]) ->
     first, *others = variants
     valid: set[int] | None = None
     for other in others:
-        pairs = pair_blocks(
+        pairs = pair_runs(
             select_pairs(measurements, len(variants), against=first, variant=other)
         ).pairs
         indices = {pair.index for pair in pairs if not pair.spoilt}
@@ -311,29 +311,29 @@ _MOST = 0.5
 """The share of requests: where more than that fail in both variants, what is left tells nothing."""
 
 
-def failing_class(blocks: Blocks) -> str:
+def failing_class(runs: PairedRuns) -> str:
     """The class that fails more often with the candidate in every pair; empty for none."""
-    for name in blocks.classes:
+    for name in runs.classes:
         shares = [
-            (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in blocks.pairs
+            (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in runs.pairs
         ]
         if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
             low = percent_text(min(candidate for _, candidate in shares))
-            return f"{name}: at least {low} of the candidate's requests failed in every block"
+            return f"{name}: at least {low} of the candidate's requests failed in every run"
     return ""
 
 
-def failing_both(blocks: Blocks, metric: str) -> str:
+def failing_both(runs: PairedRuns, metric: str) -> str:
     """The reason to say nothing of a metric where most of its subject failed in either variant."""
     own = metric.partition(".")[0]
-    names = [own] if own in blocks.classes else list(blocks.classes)
+    names = [own] if own in runs.classes else list(runs.classes)
     said = []
     for name in names:
         least = [
-            min((_failed(block, name) for block in variant), default=0.0)
+            min((_failed(run, name) for run in variant), default=0.0)
             for variant in (
-                [pair.baseline for pair in blocks.pairs],
-                [pair.candidate for pair in blocks.pairs],
+                [pair.baseline for pair in runs.pairs],
+                [pair.candidate for pair in runs.pairs],
             )
         ]
         if min(least) <= _MOST:
@@ -354,16 +354,16 @@ _WRONG_CONTENT = {
 """Failures of complete answers that are something else than what is there."""
 
 
-def unjudged_classes(block: Measurement) -> dict[str, str]:
-    """The classes of which a block tells nothing: what came is not what was asked for.
+def unjudged_classes(run: Measurement) -> dict[str, str]:
+    """The classes of which a run tells nothing: what came is not what was asked for.
 
     Of the candidate failed requests are a result; of the baseline most of them are none.
     """
     found = {}
-    for name, part in block.classes.items():
+    for name, part in run.classes.items():
         said = [f"{part.errors[kind]:,} responses {what}"
                 for kind, what in _WRONG_CONTENT.items() if part.errors.get(kind)]  # fmt: skip
-        if not said and block.variant == "baseline" and _failed(block, name) > _MOST:
+        if not said and run.variant == "baseline" and _failed(run, name) > _MOST:
             failed = sum(part.errors.values())
             said = [f"{failed:,} of {failed + part.requests:,} requests failed"]
         if said:
@@ -395,12 +395,12 @@ def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]
     return msgspec.structs.replace(measurement, classes=classes)
 
 
-def limit_warnings(blocks: Blocks) -> list[str]:
+def limit_warnings(runs: PairedRuns) -> list[str]:
     """Refusals by limits of the configuration, of either variant: one line for each class."""
     found = []
-    for name in blocks.classes:
+    for name in runs.classes:
         said = []
-        for variant, halves in (("baseline", blocks.baseline), ("candidate", blocks.candidate)):
+        for variant, halves in (("baseline", runs.baseline), ("candidate", runs.candidate)):
             parts = [half.classes[name] for half in halves if name in half.classes]
             refused = sum(part.limited for part in parts)
             asked = refused + sum(p.requests + sum(p.errors.values()) for p in parts)
@@ -413,8 +413,8 @@ def limit_warnings(blocks: Blocks) -> list[str]:
     return found
 
 
-def _failed(block: Measurement, name: str) -> float:
-    part = block.classes.get(name)
+def _failed(run: Measurement, name: str) -> float:
+    part = run.classes.get(name)
     if part is None:
         return 0.0
     failed = sum(part.errors.values())

@@ -1,6 +1,6 @@
-"""One block: a fresh nginx in a known cache state, one load run, the figures of both sides.
+"""One run: a fresh nginx in a known cache state, one load run, the figures of both sides.
 
-The page cache that a block starts with holds nothing, all of the data, or as much as fits. nginx
+The page cache that a run starts with holds nothing, all of the data, or as much as fits. nginx
 may have written below the directories: a file there is opened without following a link.
 """
 
@@ -26,12 +26,12 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Progress
 from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.operations import BlockRequest, may_come_from
+from nginx_tune.experiment.operations import RunRequest, may_come_from
 from nginx_tune.experiment.scratch_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.experiment.survey import TargetConnection, check_memory
 from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.measure.proof.blocks import with_limits
+from nginx_tune.measure.proof.runs import with_limits
 from nginx_tune.measure.proof.workers import (
     with_imbalance,
     with_interference,
@@ -49,7 +49,7 @@ from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages, 
 from nginx_tune.observe.tracing import Means
 from nginx_tune.observe.window.moment import Subjects, disk_names
 from nginx_tune.observe.window.watch import ServerWatch
-from nginx_tune.report.probing import block_step
+from nginx_tune.report.probing import share_step
 from nginx_tune.sandbox.covers import open_below, open_files
 
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -59,8 +59,8 @@ _BARE_LOG = STATE / "connections.log"
 """Log of a bare server in nginx's place, which runs outside of the sandbox."""
 
 
-def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measurement:
-    """Run one block and end its nginx; ``progress`` hears every second of the load.
+def measure_run(request: RunRequest, lab: OpenLab, progress: Progress) -> Measurement:
+    """Run one run and end its nginx; ``progress`` hears every second of the load.
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
     """
@@ -89,7 +89,7 @@ def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measur
         resident_before = resident_bytes(disks)
     kills = count_memory_kills(request.join_files)
     try:
-        return _run_block(request, lab, resident_before, progress)
+        return _measure(request, lab, resident_before, progress)
     finally:
         check_memory(
             request.variant.name,
@@ -126,7 +126,7 @@ def _held(directories: Collection[Path]) -> int:
     )
 
 
-def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
+def _fill_caches(request: RunRequest, lab: OpenLab) -> None:
     """Have the caches of the variant hold what they should; emulated disks take no time for it."""
     if not request.variant.conduct.cached:
         return
@@ -145,7 +145,7 @@ def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
         instance.stop()
 
 
-def _make_known(request: BlockRequest, lab: OpenLab) -> None:
+def _make_known(request: RunRequest, lab: OpenLab) -> None:
     """Have nginx know what its caches hold, with no more of it in memory than before.
 
     Its loader comes a minute after the start. Until then who asks for a page that another request
@@ -158,8 +158,8 @@ def _make_known(request: BlockRequest, lab: OpenLab) -> None:
         make_cold(lab.disks.paths.values())
 
 
-def _run_block(
-    request: BlockRequest,
+def _measure(
+    request: RunRequest,
     lab: OpenLab,
     resident_before: int | None,
     progress: Progress,
@@ -205,7 +205,7 @@ def _run_block(
     return msgspec.structs.replace(
         measurement,
         variant=request.variant.name,
-        block=request.number,
+        number=request.number,
         server=server,
     )
 
@@ -240,13 +240,13 @@ def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
                 raise
             raise UndecidedError(
                 f"{log}: what is there now is no file but a link, a pipe or a directory: the "
-                "error log of this block is not read",
+                "error log of this run is not read",
                 hint="name another error_log in the main context",
             ) from None
     return stderr_path.open("rb")
 
 
-def _start(request: BlockRequest, stderr_path: Path, lab: OpenLab) -> RunningNginx:
+def _start(request: RunRequest, stderr_path: Path, lab: OpenLab) -> RunningNginx:
     target = request.plan.target
     lab.enclosure.make_room(filter(None, (one.unix for one in _targets(request.plan))))
     if request.variant.conduct.stand_in != "none":
@@ -272,7 +272,7 @@ def _start(request: BlockRequest, stderr_path: Path, lab: OpenLab) -> RunningNgi
 
 
 def _run_load(
-    request: BlockRequest, instance: RunningNginx, lab: OpenLab, progress: Progress
+    request: RunRequest, instance: RunningNginx, lab: OpenLab, progress: Progress
 ) -> tuple[Measurement, ServerMeasurement]:
     subjects = Subjects(
         master=instance.pid,
@@ -303,7 +303,7 @@ def _run_load(
                 lambda: run_probe(
                     request.plan,
                     on_progress=lambda line: progress(
-                        block_step(line, request.plan, request.variant.name)
+                        share_step(line, request.plan, request.variant.name)
                     ),
                 )
             )
@@ -346,8 +346,8 @@ def _targets(plan: LoadPlan) -> list[Target]:
 
 
 @contextlib.contextmanager
-def _with_doors(request: BlockRequest, pid: int) -> Iterator[BlockRequest]:
-    """The block with the unix sockets of its plan as they are reached from here."""
+def _with_doors(request: RunRequest, pid: int) -> Iterator[RunRequest]:
+    """The run with the unix sockets of its plan as they are reached from here."""
     plan = request.plan
     paths = dict.fromkeys(one.unix for one in _targets(plan) if one.unix is not None)
     with contextlib.ExitStack() as stack:
@@ -372,7 +372,7 @@ def _with_doors(request: BlockRequest, pid: int) -> Iterator[BlockRequest]:
 
 
 _FROM_THE_LOG = ("pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors")
-"""Counted over the whole block, not by the watch."""
+"""Counted over the whole run, not by the watch."""
 
 
 def _connections(

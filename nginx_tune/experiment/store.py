@@ -22,7 +22,7 @@ import msgspec
 from nginx_tune import __version__
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.rehearsal import Rehearsal
-from nginx_tune.documents.run import Run, RunKind, Runs, RunSummary, SkippedFile, Validation
+from nginx_tune.documents.run import KeptRun, KeptRuns, RunKind, RunSummary, SkippedFile, Validation
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UndecidedError, UsageError, name_meant
@@ -32,7 +32,7 @@ from nginx_tune.measure.proof.rehearsal import worst_outcome
 MOST_BYTES = 512 << 20
 """All runs together; the oldest go first."""
 MOST_RUNS = 500
-KeptRun = Validation | ScenarioRun | Rehearsal
+KeptResult = Validation | ScenarioRun | Rehearsal
 LAST = "last"
 """The newest run's name on the command line."""
 
@@ -74,7 +74,7 @@ class Clock:
 
 
 def store_run(
-    result: KeptRun,
+    result: KeptResult,
     *,
     kind: RunKind,
     name: str,
@@ -112,7 +112,7 @@ def store_run(
     return summary
 
 
-def list_runs(directory: Path | None = None) -> Runs:
+def list_runs(directory: Path | None = None) -> KeptRuns:
     """The stored runs, the newest first, and the files there that are none."""
     place = directory or runs_directory()
     found: list[RunSummary] = []
@@ -125,7 +125,7 @@ def list_runs(directory: Path | None = None) -> Runs:
         except (*_BROKEN, UsageError) as error:
             skipped.append(SkippedFile(file=_shown(path), reason=_why(error)))
     found.sort(key=lambda run: (run.started_at, run.id), reverse=True)
-    return Runs(
+    return KeptRuns(
         directory=_shown(place), runs=found, bytes=total, bytes_most=MOST_BYTES, skipped=skipped
     )
 
@@ -144,7 +144,7 @@ def is_run_name(name: str) -> bool:
     return "/" not in name and "." not in name and name != "-" and not Path(name).exists()
 
 
-def read_run(name: str, directory: Path | None = None) -> Run:
+def read_run(name: str, directory: Path | None = None) -> KeptRun:
     """A stored run by its id, the first digits of that or ``last``; or one in a file.
 
     Errors: UsageError when there is none, or more than one, or it is broken.
@@ -176,7 +176,7 @@ def read_run(name: str, directory: Path | None = None) -> Run:
     return _read_file(matches[0])
 
 
-def _read_file(path: Path) -> Run:
+def _read_file(path: Path) -> KeptRun:
     shown = _shown(path)
     try:
         with path.open("rb") as raw:
@@ -188,20 +188,20 @@ def _read_file(path: Path) -> Run:
     if len(data) > _MOST_TEXT:
         raise UsageError(f"{shown}: larger than any run")
     if not is_packed:
-        return decode(Run, data, source=shown)
+        return decode(KeptRun, data, source=shown)
     try:
         return _unpack(data, path)
     except (UsageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown}: {_why(error)}") from None
 
 
-def _unpack(data: bytes, path: Path) -> Run:
+def _unpack(data: bytes, path: Path) -> KeptRun:
     head, _, body = data.partition(b"\n")
     summary = _read_summary(head, path)
     if _digest(body.rstrip(b"\n")) != summary.id:
         raise UsageError("changed since it was stored")
-    result = msgspec.json.decode(body, type=KeptRun)
-    return Run(summary=summary, result=result)
+    result = msgspec.json.decode(body, type=KeptResult)
+    return KeptRun(summary=summary, result=result)
 
 
 def _read_summary(line: bytes, path: Path) -> RunSummary:
@@ -212,7 +212,7 @@ def _read_summary(line: bytes, path: Path) -> RunSummary:
 
 
 def _summary(
-    result: KeptRun,
+    result: KeptResult,
     *,
     run_id: str,
     kind: RunKind,

@@ -1,9 +1,9 @@
-"""Records blocks of one configuration of a real nginx, all alike: what noise this host has.
+"""Records runs of one configuration of a real nginx, all alike: what noise this host has.
 
-    sudo python benchmarks/record_equal_blocks.py [--pairs 20] [--duration 3] [-o FILE]
+    sudo python benchmarks/record_equal_runs.py [--pairs 20] [--duration 3] [-o FILE]
 
 The same configuration is run as both variants, as scenarios run two: nginx and the probe ahead of
-other processes, each on CPUs of its own where there are two. Of each block the values of some
+other processes, each on CPUs of its own where there are two. Of each run the values of some
 metrics, its flags and its seconds are kept; ``verdict_errors.py`` deals them out again.
 """
 
@@ -41,7 +41,7 @@ METRICS = [
 ] + ["server.cpu_seconds_per_request"]
 PORT = 18090
 ERROR_LOG = "/var/log/nginx/error.log"
-"""Debian builds nginx with the standard error as its log, which no block can read."""
+"""Debian builds nginx with the standard error as its log, which no run can read."""
 
 CONFIGURATION = """
 user root;
@@ -60,7 +60,7 @@ http {{
 
 
 def main() -> None:
-    """Run the blocks and write what they showed."""
+    """Make the runs and write what they showed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--duration", type=float, default=3.0)
@@ -103,12 +103,12 @@ def main() -> None:
         "warmup_seconds": given.warmup,
         "duration_seconds": given.duration,
     }
-    given.output.write_text(_written(head, [_kept(block) for block in measurements]))
+    given.output.write_text(_written(head, [_kept(run) for run in measurements]))
 
 
-def _written(head: dict[str, Any], blocks: list[dict[str, Any]]) -> str:
-    """JSON with a line for each block."""
-    lines = ",\n".join(json.dumps(block) for block in blocks)
+def _written(head: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+    """JSON with a line for each run."""
+    lines = ",\n".join(json.dumps(run) for run in runs)
     return f'{json.dumps(head)[:-1]}, "blocks": [\n{lines}\n]}}\n'
 
 
@@ -124,13 +124,13 @@ def _make_site(directory: Path) -> tuple[Path, Path]:
     return conf, root
 
 
-def _kept(block: Measurement) -> dict[str, Any]:
+def _kept(run: Measurement) -> dict[str, Any]:
     return {
-        "flags": block.flags,
-        "values": {name: find_metric(name).read([block]).value for name in METRICS},
+        "flags": run.flags,
+        "values": {name: find_metric(name).read([run]).value for name in METRICS},
         "seconds": [
             {name: [one.requests, one.p50, one.p99, one.max] for name, one in point.classes.items()}
-            for point in block.series
+            for point in run.series
         ],
     }
 
