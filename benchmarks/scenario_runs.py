@@ -48,7 +48,7 @@ class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 class KeptPrediction(msgspec.Struct, frozen=True):
     """A prediction of a run, of a variant against the baseline."""
 
-    variant: str
+    variant: str = msgspec.field(name="arm")
     metric: str
     expected: str
     """With its range, as it is shown."""

@@ -56,7 +56,7 @@ def test_a_refusal_inside_keeps_its_words() -> None:
         OPERATIONS["run"],
         msgspec.convert(
             {
-                "arm": {"name": "a", "conf_path": "/x"},
+                "variant": {"name": "a", "conf_path": "/x"},
                 "number": 0,
                 "binary": "/nginx",
                 "plan": {

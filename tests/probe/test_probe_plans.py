@@ -180,7 +180,7 @@ def test_a_search_that_ends_at_a_bound_names_no_capacity(nginx: Nginx, run_cli: 
     never = ("--objective", "mean <= 1ns", "--rate", "4", "--allow-live", "-f", "json")
     run = run_cli("probe", nginx.url("/1k"), *never, *_step("20ms"))
     assert run.returncode == 4
-    assert run.stderr.startswith("nginx-tune: no capacity found: it does not even hold at 1/s")
+    assert run.stderr.startswith("nginx-tune: no capacity found: it does not hold even at 1/s")
 
 
 def _step(duration: str) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def test_gates(make_runs: MakeRuns) -> None:
     assert verdict.gates[0].measured == pytest.approx(2.0)
     assert verdict.gates[3].measured is None
     assert verdict.gates[3].reason == "no samples"
-    assert verdict.gates[5].reason == "no decisions were made before the run"
+    assert verdict.gates[5].reason == "no decisions were made before the first run"
     assert verdict_status(verdict) == ExitStatus.FOUND
 
 
@@ -71,8 +71,8 @@ def test_gates_are_checked_before_the_run() -> None:
         ("hot.bytes > 100", "100 MB or B?", "'hot.bytes > 100MB' or 'hot.bytes > 100B'"),
         ("server.resident_bytes_after > 7", "7 MB or B?", "7B'"),
         ("total.bytes_per_second >= 80", "80 MB/s or B/s?", "'total.bytes_per_second >= 80MB/s'"),
-        ("hot.truncated <= 0.5", "a count, and 0.5 is no whole number", "'hot.truncated == 0'"),
-        ("total.errors == 1e-3", "a count, and 0.001 is no whole number", "'total.errors == 0'"),
+        ("hot.truncated <= 0.5", "a count, and 0.5 is not a whole number", "'hot.truncated == 0'"),
+        ("total.errors == 1e-3", "a count, and 0.001 is not a whole number", "'total.errors == 0'"),
         ("predicted(ratio(hot.p99)) <= 5ms", "a ratio has no unit but % and x", ""),
         ("server.state_d_ratio <= 5ms", "a ratio has no unit but % and x", ""),
     ],

@@ -141,7 +141,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "of HTTP/1.1 alone",
     ),
     "QUIC in cleartext": (
-        {"classes": [H3], "lab": IN_TLS, "arms": [ExtraVariant(name="other", cleartext=True)]},
+        {"classes": [H3], "lab": IN_TLS, "variants": [ExtraVariant(name="other", cleartext=True)]},
         "other: cleartext: HTTP/3 is always encrypted",
     ),
     "cleartext of a lab that has no TLS": (

@@ -45,7 +45,7 @@ class PretendSession:
         self._capacities = capacities
         self.asked: list[tuple[str, float, list[str]]] = []
 
-    def block(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
+    def run(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
         rates = {item.name: item.arrivals.rate_per_second for item in plan.classes}
         rate = sum(one or 0.0 for one in rates.values())
         self.asked.append((variant.name, rate, list(rates)))

@@ -165,7 +165,7 @@ def _check_metrics(
     """Errors: UsageError for a metric, a gate or an objective that cannot be."""
     if primary in accept_worse:
         raise UsageError(
-            f"{primary} decides, so it cannot be accepted as worse",
+            f"{primary} is the primary metric, so it cannot be accepted as worse",
             hint="name another metric with --primary",
         )
     check_expressions([*requires, *(f"{name} >= 0" for name in (primary, *accept_worse))], names)

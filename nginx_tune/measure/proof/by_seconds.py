@@ -1,16 +1,15 @@
-"""Seconds inside runs and windows: their series, trends in them, the cross-check of a verdict.
+"""Runs and windows by the second: series, trends, and the cross-check of a verdict.
 
-A server that is still filling its caches gets faster (or, filling its disks' queues, slower)
-second by second, and the run's figures depend on when it was cut. Looked at are each class's
-median and the share of its requests that came in each second: of each the rank correlation with
-time, exact for few seconds, and how far the last third lies from the first.
+Trends: a server that is still filling its caches gets faster every second (or slower, if it fills
+its disks' queues), so a run's figures depend on when it was cut. Each class's median and request
+rate are tested for rank correlation with time, exactly for few seconds; the size of a trend is the
+last third over the first.
 
-A verdict sees one number of each run. Where a single second made that number, it cannot know;
-the seconds can. So for every metric that came out as something, pairs are drawn again, and inside
-each half runs of neighbouring seconds, and the interval of the ratio is set beside the outcome.
-Where the two do not go together the report says so. The outcome stays: seconds resemble their
-neighbours, so an interval from them is no proof of its own. A class's quantile is here the mean of
-its seconds' quantiles, a near relation of the run's own.
+Cross-check: a verdict has one number per run and cannot see that a single second made it. So for
+each metric with an outcome, a two-level bootstrap draws pairs, and stretches of neighbouring
+seconds within each run, and gives the interval of the ratio. The report notes a contradiction. The
+outcome stands, since neighbouring seconds are correlated. A class's quantile is here the mean of
+its seconds' quantiles, an approximation of the run's own.
 
 Sources: Mann 1945 and Kendall's tau for trends (the count of arrangements is Knuth's recurrence of
 inversions); Künsch 1989 and Politis and Romano 1992 (blocks of neighbours); Davison and Hinkley
@@ -42,24 +41,24 @@ TRAFFIC = "server.requests_per_second"
 
 
 class ComparedWindow(NamedTuple):
-    """One document, as a comparison reads it."""
+    """One side of a comparison of windows."""
 
     series: dict[str, Series]
     totals: dict[str, float]
-    """Harm that was counted over the whole window, by metric: too little for a series."""
+    """Counters of harm over the whole window, by metric: too rare for a series."""
     seconds: float
     requests: int | None
     causes: dict[str, str]
-    """The causes that an observation names: its sentence by its id."""
+    """Sentences of the causes that an observation names, by id."""
     flags: list[str]
     is_loaded: bool
-    """A load of ours made the traffic."""
+    """True if the probe made the traffic."""
     bounded: frozenset[str] = frozenset()
-    """Metrics whose seconds are lower bounds: requests were cut off."""
+    """Metrics whose seconds are lower bounds because requests were cut off."""
 
 
 class SecondsOf(NamedTuple):
-    """The reading of a metric from a second of the server."""
+    """A metric's unit, better side, and its value in one second of the server."""
 
     unit: Unit
     better_when: BetterWhen
@@ -93,7 +92,7 @@ SERVER: dict[str, SecondsOf] = {
     "server.refaults": SecondsOf("per_second", "lower", lambda s: s.refaults),
     "server.listen_drops": SecondsOf("per_second", "lower", lambda s: s.listen_drops),
 }
-"""Everything counted is per second; ``p99`` is the mean of the seconds' p99."""
+"""Counters are per second; ``p99`` is the mean of the seconds' p99."""
 
 _CLASS: dict[str, tuple[Unit, BetterWhen, Callable[[ClassSecond], float | None]]] = {
     "requests_per_second": ("per_second", "higher", lambda s: s.requests),
@@ -109,7 +108,7 @@ _WEIGHTS = {f"{_SERVER}{harm.name}": harm.weight for harm in HARMS}
 
 
 def read_window(document: Observation | Measurement) -> ComparedWindow:
-    """The series of a document; a metric that is null in any second but the odd one is left out."""
+    """The series and totals of a document, without metrics that lack more than a tenth of them."""
     server = document.server
     series = dict(_server_series(server))
     if isinstance(document, Measurement):
@@ -140,7 +139,7 @@ def read_window(document: Observation | Measurement) -> ComparedWindow:
 def _bounded(measurement: Measurement) -> Iterable[str]:
     """Quantiles among requests that were cut off, in the whole window or in a second of it.
 
-    Those that were unfinished at the end stand in no second.
+    Requests unfinished at the end are in no second.
     """
     for name, part in measurement.classes.items():
         latency = part.response_seconds
@@ -154,12 +153,12 @@ def _bounded(measurement: Measurement) -> Iterable[str]:
 
 
 def weight_of(name: str) -> Weight:
-    """The unit by which more of a total counts."""
+    """The weight of a rise in a total."""
     return _WEIGHTS.get(name, "seldom")
 
 
 def unit_and_side(name: str) -> tuple[Unit, BetterWhen]:
-    """In what a series of this name is, and which way it should go."""
+    """The unit of a series and its better side."""
     if name in SERVER:
         return SERVER[name].unit, SERVER[name].better_when
     unit, better_when, _ = _CLASS[name.rpartition(".")[2]]
@@ -168,44 +167,43 @@ def unit_and_side(name: str) -> tuple[Unit, BetterWhen]:
 
 def _server_series(server: ServerMeasurement) -> Iterable[tuple[str, Series]]:
     for name, quantity in SERVER.items():
-        found = [(quantity.numerator(s), quantity.denominator(s)) for s in server.series]
-        series = _whole(found)
+        values = [(quantity.numerator(s), quantity.denominator(s)) for s in server.series]
+        series = _complete(values)
         if series is not None:
             yield name, series
 
 
 def _class_series(measurement: Measurement) -> dict[str, Series]:
-    found = {}
+    by_metric = {}
     for name in measurement.classes:
         seconds = [point.classes.get(name, ClassSecond()) for point in measurement.series]
         for tail, (_, _, read) in _CLASS.items():
             values = [read(second) for second in seconds]
-            series = _whole([(v, None if v is None else 1.0) for v in values])
+            series = _complete([(v, None if v is None else 1.0) for v in values])
             if series is not None:
-                found[f"{name}.{tail}"] = series
-    return found
+                by_metric[f"{name}.{tail}"] = series
+    return by_metric
 
 
-def _whole(pairs: list[tuple[float | None, float | None]]) -> Series | None:
-    """The series of the seconds that have both; none when more than a tenth lack one."""
-    known = [(float(top), float(below)) for top, below in pairs if None not in (top, below)
-             and top is not None and below is not None]  # fmt: skip
-    if not known or len(known) < 0.9 * len(pairs):  # a tenth
+def _complete(pairs: list[tuple[float | None, float | None]]) -> Series | None:
+    """The series of the seconds that have both values; None if more than a tenth lack one."""
+    known = [(float(a), float(b)) for a, b in pairs if a is not None and b is not None]
+    if not known or len(known) < 0.9 * len(pairs):
         return None
     return Series(tuple(top for top, _ in known), tuple(below for _, below in known))
 
 
 _FEWEST_OF_A_TREND = 7
-"""With fewer no order of seconds is unlikely enough where several classes are looked at."""
+"""With fewer seconds and several classes, no order is unlikely enough."""
 _ALPHA = 0.01
 _WORTH = 1.10
-"""A trend that moves less than this between the first and the last third does no harm."""
+"""The smallest trend that matters, last third over first."""
 _MOST_EXACT = 60
 FLAG = "not_steady"
 
 
 def trend_p(values: Sequence[float]) -> float:
-    """The two-sided p of "these came in any order"; ties count for no trend. 1 for fewer than 2."""
+    """Two-sided p-value of Mann's trend test; ties count as no trend. 1 for fewer than 2 values."""
     size = len(values)
     if size <= 1:
         return 1.0
@@ -220,7 +218,7 @@ def trend_p(values: Sequence[float]) -> float:
 
 
 def _inversions(size: int) -> list[int]:
-    """The number of orders of ``size`` things with 0, 1, 2, … inversions."""
+    """The number of permutations of ``size`` elements with 0, 1, 2, … inversions."""
     counts = [1]
     for length in range(2, size + 1):
         longer = [0] * (len(counts) + length - 1)
@@ -232,9 +230,9 @@ def _inversions(size: int) -> list[int]:
 
 
 def warmup_seconds(run: Measurement) -> int | None:
-    """The fewest seconds at the start to cut so that no class has a trend in the rest.
+    """The fewest seconds to cut at the start so that no class has a trend in the rest.
 
-    None when no part that is long enough (the last half, seven seconds at least) is without one.
+    None if even the last half has one; at least seven seconds must remain.
     """
     series = whole_seconds(run)
     longest = min(len(series) // 2, len(series) - _FEWEST_OF_A_TREND)
@@ -245,8 +243,8 @@ def warmup_seconds(run: Measurement) -> int | None:
 
 
 def find_trends(series: Sequence[SeriesPoint]) -> dict[str, float]:
-    """Last third / first third of the medians, or of the rates, of the classes with a trend."""
-    found: dict[str, float] = {}
+    """Last third over first third of the medians, else of the rates, of classes with a trend."""
+    trends: dict[str, float] = {}
     names = dict.fromkeys(name for point in series for name in point.classes)
     for name in names:
         seconds = [point.classes[name] for point in series if name in point.classes]
@@ -254,19 +252,19 @@ def find_trends(series: Sequence[SeriesPoint]) -> dict[str, float]:
         rates = [float(second.requests) for second in seconds]
         for values in (medians, rates):
             change = _change(values)
-            # Two looks at each class, and all classes at once.
+            # Bonferroni: two tests per class.
             if change is not None and trend_p(values) <= _ALPHA / (2 * len(names)):
-                found.setdefault(name, change)
-    return found
+                trends.setdefault(name, change)
+    return trends
 
 
 def whole_seconds(run: Measurement) -> list[SeriesPoint]:
-    """The seconds of a run, without what came in while the last requests were waited for."""
+    """The seconds of a run, without those spent waiting for the last answers."""
     return [point for point in run.series if point.second + 1 <= run.duration_seconds]
 
 
 def _change(values: Sequence[float]) -> float | None:
-    """By how much the last third differs from the first; None when that is no matter."""
+    """The last third over the first; None if too small to matter or unknown."""
     if len(values) < _FEWEST_OF_A_TREND:
         return None
     third = max(len(values) // 3, 1)
@@ -278,10 +276,10 @@ def _change(values: Sequence[float]) -> float | None:
 
 
 def with_steadiness(run: Measurement) -> Measurement:
-    """The run, flagged where it was not in a steady state."""
+    """The run, flagged for each class that was not in a steady state."""
     flags = [
-        f"{FLAG}: {name}: went to {change:.2f}× from its first to its last third: a longer warm-up "
-        "is needed"
+        f"{FLAG}: {name}: changed to {change:.2f}× from its first to its last third; "
+        "warm up longer (--warmup)"
         for name, change in find_trends(whole_seconds(run)).items()
     ]
     return replace(run, flags=[*run.flags, *flags]) if flags else run
@@ -291,7 +289,7 @@ _SETTLED = ("better", "worse", "no_difference")
 _FEWEST_PAIRS = 6
 _FEWEST_OF_A_HALF = 5
 _WITHIN = 200
-"""Windows drawn of each half."""
+"""Resampled windows of each run."""
 _EXPERIMENTS = 4000
 
 SeriesPair = tuple[Series, Series]
@@ -302,7 +300,7 @@ SeriesOf = dict[int, dict[str, Series]]
 def with_seconds_checks(
     metrics: Sequence[MetricVerdict], runs: PairedRuns, bar: Criterion, *, seed: int
 ) -> list[MetricVerdict]:
-    """The metrics, those with an outcome and a ratio beside what their seconds say."""
+    """The metrics, with the cross-check of those that have an outcome and a ratio."""
     settled = [metric.name for metric in metrics if metric.outcome in _SETTLED and metric.low]
     if not settled or len(runs.pairs) < _FEWEST_PAIRS:
         return list(metrics)
@@ -318,10 +316,7 @@ def with_seconds_checks(
 def ratio_by_seconds(
     pairs: Sequence[SeriesPair], *, alpha: float, seed: str
 ) -> tuple[float, float] | None:
-    """The interval of candidate / baseline over pairs of series of seconds.
-
-    None where a resampled window is zero, so that it has no ratio.
-    """
+    """The bootstrap interval of candidate / baseline; None if a resampled window has no ratio."""
     drawn = []
     for number, (baseline, candidate) in enumerate(pairs):
         below = resample(baseline, f"{seed} {number} baseline", windows=_WITHIN)
@@ -331,7 +326,7 @@ def ratio_by_seconds(
         drawn.append([math.log(a / b) for a, b in zip(above, below, strict=True)])
     size = len(drawn)
     stream = hashlib.shake_128(f"{seed} pairs".encode()).digest(4 * size * _EXPERIMENTS)
-    # 65,536 numbers choose one of some dozens, and one of 200: near enough to even.
+    # 16 bits choose among some dozens, and among 200: nearly uniform.
     chosen = (
         drawn[pair * size >> 16][window * _WITHIN >> 16]
         for pair, window in struct.iter_unpack(">HH", stream)
@@ -355,15 +350,15 @@ def _check(
 
 
 def _agrees(outcome: Outcome, ratio: float, low: float, high: float, edge: float) -> bool:
-    """True if the interval may stand beside the outcome."""
+    """True if the interval does not contradict the outcome."""
     if outcome == "no_difference":
         return low <= edge and high >= 1 / edge
     return low > 1 if ratio > 1 else high < 1
 
 
 def _pairs(name: str, runs: PairedRuns, series: SeriesOf) -> list[SeriesPair]:
-    """The seconds of all pairs that count for a metric; none when any lacks them."""
-    found = []
+    """The series of all pairs that count for a metric; empty if any run lacks it."""
+    series_pairs = []
     for pair in runs.counting_for(name).pairs:
         baseline = series[pair.baseline.number].get(name)
         candidate = series[pair.candidate.number].get(name)
@@ -371,8 +366,8 @@ def _pairs(name: str, runs: PairedRuns, series: SeriesOf) -> list[SeriesPair]:
             return []
         if min(len(baseline), len(candidate)) < _FEWEST_OF_A_HALF:
             return []
-        found.append((baseline, candidate))
-    return found
+        series_pairs.append((baseline, candidate))
+    return series_pairs
 
 
 def _series(run: Measurement) -> dict[str, Series]:
@@ -380,10 +375,10 @@ def _series(run: Measurement) -> dict[str, Series]:
 
 
 def _widened(alpha: float, size: int) -> float:
-    """The share to leave outside, so that an interval from few pairs holds what it promises.
+    """The nominal alpha that gives an interval from few pairs its coverage.
 
-    Units drawn from n vary by (n - 1) / n too little, and their own spread is not known for sure:
-    Student's quantile (Abramowitz and Stegun 26.7.5) in the place of the normal one.
+    The bootstrap variance is (n - 1) / n of the true one, and itself estimated: Student's quantile
+    (Abramowitz and Stegun 26.7.5) replaces the normal one.
     """
     z, free = -NormalDist().inv_cdf(alpha / 2), size - 1
     student = (

@@ -1,15 +1,15 @@
-"""Two windows over servers against each other, with a control where there is one.
+"""The comparison of a window before a change with one after it, with an optional control.
 
-One window before a change and one after it differ in everything that changed meanwhile, traffic
-above all. So the request rate is compared first, and without a control an outcome is only given
-where traffic cannot be the reason: it stayed the same, or it moved against the outcome (better
-under more requests, worse under fewer). With a control, a server that was not changed and was
-watched at the same times, every ratio is divided by the control's: difference in differences.
+Everything that changed meanwhile is in the difference, above all traffic. So the request rate is
+compared first. Without a control, an outcome is given only where traffic cannot explain it: traffic
+stayed the same, or moved against the outcome (better under more requests, worse under fewer). A
+control is an unchanged server watched at the same times; every ratio is divided by the control's
+(difference in differences).
 
-A count of harm has no seconds to draw from. One that must stay at zero is worse when it is new. Of
-harm that happens now and then there must be surely more in as many requests (in as much time, where
-these are not known) than chance makes, and twice as many, since failures come in clumps. Where
-there was more traffic, or a server that was not changed shows the same, that may be the reason.
+A counter of harm is too rare to resample. One that must stay at zero is worse once it is not.
+Others are worse if there are at least twice as many per request (per second where requests are
+unknown) and clearly more than chance, since failures come in clumps. More traffic, or the same
+rise in the control, leaves that undecided.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from nginx_tune.measure.proof.statistics import (
 )
 
 SAME_TRAFFIC = 1.25
-"""Rates whose ratio surely lies within this factor count as the same traffic."""
+"""The factor within which the interval of a rate ratio counts as the same traffic."""
 _PRIMARIES = (
     "server.loop_turn_seconds.blocked_seconds",
     "server.block_io_delay_seconds",
     "server.state_d_ratio",
 )
-_ALONE = "one window before and one after: whatever else changed between them is in the ratios"
+_NO_CONTROL = "without a control, everything else that changed in between is in the ratios too"
 Comparable = Observation | Measurement
 
 
@@ -71,7 +71,7 @@ def compare(
 ) -> Comparison:
     """The comparison of two documents of one kind.
 
-    Errors: UsageError for a primary metric that both do not have.
+    Errors: UsageError for a primary metric that one of them lacks.
     """
     windows = Windows(
         read_window(before),
@@ -83,24 +83,20 @@ def compare(
     flags = [flag for window in _all(windows) for flag in window.flags]
     traffic = _compare_series(TRAFFIC, windows, tests=1) if TRAFFIC in names else None
     judged = []
-    for name in [primary, *(one for one in names if one != primary)]:
+    for name in [primary, *(name for name in names if name != primary)]:
         tests = 1 if name == primary else max(1, len(names) - 1)
-        found = _compare_series(name, windows, tests=tests)
-        judged.append(found if name == TRAFFIC else _with_traffic(found, traffic, windows))
-    counted = [
-        judge_count(
-            name,
-            windows.before,
-            windows.after,
-            windows.control,
-            more_traffic=_is_more(traffic, windows),
-        )
-        for name in _common_totals(windows)
+        metric = _compare_series(name, windows, tests=tests)
+        judged.append(metric if name == TRAFFIC else _with_traffic(metric, traffic, windows))
+    more_traffic = _is_more(traffic, windows)
+    counts = [
+        judge_count(name, *windows, more_traffic=more_traffic)
+        for name in windows.before.totals
+        if name in windows.after.totals
     ]
-    totals = [one.metric for one in counted]
+    totals = [count.metric for count in counts]
     outcome, reason = judged[0].outcome, judged[0].reason
-    worse = next((one for one in totals if one.outcome == "worse"), None)
-    doubt = _doubt(counted, windows)
+    worse = next((total for total in totals if total.outcome == "worse"), None)
+    doubt = _doubt(counts, windows)
     if flags:
         outcome, reason = "invalid", flags[0]
     elif worse is not None:
@@ -121,7 +117,7 @@ def compare(
 def comparison_status(
     comparison: Comparison | RunComparison, *, accept_inconclusive: bool = False
 ) -> ExitStatus:
-    """The exit status of a comparison of windows or of runs, as that of a verdict."""
+    """The exit status of a comparison of windows or of kept runs, as of a verdict."""
     if comparison.outcome == "worse":
         return ExitStatus.FOUND
     if comparison.outcome == "invalid":
@@ -141,64 +137,59 @@ def _common(windows: Windows) -> list[str]:
     return [name for name in windows.before.series if all(name in w.series for w in others)]
 
 
-def _common_totals(windows: Windows) -> list[str]:
-    return [name for name in windows.before.totals if name in windows.after.totals]
-
-
-def _doubt(counted: Sequence[JudgedCount], windows: Windows) -> str:
-    """The doubt that lets nothing better, and no sameness, be said of the whole, only of a part."""
-    said = [f"{one.metric.name}: {one.metric.reason}" for one in counted if one.is_doubt]
-    new = new_causes(*windows)
-    said += [f"named after the change and not before it: {', '.join(new)}"] if new else []
-    return "; ".join(said)
+def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
+    """The reason why the whole is neither better nor the same; empty for none."""
+    doubts = [f"{one.metric.name}: {one.metric.reason}" for one in counts if one.is_doubt]
+    if new := new_causes(*windows):
+        doubts.append(f"named after the change and not before it: {', '.join(new)}")
+    return "; ".join(doubts)
 
 
 def _is_more(traffic: ComparedMetric | None, windows: Windows) -> bool:
-    """True if there were surely more requests than before, and not by a load of ours."""
+    """True if requests clearly rose, and not from the probe's own load."""
     if windows.before.is_loaded or traffic is None or traffic.ratio is None:
         return False
     return (traffic.high or traffic.ratio) > SAME_TRAFFIC and (traffic.low or traffic.ratio) > 1
 
 
-def _primary(asked: str | None, names: list[str], windows: Windows) -> str:
-    if asked is not None:
-        if asked in names:
-            return asked
+def _primary(requested: str | None, names: list[str], windows: Windows) -> str:
+    if requested is not None:
+        if requested in names:
+            return requested
         raise UsageError(
-            f"'{asked[:80]}' is not in all of the files",
-            hint=f"they have {', '.join(names) or 'no series in common'}",
+            f"'{requested[:80]}' is not in all files",
+            hint=f"all of them have {', '.join(names) or 'no series in common'}",
         )
     classes = [name for name in names if name.endswith(".p99") and name not in SERVER]
-    wanted = [*classes, *_PRIMARIES] if windows.before.is_loaded else [*_PRIMARIES, *names]
-    found = next((name for name in wanted if name in names), None)
-    if found is None:
+    preferred = [*classes, *_PRIMARIES] if windows.before.is_loaded else [*_PRIMARIES, *names]
+    primary = next((name for name in preferred if name in names), None)
+    if primary is None:
         raise UsageError(
             "the files have no series of seconds in common",
-            hint="observe both times the same way, for 20 s at least",
+            hint="observe both times the same way, for at least 20 s",
         )
-    return found
+    return primary
 
 
 def _warnings(windows: Windows, traffic: ComparedMetric | None) -> list[str]:
     warnings = []
     if lacking := only_in_one(windows.before, windows.after):
         warnings.append(
-            f"counted in one of the windows alone, and so not compared: {', '.join(lacking)}"
+            f"counted in only one of the windows, so not compared: {', '.join(lacking)}"
         )
     if windows.control is None and not windows.before.is_loaded:
-        warnings.append(_ALONE)
+        warnings.append(_NO_CONTROL)
         if traffic is None:
             warnings.append(
-                "the request rate is not known (no stub_status): a change of traffic cannot be "
-                "told from one of the configuration"
+                "the request rate is unknown (no stub_status), so a change of traffic and a change "
+                "of configuration cannot be distinguished"
             )
         elif traffic.low is None or traffic.high is None:
             warnings.append(f"the request rate cannot be compared: {traffic.reason}")
         elif not _is_same(traffic):
             change = f"{traffic.ratio or 0:.3g}× [{traffic.low:.3g}–{traffic.high:.3g}]"
-            is_told = traffic.low > 1 or traffic.high < 1
-            what = "is not the same" if is_told else "may not be the same"
-            warnings.append(f"traffic {what}: {change} the requests a second")
+            changed = "changed" if traffic.low > 1 or traffic.high < 1 else "may have changed"
+            warnings.append(f"traffic {changed}: {change} the requests per second")
     return warnings
 
 
@@ -210,14 +201,14 @@ def _is_same(traffic: ComparedMetric) -> bool:
 def _with_traffic(
     metric: ComparedMetric, traffic: ComparedMetric | None, windows: Windows
 ) -> ComparedMetric:
-    """The metric, its outcome taken back where a change of traffic may be the reason for it."""
+    """The metric, undecided where a change of traffic may explain its outcome."""
     settled = metric.outcome in ("better", "worse", "no_difference")
     if not settled or windows.control is not None or windows.before.is_loaded:
         return metric
     if traffic is not None and _is_same(traffic):
         return metric
     if traffic is None or traffic.low is None or traffic.high is None:
-        return _undecided(metric, "the request rate is not known: traffic may be the reason")
+        return _undecided(metric, "the request rate is unknown, and traffic may be the reason")
     against = (metric.outcome == "better" and traffic.low >= 1) or (
         metric.outcome == "worse" and traffic.high <= 1
     )
@@ -231,7 +222,7 @@ def _undecided(metric: ComparedMetric, reason: str) -> ComparedMetric:
 
 
 def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetric:
-    """One metric, judged by the interval of its ratio, or of its difference where one is zero."""
+    """One metric, judged by the interval of its ratio, or of its difference where a value is 0."""
     unit, direction = unit_and_side(name)
     series = [window.series[name] for window in _all(windows)]
     values = [one.value for one in series]
@@ -266,7 +257,7 @@ def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetri
     low, high = interval
     outcome, reason = _outcome(ratio, low, high, direction)
     bounded = [name in window.bounded for window in _all(windows)]
-    # Of a control what was before stands above the line, and what came after below it.
+    # The control's ratio divides: its "after" shrinks the result, its "before" raises it.
     can_grow, can_shrink = any(bounded[1:3]), bounded[0] or any(bounded[3:])
     if not stands(outcome, direction, can_grow=can_grow, can_shrink=can_shrink):
         outcome, reason = "inconclusive", CUT_OFF
@@ -279,7 +270,7 @@ def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetri
 def _judge_difference(
     draft: ComparedMetric, samples: list[list[float]], alpha: float
 ) -> ComparedMetric:
-    """A metric that was zero in one of the windows: its difference decides."""
+    """A metric that is zero in one of the windows, judged by its difference."""
     differences = [
         after - before - (drawn[1] - drawn[0] if drawn else 0.0)
         for before, after, *drawn in zip(*samples, strict=True)
@@ -310,7 +301,7 @@ def _direction(grew: bool, direction: str) -> Outcome:
 
 
 def _whole_seconds(series: Series, window: ComparedWindow) -> int:
-    """The seconds of a series; the rest of one at the end is a point of its own."""
+    """The seconds of a series; an unfinished last second is a point of its own."""
     points = len(series)
     return round(window.seconds) if points == math.ceil(window.seconds) else points
 
@@ -333,11 +324,11 @@ _CHANCE = 0.01
 
 
 class JudgedCount(NamedTuple):
-    """A judged count."""
+    """A counter of harm with its outcome."""
 
     metric: ComparedMetric
     is_doubt: bool
-    """It may be worse, so that nothing better and no sameness can be said of the whole."""
+    """True if it may be worse, so that the whole is neither better nor the same."""
 
 
 def judge_count(
@@ -348,10 +339,10 @@ def judge_count(
     *,
     more_traffic: bool,
 ) -> JudgedCount:
-    """One count that both windows have."""
-    outcome, reason, is_doubt = _judged(name, before, after)
+    """A counter of harm that both windows have, judged."""
+    outcome, reason, is_doubt = _outcome_of_count(name, before, after)
     if outcome == "worse" and control is not None and _grew(name, *control):
-        outcome, reason, is_doubt = "inconclusive", f"{reason}; so it did in the control", True
+        outcome, reason, is_doubt = "inconclusive", f"{reason}; it rose in the control too", True
     elif outcome == "worse" and more_traffic and weight_of(name) != "never":
         reason += ", under more traffic, which may be the reason"
         outcome, is_doubt = "inconclusive", True
@@ -370,23 +361,25 @@ def judge_count(
     return JudgedCount(metric, is_doubt)
 
 
-def _judged(name: str, before: ComparedWindow, after: ComparedWindow) -> tuple[Outcome, str, bool]:
+def _outcome_of_count(
+    name: str, before: ComparedWindow, after: ComparedWindow
+) -> tuple[Outcome, str, bool]:
     old, new = before.totals[name], after.totals[name]
     if old == new == 0:
         return "no_difference", "none in either window", False
     if new == 0:
         return "better", f"none after {old:,.0f} before", False
-    said = f"{new:,.0f} after {f'{old:,.0f}' if old else 'none'} before"
+    counts = f"{new:,.0f} after {f'{old:,.0f}' if old else 'none'} before"
     weight = weight_of(name)
     if weight == "never" and not old:
-        return "worse", said, False
+        return "worse", counts, False
     if not _grew(name, before, after):
         return "inconclusive", "a single count has no interval", False
-    return ("inconclusive", said, True) if weight == "sign" else ("worse", said, False)
+    return ("inconclusive", counts, True) if weight == "sign" else ("worse", counts, False)
 
 
 def _grew(name: str, before: ComparedWindow, after: ComparedWindow) -> bool:
-    """Surely more than chance makes, and at least twice as many."""
+    """True for at least twice as many, and clearly more than chance."""
     if name not in before.totals or name not in after.totals:
         return False
     old, new = round(before.totals[name]), round(after.totals[name])
@@ -401,9 +394,9 @@ def _grew(name: str, before: ComparedWindow, after: ComparedWindow) -> bool:
 
 
 def _beyond(count: int, of: int, share: float) -> float:
-    """The chance of ``count`` or more among ``of``, each with this chance.
+    """A bound on the probability of ``count`` or more successes in ``of`` trials of ``share``.
 
-    The bound of Chernoff and Hoeffding: exp(-n D(k/n, p)), never below the exact one.
+    Chernoff and Hoeffding: exp(-n D(k/n, p)), never below the exact probability.
     """
     part = count / of
     if part <= share:
@@ -419,12 +412,9 @@ def new_causes(
     after: ComparedWindow,
     control: tuple[ComparedWindow, ComparedWindow] | None,
 ) -> list[str]:
-    """Ids that only the later window names; not those that are new in the control as well."""
-    new = [one for one in after.causes if one not in before.causes]
-    if control is None:
-        return new
-    also = set(control[1].causes) - set(control[0].causes)
-    return [one for one in new if one not in also]
+    """Ids of causes that only the later window names, without those new in the control too."""
+    also = set(control[1].causes) - set(control[0].causes) if control else set()
+    return [cause for cause in after.causes if cause not in before.causes and cause not in also]
 
 
 def only_in_one(before: ComparedWindow, after: ComparedWindow) -> list[str]:

@@ -11,9 +11,9 @@
     limit      = NUMBER[UNIT]               for decision and outcome a word
     UNIT       = ns us µs ms s | B KB MB GB TB KiB MiB GiB TiB, also with /s | k M G | % | x
 
-Times and sizes need their unit (0 does not), since 50 may be meant in seconds as well as in
-milliseconds: ``gates`` refuses them without one. Ratios, rates and counts stand bare. ``%`` and
-``x`` belong to ratios, so that ``ratio(hot.p99) <= 50%`` and ``>= 10x`` read as they are said.
+Times and sizes need a unit unless they are 0 (``gates`` refuses a bare 50, which may be seconds or
+milliseconds). Ratios, rates and counts need none. ``%`` and ``x`` are units of ratios:
+``ratio(hot.p99) <= 50%``.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ _QUANTITY = re.compile(
     rf"(?:(?:{_OPERATOR.pattern}).*)?",
     re.DOTALL,
 )
-"""Forgiving: who asks what something is about may have left a bracket out."""
+"""A quantity with or without its operator and limit; brackets may be missing."""
 _WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "decision": ("a verdict such as enable", get_args(DecisionVerdict)),
     "outcome": ("an outcome such as better", get_args(Outcome)),
 }
-"""Functions that are compared with a word, what is expected there, and the words."""
+"""Functions compared with a word: the description of the word, and all words."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +94,24 @@ class Expression:
     text: str
     source: Operand
     name: str
-    """The metric, or the decision's id; for ``predicted`` as the model names it."""
+    """The metric, the decision's id, or the model's name of a predicted quantity."""
     operator: str
     limit: float = math.nan
     word: str = ""
     """The word that a ``decision`` or an ``outcome`` is compared with."""
     dimension: Dimension | None = None
-    """The unit's; None when the number stands alone."""
+    """Of the limit's unit; None for a bare number."""
 
     @property
     def metric(self) -> str | None:
-        """The metric that has to be known; None for a decision and for a prediction."""
+        """The metric, which must be known; None for a decision or a prediction."""
         return self.name if self.source not in ("predicted", "decision") else None
 
 
 def parse_expression(text: str) -> Expression:
     """The expression in ``text``.
 
-    Errors: UsageError that says what was expected and in which column.
+    Errors: UsageError with the column and what was expected there.
     """
     if len(text) > _MOST_CHARACTERS:
         raise UsageError(f"an expression has at most {_MOST_CHARACTERS} characters")
@@ -128,16 +128,16 @@ def units_of(dimension: Dimension) -> list[str]:
 
 
 def subject_of(text: str) -> str:
-    """The metric, or the decision, that an expression or its left side is about.
+    """The metric or decision that an expression, or its left side, is about.
 
-    ``ratio(hot.p99) <= 0.5`` is about ``hot.p99``. Text that is none comes back as it is.
+    ``ratio(hot.p99) <= 0.5`` is about ``hot.p99``. Other text comes back unchanged.
     """
     found = _QUANTITY.fullmatch(text.strip())
     return found[1] if found else text
 
 
 class _Parser:
-    """One expression, read from left to right."""
+    """A recursive-descent parser of one expression."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -179,7 +179,7 @@ class _Parser:
             inner = f"ratio({self._take(_NAME, 'a metric')})"
             self._close()
         self._close()
-        source: Operand = name  # type: ignore[assignment]  # one of _FUNCTIONS, seen above
+        source: Operand = name  # type: ignore[assignment]  # one of _FUNCTIONS
         return source, inner
 
     def _unit(self) -> tuple[Dimension | None, float]:

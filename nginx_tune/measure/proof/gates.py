@@ -1,12 +1,11 @@
-"""Gates, claims and predictions held against measurements.
+"""Gates, claims and predictions, judged by measurements.
 
-A quantity that was not measured never passes, whatever the operator: an unknown is no proof.
+A quantity that was not measured never passes, whatever the operator.
 
-A claim that all runs together bear out may fail in a round, and one that fails may hold in most.
-Where rounds do not agree that is part of the answer: "held, in 3 of 4 rounds".
+A claim is judged by all runs together. Single rounds may disagree, so the result counts those that
+hold: "held, in 3 of 4 rounds".
 
-A prediction is judged as it was stated: by its range. The claims of a scenario say what must be
-seen at least; that both hold does not make a prediction of 270 × for 94 × a good one.
+A prediction is judged by its stated range, and by nothing that a claim accepts.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _MEANINGS: dict[Unit, tuple[str, str, str]] = {
     "bytes": ("a size", "MB", "B"),
     "bytes_per_second": ("a rate of bytes", "MB/s", "B/s"),
 }
-"""Quantities whose number needs a unit, with the two that a bare one is most likely meant in."""
+"""Quantities whose number needs a unit, with the two most likely units of a bare number."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,15 @@ class Evaluated:
 
 
 def check_expressions(expressions: Iterable[str], classes: Iterable[str] | None) -> None:
-    """Nothing, when every expression can be read and names metrics of these classes, or of any.
+    """Check that every expression can be read and names metrics of these classes; None: of any.
 
-    To be called before a run: a misspelt gate must not cost an hour of load.
+    Called before any load, so that a misspelt gate does not cost an hour.
 
     Errors: UsageError.
     """
-    known = None if classes is None else list(classes)
+    known_classes = None if classes is None else list(classes)
     for text in expressions:
-        _check(parse_expression(text), known)
+        _check(parse_expression(text), known_classes)
 
 
 def judge_gates(
@@ -111,44 +110,37 @@ def judge_claims(
     *,
     left_out: Mapping[str, str] | None = None,
 ) -> list[ClaimResult]:
-    """Each claim of a scenario beside what was measured.
+    """The result of each claim of a scenario.
 
-    ``left_out`` are the variants that did not run, with why: a claim on one is neither held nor
-    lost.
+    ``left_out``: the variants that did not run, with the reason. Claims on them are left out.
 
     Errors: UsageError for an expression that cannot be read or names an unknown metric.
     """
     variants = list(dict.fromkeys(run.variant for run in measurements))
     classes = list(dict.fromkeys(name for run in measurements for name in run.classes))
+    reasons = left_out or {}
     results = []
     for claim in claims:
-        reason = next(
-            (
-                why
-                for variant, why in (left_out or {}).items()
-                if variant in (claim.variant, claim.against)
-            ),
-            "",
-        )
+        reason = reasons.get(claim.variant) or reasons.get(claim.against)
         if reason:
             results.append(_claim_result(claim, _unknown(reason), left_out=True))
             continue
-        chosen = select_pairs(
+        pairs = select_pairs(
             measurements, len(variants), against=claim.against, variant=claim.variant
         )
         expression = parse_expression(claim.expression)
-        answer = answer_expression(expression, pair_runs(chosen), decisions, classes)
+        answer = answer_expression(expression, pair_runs(pairs), decisions, classes)
         results.append(_claim_result(claim, answer))
-    return [_compared(result, results) for result in results]
+    return [_with_less_than(result, results) for result in results]
 
 
-def _compared(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResult:
-    """The result held against the other claim that its number must be less than."""
+def _with_less_than(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResult:
+    """The result, judged too by the claim whose number its own must be less than."""
     if not result.less_than or result.left_out:
         return result
-    other = next((one for one in results if one.name == result.less_than), None)
+    other = next((other for other in results if other.name == result.less_than), None)
     if other is None or other.measured is None or result.measured is None:
-        reason = result.reason or "the claim that it is compared with was not measured"
+        reason = result.reason or f"the claim '{result.less_than}' was not measured"
         return msgspec.structs.replace(result, held=False, reason=reason)
     less = result.measured < other.measured
     return msgspec.structs.replace(
@@ -157,7 +149,7 @@ def _compared(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResul
 
 
 def _claim_result(claim: Claim, answer: Evaluated, *, left_out: bool = False) -> ClaimResult:
-    """A claim that expects a gate to fail holds when what was measured does not pass it."""
+    """The result of a claim; one that expects failure holds if the measured value fails."""
     failed = answer.measured is not None and not answer.passed
     return ClaimResult(
         name=claim.name,
@@ -185,20 +177,20 @@ def answer_expression(
     decisions: Decisions | None = None,
     classes: Sequence[str] | None = None,
 ) -> Evaluated:
-    """The result of an expression over these runs and the decisions made before them."""
+    """The result of an expression, from the runs and the decisions made before them."""
     if expression.source == "decision":
         return _answer_decision(expression, decisions)
     _check(expression, classes or None)
+    if expression.source == "outcome":
+        return _answer_outcome(expression, runs)
     if expression.source == "predicted":
         reading = _predicted(expression, decisions)
     else:
-        if expression.source == "outcome":
-            return _answer_outcome(expression, runs)
         reading = _read(expression, MetricPairs(find_metric(expression.name), runs))
     if reading.is_bound:
         return _answer_bound(expression, reading)
     if reading.value is None or not math.isfinite(reading.value):
-        return Evaluated(None, passed=False, reason=reading.reason or "not a number")
+        return _unknown(reading.reason or "not a number")
     return Evaluated(
         reading.value,
         passed=COMPARE[expression.operator](reading.value, expression.limit),
@@ -207,22 +199,20 @@ def answer_expression(
 
 
 def _answer_bound(expression: Expression, reading: Reading) -> Evaluated:
-    """The answer of a bound: a lower one says that the value is above a limit, or not below."""
+    """The result from a bound, where it decides: a lower bound may prove "above the limit"."""
     bound = reading.at_most if reading.at_least is None else reading.at_least
     if bound is None or expression.operator in ("==", "!="):
         return _unknown(reading.reason)
     holds = COMPARE[expression.operator](bound, expression.limit)
     above = expression.operator in (">", ">=")
     decides = holds is above if reading.at_most is None else holds is not above
-    return (
-        Evaluated(bound, passed=holds, reason=reading.reason)
-        if decides
-        else _unknown(reading.reason)
-    )
+    if not decides:
+        return _unknown(reading.reason)
+    return Evaluated(bound, passed=holds, reason=reading.reason)
 
 
 def _check(expression: Expression, classes: Sequence[str] | None) -> None:
-    """Nothing, when the metric is known and the number can be meant of it.
+    """Check that the metric is known and that the limit fits it.
 
     Errors: UsageError.
     """
@@ -246,24 +236,24 @@ def _check(expression: Expression, classes: Sequence[str] | None) -> None:
         text = expression.text
         raise UsageError(
             f"'{text}': {kind} needs its unit: {expression.limit:g} {near} or {base}?",
-            hint=f"write '{text}{near}' or '{text}{base}'; units: {_written(unit)}",
+            hint=f"write '{text}{near}' or '{text}{base}'; units: {_spellings(unit)}",
         )
     if unit == "count" and not expression.limit.is_integer():
         raise UsageError(
             f"'{expression.text}': {expression.name} is a count, "
-            f"and {expression.limit:g} is no whole number",
+            f"and {expression.limit:g} is not a whole number",
             hint=f"for none at all write '{expression.name} == 0'",
         )
 
 
-def _written(unit: Unit) -> str:
-    """The units that a number of such a quantity may have."""
+def _spellings(unit: Unit) -> str:
+    """The units that a limit on such a quantity may have."""
     per_second = "/s" if unit == "bytes_per_second" else ""
     return ", ".join(f"{one}{per_second}" for one in units_of(_DIMENSIONS[unit][0]))
 
 
 def _unit_of(expression: Expression, classes: Sequence[str] | None) -> Unit | None:
-    """The quantity's; None for a prediction of something that is no metric.
+    """The unit of the expression's quantity; None for a prediction that is not of a metric.
 
     Errors: UsageError for an unknown metric.
     """
@@ -287,22 +277,21 @@ def _read(expression: Expression, comparison: MetricPairs) -> Reading:
 
 def _answer_decision(expression: Expression, decisions: Decisions | None) -> Evaluated:
     if decisions is None:
-        return Evaluated(None, passed=False, reason="no decisions were made before the run")
+        return _unknown(_NO_DECISIONS)
     verdict = next((d.verdict for d in decisions.decisions if d.id == expression.name), None)
     if verdict is None:
-        return Evaluated(None, passed=False, reason=f"no decision '{expression.name}' was made")
+        return _unknown(f"no decision '{expression.name}' was made")
     passed = (verdict == expression.word) is (expression.operator == "==")
     return Evaluated(None, passed=passed, reason=f"it was {verdict}")
 
 
 def _answer_outcome(expression: Expression, runs: PairedRuns) -> Evaluated:
-    """The answer of an outcome; one of too few pairs is no evidence for ``!=`` or ``==``."""
+    """The result of an outcome; too few pairs decide neither ``==`` nor ``!=``."""
     comparison = MetricPairs(find_metric(expression.name), runs)
     if not comparison.pairs:
         return _unknown(comparison.missing)
     if len(comparison.pairs) < fewest_pairs():
-        said = f"{len(comparison.pairs)} of at least {fewest_pairs()} pairs that are needed"
-        return _unknown(said)
+        return _unknown(f"{len(comparison.pairs)} pairs; at least {fewest_pairs()} are needed")
     outcome, why = outcome_of(comparison, p_value_of(comparison))
     passed = (outcome == expression.word) is (expression.operator == "==")
     reason = f"it was {outcome}" + (f": {why}" if why else "")
@@ -311,7 +300,7 @@ def _answer_outcome(expression: Expression, runs: PairedRuns) -> Evaluated:
 
 def _predicted(expression: Expression, decisions: Decisions | None) -> Reading:
     if decisions is None:
-        return Reading(None, "no decisions were made before the run")
+        return Reading(None, _NO_DECISIONS)
     for decision in decisions.decisions:
         for predicted in decision.predicted:
             if predicted.metric.replace(" ", "") == expression.name:
@@ -322,16 +311,17 @@ def _predicted(expression: Expression, decisions: Decisions | None) -> Reading:
     return Reading(None, f"nothing was predicted for {expression.name}")
 
 
+_NO_DECISIONS = "no decisions were made before the first run"
 _MEASURED = ("candidate", "baseline", "ratio")
-"""Sources of what a single round can answer."""
+"""Sources of a quantity that a single round measures."""
 
 
 def with_rounds(
     results: Sequence[ClaimResult], claims: Sequence[Claim], measurements: Sequence[Measurement]
 ) -> list[ClaimResult]:
-    """The results of these claims, each with the rounds that could answer it and that held it.
+    """The results, each with the rounds that measured its claim and those in which it held.
 
-    Shape: no rounds for claims on decisions and outcomes, for one that is held against another,
+    Shape: no rounds for claims on decisions and outcomes, for one that must be less than another,
     and for one whose variants did not run.
     """
     variants = list(dict.fromkeys(run.variant for run in measurements))
@@ -342,10 +332,10 @@ def with_rounds(
         if result.left_out or claim.less_than or expression.source not in _MEASURED:
             counted.append(result)
             continue
-        chosen = select_pairs(
+        pairs = select_pairs(
             measurements, len(variants), against=claim.against, variant=claim.variant
         )
-        held = _held_by_round(expression, pair_runs(chosen), classes, expect=claim.expect)
+        held = _held_by_round(expression, pair_runs(pairs), classes, expect=claim.expect)
         counted.append(msgspec.structs.replace(result, rounds=len(held), rounds_held=sum(held)))
     return counted
 
@@ -353,7 +343,7 @@ def with_rounds(
 def _held_by_round(
     expression: Expression, runs: PairedRuns, classes: Sequence[str], *, expect: str
 ) -> list[bool]:
-    """The result of each round that measured it."""
+    """True or False for each round that measured the claim."""
     answers = [
         answer_expression(expression, PairedRuns((pair,)), None, classes) for pair in runs.pairs
     ]
@@ -363,14 +353,14 @@ def _held_by_round(
 
 
 _BLOCKED = "server.loop_blocked_ratio without pools"
-"""The model's share for a server without pools: of all time, not of the turns."""
+"""The model's share of all time, not of the loop turns, for a server without pools."""
 
 _CHUNK = "seconds of one cold chunk"
-"""The time of one blocking sendfile(): the longest turns of a loop that reads by itself."""
+"""The time of one blocking sendfile(), which makes the longest turns of a loop without pools."""
 
 
 _LEAST_ANSWERS = 2
-_TOO_FEW = "a run of the baseline has less than two answers for each client that waits for one"
+_TOO_FEW = "a run of the baseline has fewer than two answers per closed-loop client"
 
 
 class _Subject(NamedTuple):
@@ -389,97 +379,98 @@ def judge_predictions(
     without_pools: bool = False,
     chunk_in_loop: bool = False,
 ) -> list[PredictionResult]:
-    """Each predicted number that the run can answer, beside what was measured.
+    """Predictions with their measurements.
 
-    ``measurements`` are pairs of the baseline and of the variant of this name; ``tried`` the ids of
-    the decisions in which these two differ; ``without_pools`` whether the baseline has none;
-    ``chunk_in_loop`` whether the variant's own loop sends the chunks that were decided.
+    ``measurements``: pairs of the baseline and the variant of this name. ``tried``: ids of the
+    decisions in which the two differ. ``without_pools``: true if the baseline has no thread pools.
+    ``chunk_in_loop``: true if the variant's event loop itself sends the chunks that were decided.
 
-    Shape: without what no metric measures and without what was not tried.
+    Shape: only predictions of a metric, and of decisions that were tried.
     """
     runs = pair_runs(measurements)
     classes = list(dict.fromkeys(name for run in measurements for name in run.classes))
     results = []
     for decision in decisions.decisions:
         for predicted in decision.predicted:
-            if predicted.metric == _BLOCKED and without_pools:
-                of = _Subject(decision.id, variant, "")
-                results.append(_result(predicted, _blocked_ratio(runs), of))
-                continue
-            if predicted.metric == _CHUNK and chunk_in_loop:
-                of = _Subject(decision.id, variant, "")
-                turns = find_metric("server.loop_turn_seconds.p99").read(runs.candidate)
-                results.append(_result(predicted, turns, of))
-                continue
+            subject = _Subject(decision.id, variant, "")
             name = predicted.metric.replace(" ", "")
-            tries = name.startswith("ratio(") and decision.id in tried
-            expression = _parsed(name, classes) if tries else None
-            if expression is not None:
-                of = _Subject(decision.id, variant, _source_figure(expression, claims, variant))
-                if too_few_answers(runs.baseline, expression.name):
-                    results.append(_result(predicted, Reading(None, _TOO_FEW), of))
-                    continue
-                reading = MetricPairs(find_metric(expression.name), runs).ratio
-                results.append(_result(predicted, reading, of, _interval(expression, runs)))
+            if predicted.metric == _BLOCKED and without_pools:
+                results.append(_result(predicted, _blocked_ratio(runs), subject))
+            elif predicted.metric == _CHUNK and chunk_in_loop:
+                turns = find_metric("server.loop_turn_seconds.p99").read(runs.candidate)
+                results.append(_result(predicted, turns, subject))
+            elif name.startswith("ratio(") and decision.id in tried:
+                expression = _as_expression(name, classes)
+                if expression is not None:
+                    figure = _source_figure(expression, claims, variant)
+                    subject = subject._replace(source_figure=figure)
+                    results.append(_judge_ratio(predicted, expression, runs, subject))
     return results
 
 
-def too_few_answers(runs: Iterable[Measurement], metric: str) -> bool:
-    """True if runs are too short for their clients, those that wait for an answer to ask again.
+def _judge_ratio(
+    predicted: Predicted, expression: Expression, runs: PairedRuns, subject: _Subject
+) -> PredictionResult:
+    """A predicted ratio of a metric, judged by the pairs."""
+    if too_few_answers(runs.baseline, expression.name):
+        return _result(predicted, Reading(None, _TOO_FEW), subject)
+    comparison = MetricPairs(find_metric(expression.name), runs)
+    logs = comparison.log_ratios
+    interval = signed_rank_interval(logs) if len(logs) >= fewest_pairs() else None
+    return _result(predicted, comparison.ratio, subject, interval)
 
-    With less than two answers for each of them in a run nobody knows how often they are answered:
-    who waits longest is counted after it, or never. ``metric`` is of one class, or of ``total``.
+
+def too_few_answers(runs: Iterable[Measurement], metric: str) -> bool:
+    """True if a run is too short for its closed-loop clients: fewer than two answers for each.
+
+    The slowest answers then come after the run, or never, so no rate can be known. ``metric`` is of
+    one class, or of ``total``.
     Source: thread-pools-cold-heavy, a first answer for each of four clients after 2 s and no second
             one in 8; drawn-7717-000, three answers for four clients.
     """
-    name = metric.partition(".")[0]
+    head = metric.partition(".")[0]
     return any(
-        one.requests < _LEAST_ANSWERS * (one.users or 0)
+        part.requests < _LEAST_ANSWERS * (part.users or 0)
         for run in runs
-        for of, one in run.classes.items()
-        if name in (of, "total")
+        for name, part in run.classes.items()
+        if head in (name, "total")
     )
 
 
-def _parsed(text: str, classes: Sequence[str]) -> Expression | None:
-    """The quantity as an expression that can be answered; None for one that cannot."""
+def _as_expression(text: str, classes: Sequence[str]) -> Expression | None:
+    """The expression of a predicted quantity; None for one that is not measured."""
     try:
         expression = parse_expression(f"{text} >= 0")
         find_metric(expression.name, classes or None)
-    except UsageError:  # the model names more than is measured
+    except UsageError:
         return None
     return expression
 
 
 def _blocked_ratio(runs: PairedRuns) -> Reading:
-    """Share of the baseline's time in which a loop waited for disks, workers and runs alike."""
+    """The share of time in which the baseline's loops waited for disks, averaged over runs."""
     shares = []
     for run in runs.baseline:
         seconds = run.duration_seconds if run.server.workers else 0.0
         blocked = measure_blocked(run.server, seconds) if seconds else None
         if blocked is None:
-            return Reading(None, "what held the loops was not measured")
+            return Reading(None, "the loops' waits were not measured")
         shares.append(blocked.ratio)
     return Reading(fmean(shares)) if shares else Reading(None, "no valid pair of runs")
 
 
-def _interval(expression: Expression, runs: PairedRuns) -> Interval | None:
-    log_ratios = MetricPairs(find_metric(expression.name), runs).log_ratios
-    return signed_rank_interval(log_ratios) if len(log_ratios) >= fewest_pairs() else None
-
-
 def _result(
-    predicted: Predicted, reading: Reading, of: _Subject, interval: Interval | None = None
+    predicted: Predicted, reading: Reading, subject: _Subject, interval: Interval | None = None
 ) -> PredictionResult:
-    # A bound says of a prediction that it is outside, or nothing.
+    # A bound can only show that a prediction is outside its range.
     above = reading.at_least is not None and reading.at_least > predicted.high
     below = reading.at_most is not None and reading.at_most < predicted.low
     bound = reading.at_least if above else reading.at_most if below else None
     measured = bound if reading.is_bound else reading.value
     return PredictionResult(
-        decision=of.decision,
-        variant=of.variant,
-        source_figure=of.source_figure,
+        decision=subject.decision,
+        variant=subject.variant,
+        source_figure=subject.source_figure,
         metric=predicted.metric,
         low=predicted.low,
         expected=predicted.expected,
@@ -493,10 +484,10 @@ def _result(
 
 
 def _source_figure(expression: Expression, claims: Sequence[Claim], variant: str) -> str:
-    """The source's figure for the same quantity."""
+    """The source's figure for the same quantity; empty for none."""
     for claim in claims:
-        said = parse_expression(claim.expression)
-        same = (said.source, said.name) == (expression.source, expression.name)
+        claimed = parse_expression(claim.expression)
+        same = (claimed.source, claimed.name) == (expression.source, expression.name)
         if same and claim.source_figure and variant in (claim.variant, "candidate"):
             return claim.source_figure
     return ""

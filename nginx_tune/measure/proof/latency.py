@@ -1,18 +1,15 @@
-"""Statistics of a latency, of one run or of several together, as far as they were measured.
+"""Statistics of a latency, of one run or of several together.
 
-A quantile is measured when at least ten samples lie beyond it. Requests that were cut off
-(censored: unfinished at the end of the run, or failed because their time was up) stand in the
-histogram at their age and may in truth lie anywhere above it, so a quantile is known only below
-the age of the youngest of them: from there on it is at least so much. Where that age is not
-recorded, ten samples besides them must lie beyond it. Quantiles of several runs
-come from the added histograms, never from an average of quantiles.
+A quantile counts as measured if at least ten samples lie beyond it. Censored requests (unfinished
+at the end of the run, or timed out) are in the histogram at their age and may truly lie anywhere
+above it. So a quantile above the youngest of these ages is a lower bound. If the age is not
+recorded, ten further samples must lie beyond the quantile. Quantiles of several runs come from
+added histograms, never from averaged quantiles.
 
-A closed loop hides the requests that its users did not send while they waited. In a stall each user
-waits with one request, however many would have come meanwhile. So the stall is in as few samples as
-there are users, and in no quantile. A schedule of the same rate is estimated by adding the requests
-that were left out, at the pace at which a user sends otherwise. Source: Tene's correction for
-coordinated omission (HdrHistogram, ``recordValueWithExpectedInterval``). It is an estimate, and so
-a note, not a measurement.
+Coordinated omission: in a stall, each user of a closed loop waits with one request, however many
+would have arrived meanwhile, so the stall hardly shows in quantiles. Adding the missing requests at
+the user's usual pace estimates what a schedule of the same rate would have seen. The estimate is
+only a note. Source: Tene, HdrHistogram, ``recordValueWithExpectedInterval``.
 """
 
 from __future__ import annotations
@@ -44,15 +41,15 @@ _NANOSECONDS = 1e9
 
 @dataclass(frozen=True)
 class Reading:
-    """A number, or why there is none."""
+    """A number, a bound on it, or the reason why there is none."""
 
     value: float | None
     reason: str = ""
     at_least: float | None = None
-    """The lower bound, where it is known as one alone. ``value`` is then null,
-    or, of a mean and a maximum, what they are among the requests as far as these were seen."""
+    """Set if only a lower bound is known. ``value`` is then None, or, for mean and maximum, that of
+    the requests as far as they were seen."""
     at_most: float | None = None
-    """The upper bound, where it is known as one alone: a ratio to such."""
+    """Set if only an upper bound is known: a ratio to a lower bound."""
 
     @property
     def seen(self) -> float | None:
@@ -61,7 +58,7 @@ class Reading:
 
     @property
     def is_bound(self) -> bool:
-        """True if it is known as a bound alone."""
+        """True if only a bound is known."""
         return self.at_least is not None or self.at_most is not None
 
 
@@ -76,14 +73,14 @@ class LatencySample:
 
 
 def own_sample(latency: Latency) -> LatencySample:
-    """A latency with the lower bounds that it tells itself."""
+    """A latency with its own count of censored requests."""
     return LatencySample(latency, latency.censored, latency.censored_from_seconds)
 
 
 def sample_of(part: ClassMeasurement, field: str) -> LatencySample:
-    """The latency of a class in ``field``, with its own unfinished requests.
+    """The latency of a class in ``field``, with its censored requests.
 
-    Measurements of before latencies told these themselves have them by class alone.
+    Older measurements have the count by class only.
     """
     latency: Latency = getattr(part, field)
     if part.response_seconds.censored >= part.censored:
@@ -92,7 +89,7 @@ def sample_of(part: ClassMeasurement, field: str) -> LatencySample:
 
 
 def merge_latencies(latencies: Sequence[Latency]) -> Latency:
-    """The latency of all samples together, exactly: histograms add.
+    """The latency of all samples together, from added histograms.
 
     Errors: UsageError for a malformed histogram or histograms of different precision.
     """
@@ -102,10 +99,10 @@ def merge_latencies(latencies: Sequence[Latency]) -> Latency:
     if not all(latency.histogram for latency in filled):
         raise UsageError("a latency without its histogram cannot be added")
     merged = merge_histograms(decode_histogram(latency.histogram) for latency in filled)
-    assert merged is not None  # noqa: S101  # there are two at least
+    assert merged is not None  # noqa: S101  # there are at least two
     count = merged.total
     highest = _max(filled, count)
-    values = {name: _told(merged.value_at(share), highest) for name, share in QUANTILES.items()}
+    values = {name: _bounded(merged.value_at(share), highest) for name, share in QUANTILES.items()}
     ages = [age for latency in filled if (age := latency.censored_from_seconds) is not None]
     bounds = {**values, "max": highest}
     return Latency(
@@ -121,8 +118,8 @@ def merge_latencies(latencies: Sequence[Latency]) -> Latency:
     )
 
 
-def _told(value: int | None, highest: float | None) -> float | None:
-    """A quantile as the probe tells it: the end of its counter, but no more than the maximum."""
+def _bounded(value: int | None, highest: float | None) -> float | None:
+    """A quantile as the probe reports it: the end of its counter, at most the maximum."""
     if value is None or highest is None:
         return None
     return min(value / _NANOSECONDS, highest)
@@ -204,7 +201,7 @@ def _stdev(latencies: list[Latency], count: int) -> float | None:
 
 
 _GROWING = ("mean", "max")
-"""Statistics that can only grow when a request that was cut off turns out to take longer."""
+"""Statistics that can only grow if a censored request takes longer."""
 
 _MOMENTS = {"mean": _mean, "max": _max, "stdev": _stdev}
 
@@ -214,7 +211,7 @@ _LAYOUT = Layout(unit_bits=0, half_bits=7)
 
 
 def latency_of(values: Mapping[int, int]) -> Latency:
-    """The latency of values in nanoseconds with how often each was seen."""
+    """The latency of values in nanoseconds, each with its count."""
     total = sum(values.values())
     if not total:
         return Latency()
@@ -241,25 +238,25 @@ def latency_of(values: Mapping[int, int]) -> Latency:
 
 
 def _value_at(quantile: float, ascending: list[int], values: Mapping[int, int]) -> int:
-    wanted = rank_of(quantile, sum(values.values()))
+    rank = rank_of(quantile, sum(values.values()))
     seen = 0
     for value in ascending:
         seen += values[value]
-        if seen >= wanted:
+        if seen >= rank:
             return value
     return ascending[-1]
 
 
 _LEAST_RATIO = 2.0
 _LEAST_SECONDS = 0.001
-"""A difference below either is not worth a word."""
+"""The ratio and the difference that a stall must reach to be reported."""
 
 _HALVINGS = 60
 
 
 @dataclass(frozen=True)
 class HiddenStall:
-    """The slowest hundredth, as it is, and as it would be on a schedule."""
+    """The p99 as measured, and as estimated for a schedule."""
 
     p99_seconds: float
     scheduled_p99_seconds: float
@@ -267,7 +264,7 @@ class HiddenStall:
 
 
 def hidden_stall(part: ClassMeasurement, duration_seconds: float) -> HiddenStall | None:
-    """The stall that users of a class did not see; None for an open loop, or where it is little."""
+    """The stall that the quantiles of a closed loop hide; None for an open loop or a small one."""
     latency = part.response_seconds
     if not part.users or not latency.histogram or not latency.count or duration_seconds <= 0:
         return None
@@ -281,9 +278,9 @@ def hidden_stall(part: ClassMeasurement, duration_seconds: float) -> HiddenStall
 
 
 def scheduled_quantile(histogram: Histogram, share: float, pace: float) -> float:
-    """The quantile with the requests that were left out, one every ``pace`` of a longer wait.
+    """The quantile with the omitted requests added, one for every ``pace`` of a longer wait.
 
-    A request of v stands for itself and for those due in its wait: v - pace, v - 2 pace, ….
+    A request of latency v stands for itself and for those due meanwhile: v - pace, v - 2 pace, ….
     """
     middle = histogram.layout.middle_value
     values = [(float(middle(index)), count) for index, count in histogram.counts.items()]

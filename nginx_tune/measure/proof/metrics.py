@@ -1,8 +1,8 @@
-"""The metrics that gates, claims and tables name, and how each is read from runs.
+"""The metrics that gates, claims and tables name, and their values in runs.
 
-``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per run, from
-which pairs are made, and one for all runs of a variant together: counts add, rates are averaged,
-quantiles come from the added histograms. What was not measured has a reason instead of a value.
+``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per run, which
+pairs compare, and one for all runs of a variant together: counts add, rates are averaged, quantiles
+come from added histograms. What was not measured has a reason instead of a value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Metric:
     unit: Unit
     better_when: BetterWhen
     read: Callable[[Sequence[Measurement]], Reading]
-    """The value of these runs together; of one run when there is one."""
+    """The value of some runs together."""
 
 
 FAILURE_KINDS = (
@@ -130,7 +130,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
 
 
 def default_metrics(runs: Sequence[Measurement]) -> list[str]:
-    """The metrics a verdict shows when none are named.
+    """The metrics that a verdict shows by default.
 
     Shape: the same few of each class, then those of the server that every run has.
     """
@@ -242,7 +242,7 @@ def _server_latency(name: str, field: str, statistic: str) -> Metric:
             latency = getattr(run.server, field)
             if latency is None:
                 return Reading(None, _why_missing(run, name))
-            # Turns that were not seen whole count only where they reach a statistic.
+            # Turns seen only in part matter only where they reach a statistic.
             cut = latency.censored if latency.at_least else 0
             samples.append(LatencySample(latency, cut, latency.censored_from_seconds))
         return read_statistic(samples, statistic)
@@ -267,14 +267,14 @@ def _errors_of(kind: str) -> Callable[[Measurement], float | None]:
 
 
 def _reader(
-    one: Callable[[Measurement], float | None], combine: Combine, name: str
+    read_run: Callable[[Measurement], float | None], combine: Combine, name: str
 ) -> Callable[[Sequence[Measurement]], Reading]:
-    """The reader of a number: all runs must have it, or it is not measured."""
+    """The reader of a number, which is measured only if all runs have it."""
 
     def read(runs: Sequence[Measurement]) -> Reading:
         values = []
         for run in runs:
-            value = one(run)
+            value = read_run(run)
             if value is None or not math.isfinite(value):
                 return Reading(None, _why_missing(run, name))
             values.append(value)
@@ -296,7 +296,7 @@ _LEAST_LIKE = 0.6
 
 
 def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three of ``names`` for a mistyped one, or for the end of one (``p99``)."""
+    """Up to three of ``names`` like a mistyped name, or ending in it (``p99``)."""
     low = name.lower()
     ends = [one for one in names if one.endswith(f".{low}")] if low else []
     if ends:

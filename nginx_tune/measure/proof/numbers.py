@@ -1,8 +1,6 @@
-"""The numbers of a measurement that are metrics: their unit, and how runs add up.
+"""Metrics that are numbers of a measurement: their units, and their sums over runs.
 
-A metric is a plain number, or a share or quotient of several, whose runs are added before they
-are divided. Some classes alone have answers that are watched, bodies that are sent, or HTTP/3;
-their numbers over several load hosts are added here as well.
+A quotient of numbers is that of their sums over the runs.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ def _average(values: list[float]) -> float:
 
 @dataclass(frozen=True)
 class PlainNumber:
-    """The reading of a plain number of a class, of all classes or of the server."""
+    """A plain number of a class, of all classes, of the server or of the probe."""
 
     unit: Unit
     better_when: BetterWhen
     combine: Combine
     field: str
-    """Dotted name inside its part of the document."""
+    """The dotted name inside its part of the document."""
 
 
 CLASS_NUMBERS = {
@@ -112,7 +110,7 @@ _FIRST_ERROR_STATUS = 400
 
 
 class Derived(NamedTuple):
-    """The reading of such a metric."""
+    """A metric computed from several numbers."""
 
     unit: Unit
     read: Callable[[Sequence[Measurement]], Reading]
@@ -120,10 +118,7 @@ class Derived(NamedTuple):
 
 
 def read_busiest_worker_ratio(runs: Sequence[Measurement]) -> Reading:
-    """Share of the connections that the busiest worker served, by its rank in each run.
-
-    Every run starts new processes, so what is added is the largest number of each.
-    """
+    """The share of connections that each run's busiest worker served."""
     if not runs or not all(run.server.served_connections for run in runs):
         return Reading(None, "the connections of the workers were not counted")
     most = sum(max(run.server.served_connections.values()) for run in runs)
@@ -131,20 +126,20 @@ def read_busiest_worker_ratio(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_busiest_worker_request_ratio(runs: Sequence[Measurement]) -> Reading:
-    """Share of the good answers that the busiest worker gave, by its rank in each run.
+    """The share of good answers that each run's busiest worker gave.
 
-    With connections that are kept a worker's share is decided when they are opened, and stays.
+    With keepalive, a worker's share is decided when connections are accepted.
     """
-    told = [
+    counts = [
         sum((Counter(part.workers) for part in run.classes.values()), Counter()) for run in runs
     ]
-    if not told or not all(told):
-        return Reading(None, "the answers did not tell their worker")
-    return Reading(sum(max(c.values()) for c in told) / sum(c.total() for c in told))
+    if not counts or not all(counts):
+        return Reading(None, "the answers did not name their worker")
+    return Reading(sum(max(c.values()) for c in counts) / sum(c.total() for c in counts))
 
 
 def read_busiest_worker_cpu_ratio(runs: Sequence[Measurement]) -> Reading:
-    """Share of the workers' CPU time that the busiest of them used, by its rank in each run."""
+    """The share of the workers' CPU time that each run's busiest worker used."""
     used = [[worker.cpu_seconds for worker in run.server.workers] for run in runs]
     known = [[seconds for seconds in each if seconds is not None] for each in used]
     if not known or any(len(a) < len(b) for a, b in zip(known, used, strict=True)):
@@ -156,18 +151,18 @@ def read_busiest_worker_cpu_ratio(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_overflow_per_truncated(runs: Sequence[Measurement]) -> Reading:
-    """Lines on a pool's overflow in the error log, for each body that was cut short."""
+    """Pool overflow lines in the error log per truncated body."""
     lines = [run.server.pool_overflow for run in runs]
     cut = sum(part.truncated for run in runs for part in run.classes.values())
     if not lines or None in lines:
         return Reading(None, "the error log was not read")
     if not cut:
-        return Reading(None, "no body was cut short")
+        return Reading(None, "no body was truncated")
     return Reading(sum(line or 0 for line in lines) / cut)
 
 
 def read_error_statuses(runs: Sequence[Measurement]) -> Reading:
-    """Answers whose status says error: all that a look at statuses alone can see."""
+    """Answers with a status of 400 or above: the only failures that statuses show."""
     if not runs or not all(run.classes for run in runs):
         return Reading(None, "no valid run")
     return Reading(
@@ -184,16 +179,16 @@ def read_error_statuses(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_loop_turn_per_ttfb(runs: Sequence[Measurement], name: str, statistic: str) -> Reading:
-    """A statistic of the loop turns by the same one of a class's time to first byte.
+    """A statistic of the loop turns over the same one of a class's time to first byte.
 
-    Near 1, what a client waits for is the turn that the loop was in when its request came.
+    Near 1, clients wait for the loop turn in progress when their request arrives.
     """
     turns, waits = [], []
     for run in runs:
         part, turn = run.classes.get(name), run.server.loop_turn_seconds
         if part is None or turn is None:
-            lacking = f"no class '{name}'" if part is None else "no loop turns"
-            return Reading(None, f"run {run.number} has {lacking}")
+            missing = f"class '{name}'" if part is None else "loop turns"
+            return Reading(None, f"run {run.number} has no {missing}")
         turns.append(LatencySample(turn))
         waits.append(sample_of(part, "ttfb_seconds"))
     turn_reading, wait = read_statistic(turns, statistic), read_statistic(waits, statistic)
@@ -203,7 +198,7 @@ def read_loop_turn_per_ttfb(runs: Sequence[Measurement], name: str, statistic: s
 
 
 def read_open_per_blocked(runs: Sequence[Measurement]) -> Reading:
-    """Time that main threads were in open(), by the time that their loops waited for disks."""
+    """The main threads' time in open() over the time that their loops waited for disks."""
     inside, blocked = 0.0, 0.0
     for run in runs:
         opens, turns = run.server.open_seconds, run.server.loop_turn_seconds
@@ -219,7 +214,7 @@ def read_open_per_blocked(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_pool_threads(runs: Sequence[Measurement]) -> Reading:
-    """Threads of a worker's pools: all but its main one; of the worker with the most."""
+    """The most pool threads of a worker: all but its main thread."""
     counted = [[w.threads for w in run.server.workers] for run in runs]
     known = [[number for number in numbers if number is not None] for numbers in counted]
     if not known or not all(known):
@@ -228,7 +223,7 @@ def read_pool_threads(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_virtual_bytes(runs: Sequence[Measurement]) -> Reading:
-    """Address space of a worker, mean."""
+    """The mean address space of a worker, in bytes."""
     sizes = [w.virtual_bytes for run in runs for w in run.server.workers]
     known = [size for size in sizes if size is not None]
     if not known or len(known) < len(sizes):
@@ -237,7 +232,7 @@ def read_virtual_bytes(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_disk_reads_per_open(runs: Sequence[Measurement]) -> Reading:
-    """Reads that calls of open() asked of disks, by these calls."""
+    """Disk reads per call of open()."""
     if not runs or not all(run.server.open_disk_reads for run in runs):
         return Reading(None, "the disk reads of open() were not counted")
     return Reading(
@@ -247,7 +242,7 @@ def read_disk_reads_per_open(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_most_disk_reads(runs: Sequence[Measurement]) -> Reading:
-    """The most reads that one call of open() asked of disks."""
+    """The most disk reads of one call of open()."""
     if not runs or not all(run.server.open_disk_reads for run in runs):
         return Reading(None, "the disk reads of open() were not counted")
     return Reading(float(max(int(n) for run in runs for n in run.server.open_disk_reads)))
@@ -268,7 +263,7 @@ DERIVED: dict[str, Derived] = {
 
 
 class QuicNumber(NamedTuple):
-    """A count of connections over QUIC."""
+    """A counter of QUIC connections."""
 
     unit: Unit
     better_when: BetterWhen
@@ -276,17 +271,17 @@ class QuicNumber(NamedTuple):
 
 
 QUIC_FIGURES: dict[str, QuicNumber] = {"lost_packets": QuicNumber("count", "lower", "lost_packets")}
-"""By the words of gates."""
+"""By the name in gates."""
 
 
 def read_quic(runs: Sequence[Measurement], name: str, number: QuicNumber) -> Reading:
-    """A number of a class, of all runs together."""
+    """The sum of a QUIC counter of a class over all runs."""
     parts: list[Http3Streams] = []
     for run in runs:
         part = run.classes.get(name)
         if part is None or part.http3 is None:
-            lacks = f"no class '{name}'" if part is None else f"no HTTP/3 of '{name}'"
-            return Reading(None, f"run {run.number} has {lacks}")
+            missing = f"class '{name}'" if part is None else f"HTTP/3 in class '{name}'"
+            return Reading(None, f"run {run.number} has no {missing}")
         parts.append(part.http3)
     if not parts:
         return Reading(None, "no valid run")

@@ -1,15 +1,13 @@
-"""Objectives and gates that one run must meet, and the highest rate at which an objective holds.
+"""Objectives and gates of a single run, and the search for the highest rate that meets them.
 
 Gates are written as ``p99 <= 50ms``, ``hot.errors == 0``.
 
-Of a search the runs so far give the next rate to try, or the answer. First the rate doubles (or
-halves) until one rate holds and another does not; then the gap is halved, in ratio, down to the
-precision; then the rate that held is tried again. While not one request had a good response the
-lowest rate comes next.
+The search: the rate doubles (or halves) until one rate holds and another does not; then the gap is
+bisected geometrically down to the precision; then the rate that held is tried again. If no request
+at all succeeded, the lowest rate comes next.
 
-A run is a sample. So a rate is bad only when two of at most three runs say so (one bad run can be
-a hiccup of the machine), and the answer has held twice (one good run can be luck). A rate that
-fails its confirmation becomes the upper end and the search goes on below it.
+A run is a sample. So a rate fails only if two of at most three runs fail, and the answer must have
+held twice. A rate that fails its confirmation becomes the new upper end.
 """
 
 from __future__ import annotations
@@ -33,29 +31,29 @@ from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.measure.proof.runs import Pair, PairedRuns
 
 _SLOW_PROBE_FLAGS = ("generator_cpu", "lateness", "throttled", "steal")
-"""First words of the flags that say that a latency may be the probe's, or its host's, own."""
+"""First words of the flags for latency that may come from the probe or its host."""
 
 _EXHAUSTED_PROBE_FLAGS = ("local_ports", "descriptors")
-"""First words of the flags that say that requests failed for want of something of the probe's."""
+"""First words of the flags for requests that failed because the probe lacked a resource."""
 
 _NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
-"""First words of the flags that say that the rate was not offered to its end."""
+"""First words of the flags for a rate that was not offered to the end."""
 
 _LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
-"""A metric that names no class."""
+"""A metric without a class."""
 _ANY_CLASS = "request"
 
 
 @dataclass(frozen=True)
 class Objectives:
-    """Expressions about one run that must all hold, without a failed request."""
+    """Expressions that a run must meet, all of them and without a failed request."""
 
     texts: tuple[str, ...]
     expressions: tuple[Expression, ...]
 
     @property
     def samples(self) -> int:
-        """Requests that the rarest of its quantiles needs to be measured, with some to spare."""
+        """The requests that its rarest quantile needs, with 30 % to spare."""
         shares = [
             QUANTILES[statistic]
             for expression in self.expressions
@@ -65,10 +63,10 @@ class Objectives:
 
 
 def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
-    """The objective in some expressions; ``p99 <= 50ms`` without a class is meant of each.
+    """The objective of some expressions; one without a class (``p99 <= 50ms``) is of every class.
 
     Errors: UsageError for an expression that cannot be read, names an unknown metric, compares
-            runs or asks for what is worse.
+            variants, or bounds a metric from its worse side.
     """
     names = list(classes)
     full = [
@@ -85,23 +83,23 @@ def _check_objective(text: str, classes: Sequence[str] | None) -> Expression:
     expression = parse_expression(text)
     if expression.source != "candidate":
         raise UsageError(
-            f"'{expression.text}' is no objective of one run",
+            f"'{expression.text}' cannot be an objective of a single run",
             hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
         )
     is_less_better = find_metric(expression.name, classes).better_when == "lower"
     if is_less_better and expression.operator in (">", ">="):
         turned = expression.operator.replace(">", "<")
         raise UsageError(
-            f"'{expression.text.strip()}' is met by a server that is slow or fails",
-            hint=f"an objective bounds it from above: {turned}",
+            f"'{expression.text.strip()}' is met by a slow or failing server",
+            hint=f"bound it from above: {turned}",
         )
     return expression
 
 
 def check_objectives(texts: Iterable[str]) -> None:
-    """Nothing, when each can be an objective of some class of requests.
+    """Check that each text can be an objective of some class.
 
-    Errors: UsageError, as ``parse_objective``.
+    Errors: UsageError, as of ``parse_objective``.
     """
     for text in texts:
         if not _LEADING_NAME.match(text):
@@ -109,17 +107,17 @@ def check_objectives(texts: Iterable[str]) -> None:
             continue
         try:
             _check_objective(f"{_ANY_CLASS}.{text.strip()}", None)
-        except UsageError as error:  # in the words that were written
+        except UsageError as error:  # without the class that the user did not write
             message, hint = (
-                one.replace(f"{_ANY_CLASS}.", "") for one in (error.message, error.hint or "")
+                text.replace(f"{_ANY_CLASS}.", "") for text in (error.message, error.hint or "")
             )
             raise UsageError(message, hint=hint) from None
 
 
 def parse_allowed_seconds(text: str) -> float:
-    """The time in an objective such as ``p99 <= 50ms``: what a request may take.
+    """The time limit in an objective such as ``p99 <= 50ms``.
 
-    Errors: UsageError for an expression that cannot be read or is no upper bound of a time.
+    Errors: UsageError for an expression that cannot be read or is not an upper bound on a time.
     """
     full = f"{_ANY_CLASS}.{text.strip()}" if _LEADING_NAME.match(text) else text
     check_expressions([full], [_ANY_CLASS])
@@ -127,14 +125,14 @@ def parse_allowed_seconds(text: str) -> float:
     upper = expression.source == "candidate" and expression.operator in ("<", "<=")
     if not upper or find_metric(expression.name).unit != "seconds" or not expression.limit:
         raise UsageError(
-            f"'{text.strip()}' does not say what a request may take",
+            f"'{text.strip()}' is not an upper bound on a time",
             hint="for example 'p99 <= 50ms'",
         )
     return expression.limit
 
 
 def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -> CapacityStep:
-    """The step that a run at a rate makes."""
+    """The step of a search from a run at a rate."""
     measured: dict[str, float | None] = {}
     limit: LimitedBy | None = None
     reasons = []
@@ -143,7 +141,7 @@ def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -
         reading = metric.read([run])
         measured[expression.name] = reading.value
         if reading.value is None:
-            # A quantile among requests that never finished is a miss, not a lack of samples.
+            # A quantile among unfinished requests is a miss, not a lack of samples.
             cut_off = any(part.censored for part in run.classes.values())
             few = reading.at_least is None and not cut_off
             limit = limit or ("samples" if few else "objective")
@@ -160,7 +158,7 @@ def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -
     if limit is None and flagged:
         limit = "probe"
         reasons.append(flagged[0])
-    # Latency that may be the probe's own says nothing against the server; a reply of 503 does.
+    # Latency may come from a busy probe; a failed request, such as a 503, does not.
     words = _EXHAUSTED_PROBE_FLAGS + (() if limit == "failures" else _SLOW_PROBE_FLAGS)
     doubts = [flag for flag in run.flags if flag.split(":")[0] in words]
     if limit is not None and doubts:
@@ -178,9 +176,9 @@ def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -
 
 
 def _waits_alone(expression: Expression, run: Measurement) -> bool:
-    """True if a latency is missed only by waiting for one of the probe's connections.
+    """True if the objective is missed only because arrivals waited for a probe connection.
 
-    From the send the same statistic would hold.
+    Measured from the send, the same statistic would hold.
     """
     name, _, statistic = expression.name.rpartition(".")
     name = name.removesuffix(".response_seconds").removesuffix(".response")
@@ -208,17 +206,17 @@ def _failures(run: Measurement) -> str:
 
 
 def _kinds(part: ClassMeasurement) -> str:
-    """The kinds of failures, the most frequent first; by which status where none was right."""
+    """The kinds of failures, the most frequent first, with the statuses if no answer was good."""
     statuses = "" if part.requests else f" {' '.join(part.statuses)}"
     kinds = [
         f"status{statuses}".strip() if kind == "status" else kind.replace("_", " ")
-        for kind, _ in sorted(part.errors.items(), key=lambda one: -one[1])
+        for kind, _ in Counter(part.errors).most_common()
     ]
     return f" ({', '.join(kinds)})" if kinds else ""
 
 
 def check_run_gates(requires: Sequence[str], classes: Iterable[str]) -> None:
-    """Nothing, when each can be read; to be called before a run.
+    """Check before a run that each gate can be read.
 
     Errors: UsageError.
     """
@@ -227,9 +225,9 @@ def check_run_gates(requires: Sequence[str], classes: Iterable[str]) -> None:
 
 
 def judge_run_gates(requires: Sequence[str], run: Measurement) -> list[GateResult]:
-    """The result of each gate; one that is short of a class is of each class.
+    """The result of each gate; one without a class is of every class.
 
-    What was not measured has no value and did not pass.
+    A quantity that was not measured has no value and does not pass.
     Errors: UsageError.
     """
     if not requires:
@@ -253,23 +251,22 @@ def judge_run_gates(requires: Sequence[str], run: Measurement) -> list[GateResul
 
 
 MAJORITY = 2
-"""Runs, of at most three, that settle a rate."""
+"""Runs, of at most three, that decide on a rate."""
 
 INTERRUPTED: LimitedBy = "interrupted"
-"""Someone ended the search."""
 
 SERVER_LIMITS: tuple[LimitedBy, ...] = ("objective", "failures")
-"""Limits that make a rate that did not hold the upper end of the server's capacity."""
+"""Limits that are the server's own, so that a missed rate bounds its capacity."""
 
 
 class Bounds(NamedTuple):
-    """The range of a search, in requests a second."""
+    """The range of a search, in requests per second."""
 
     first: float
     lowest: float
     highest: float
     precision_ratio: float = 0.05
-    """The search ends when a rate that held and one that did not are this close."""
+    """The gap between a rate that held and one that did not at which the search ends."""
     most_steps: int = 40
 
 
@@ -287,9 +284,9 @@ class _Bracket(NamedTuple):
     held: float | None
     """The highest rate below ``missed`` that held at least once."""
     missed: float | None
-    """The lowest rate that two runs found bad."""
+    """The lowest rate that failed twice."""
     open_rate: float | None
-    """A rate whose runs disagree, or whose one run was bad: to be tried again."""
+    """The lowest undecided rate, to be tried again."""
 
 
 def next_rate(steps: Sequence[CapacityStep], bounds: Bounds) -> float | None:
@@ -305,7 +302,7 @@ def next_rate(steps: Sequence[CapacityStep], bounds: Bounds) -> float | None:
         assert bracket.missed is not None  # noqa: S101  # each step is one or the other
         lower = max(bracket.missed / 2, bounds.lowest)
         if not _any_good(steps):
-            lower = bounds.lowest  # most likely nothing is served at any rate: soon seen
+            lower = bounds.lowest  # most likely nothing is served at any rate
         return lower if lower < bracket.missed else None
     if bracket.missed is None and bracket.held < bounds.highest:
         return min(bracket.held * 2, bounds.highest)
@@ -315,10 +312,10 @@ def next_rate(steps: Sequence[CapacityStep], bounds: Bounds) -> float | None:
 
 
 def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
-    """The answer of a search that is over.
+    """The outcome of a search that is over.
 
-    The capacity is known only when the server limits it: where the probe, its connections or
-    a bound was in the way, the answer is a rate that held, and no capacity.
+    A capacity is known only if the server is the limit. If the probe, its connections or a bound
+    was the limit, the outcome is a rate that held.
     """
     bracket = _bracket(steps)
     held = bracket.held
@@ -328,10 +325,10 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
             None,
             bracket.missed,
             "steps",
-            f"{plural(len(steps), 'run')} did not settle on a rate",
+            f"no rate held twice in {plural(len(steps), 'run')}",
         )
     if bracket.missed is None:
-        reason = f"it holds at {_rate(bounds.highest)}, the highest rate that was allowed"
+        reason = f"it holds at {_rate(bounds.highest)}, the highest rate allowed"
         return SearchOutcome(None, held, None, "bound", reason)
     limit = _limit(steps, bracket.missed)
     why = next(
@@ -339,19 +336,19 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
         if step.rate_per_second == bracket.missed and step.limited_by == limit
     )  # fmt: skip
     if held is None:
-        lowest = f"it does not even hold at {_rate(bracket.missed)}: {why}"
+        lowest = f"it does not hold even at {_rate(bracket.missed)}: {why}"
         return SearchOutcome(None, None, bracket.missed, limit, lowest)
     if limit not in SERVER_LIMITS:
-        reason = f"what stops at {_rate(bracket.missed)} is not the server: {why}"
+        reason = f"the limit at {_rate(bracket.missed)} is not the server: {why}"
         return SearchOutcome(None, held, bracket.missed, limit, reason)
     if bracket.missed > held * (1 + bounds.precision_ratio):
-        reason = f"{plural(len(steps), 'run')} did not come closer: {why}"
+        reason = f"not narrowed down further in {plural(len(steps), 'run')}: {why}"
         return SearchOutcome(None, held, bracket.missed, "steps", reason)
     return SearchOutcome(held, held, bracket.missed, limit, f"at {_rate(bracket.missed)}: {why}")
 
 
 def so_far(steps: Sequence[CapacityStep]) -> SearchOutcome:
-    """The outcome of a search that was interrupted: no capacity, but what held and what not."""
+    """The outcome of an interrupted search: the rates that held and failed, but no capacity."""
     bracket = _bracket(steps) if steps else _Bracket(None, None, None)
     reason = f"interrupted after {plural(len(steps), 'run')}"
     return SearchOutcome(None, bracket.held, bracket.missed, INTERRUPTED, reason)
@@ -378,10 +375,10 @@ def _held(steps: Sequence[CapacityStep], rate: float) -> int:
 
 
 def _limit(steps: Sequence[CapacityStep], rate: float) -> LimitedBy:
-    """The limit that most of the bad runs at a rate name; of two that disagree the later."""
-    said = [s.limited_by for s in steps if s.rate_per_second == rate and s.limited_by is not None]
-    counts = Counter(said)
-    return max(reversed(said), key=lambda limit: counts[limit])
+    """The most frequent limit of the failed runs at a rate; in a tie, the later one."""
+    limits = [s.limited_by for s in steps if s.rate_per_second == rate and s.limited_by is not None]
+    counts = Counter(limits)
+    return max(reversed(limits), key=lambda limit: counts[limit])
 
 
 def _rate(value: float) -> str:

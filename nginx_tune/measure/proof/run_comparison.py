@@ -1,10 +1,9 @@
-"""Two stored runs against each other: the candidate of the second against that of the first.
+"""The comparison of two kept runs: the second one's candidate against the first one's.
 
-Two runs lie apart in time, so what the host did meanwhile is between them. Where both had the
-same baseline, it is the control: per pair the log ratio of candidate to baseline, and the ratios
-of one run against those of the other. What moved the host moved its baseline too and falls out.
-Without a common baseline the candidates' own values are compared, with a warning, and no outcome
-goes past ``inconclusive``.
+The host may have changed between them. A baseline that both share is the control: the log ratios
+of candidate to baseline, by pair, of one are compared with those of the other, so that what moved
+the host cancels. Without a common baseline the candidates' own values are compared, with a warning,
+and the outcome is always ``inconclusive``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from nginx_tune.measure.proof.statistics import ALPHA, Interval, holm
 
 
 def shift_of(first: Sequence[float], second: Sequence[float]) -> float:
-    """The distance of the second sample above the first: the median of all differences.
+    """The shift of the second sample over the first: the median of all differences.
 
     Errors: StatisticsError when either is empty.
     """
@@ -50,10 +49,9 @@ def rank_sum_cumulative(first: int, second: int) -> list[int]:
 
 
 def shift_interval(first: Sequence[float], second: Sequence[float]) -> Interval | None:
-    """The narrowest exact interval of the shift whose coverage is at least ``1 - ALPHA``.
+    """The narrowest exact interval of the shift with a coverage of at least ``1 - ALPHA``.
 
-    Where none reaches that, the widest one there is with the level it has; None for an empty
-    sample.
+    If none reaches it, the widest with its level; None for an empty sample.
     """
     if not first or not second:
         return None
@@ -65,10 +63,9 @@ def shift_interval(first: Sequence[float], second: Sequence[float]) -> Interval 
 
 
 def rank_sum_p(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p of "both samples are of one population"; 1 for an empty one.
+    """Two-sided p-value of the rank-sum test; 1 for an empty sample.
 
-    A tie is half an inversion, and half of one counts towards the middle: with ties p is too
-    large rather than too small.
+    A tie is half an inversion, rounded towards the middle, so p is conservative.
     """
     if not first or not second:
         return 1.0
@@ -83,16 +80,16 @@ def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]
 
 
 _FEWEST_PAIRS = 4
-"""The fewest pairs of either run: with fewer no rank sum is significant at 0.05."""
+"""The fewest pairs on each side: with fewer no rank sum is significant at 0.05."""
 
 
 class _Compared(NamedTuple):
-    """One metric of both runs."""
+    """A metric of both kept runs."""
 
     a: MetricPairs
     b: MetricPairs
     values_a: list[float]
-    """Logs of what is compared, one a pair; empty where it cannot be."""
+    """Logs of the compared values by pair; empty if they cannot be compared."""
     values_b: list[float]
     reason: str
 
@@ -102,21 +99,21 @@ class _Compared(NamedTuple):
 
 
 def compare_runs(a: KeptRun, b: KeptRun, *, primary_metric: str | None = None) -> RunComparison:
-    """The comparison of two runs.
+    """The comparison of two kept runs.
 
-    Errors: UsageError when they have no metric in common, or not the one that is asked for.
+    Errors: UsageError if they have no metric in common, or not the primary one.
     """
-    runs = [pair_runs(run_pairs_of(run)) for run in (a, b)]
+    paired = [pair_runs(pairs_of(kept)) for kept in (a, b)]
     same = _baseline(a) == _baseline(b) != ""
-    names = _names(runs, primary_metric, a.summary)
-    compared = [_compare(name, runs[0], runs[1], same_baseline=same) for name in names]
-    p_values = [one.p_value for one in compared]
+    names = _names(paired, primary_metric, a.summary)
+    compared = [_compare(name, *paired, same_baseline=same) for name in names]
+    p_values = [metric.p_value for metric in compared]
     tested = [index for index, p in enumerate(p_values) if index and p is not None]
     adjusted = holm([p_values[index] or 0.0 for index in tested])
     for index, corrected in zip(tested, adjusted, strict=True):
         p_values[index] = corrected
     metrics = [
-        _judge(one, p, same_baseline=same) for one, p in zip(compared, p_values, strict=True)
+        _judge(metric, p, same_baseline=same) for metric, p in zip(compared, p_values, strict=True)
     ]
     return RunComparison(
         a=a.summary,
@@ -130,9 +127,9 @@ def compare_runs(a: KeptRun, b: KeptRun, *, primary_metric: str | None = None) -
     )
 
 
-def run_pairs_of(run: KeptRun) -> list[Measurement]:
-    """The runs of a run's baseline and candidate; a scenario may have further variants."""
-    result = _measured(run)
+def pairs_of(kept: KeptRun) -> list[Measurement]:
+    """The runs of baseline and candidate, without the other variants of a scenario."""
+    result = _measured(kept)
     if not isinstance(result, ScenarioRun):
         return result.measurements
     variants = len({run.variant for run in result.measurements})
@@ -141,35 +138,29 @@ def run_pairs_of(run: KeptRun) -> list[Measurement]:
     )
 
 
-def _measured(run: KeptRun) -> Validation | ScenarioRun:
-    """The measurements in pairs. Errors: UsageError for a rehearsal."""
-    if isinstance(run.result, Rehearsal):
+def _measured(kept: KeptRun) -> Validation | ScenarioRun:
+    """The result with pairs. Errors: UsageError for a rehearsal."""
+    if isinstance(kept.result, Rehearsal):
         raise UsageError(
-            f"run {run.summary.id} is a rehearsal, which has no pairs",
+            f"run {kept.summary.id} is a rehearsal, which has no pairs",
             hint="nginx-tune report A B shows both",
         )
-    return run.result
+    return kept.result
 
 
-def _baseline(run: KeptRun) -> str:
-    """The mark that tells the runs' baselines apart; empty when that is not stored."""
-    return next(
-        (
-            variant.nginx_conf
-            for variant in _measured(run).variants
-            if variant.variant == "baseline"
-        ),
-        "",
-    )
+def _baseline(kept: KeptRun) -> str:
+    """The baseline's configuration; empty if it was not kept."""
+    texts = (v.nginx_conf for v in _measured(kept).variants if v.variant == "baseline")
+    return next(texts, "")
 
 
-def _names(runs: Sequence[PairedRuns], asked: str | None, first: RunSummary) -> list[str]:
-    both = [default_metrics(one.baseline + one.candidate) for one in runs]
+def _names(paired: Sequence[PairedRuns], requested: str | None, first: RunSummary) -> list[str]:
+    both = [default_metrics(runs.baseline + runs.candidate) for runs in paired]
     common = [name for name in both[0] if name in both[1]]
-    classes = [name for name in runs[0].classes if name in runs[1].classes]
-    if not all(one.pairs for one in runs):
-        raise UsageError("a run without a valid pair of runs cannot be compared")
-    primary = asked or first.primary_metric
+    classes = [name for name in paired[0].classes if name in paired[1].classes]
+    if not all(runs.pairs for runs in paired):
+        raise UsageError("a result without a valid pair cannot be compared")
+    primary = requested or first.primary_metric
     find_metric(primary, classes)
     return list(dict.fromkeys((primary, *common)))
 
@@ -177,12 +168,12 @@ def _names(runs: Sequence[PairedRuns], asked: str | None, first: RunSummary) -> 
 def _compare(name: str, a: PairedRuns, b: PairedRuns, *, same_baseline: bool) -> _Compared:
     metric = find_metric(name)
     both = MetricPairs(metric, a), MetricPairs(metric, b)
-    values_a, values_b = (_logs(one, same_baseline=same_baseline) for one in both)
-    reason = next((one.missing for one in both if one.missing), "")
+    values_a, values_b = (_logs(pairs, same_baseline=same_baseline) for pairs in both)
+    reason = next((pairs.missing for pairs in both if pairs.missing), "")
     if not reason and not (values_a and values_b):
         reason = "no ratio: zero in a run"
     if not reason and min(len(values_a), len(values_b)) < _FEWEST_PAIRS:
-        reason = f"at least {_FEWEST_PAIRS} pairs of either run are needed"
+        reason = f"at least {_FEWEST_PAIRS} pairs are needed on each side"
     return _Compared(*both, values_a, values_b, reason)
 
 
@@ -231,7 +222,7 @@ def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric
 
 
 def _stands(one: _Compared, outcome: Outcome, *, same_baseline: bool) -> bool:
-    """True if an outcome holds wherever above its bounds the truth lies."""
+    """True if an outcome holds for every value above the lower bounds."""
     a, b = one.a.bounded, one.b.bounded
     return stands(
         outcome,
@@ -257,10 +248,10 @@ def _outcome(
 
 
 def _warnings(a: RunSummary, b: RunSummary, *, same_baseline: bool) -> list[str]:
-    found = []
+    warnings = []
     if not same_baseline:
-        found.append(
-            "the runs have different baselines: whatever else changed between them is in the ratios"
+        warnings.append(
+            "the baselines differ, so everything that changed in between is in the ratios too"
         )
     for what, one, other in (
         ("lab", a.lab, b.lab),
@@ -269,5 +260,5 @@ def _warnings(a: RunSummary, b: RunSummary, *, same_baseline: bool) -> list[str]
         ("name", a.name, b.name),
     ):
         if one != other:
-            found.append(f"{what}: {one} in {a.id}, {other} in {b.id}")
-    return found
+            warnings.append(f"{what}: {one} in {a.id}, {other} in {b.id}")
+    return warnings

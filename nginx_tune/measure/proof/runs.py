@@ -4,15 +4,16 @@ A run is one fresh start of a variant in the same cache state. Runs ``2 k`` and 
 pair ``k``: one of either variant, next to each other in time, so that a drift of the host meets
 both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
-A validity flag of either half discards the pair, but for three kinds, which become warnings. The
-flags that a slow server raises by being slow: to discard by those would be to choose runs by
-their result; what they mean for a tail is settled where quantiles are read. That connections were
-too few to compare workers by: all else stands. And the flags of what else the host did: that falls
-on both variants alike, as interleaving is for, and widens the interval. Where the probe was late
-for one class alone, the pair counts for the others.
+A validity flag on either run discards the pair. Three kinds only warn:
 
-A limit of the configuration that refuses a request does what it is there for. Such refusals are
-counted apart: a faster server meets a fixed limit more often, and is not worse for that.
+- flags that a slow server raises by being slow: discarding those runs would select by result;
+- too few connections to compare workers: everything else in the run is still valid;
+- other work on the host: interleaving spreads it over both variants, and it widens the interval.
+
+Where the probe was late for one class alone, the pair counts for the other classes.
+
+Requests that a limit of the configuration refuses are counted apart from failures: a faster server
+meets a fixed limit more often and is not worse for it.
 """
 
 from __future__ import annotations
@@ -34,31 +35,33 @@ Variant = Literal["baseline", "candidate"]
 
 _RESULT_FLAGS = ("at_cap", "censored", "not_http", "not_sent", "not_steady", "quic")
 """First words of the flags that depend on the server: arrivals waited for a connection because
-requests took long, some were unanswered or unsent at the end, or answered in what is no HTTP; it
-was still warming up; it ended or refused connections of QUIC, which are failures in their class."""
+requests took long, requests were unanswered or unsent at the end, an answer was not HTTP, the
+server was still warming up, or it closed QUIC connections (failures of their class)."""
 
 _CLASS_FLAG = "lateness"
-"""First word of the flag that spoils the class it names and no other: how late the probe may be
-depends on how fast that class is answered."""
+"""First word of the flag that discards one class only: how late the probe may be depends on how
+fast that class is answered."""
 
-_OF_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
-"""Last words of the metrics that count wrong answers: they are the server's, however late the probe
-asked. Of a connection that fails or a time that is up that cannot be said."""
+_WRONG_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
+"""Last words of the metrics that count wrong answers. Those are the server's fault however late
+the probe was, unlike failed connections and timeouts."""
 
 _LOAD_FLAGS = ("few_connections",)
-"""Flags of a load that is too small to tell something, whatever else it tells."""
+"""First words of the flags of a load too small to compare workers by."""
+
+_HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
+"""First words of the flags about the host, which both variants share."""
+
+_WARNING_FLAGS = _RESULT_FLAGS + _LOAD_FLAGS + _HOST_FLAGS
 
 _MOST_FAILED_RATIO = 0.01
 _KINDS_SHOWN = 3
 
-_HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
-"""First words of the flags about the host that both variants ran on."""
-
 
 def schedule_runs(pairs: int, seed: int) -> list[Variant]:
-    """The variants of all runs in the order to run them: randomised ABBA and BAAB.
+    """The variants in the order of their runs: randomised ABBA and BAAB.
 
-    Shape: ``2 * pairs`` long; runs ``2 k`` and ``2 k + 1`` are of different variants.
+    Shape: ``2 * pairs``; runs ``2 k`` and ``2 k + 1`` are of different variants.
     """
     order: list[Variant] = []
     for start in range(0, pairs, 2):
@@ -75,7 +78,7 @@ def _coin(seed: int, index: int) -> bool:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring runs, one of either variant."""
+    """Two neighbouring runs, one of each variant."""
 
     index: int
     baseline: Measurement
@@ -86,7 +89,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Discarded:
-    """A pair that does not count, and why."""
+    """A pair that does not count, with the reason."""
 
     index: int
     reason: str
@@ -94,7 +97,7 @@ class Discarded:
 
 @dataclass(frozen=True)
 class PairedRuns:
-    """All runs of a comparison, paired."""
+    """The runs of a comparison, in pairs."""
 
     pairs: tuple[Pair, ...]
     discarded: tuple[Discarded, ...] = ()
@@ -110,33 +113,31 @@ class PairedRuns:
         return [pair.candidate for pair in self.pairs]
 
     def counting_for(self, metric: str) -> PairedRuns:
-        """These without the pairs in which a class of the metric is spoilt.
+        """The runs without the pairs that are spoilt for a metric.
 
-        What adds all classes up is spoilt by any; what the server says, or sends wrong, by none.
+        A metric over all classes is spoilt by any of them; server counters and counts of wrong
+        answers are spoilt by none.
         """
         head = metric.partition(".")[0]
-        stands = head in ("server", "generator") or metric.rpartition(".")[2] in _OF_ANSWERS
-        if stands or not any(pair.spoilt for pair in self.pairs):
-            return self
-        named = head in self.classes
-        return replace(
-            self,
-            pairs=tuple(
-                pair for pair in self.pairs if not (head in pair.spoilt if named else pair.spoilt)
-            ),
+        is_unaffected = head in ("server", "generator") or (
+            metric.rpartition(".")[2] in _WRONG_ANSWERS
         )
+        if is_unaffected or not any(pair.spoilt for pair in self.pairs):
+            return self
+        is_class = head in self.classes
+        kept = (p for p in self.pairs if not (head in p.spoilt if is_class else p.spoilt))
+        return replace(self, pairs=tuple(kept))
 
     @property
     def classes(self) -> list[str]:
-        """The request classes, in the order in which the first run has them."""
+        """The request classes, in the order of the first run."""
         return list(dict.fromkeys(name for pair in self.pairs for name in pair.baseline.classes))
 
 
 def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
-    """The pairs that count, and those that do not: a half is flagged or missing.
+    """The pairs that count, and those discarded because a run is flagged or missing.
 
-    Errors: UsageError for an unknown variant, a run given twice, or two neighbours of one
-    variant.
+    Errors: UsageError for an unknown variant, a repeated run, or two runs of one variant in a pair.
     """
     halves: dict[int, dict[str, Measurement]] = {}
     seen: set[int] = set()
@@ -146,7 +147,7 @@ def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
                 f"run {run.number}: variant '{run.variant}', not baseline or candidate"
             )
         if run.number in seen:
-            raise UsageError(f"run {run.number} is there twice")
+            raise UsageError(f"run {run.number} appears twice")
         seen.add(run.number)
         halves.setdefault(run.number // 2, {})[run.variant] = run
     pairs, discarded = [], []
@@ -160,79 +161,69 @@ def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
             if not _is_warning(flag) and _spoilt_class(half, flag) is None
         ]
         if len(variants) == 1:
-            reasons.append(
-                f"the other half of run {next(iter(variants.values())).number} is missing"
-            )
+            [half] = variants.values()
+            reasons.append(f"run {half.number} has no partner")
         if reasons:
             discarded.append(Discarded(index, "; ".join(reasons)))
-        else:
-            spoilt = {
-                _spoilt_class(half, flag) for half in variants.values() for flag in half.flags
-            }
-            pairs.append(
-                Pair(
-                    index,
-                    variants["baseline"],
-                    variants["candidate"],
-                    frozenset(name for name in spoilt if name is not None),
-                )
-            )
+            continue
+        spoilt = {_spoilt_class(half, flag) for half in variants.values() for flag in half.flags}
+        classes = frozenset(name for name in spoilt if name is not None)
+        pairs.append(Pair(index, variants["baseline"], variants["candidate"], classes))
     return PairedRuns(tuple(pairs), tuple(discarded))
 
 
 def flag_warnings(runs: PairedRuns) -> list[str]:
     """Warnings of flags that discarded no run: one line per flag, class and variant."""
-    seen: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for pair in runs.pairs:
         for half in (pair.baseline, pair.candidate):
             for flag in half.flags:
-                subject, said = _parted(half, flag)
-                seen.setdefault(f"{half.variant}, {subject}", []).append(said)
+                subject, sentence = _split_flag(half, flag)
+                sentences.setdefault(f"{half.variant}, {subject}", []).append(sentence)
     return [
-        f"{subject} in {len(said)} of {len(runs.pairs)} runs, first: {said[0]}"
-        for subject, said in seen.items()
+        f"{subject} in {len(texts)} of {len(runs.pairs)} runs, first: {texts[0]}"
+        for subject, texts in sentences.items()
     ]
 
 
 def failure_warnings(runs: PairedRuns) -> list[str]:
-    """Classes of which more than a few requests failed: one line each, whichever variant it was.
+    """One line for each class of which more than 1 % of a variant's requests failed.
 
-    Where both variants fail alike no metric tells them apart, and what is compared is the rest.
+    Where both variants fail alike, no metric shows it.
     """
-    found = []
+    warnings = []
     for name in runs.classes:
-        variants = {"baseline": runs.baseline, "candidate": runs.candidate}
-        parts, kinds, worst = [], Counter[str](), 0.0
-        for variant, halves in variants.items():
-            classes = [half.classes[name] for half in halves if name in half.classes]
-            failed = sum(sum(one.errors.values()) for one in classes)
-            asked = failed + sum(one.requests for one in classes)
-            for one in classes:
-                kinds.update(one.errors)
-            worst = max(worst, failed / asked if asked else 0.0)
-            parts.append(f"{failed:,} of {asked:,} ({variant})")
+        counts, kinds, worst = [], Counter[str](), 0.0
+        for variant, halves in (("baseline", runs.baseline), ("candidate", runs.candidate)):
+            parts = [half.classes[name] for half in halves if name in half.classes]
+            failed = sum(sum(part.errors.values()) for part in parts)
+            total = failed + sum(part.requests for part in parts)
+            for part in parts:
+                kinds.update(part.errors)
+            worst = max(worst, failed / total if total else 0.0)
+            counts.append(f"{failed:,} of {total:,} ({variant})")
         if worst > _MOST_FAILED_RATIO:
-            said = ", ".join(kind for kind, _ in kinds.most_common(_KINDS_SHOWN))
-            found.append(f"{name}: {' and '.join(parts)} requests failed: {said}")
-    return found
+            most = ", ".join(kind for kind, _ in kinds.most_common(_KINDS_SHOWN))
+            warnings.append(f"{name}: {' and '.join(counts)} requests failed: {most}")
+    return warnings
 
 
 def degraded_by(runs: PairedRuns) -> list[str]:
-    """The flags on the runs that count, by first word, and on how many of them."""
+    """The flags on the runs that count, by first word, with the number of runs."""
     halves = [half for pair in runs.pairs for half in (pair.baseline, pair.candidate)]
-    seen = Counter(word for half in halves for word in {_word(flag) for flag in half.flags})
-    return [f"{word} ({count} of {len(halves)} runs)" for word, count in sorted(seen.items())]
+    counts = Counter(word for half in halves for word in {_word(flag) for flag in half.flags})
+    return [f"{word} ({count} of {len(halves)} runs)" for word, count in sorted(counts.items())]
 
 
 def counts_for(run: Measurement, metric: str) -> bool:
-    """True if a run by itself counts for a metric or a latency: no flag discards it."""
+    """True if no flag discards the run for this metric or latency."""
     head = metric.partition(".")[0]
     spoilt = [_spoilt_class(run, flag) for flag in run.flags if not _is_warning(flag)]
     return all(name is not None and name != head for name in spoilt)
 
 
 def _spoilt_class(run: Measurement, flag: str) -> str | None:
-    """The one class that a flag is about; None when it is about more than one class."""
+    """The only class that a flag discards; None when it discards the whole run."""
     word, _, rest = flag.partition(": ")
     name = rest.partition(": ")[0]
     others = len(run.classes) > 1
@@ -244,23 +235,23 @@ def _word(flag: str) -> str:
 
 
 def _is_warning(flag: str) -> bool:
-    return _word(flag) in _RESULT_FLAGS + _LOAD_FLAGS + _HOST_FLAGS
+    return _word(flag) in _WARNING_FLAGS
 
 
-def _parted(run: Measurement, flag: str) -> tuple[str, str]:
-    """The stable words in front of a flag's sentence, the flag and the class; and the sentence."""
+def _split_flag(run: Measurement, flag: str) -> tuple[str, str]:
+    """A flag's first word with its class, and its sentence."""
     word, _, rest = flag.partition(": ")
-    name, _, said = rest.partition(": ")
-    return (f"{word} of {name}", said) if name in run.classes else (word, rest or flag)
+    name, _, sentence = rest.partition(": ")
+    return (f"{word} of {name}", sentence) if name in run.classes else (word, rest or flag)
 
 
 _TWO = ("baseline", "candidate")
 
 
 def schedule_rounds(variants: Sequence[str], rounds: int, seed: int) -> list[str]:
-    """The variants of all runs in the order to run them.
+    """The variants in the order of their runs, each once in every round.
 
-    Shape: ``len(variants) * rounds`` long; each round holds every variant once.
+    Shape: ``len(variants) * rounds``.
     """
     if tuple(variants) == _TWO:
         return [str(variant) for variant in schedule_runs(rounds, seed)]
@@ -279,43 +270,39 @@ def _rank(seed: int, start: int, variant: str) -> bytes:
 def select_pairs(
     measurements: Sequence[Measurement], variants: int, *, against: str, variant: str
 ) -> list[Measurement]:
-    """The runs of two variants of each round as those of a baseline and a candidate."""
+    """Two of ``variants`` variants of each round, renamed baseline and candidate, as pairs."""
     selected = []
     for run in measurements:
         if run.variant in (against, variant):
             place = 0 if run.variant == against else 1
-            selected.append(
-                msgspec.structs.replace(
-                    run, variant=_TWO[place], number=2 * (run.number // variants) + place
-                )
-            )
+            number = 2 * (run.number // variants) + place
+            selected.append(msgspec.structs.replace(run, variant=_TWO[place], number=number))
     return selected
 
 
 def count_valid(measurements: Sequence[Measurement], variants: Sequence[str]) -> int:
-    """Rounds in which no variant has a flag that discards, be it for one class."""
+    """Rounds in which no flag discards a variant, not even for one class."""
     first, *others = variants
     valid: set[int] | None = None
     for other in others:
-        pairs = pair_runs(
-            select_pairs(measurements, len(variants), against=first, variant=other)
-        ).pairs
-        indices = {pair.index for pair in pairs if not pair.spoilt}
+        runs = pair_runs(select_pairs(measurements, len(variants), against=first, variant=other))
+        indices = {pair.index for pair in runs.pairs if not pair.spoilt}
         valid = indices if valid is None else valid & indices
     return len(valid or ())
 
 
 _MORE_FAILURES = 0.001
-"""Failed requests in a thousand that the candidate may have more than the baseline."""
-_MOST = 0.5
-"""The share of requests: where more than that fail in both variants, what is left tells nothing."""
+"""The share of requests that the candidate may fail beyond the baseline's."""
+_MOSTLY_FAILED = 0.5
+"""The share of failed requests above which a class cannot be judged."""
 
 
 def failing_class(runs: PairedRuns) -> str:
-    """The class that fails more often with the candidate in every pair; empty for none."""
+    """A sentence on a class that fails more with the candidate in every pair; empty for none."""
     for name in runs.classes:
         shares = [
-            (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in runs.pairs
+            (_failed_share(pair.baseline, name), _failed_share(pair.candidate, name))
+            for pair in runs.pairs
         ]
         if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
             low = percent_text(min(candidate for _, candidate in shares))
@@ -324,62 +311,59 @@ def failing_class(runs: PairedRuns) -> str:
 
 
 def failing_both(runs: PairedRuns, metric: str) -> str:
-    """The reason to say nothing of a metric where most of its subject failed in either variant."""
+    """The reason not to judge a metric whose requests mostly failed in both variants; or empty."""
     own = metric.partition(".")[0]
     names = [own] if own in runs.classes else list(runs.classes)
-    said = []
+    reasons = []
     for name in names:
         least = [
-            min((_failed(run, name) for run in variant), default=0.0)
-            for variant in (
-                [pair.baseline for pair in runs.pairs],
-                [pair.candidate for pair in runs.pairs],
-            )
+            min((_failed_share(run, name) for run in halves), default=0.0)
+            for halves in (runs.baseline, runs.candidate)
         ]
-        if min(least) <= _MOST:
+        if min(least) <= _MOSTLY_FAILED:
             return ""
         shares = [percent_text(share) for share in least]
-        said.append(
-            f"{name}: requests failed with both configurations ({shares[0]} with the baseline and "
-            f"{shares[1]} with the candidate, or more, in every run), so nothing can be said of it"
+        reasons.append(
+            f"{name}: at least {shares[0]} of the baseline's requests and {shares[1]} of the "
+            "candidate's failed in every run, so it cannot be judged"
         )
-    return "; ".join(said)
+    return "; ".join(reasons)
 
 
 _WRONG_CONTENT = {
     "length": "had another length than the file",
-    "range": "were another part than the one asked for",
+    "range": "were another part than the one requested",
     "hash": "differ from the file",
 }
-"""Failures of complete answers that are something else than what is there."""
+"""Failures of complete answers whose content is wrong."""
 
 
 def unjudged_classes(run: Measurement) -> dict[str, str]:
-    """The classes of which a run tells nothing: what came is not what was asked for.
+    """Classes that a run cannot judge, with the reason: wrong content, or mostly failures.
 
-    Of the candidate failed requests are a result; of the baseline most of them are none.
+    Failures alone count for the baseline only: the candidate's are a result.
     """
-    found = {}
+    reasons = {}
     for name, part in run.classes.items():
-        said = [f"{part.errors[kind]:,} responses {what}"
-                for kind, what in _WRONG_CONTENT.items() if part.errors.get(kind)]  # fmt: skip
-        if not said and run.variant == "baseline" and _failed(run, name) > _MOST:
+        wrong = [f"{part.errors[kind]:,} responses {what}"
+                 for kind, what in _WRONG_CONTENT.items() if part.errors.get(kind)]  # fmt: skip
+        if not wrong and run.variant == "baseline" and _failed_share(run, name) > _MOSTLY_FAILED:
             failed = sum(part.errors.values())
-            said = [f"{failed:,} of {failed + part.requests:,} requests failed"]
-        if said:
-            found[name] = ", ".join(said)
-    return found
+            wrong = [f"{failed:,} of {failed + part.requests:,} requests failed"]
+        if wrong:
+            reasons[name] = ", ".join(wrong)
+    return reasons
 
 
 def count_refusals(part: ClassMeasurement, statuses: Collection[int]) -> int:
-    """The answers by which a limit may have refused; ``statuses`` are what it answers."""
+    """Answers with one of the statuses by which a limit refuses."""
     return sum(part.statuses.get(str(status), 0) for status in set(statuses))
 
 
 def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]) -> Measurement:
-    """The measurement with refusals by limits apart from failures.
+    """The measurement with refusals by limits moved out of its failures.
 
-    ``limited`` are by class what its limits answer, which the class does not expect.
+    ``limited``: by class, the statuses of its limits, which the class does not expect.
     """
     classes = dict(measurement.classes)
     for name, statuses in limited.items():
@@ -396,24 +380,25 @@ def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]
 
 
 def limit_warnings(runs: PairedRuns) -> list[str]:
-    """Refusals by limits of the configuration, of either variant: one line for each class."""
-    found = []
+    """One line for each class of which a limit of the configuration refused requests."""
+    warnings = []
     for name in runs.classes:
-        said = []
+        counts, any_refused = [], False
         for variant, halves in (("baseline", runs.baseline), ("candidate", runs.candidate)):
             parts = [half.classes[name] for half in halves if name in half.classes]
             refused = sum(part.limited for part in parts)
-            asked = refused + sum(p.requests + sum(p.errors.values()) for p in parts)
-            said.append((refused, f"{refused:,} of {asked:,} ({variant})"))
-        if any(refused for refused, _ in said):
-            found.append(
-                f"{name}: {' and '.join(text for _, text in said)} requests were refused by a "
-                f"limit of the configuration: no failures, judged where a gate names {name}.limited"
+            total = refused + sum(p.requests + sum(p.errors.values()) for p in parts)
+            any_refused = any_refused or refused > 0
+            counts.append(f"{refused:,} of {total:,} ({variant})")
+        if any_refused:
+            warnings.append(
+                f"{name}: {' and '.join(counts)} requests were refused by a limit of the "
+                f"configuration; they are not failures, and a gate on {name}.limited judges them"
             )
-    return found
+    return warnings
 
 
-def _failed(run: Measurement, name: str) -> float:
+def _failed_share(run: Measurement, name: str) -> float:
     part = run.classes.get(name)
     if part is None:
         return 0.0

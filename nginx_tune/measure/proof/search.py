@@ -1,17 +1,16 @@
-"""A search among candidates: what to measure next, and who is worth a confirmation; pure.
+"""A search among candidates: the next measurement, and the challenger to confirm.
 
-Successive halving (Jamieson and Talwalkar 2016). Every candidate is measured once in an interleaved
-round, the better half once more, and so on, with two rounds from the third step on. A candidate is
-ranked by its ratio to the recommendation in the rounds that both ran in, so that a drift of the
-host meets both. The recommendation stays in all rounds: it is what the others have to beat.
+Successive halving (Jamieson and Talwalkar 2016): every candidate is measured in one interleaved
+round, the better half in another one, and so on, with two rounds from the third step on. A
+candidate is ranked by its ratio to the recommendation, which runs in all rounds, within the same
+rounds, so that a drift of the host meets both.
 
 The best of many noisy figures is partly the luckiest: most winners of a search lose when they are
 measured again (Freischuetz et al., TUNA, EuroSys 2025). So a search claims nothing. It names a
-challenger, which is compared on seeds of its own, by the looks of ``verdict``, with the
-recommendation and with today's configuration. A challenger that is announced beat both. With all
-candidates equal that takes two wrong claims of "better" at once, each of which has half of the 5 %
-of all looks; so a winner that is none comes in at most 2.5 % of searches, however many candidates
-there are and however often the rounds are looked at.
+challenger, which is compared on fresh seeds, by the looks of ``verdict``, with the recommendation
+and with today's configuration, and is announced only if it beats both. Among equal candidates that
+takes two wrong "better" at once, each with half of the 5 % of all looks. So at most 2.5 % of
+searches announce a wrong winner, whatever the number of candidates and looks.
 """
 
 from __future__ import annotations
@@ -31,28 +30,28 @@ TODAY = "baseline"
 """The variant that is today's configuration."""
 RECOMMENDED = "recommended"
 MOST_CANDIDATES = 8
-"""Beside today's configuration and the recommendation."""
+"""Besides today's configuration and the recommendation."""
 _ROUNDS = (1, 1, 2)
-"""Rounds of each step; the last figure holds for all further ones."""
+"""Rounds of each step; the last entry holds for all further steps."""
 _FINALISTS = 2
 
 Gains = Mapping[str, Sequence[float]]
-"""By variant, the log of how many times as good as the reference it was, one for each round."""
+"""By variant, the log of its gain over the reference in each round."""
 
 
 class Rung(NamedTuple):
-    """One step of a search: these variants, so many interleaved rounds."""
+    """A step of a search: variants and the number of interleaved rounds."""
 
     names: tuple[str, ...]
     rounds: int
 
 
 class Ranked(NamedTuple):
-    """A variant by what was measured of it so far."""
+    """A variant with its gain so far."""
 
     name: str
     gain: float
-    """The log of how many times as good as the reference it is; 0 for the reference."""
+    """The log of the factor by which it is better than the reference."""
     interval: Interval | None
     """None with fewer than two rounds."""
     rounds: int
@@ -61,35 +60,25 @@ class Ranked(NamedTuple):
 def gains_of(
     measurements: Sequence[Measurement], names: Sequence[str], against: str, metric: str
 ) -> Gains:
-    """The log of how many times as good as ``against`` each variant is, by round.
+    """The gains of each variant over ``against`` in the runs of one step.
 
     Shape: only rounds that count for both and in which both have the metric, above zero.
-    ``measurements`` are of one step; its rounds hold each of ``names`` once.
     """
     sign = 1.0 if find_metric(metric).better_when == "higher" else -1.0
-    found: dict[str, list[float]] = {}
+    gains: dict[str, list[float]] = {}
     for name in names:
         if name == against:
             continue
         runs = pair_runs(select_pairs(measurements, len(names), against=against, variant=name))
         logs = MetricPairs(find_metric(metric), runs).log_ratios
-        found[name] = [sign * one for one in logs]
-    return found
-
-
-def first_rung(names: Sequence[str]) -> Rung:
-    """The first step: all of them."""
-    return Rung(tuple(names), _ROUNDS[0])
+        gains[name] = [sign * log for log in logs]
+    return gains
 
 
 def next_rung(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> Rung | None:
-    """The step that follows; None where two are left and were measured beside each other.
-
-    ``steps`` are the gains over the reference by variant, step by step. A variant of which nothing
-    could be measured comes last.
-    """
+    """The step after ``steps``; None once the last two were measured together."""
     if not steps:
-        return first_rung(names)
+        return Rung(tuple(names), _ROUNDS[0])
     left = [one.name for one in rank(names, reference, steps) if one.name in steps[-1]]
     size = len(left) + 1
     if size <= _FINALISTS:
@@ -101,33 +90,27 @@ def next_rung(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> R
 
 
 def rank(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> list[Ranked]:
-    """All but the reference: who came furthest first, then by gain, then in the order given."""
-    found = []
+    """All variants but the reference: by steps survived, then by gain, then in the given order."""
+    ranked = []
     for name in names:
         if name == reference:
             continue
-        gains = [one for step in steps for one in step.get(name, ())]
+        gains = [gain for step in steps for gain in step.get(name, ())]
         gain = hodges_lehmann(gains) if gains else -math.inf
-        found.append(Ranked(name, gain, signed_rank_interval(gains), len(gains)))
-    lasted = {name: sum(name in step for step in steps) for name in names}
-    return sorted(found, key=lambda one: (-lasted[one.name], -one.gain))
+        ranked.append(Ranked(name, gain, signed_rank_interval(gains), len(gains)))
+    survived = {name: sum(name in step for step in steps) for name in names}
+    return sorted(ranked, key=lambda one: (-survived[one.name], -one.gain))
 
 
 def challenger(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> str | None:
-    """The variant that is worth a confirmation: more than the smallest effect better, if luckily.
-
-    None where the reference is the best so far, but for noise.
-    """
-    for one in rank(names, reference, steps)[:1]:
-        if one.gain > math.log1p(MARGIN):
-            return one.name
+    """The best variant, if it seems better by more than the smallest effect worth having."""
+    for best in rank(names, reference, steps)[:1]:
+        if best.gain > math.log1p(MARGIN):
+            return best.name
     return None
 
 
 def is_ahead(verdict: Verdict) -> bool:
-    """True if the metric that decides is better, and with it the whole.
-
-    A contender is chosen by that metric. What another one shows by the way is no winner.
-    """
-    primary = (one for one in verdict.metrics if one.name == verdict.primary_metric)
-    return verdict.outcome == "better" and any(one.outcome == "better" for one in primary)
+    """True if the verdict is better by its primary metric, the one that chose the challenger."""
+    primary = next(m for m in verdict.metrics if m.name == verdict.primary_metric)
+    return verdict.outcome == primary.outcome == "better"

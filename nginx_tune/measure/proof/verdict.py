@@ -1,25 +1,22 @@
-"""Two variants judged: the candidate is better, worse, no different, or it is not known.
+"""The verdict on a candidate: better, worse, no difference, inconclusive or invalid.
 
-Two metrics are named before the run and tested each by itself: the primary one, and what the same
-requests cost the server. All others are tested together (``step_down``). A claim needs all
-of: at least six pairs, an exact interval clear of 1, an estimate beyond the smallest effect worth
-having and beyond the noise floor of the host, and among the others a p that survives. One judged
-metric that is worse makes the candidate worse, however much better the rest is, unless the caller
-named it beforehand as one that may be. Where the primary metric shows no difference and none is
-worse, one that is better makes it better, by the same corrected p. ``no_difference`` is as strict:
-the whole interval of the primary metric and that of the cost lie inside the margin. Anything else
-is ``inconclusive``, with the pairs that would settle it. A candidate that fails more requests is
-never better, however fast the rest came. Where disks failed reads the comparison is invalid, since
-it is theirs.
+Two metrics are named beforehand and tested each by itself: the primary one, and the cost of the
+same requests (CPU time). All others are tested together (``step_down``). A difference needs at
+least six pairs, an exact interval clear of 1, an estimate beyond both the smallest effect worth
+having and the host's noise floor, and, if tested together, a corrected p-value.
 
-A comparison whose pairs come one by one is looked at now and then. To look after every pair at a
-level of 5 % and to stop at the first claim is wrong far more often than in 5 %. So there are few
-looks, each half as many pairs again as the one before, and each spends a part of the 5 %: the first
-what the fewest pairs can give at all (seven that agree, 2 of the 2^7 patterns), every further one a
-fixed share of what is left. The parts of all looks there could ever be add up to 5 %. Then all
-intervals hold together with 95 %, whatever the looks have in common, and it may be stopped at any
-look for any reason: because it is settled, because the interval is as narrow as asked, or because
-time is up.
+- worse: any judged metric is worse, unless the caller accepted that one beforehand, or the
+  candidate fails more requests;
+- better: the primary metric is better; or it shows no difference, and another one is better;
+- no difference: the whole intervals of the primary metric and of the cost lie inside the margin;
+- invalid: too few pairs count, or disks failed reads;
+- inconclusive: anything else, with the number of pairs that would settle it.
+
+Looks: testing at 5 % after every pair and stopping at the first difference is wrong in far more
+than 5 %. So there are few looks, each with half as many pairs again. The first spends the smallest
+alpha that its pairs can give (seven that agree: 2 of 2^7 patterns), every further one a fixed share
+of the rest. Together they spend at most 5 %, so all intervals hold together with 95 %, and a
+comparison may stop at any look for any reason.
 
 Source: Bonferroni over looks; repeated confidence intervals, Jennison and Turnbull 1989.
 """
@@ -70,8 +67,8 @@ from nginx_tune.measure.proof.statistics import (
 )
 
 _EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
-"""Shown and not judged: what many threads wait for disks rises where all that clients see gets
-better, and a longer turn harms through what clients wait alone."""
+"""Metrics that are shown but not judged. Thread pools wait more for disks while clients see only
+gains, and a longer loop turn does harm only through what clients wait."""
 
 
 def judge(
@@ -90,17 +87,17 @@ def judge(
 ) -> Verdict:
     """The verdict over all runs of two variants.
 
-    ``lost`` is what the candidate no longer serves: it is worse, however fast it is.
-    ``accept_worse`` are metrics that may become worse; they are judged and decide nothing.
-    ``alpha`` is the share of wrong claims that this look may make; less when it is one of several.
+    ``lost``: what the candidate no longer serves; any loss makes it worse.
+    ``accept_worse``: metrics that are judged but do not make the candidate worse.
+    ``alpha``: the share of wrong claims of this look, less than 5 % if it is one of several.
     Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
             each metric, as ``measure_noise_floor`` returns it.
     Errors: UsageError for an unknown metric, an expression that cannot be read, runs that
-            cannot be paired, or a primary metric that may become worse.
+            cannot be paired, or a primary metric in ``accept_worse``.
     """
     if primary_metric in accept_worse:
         raise UsageError(
-            f"{primary_metric} decides, so it cannot be accepted as worse",
+            f"{primary_metric} is the primary metric, so it cannot be accepted as worse",
             hint="name another metric with --primary",
         )
     runs = pair_runs(measurements)
@@ -120,11 +117,7 @@ def judge(
         reason=reason,
         metrics=with_seconds_checks(judged, runs, bar, seed=environment.seed),
         gates=judge_gates(requires, runs, decisions, classes),
-        warnings=[
-            *failure_warnings(runs),
-            *limit_warnings(runs),
-            *flag_warnings(runs),
-        ],
+        warnings=[*failure_warnings(runs), *limit_warnings(runs), *flag_warnings(runs)],
         accept_worse=list(accept_worse),
         lost=list(lost),
         environment=msgspec.structs.replace(
@@ -137,9 +130,9 @@ def judge(
 
 
 def measure_noise_floor(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """The distance of two variants of the same configuration, per metric, as a share.
+    """The noise floor of each metric as a share, from two variants of one configuration.
 
-    The far end of the interval: what an A/A run cannot tell from nothing, no A/B run may claim.
+    It is the far end of the interval of the A/A comparison.
 
     Shape: only metrics that have a ratio in every pair.
     """
@@ -167,7 +160,7 @@ def verdict_status(verdict: Verdict, *, accept_inconclusive: bool = False) -> Ex
 
 
 def is_unknown(capacity: Capacity) -> bool:
-    """True if a search came to no capacity: what was in the way is not the server."""
+    """True if a search found no capacity because something other than the server was the limit."""
     return capacity.capacity_per_second is None and capacity.limited_by != "bound"
 
 
@@ -180,7 +173,7 @@ def scenario_status(run: ScenarioRun) -> ExitStatus:
 
 
 def _cost_of(runs: PairedRuns, primary_metric: str) -> list[str]:
-    """The cost, where it was measured and is not what the primary metric says already."""
+    """The cost metric, if it was measured and the primary metric does not measure it already."""
     if primary_metric.startswith("server.cpu_seconds"):
         return []
     read = find_metric(COST).read
@@ -194,7 +187,7 @@ def _judge_metrics(
     noise_floor: float | Mapping[str, float] | None,
     bar: Criterion,
 ) -> list[MetricVerdict]:
-    """Each metric; the first is the primary one."""
+    """The metrics judged; ``names`` begin with the primary one."""
     compared = [_compare(name, runs, classes) for name in names]
     p_values = [p_value_of(comparison) for comparison in compared]
     tested = [
@@ -212,29 +205,34 @@ def _judge_metrics(
     for index, (comparison, p) in enumerate(zip(compared, p_values, strict=True)):
         tests = len(tested) if index in tested else 1
         own = bar._replace(tests=tests, floor=floors.get(names[index], 0.0))
-        found = _judge_metric(comparison, p, own)
-        results.append(_unjudged(found, comparison) if index else found)
+        metric = _judge_metric(comparison, p, own)
+        results.append(_unjudged(metric, comparison) if index else metric)
     return _without_contradicted(results)
 
 
 def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdict]:
-    """The metrics; a mean that is worse is not judged where the same users got more answers.
+    """The metrics, without judging a mean that is worse where the rate of its class is better.
 
-    Users who wait for each answer get more of them only by waiting less (Little). A mean that says
-    otherwise has come from the ends of the runs: from whom was still waiting there.
+    Closed-loop users get more answers only by waiting less (Little's law), so such a mean comes
+    from requests still unanswered at the ends of the runs.
     """
-    faster = {one.name for one in metrics if one.outcome == "better"}
-    results = []
-    for index, one in enumerate(metrics):
-        name, _, statistic = one.name.rpartition(".")
+    better = {metric.name for metric in metrics if metric.outcome == "better"}
+    results = [metrics[0]]
+    for metric in metrics[1:]:
+        name, _, statistic = metric.name.rpartition(".")
         rate = f"{name}.requests_per_second"
-        if index and one.outcome == "worse" and statistic == "mean" and rate in faster:
-            reason = f"{rate} is better, and both are of the same users"
-            one = msgspec.structs.replace(  # noqa: PLW2901
-                one, outcome="inconclusive", judged=False, reason=reason
-            )
-        results.append(one)
+        if metric.outcome == "worse" and statistic == "mean" and rate in better:
+            reason = f"{rate} is better, with the same users"
+            results.append(_not_judged(metric, reason))
+        else:
+            results.append(metric)
     return results
+
+
+def _not_judged(metric: MetricVerdict, reason: str) -> MetricVerdict:
+    return msgspec.structs.replace(
+        metric, outcome="inconclusive", judged=False, reason=reason, pairs_needed=None
+    )
 
 
 def _compare(name: str, runs: PairedRuns, classes: Sequence[str]) -> MetricPairs:
@@ -242,21 +240,17 @@ def _compare(name: str, runs: PairedRuns, classes: Sequence[str]) -> MetricPairs
     return CostComparison(metric, runs) if name == COST else MetricPairs(metric, runs)
 
 
-def _unjudged(found: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
-    """The metric without an outcome, where it is to explain or could not be told."""
-    if found.name in _EXPLAINING:
-        reason = "shown to explain; what clients see is judged"
-    elif isinstance(comparison, CostComparison) and found.outcome not in ("better", "worse"):
-        reason = comparison.other_mix
-        if reason:  # 1 is then all that could not be explained, and no ratio
-            found = msgspec.structs.replace(found, ratio=None, low=None, high=None)
-    else:
-        reason = ""
-    if not reason:
-        return found
-    return msgspec.structs.replace(
-        found, outcome="inconclusive", judged=False, reason=reason, pairs_needed=None
-    )
+def _unjudged(metric: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
+    """The metric, not judged if it only explains, or if the mix of requests hides the cost."""
+    if metric.name in _EXPLAINING:
+        return _not_judged(metric, "shown to explain; what clients see is judged")
+    if isinstance(comparison, CostComparison) and metric.outcome not in ("better", "worse"):
+        mix = comparison.other_mix
+        if mix:  # the ratio is then that of the unexplained part, which is no cost
+            return _not_judged(
+                msgspec.structs.replace(metric, ratio=None, low=None, high=None), mix
+            )
+    return metric
 
 
 def _judge_metric(comparison: MetricPairs, p: float | None, bar: Criterion) -> MetricVerdict:
@@ -264,7 +258,7 @@ def _judge_metric(comparison: MetricPairs, p: float | None, bar: Criterion) -> M
     interval = signed_rank_interval(log_ratios, bar.alpha)
     outcome, reason = outcome_of(comparison, p, bar)
     needed = None
-    # No number of pairs settles what the host's own noise hides.
+    # No number of pairs settles an effect within the host's own noise.
     is_open = outcome == "inconclusive" and not comparison.bounded
     if is_open and log_ratios and not is_noise(log_ratios, bar.margin, bar.floor):
         needed = pairs_needed(
@@ -302,58 +296,47 @@ def _overall(
     accept_worse: Sequence[str],
 ) -> tuple[Outcome, str]:
     primary = judged[0]
-    if failing_disks:
-        return "invalid", failing_disks
-    counted = len(runs.counting_for(primary.name).pairs)
-    if not counted or primary.discarded_pairs > counted:
-        first = _first_flag(runs)
-        planned = counted + primary.discarded_pairs
-        return "invalid", f"{primary.discarded_pairs} of {planned} pairs discarded{first}"
-    if failing := failing_both(runs, primary.name):
-        return "invalid", failing
-    if not primary.pairs:
-        return "invalid", f"{primary.name}: {primary.reason}"
-    if primary.outcome != "worse" and (failing := failing_class(runs)):
-        return "worse", failing
+    if invalid := failing_disks or _why_invalid(primary, runs):
+        return "invalid", invalid
     if primary.outcome == "worse":
-        return primary.outcome, primary.reason
-    worse = [
-        one
-        for one in judged[1:]
-        if one.judged and one.outcome == "worse" and one.name not in accept_worse
-    ]
+        return "worse", primary.reason
+    if failing := failing_class(runs):
+        return "worse", failing
+    others = [metric for metric in judged[1:] if metric.judged]
+    worse = [m for m in others if m.outcome == "worse" and m.name not in accept_worse]
     if worse:
-        return "worse", "; ".join(_said(one) for one in worse)
-    return _beside_others(judged, accept_worse)
-
-
-def _beside_others(
-    judged: Sequence[MetricVerdict], accept_worse: Sequence[str]
-) -> tuple[Outcome, str]:
-    """The primary metric's outcome; where that sees no difference, that of the others.
-
-    The others decide for the candidate as they do against it, by the same corrected p.
-    """
-    primary = judged[0]
-    cost = next((one for one in judged[1:] if one.name == COST and one.judged), None)
+        return "worse", "; ".join(map(_with_ratio, worse))
     if primary.outcome != "no_difference":
         return primary.outcome, primary.reason
+    cost = next((metric for metric in others if metric.name == COST), None)
     if cost is not None and cost.outcome == "inconclusive" and COST not in accept_worse:
         return "inconclusive", f"{cost.name}: {cost.reason}"
-    better = [one for one in judged[1:] if one.judged and one.outcome == "better"]
+    better = [metric for metric in others if metric.outcome == "better"]
     if better:
-        return "better", "; ".join(map(_said, better))
+        return "better", "; ".join(map(_with_ratio, better))
     return primary.outcome, primary.reason
 
 
-def _said(metric: MetricVerdict) -> str:
-    """A metric with its ratio, on a line."""
-    ratio = "" if metric.ratio is None else f": {metric.ratio:.3g} × the baseline's"
-    return f"{metric.name}{ratio or ': ' + metric.reason}"
+def _why_invalid(primary: MetricVerdict, runs: PairedRuns) -> str:
+    """The reason why the pairs cannot decide; empty if they can."""
+    counted = len(runs.counting_for(primary.name).pairs)
+    if not counted or primary.discarded_pairs > counted:
+        measured = counted + primary.discarded_pairs
+        return f"{primary.discarded_pairs} of {measured} pairs discarded{_first_flag(runs)}"
+    if failing := failing_both(runs, primary.name):
+        return failing
+    return "" if primary.pairs else f"{primary.name}: {primary.reason}"
+
+
+def _with_ratio(metric: MetricVerdict) -> str:
+    """A metric's name with its ratio, or with the reason why it has none."""
+    if metric.ratio is None:
+        return f"{metric.name}: {metric.reason}"
+    return f"{metric.name}: {metric.ratio:.3g} × the baseline's"
 
 
 def _first_flag(runs: PairedRuns) -> str:
-    """The reason why the first pair does not count."""
+    """The reason why the first pair does not count; empty for none."""
     if runs.discarded:
         return f"; {runs.discarded[0].reason}"
     spoilt = next((pair for pair in runs.pairs if pair.spoilt), None)
@@ -361,20 +344,22 @@ def _first_flag(runs: PairedRuns) -> str:
 
 
 def find_read_errors(measurements: Sequence[Measurement]) -> str:
-    """The variants in which disks failed, in some words; empty when none did.
+    """A sentence on failed disk reads of each variant; empty without any.
 
-    A failed read ends a response early or refuses it, and a retried one takes time, wherever the
-    bad places of the disk happen to lie under what a variant asks for: better and worse then say
-    nothing of the configuration. One failed read in one run is enough, in any run: none can
-    be left out without choosing by the result.
+    A failed read truncates or refuses a response, and a retried one takes time, depending on which
+    files a variant happens to read. One failed read in any run is enough: leaving runs out would
+    select by result.
     """
     variants = dict.fromkeys(run.variant for run in measurements)
-    told = [_told([run for run in measurements if run.variant == variant]) for variant in variants]
-    found = [f"{variant}: {text}" for variant, text in zip(variants, told, strict=True) if text]
-    return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
+    counts = [
+        f"{variant}: {text}"
+        for variant in variants
+        if (text := _failed_reads([run for run in measurements if run.variant == variant]))
+    ]
+    return f"disks failed reads (EIO): {'; '.join(counts)}" if counts else ""
 
 
-def _told(runs: Sequence[Measurement]) -> str:
+def _failed_reads(runs: Sequence[Measurement]) -> str:
     failing = [run for run in runs if _disk_failed(run)]
     if not failing:
         return ""
@@ -397,21 +382,21 @@ FEWEST_FIRST = fewest_pairs(alpha=FIRST_ALPHA)
 """Pairs of the first look."""
 _GROWTH = 1.5
 _SHARE = 0.3
-"""The share of what is left that each further look spends."""
+"""The share of the remaining alpha that each further look spends."""
 
 
 class Look(NamedTuple):
-    """One look at all pairs so far."""
+    """An interim analysis of all pairs so far."""
 
     number: int
     """From 1."""
     pairs: int
     alpha: float
-    """Share of wrong claims that it may make."""
+    """The share of wrong claims that it may make."""
 
 
 def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
-    """The look that follows; the first one for None."""
+    """The look after ``last``; the first one for None."""
     if last is None:
         return Look(1, max(first_pairs, FEWEST_FIRST), FIRST_ALPHA)
     number = last.number + 1
@@ -419,17 +404,16 @@ def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
 
 
 def alpha_of(number: int) -> float:
-    """The share that a look spends, by its number from 1."""
+    """The alpha that a look spends, by its number from 1."""
     if number == 1:
         return FIRST_ALPHA
     return (ALPHA - FIRST_ALPHA) * _SHARE * (1 - _SHARE) ** (number - 2)
 
 
 def meets_stopping_rule(metric: MetricVerdict, *, margin: float = MARGIN) -> bool:
-    """True if more pairs are not worth their time.
+    """True if the outcome is known, or the interval is no wider than the margin.
 
-    The outcome is known, or the interval is so narrow (half the margin to either side) that what
-    is left open does not matter: an effect at the edge of what is worth having stays there.
+    An effect right at the edge of the margin would stay there with any number of pairs.
     """
     if metric.outcome in ("better", "worse", "no_difference"):
         return True
@@ -441,9 +425,9 @@ def meets_stopping_rule(metric: MetricVerdict, *, margin: float = MARGIN) -> boo
 def rejudge(
     validation: Validation, *, requires: Sequence[str] = (), primary_metric: str | None = None
 ) -> Validation:
-    """A stored validation with other gates, or by another metric.
+    """A kept validation judged again by other gates or by another primary metric.
 
-    Errors: as those of ``judge``.
+    Errors: those of ``judge``.
     """
     before = validation.verdict
     gates = list(requires) or validation.requires

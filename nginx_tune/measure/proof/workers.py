@@ -1,12 +1,11 @@
-"""Worker processes under load: how evenly work is spread, how long they wait, who else was at work.
+"""Worker processes under load: imbalance, waits for disks, and interference by other work.
 
-A connection stays with the worker that took it, so of kept connections it is the *connections*
-that are dealt, not the requests: a small p-value of requests alone may only say that there were
-few connections. Source of the comparison: a multinomial with equal chances, Pearson's chi-square.
+A connection stays with the worker that accepted it. So with keepalive the *connections* are
+distributed, not the requests, and a small p-value of requests may only mean few connections. The
+test is Pearson's chi-square against equal shares.
 
-CPU time that neither the probe nor the server used is interference: others' work makes latencies
-longer that are taken for the server's. It falls on both variants of a comparison alike, so it
-degrades a measurement, and discards no run.
+CPU time that neither the probe nor the server used is interference, which lengthens latencies. It
+affects both variants alike, so it degrades a measurement but discards no run.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import percent_text
 
 FEWEST_CONNECTIONS = 5
-"""For each worker, on average, where workers are to be compared: of fewer, dealt by equal chances,
-a worker often has none, or twice its share."""
+"""The mean per worker below which workers cannot be compared: by chance alone, one often has no
+connection or twice its share."""
 
 _FEW_CONNECTIONS = "few_connections"
 
 
 def imbalance_of(counts: Iterable[float]) -> Imbalance | None:
-    """The imbalance of counts, one of each worker, idle ones too; None for fewer than two."""
+    """The imbalance of one count per worker, idle ones included; None for fewer than two."""
     shares = [float(count) for count in counts]
     total = math.fsum(shares)
     if len(shares) < 2 or total <= 0:  # noqa: PLR2004  # one worker has all
@@ -48,7 +47,7 @@ def imbalance_of(counts: Iterable[float]) -> Imbalance | None:
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
-    """The chance that a chi-square variable passes ``statistic``.
+    """The probability that a chi-square variable exceeds ``statistic``.
 
     Source: the recurrence Q(a + 1, z) = Q(a, z) + z^a e^-z / Γ(a + 1) of the incomplete gamma
     function, from Q(1/2, z) = erfc(√z) or Q(1, z) = e^-z; Abramowitz and Stegun 6.5.22.
@@ -65,7 +64,7 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 
 def with_worker_ids(measurement: Measurement, ids: Mapping[str, str]) -> Measurement:
-    """The measurement with other ids for its workers: those that its server is known by here."""
+    """The measurement with its workers' ids replaced by those outside of the sandbox."""
     classes = {
         name: msgspec.structs.replace(
             part,
@@ -78,10 +77,10 @@ def with_worker_ids(measurement: Measurement, ids: Mapping[str, str]) -> Measure
 
 
 def with_imbalance(measurement: Measurement, workers: Iterable[int] = ()) -> Measurement:
-    """The measurement with the imbalance of each class whose workers are told.
+    """The measurement with the imbalance of each class whose answers name their worker.
 
-    ``workers`` are the process ids that there are, so that idle ones count. Open loops with too
-    few connections for the workers to be compared are flagged.
+    ``workers``: ids of all worker processes, so that idle ones count. Open loops with too few
+    connections to compare workers are flagged.
     """
     idle = {str(pid): 0 for pid in workers}
     classes = {name: _of_class(part, idle) for name, part in measurement.classes.items()}
@@ -91,10 +90,9 @@ def with_imbalance(measurement: Measurement, workers: Iterable[int] = ()) -> Mea
 
 
 def _few_connections(name: str, part: ClassMeasurement) -> list[str]:
-    """The note of a class that had too few connections, when it had.
+    """The flag of an open-loop class with too few connections to compare workers, if any.
 
-    What a worker gets of a few connections is chance, whichever worker has most of them. A closed
-    loop has as many as it has users: there it is what was asked for.
+    A closed loop has as many connections as its users, as requested.
     """
     dealt, is_open = part.worker_connections, part.lateness_seconds.count > 0
     if dealt is None or not is_open:
@@ -104,12 +102,12 @@ def _few_connections(name: str, part: ClassMeasurement) -> list[str]:
 
 
 def few_connections(name: str, connections: int, workers: int) -> list[str]:
-    """The flag that so many are too few for so many workers, when they are."""
+    """The flag for too few connections over so many workers, if they are."""
     if workers < 2 or connections >= FEWEST_CONNECTIONS * workers:  # noqa: PLR2004  # nothing to compare
         return []
     flag = (
         f"{_FEW_CONNECTIONS}: {name}: {connections} connections over {workers} workers are too few "
-        f"for the workers to be compared (fewer than {FEWEST_CONNECTIONS} each)"
+        f"to compare the workers (fewer than {FEWEST_CONNECTIONS} each)"
     )
     return [flag]
 
@@ -139,7 +137,7 @@ class Blocked(NamedTuple):
 
 
 def measure_blocked(server: ServerMeasurement, duration_seconds: float) -> Blocked | None:
-    """The time that main threads waited for disks, by the surest of the methods that told."""
+    """The share of time that main threads waited for disks, by the best method available."""
     workers = server.workers
     turns = server.loop_turn_seconds
     if turns is not None and turns.traced_ratio:
@@ -161,21 +159,21 @@ def measure_blocked(server: ServerMeasurement, duration_seconds: float) -> Block
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic."""
+    """The arithmetic mean."""
     return math.fsum(values) / len(values)
 
 
 MOST_FOREIGN_RATIO = 0.1
-"""Share of the host's CPU time above which a result is degraded."""
+"""The share of the host's CPU time above which a result is degraded."""
 _LEAST_WATCHED_RATIO = 0.8
-"""Share of the measured time below which what was counted at the server is not of that time."""
+"""The share of the measured time for which the server must have been watched."""
 
 
 def with_interference(measurement: Measurement, server_cpu_seconds: float | None) -> Measurement:
-    """The measurement with the share of others, and a flag where that is too much.
+    """The measurement with the CPU share of other work, flagged if it is too large.
 
-    ``server_cpu_seconds`` is what the server used on the probe's host in the measured time: 0
-    when it is on another host, None when it cannot be told (then nothing is judged).
+    ``server_cpu_seconds``: CPU time of the server on the probe's host in the measured time. 0 for a
+    server on another host; None if unknown, and then nothing is flagged.
     """
     generator = measurement.generator
     busy, everything = generator.host_busy_seconds, generator.host_cpu_seconds
@@ -185,8 +183,8 @@ def with_interference(measurement: Measurement, server_cpu_seconds: float | None
     flags = list(measurement.flags)
     if foreign > MOST_FOREIGN_RATIO:
         flags.append(
-            f"foreign_cpu: others than the probe and the server used {percent_text(foreign, 2)} of "
-            "the host's CPU time"
+            f"foreign_cpu: other processes than the probe and the server used "
+            f"{percent_text(foreign, 2)} of the host's CPU time"
         )
     return msgspec.structs.replace(
         measurement,
@@ -196,11 +194,10 @@ def with_interference(measurement: Measurement, server_cpu_seconds: float | None
 
 
 def with_late_watch(measurement: Measurement, watched_seconds: float) -> Measurement:
-    """The measurement with a flag where the server was watched for too little of its time.
+    """The measurement, flagged if the server was watched for too little of the time.
 
-    A busy host can have the watch begin long after the probe's warm-up, or at its end: the CPU time
-    and the turns that it then sees are those of a part, and the requests those of the whole. Unlike
-    others' work this spoils one run alone, which is discarded for it.
+    On a busy host the watch may begin long after the warm-up. Its CPU time and loop turns are then
+    of a part, and the requests of the whole. The flag discards the run.
     """
     measured = measurement.duration_seconds
     if watched_seconds >= _LEAST_WATCHED_RATIO * measured:
