@@ -336,7 +336,7 @@ def _sides(
         new_nginx=new_nginx,
         new_path=new_path,
         refused_here=[
-            one.said_of(partial(read_name, laid=old.path, read=new_path or old.path))
+            one.answer_clause(partial(read_name, laid=old.path, read=new_path or old.path))
             for one in looked.refusals
         ],
         unseen=looked.notes,

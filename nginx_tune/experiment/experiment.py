@@ -1,8 +1,7 @@
-"""An experiment: variants, their loads, and the interleaved runs that a verdict stands on.
+"""An experiment: variants, their loads, and the interleaved runs that a verdict rests on.
 
-The capacity of each variant under an objective is two searches, one step of each in turn. Each step
-is a run of its own, a fresh nginx in the same cache state, at one rate. The variants take turns
-in the order of the runs (ABBA), so that a drift of the host meets both.
+The capacities of the variants under an objective are searched in turn (ABBA), one run at one rate
+each, so that a drift of the host meets both.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ from nginx_tune.measure.proof.runs import count_valid, schedule_rounds
 _MOST_ROUNDS = 1000
 _LEAST_TRIAL_SECONDS = 10.0
 GoesOn = Callable[[Sequence[Measurement]], bool]
-"""Tells whether another round is wanted after these runs."""
+"""True if another round is to be run after these runs."""
 
 
 class Experiment(NamedTuple):
-    """The form that ``validate`` and ``scenario run`` are compiled to."""
+    """Variants and their loads, which ``validate`` and ``scenario run`` compile their input to."""
 
     variants: Sequence[Variant]
     """The baseline first."""
     plans: Mapping[str, LoadPlan]
-    """The load of each variant in a run, by its name; the seed is the round's."""
+    """The load of each variant by its name; each round sets the seed."""
 
     def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
-        """The same in runs of another length."""
+        """The experiment with runs of another length."""
         plans = {
             name: for_seconds(plan, warmup=warmup, duration=duration)
             for name, plan in self.plans.items()
@@ -60,7 +59,7 @@ class Experiment(NamedTuple):
         return self._replace(plans=plans)
 
     def against_itself(self) -> Experiment:
-        """The baseline as both configurations: what differs then is noise."""
+        """The experiment with the baseline as both configurations, to measure the noise."""
         baseline = self.variants[0]
         variants = [
             msgspec.structs.replace(baseline, name=variant.name) for variant in self.variants[:2]
@@ -79,22 +78,23 @@ def run_pairs(
     progress: Callable[[str], None],
     goes_on: GoesOn | None = None,
     into: list[Measurement] | None = None,
-    heeds: Callable[[Measurement], None] | None = None,
+    check: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """One measurement a run, in the order they ran.
+    """The measurements of interleaved runs, in the order they ran.
 
-    With two variants a round is a pair. The runs of a round ask the same requests at the same
-    times (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that
-    drift of the machine falls on all variants. A round that its validity flags discard is run
-    again, at most as many times as there are pairs: the flags know nothing of the result, so
-    running on does not choose it. With ``goes_on`` it decides after each round instead. A list that
-    is given (``into``) takes the measurements as they come, so that an interruption leaves those so
-    far. ``heeds`` sees each, and ends the run with an error where nothing would come of it.
+    A round has one run of each variant: with two, a pair. All runs of a round make the same
+    requests at the same times (one seed). The order within rounds is random (ABBA/BAAB for two), so
+    that drift of the host meets all variants. A round discarded by its flags is repeated, up to
+    ``pairs`` times in all; flags do not depend on the result, so this does not bias it.
+
+    ``goes_on`` decides after each round instead of ``pairs``. ``into`` takes the measurements as
+    they come, so that an interruption keeps them. ``check`` raises an error for a run after which
+    going on is useless.
     """
     by_name = {variant.name: variant for variant in experiment.variants}
     names = list(by_name)
-    whole = None if goes_on else pairs * len(names)
-    progress(Step("the first run", done=0, total=whole, unit="run", live=True))
+    total = None if goes_on else pairs * len(names)
+    progress(Step("the first run", done=0, total=total, unit="run", live=True))
     measurements: list[Measurement] = [] if into is None else into
     most = _MOST_ROUNDS if goes_on else 2 * pairs
     for number, name in enumerate(schedule_rounds(names, most, seed)):
@@ -104,13 +104,13 @@ def run_pairs(
             break
         plan = msgspec.structs.replace(experiment.plans[name], seed=seed + number // len(names))
         measurement = with_steadiness(session.run(by_name[name], number, plan))
-        if heeds is not None:
-            heeds(measurement)
+        if check is not None:
+            check(measurement)
         measurements.append(measurement)
-        if whole is not None and (number + 1) % len(names) == 0:
+        if total is not None and (number + 1) % len(names) == 0:
             missing = max(0, pairs - count_valid(measurements, names))
-            whole = number + 1 + missing * len(names)
-        progress(_step(measurement, number + 1, whole))
+            total = number + 1 + missing * len(names)
+        progress(_step(measurement, number + 1, total))
     return measurements
 
 
@@ -121,28 +121,28 @@ def find_warmup(
     duration: float,
     seed: int,
     progress: Callable[[str], None],
-    heeds: Callable[[Measurement], None] | None = None,
+    check: Callable[[Measurement], None] | None = None,
 ) -> float:
-    """The seconds after which no variant shows a trend any more, from one run of each.
+    """The seconds after which no variant has a trend any more, from one run of each.
 
-    Where one never stops, half of the run: its runs will be flagged.
+    Half of the run if a trend never stops; the runs will then be flagged.
     """
     duration = max(duration, _LEAST_TRIAL_SECONDS)
     trial = experiment.for_seconds(warmup=0.0, duration=duration)
     longest = 0.0
-    for run in run_pairs(session, trial, pairs=1, seed=seed, progress=progress, heeds=heeds):
+    for run in run_pairs(session, trial, pairs=1, seed=seed, progress=progress, check=check):
         cut = warmup_seconds(run)
         longest = max(longest, duration / 2 if cut is None else cut)
     # The first second is never steady: connections are made and workers woken.
     return longest + 1.0
 
 
-def _step(measurement: Measurement, number: int, whole: int | None) -> Step:
+def _step(measurement: Measurement, number: int, total: int | None) -> Step:
     server = measurement.server
     return Step(
         f"run {number}, {measurement.variant}: {_glance(measurement)}",
         done=number,
-        total=whole,
+        total=total,
         unit="run",
         variant=measurement.variant or "",
         classes={
@@ -166,7 +166,7 @@ def _glance(measurement: Measurement) -> str:
 
 _FIRST_PER_SECOND = 100.0
 _CONNECTIONS = 512
-"""Connections of an open class: arrivals are not to wait for the probe."""
+"""Connections of an open-loop class, so that arrivals do not wait for the probe."""
 
 
 def search_variants(
@@ -178,7 +178,7 @@ def search_variants(
     has_time: Callable[[], bool],
     progress: Callable[[str], None],
 ) -> dict[str, Capacity]:
-    """The capacity of each variant; where time ends first, what is known by then and that it did.
+    """The capacity of each variant, or what is known of it when time is up.
 
     Errors: UsageError for an objective that cannot be read or names no class.
     """
@@ -218,7 +218,7 @@ def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds
         return Capacity(objectives=texts, reason="time was up before the first step")
     answer = settle(steps, bounds)
     if next_rate(steps, bounds) is not None:
-        # Not over: what held may be luck, and what did not a hiccup.
+        # The search is not over, so no single run counts as proof.
         held = max((step.rate_per_second for step in steps if step.met), default=None)
         answer = answer._replace(
             capacity_per_second=None,
@@ -230,9 +230,9 @@ def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds
 
 
 def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[LoadClass]:
-    """The classes of the objective at a rate, the others of the same load as they are.
+    """The objective's classes at a rate, beside the closed loops of the load.
 
-    Other open classes are left out: the search would change their rate too.
+    Other open-loop classes are left out, since the search would change their rate too.
     """
     names = {item.name for item in classes}
     heads = {expression.name.partition(".")[0] for expression in objective.expressions}

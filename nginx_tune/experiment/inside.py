@@ -1,7 +1,7 @@
-"""The process inside the sandbox: builds the lab, knows its facts, runs runs.
+"""The process inside the sandbox: builds the lab, gathers its facts, makes runs.
 
-It reads one request a line from standard input and answers in kind, so that the command outside
-(which decides and judges) needs nothing of what only exists in here.
+It reads one JSON request per line from standard input and writes one line of answer. The command
+outside decides and judges.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def make_environment(
     request: EnvironmentRequest, directory: Path, enclosure: Enclosure, shown: ShownFiles
 ) -> MadeEnvironment:
-    """Make it; what there is now."""
+    """Make what configurations need around them."""
     take_addresses(request.addresses)
     shown.lay(request.shown, directory, enclosure)
     enclosure.make_room(request.sockets)
@@ -68,10 +68,9 @@ def make_environment(
 
 
 class Inside:
-    """State of the lab: its directory, its disks and where they are mounted.
+    """The state of the lab, with a method for each of ``OPERATIONS`` by its name.
 
-    A method for each of ``OPERATIONS``, by its name. What only some of them need is imported by
-    them: the test of a configuration starts no lab.
+    Modules that only some operations need are imported there: testing a configuration needs no lab.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -82,7 +81,7 @@ class Inside:
         self._shown = ShownFiles()
 
     def hello(self, request: Hello) -> OperationIdentity:
-        """Finish the sandbox: private mounts were made by unshare, ``lo`` comes up here."""
+        """Finish the sandbox, whose mounts are private since unshare: bring up ``lo``."""
         self._directory = Path(request.directory)
         self._enclosure.hide(request.directory)
         self._enclosure.weaken(request.weaker)
@@ -91,7 +90,7 @@ class Inside:
         return OperationIdentity(mark=request.mark, uid=os.geteuid())
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
-        """Make, mount and fill the disks, and have all that nginx writes to in its sandbox."""
+        """Make, mount and fill the disks, and cover what nginx writes to."""
         from nginx_tune.nginx.lab.building import LabDisks, OpenLab, Topology  # noqa: PLC0415
 
         tcp = set_tcp(request.lab.tcp)
@@ -119,22 +118,22 @@ class Inside:
         )
 
     def join(self, request: JoinRequest) -> None:
-        """Have what is started from now on in these cgroups, if only to be tried."""
+        """Start everything from now on in these cgroups, trials too."""
         self._enclosure.join_files = [Path(file) for file in request.files]
 
     def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
-        """Have what configurations need around them."""
+        """Make what configurations need around them."""
         return make_environment(request, self._directory, self._enclosure, self._shown)
 
     def survey(self, request: SurveyRequest) -> list[Response]:
-        """The answers of a configuration."""
+        """The answers of a variant to single requests."""
         from nginx_tune.experiment.survey import survey  # noqa: PLC0415
 
         self._shown.turn_to(request.variant.name)
         return survey(request, self._enclosure)
 
     def facts(self, request: FactsRequest) -> Facts:
-        """Facts as a program inside the lab reads them."""
+        """The facts that a program inside the lab sees."""
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
         from nginx_tune.host.programs import vouch_for  # noqa: PLC0415
         from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415
@@ -160,7 +159,7 @@ class Inside:
         return try_inside(request, self._directory, self._enclosure)
 
     def run(self, request: RunRequest) -> Measurement:
-        """Run one run; the measurement."""
+        """Make one run."""
         from nginx_tune.experiment.one_run import measure_run  # noqa: PLC0415
 
         if self._lab is None:
@@ -169,7 +168,7 @@ class Inside:
         return measure_run(request, self._lab, self._say)
 
     def laid_trial(self, request: LaidTrialRequest) -> Tried:
-        """``nginx -t`` with other bytes of the configuration."""
+        """``nginx -t`` with the files that a variant sees."""
         self._shown.turn_to(request.variant)
         return try_laid(request.argv, self._enclosure)
 
@@ -182,11 +181,11 @@ class Inside:
         return rehearse(request, self._lab, self._shown, self._say)
 
     def answer(self, line: str) -> str:
-        """The line that answers a line."""
-        name, asked = read_request(line)
+        """The answer to a line of request."""
+        name, request = read_request(line)
         handler: Callable[[Any], Any] = getattr(self, name)
         try:
-            return answer_line(handler(msgspec.convert(asked, OPERATIONS[name].request)))
+            return answer_line(handler(msgspec.convert(request, OPERATIONS[name].request)))
         except NginxTuneError as error:
             return _refusal(error.message, error.hint, error.status)
         except OSError as error:
@@ -201,7 +200,7 @@ def _refusal(message: str, hint: str, status: int) -> str:
 def _main() -> None:
     die_with_parent()
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # nothing else may write into the conversation
+    os.dup2(2, 1)  # nothing else may write among the answers
 
     def say(text: str) -> None:
         figures = text.figures() if isinstance(text, Step) else None

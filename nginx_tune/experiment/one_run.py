@@ -1,7 +1,7 @@
-"""One run: a fresh nginx in a known cache state, one load run, the figures of both sides.
+"""One run: a fresh nginx in a known cache state under load, measured on both sides.
 
-The page cache that a run starts with holds nothing, all of the data, or as much as fits. nginx
-may have written below the directories: a file there is opened without following a link.
+The page cache starts cold, with all of the data, or full. nginx may have written to the lab's
+directories, so files there are opened without following links.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from nginx_tune.report.probing import share_step
 from nginx_tune.sandbox.covers import open_below, open_files
 
 _NAME = re.compile(r"[0-9a-f]{32}")
-"""The MD5 of a key; what is being written is named otherwise."""
+"""The name of a complete cache file: the MD5 of its key."""
 _POLL_SECONDS = 0.05
 _BARE_LOG = STATE / "connections.log"
 """Log of a bare server in nginx's place, which runs outside of the sandbox."""
 
 
 def measure_run(request: RunRequest, lab: OpenLab, progress: Progress) -> Measurement:
-    """Run one run and end its nginx; ``progress`` hears every second of the load.
+    """Make one run, from a fresh nginx to its end; ``progress`` gets every second of the load.
 
-    Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
+    Errors: UndecidedError if the cache state cannot be made or nginx ends under load.
     """
     if request.variant.conf_text is not None:
         conf = own_file(request.variant.conf_path)
@@ -71,7 +71,7 @@ def measure_run(request: RunRequest, lab: OpenLab, progress: Progress) -> Measur
     disks = lab.disks.paths.values()
     lab.disks.restore()
     _fill_caches(request, lab)
-    # What is read all the same need not be dropped first: with many files that takes seconds.
+    # A warm start reads all files anyway, and dropping many of them first would take seconds.
     is_warm = request.variant.conduct.starts == "warm"
     resident_before = None if is_warm else make_cold(disks)
     lab.disks.make_names_cold()
@@ -100,23 +100,22 @@ def measure_run(request: RunRequest, lab: OpenLab, progress: Progress) -> Measur
 
 
 def wait_for_cached(directories: Collection[Path], count: int, *, patience_seconds: float) -> None:
-    """Wait until the caches hold so many responses.
+    """Wait until the caches hold ``count`` responses.
 
-    nginx takes a response into its cache after the client has all of it: with ``aio_write`` some
-    are still being written when the last one was read.
-    Errors: UndecidedError when they do not come.
+    nginx caches a response after the client has all of it, and with ``aio_write`` even later.
+    Errors: UndecidedError if they do not appear in time.
     """
     deadline = time.monotonic() + patience_seconds
-    while (held := _held(directories)) < count:
+    while (held := _count_cached(directories)) < count:
         if time.monotonic() > deadline:
             raise UndecidedError(
-                f"of {count} responses that were asked for the caches took {held}",
-                hint="they must be cacheable, and the disks have room for them (room_bytes)",
+                f"the caches hold {held} of the {count} responses requested to fill them",
+                hint="the responses must be cacheable and fit on the disks (room_bytes)",
             )
         time.sleep(_POLL_SECONDS)
 
 
-def _held(directories: Collection[Path]) -> int:
+def _count_cached(directories: Collection[Path]) -> int:
     return sum(
         1
         for directory in directories
@@ -127,7 +126,7 @@ def _held(directories: Collection[Path]) -> int:
 
 
 def _fill_caches(request: RunRequest, lab: OpenLab) -> None:
-    """Have the caches of the variant hold what they should; emulated disks take no time for it."""
+    """Fill the variant's caches, at the speed of unlimited disks."""
     if not request.variant.conduct.cached:
         return
     stderr_path = STATE / f"{request.variant.name}.stderr"
@@ -145,13 +144,13 @@ def _fill_caches(request: RunRequest, lab: OpenLab) -> None:
         instance.stop()
 
 
-def _make_known(request: RunRequest, lab: OpenLab) -> None:
-    """Have nginx know what its caches hold, with no more of it in memory than before.
+def _load_cache_index(request: RunRequest, lab: OpenLab) -> None:
+    """Have nginx learn what its caches hold, with no more of it in memory than before.
 
-    Its loader comes a minute after the start. Until then who asks for a page that another request
-    is opening for the first time has it fetched and written anew.
-    Source: ngx_http_file_cache_exists: the node is there, and ``exists`` is set when the first one
-            has read the header, which takes a while from a slow disk.
+    The cache loader starts a minute after nginx. Until then, a request for a page that another
+    request is opening for the first time fetches and writes it again.
+    Source: ngx_http_file_cache_exists: the node is there, but ``exists`` is set only once the first
+            request has read the header.
     """
     _prime(request.plan.target, request.variant.conduct.cached)
     if request.variant.conduct.starts == "cold":
@@ -172,7 +171,7 @@ def _measure(
         try:
             request = doors.enter_context(_with_doors(request, instance.pid))
             if request.variant.conduct.cached and not lab.disks.has_cold_names:
-                _make_known(request, lab)
+                _load_cache_index(request, lab)
             _prime(request.plan.target, request.variant.prime)
             conduct = request.variant.conduct
             reloads = reloading(
@@ -193,7 +192,7 @@ def _measure(
             server = _with_log(server, parse_error_log(lines))
     except _NothingKeptError:
         reason = f"the error log {log} is a device, which keeps nothing"
-        gaps = [Unknown(path=f"/server/{one}", reason=reason) for one in _FROM_THE_LOG]
+        gaps = [Unknown(path=f"/server/{name}", reason=reason) for name in _FROM_THE_LOG]
         measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *gaps])
     server = msgspec.structs.replace(
         server,
@@ -221,14 +220,14 @@ def _with_log(server: ServerMeasurement, counts: ErrorLogCounts) -> ServerMeasur
 
 
 class _NothingKeptError(Exception):
-    """The log of nginx goes to a device."""
+    """nginx's error log is a device."""
 
 
 def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
-    """The error log, else what nginx said before it had one.
+    """The error log, or standard error if nginx never opened its log.
 
-    Errors: UndecidedError for what nginx, or code that it loaded, put in the log's place;
-            _NothingKeptError for a device, as /dev/null is.
+    Errors: UndecidedError if nginx, or code that it loaded, replaced the log by something else;
+            _NothingKeptError for a device such as /dev/null.
     """
     with contextlib.suppress(FileNotFoundError):
         try:
@@ -239,8 +238,8 @@ def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
             if error.errno not in {errno.ELOOP, errno.EINVAL}:
                 raise
             raise UndecidedError(
-                f"{log}: what is there now is no file but a link, a pipe or a directory: the "
-                "error log of this run is not read",
+                f"{log} is now a link, a pipe or a directory, so the error log of this run cannot "
+                "be read",
                 hint="name another error_log in the main context",
             ) from None
     return stderr_path.open("rb")
@@ -294,7 +293,7 @@ def _run_load(
             before["connections"] = seen
             watch.start()
 
-        # The probe cuts its own warm-up; the server's counters start when that is over.
+        # The probe cuts its own warm-up; the server's counters start after it.
         timer = threading.Timer(request.plan.warmup_seconds, start_measuring)
         started = time.monotonic()
         timer.start()
@@ -315,7 +314,7 @@ def _run_load(
                 f"the load run ended after {time.monotonic() - started:.1f} s, in its warm-up"
             )
         server, gaps = watch.finish()
-    ids |= instance.inner_ids()  # of those that a reload started
+    ids |= instance.inner_ids()  # workers that a reload started
     measurement = with_worker_ids(measurement, ids)
     measurement = with_limits(measurement, request.variant.limited)
     requests = sum(item.requests + item.limited for item in measurement.classes.values())
@@ -337,7 +336,7 @@ def _run_load(
 
 
 def _ports(plan: LoadPlan) -> set[int]:
-    """The ports of all servers that are asked at one."""
+    """The TCP ports of all targets."""
     return {target.port for target in _targets(plan) if target.unix is None}
 
 
@@ -347,9 +346,9 @@ def _targets(plan: LoadPlan) -> list[Target]:
 
 @contextlib.contextmanager
 def _with_doors(request: RunRequest, pid: int) -> Iterator[RunRequest]:
-    """The run with the unix sockets of its plan as they are reached from here."""
+    """The request with its plan's unix sockets as reachable from outside of nginx's root."""
     plan = request.plan
-    paths = dict.fromkeys(one.unix for one in _targets(plan) if one.unix is not None)
+    paths = dict.fromkeys(t.unix for t in _targets(plan) if t.unix is not None)
     with contextlib.ExitStack() as stack:
         doors = {path: stack.enter_context(contextlib.closing(Door(path, pid))) for path in paths}
 
@@ -372,7 +371,7 @@ def _with_doors(request: RunRequest, pid: int) -> Iterator[RunRequest]:
 
 
 _FROM_THE_LOG = ("pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors")
-"""Counted over the whole run, not by the watch."""
+"""Counters of the error log, which cover the whole run and not only the watch."""
 
 
 def _connections(
@@ -382,15 +381,15 @@ def _connections(
         return {}
     try:
         with enclosure.open_written(log) as file:
-            found = count_connections(file, start=start)
+            counts = count_connections(file, start=start)
     except OSError:  # nothing was served yet
         return {}
-    return {ids.get(pid, pid): count for pid, count in found.items()}
+    return {ids.get(pid, pid): count for pid, count in counts.items()}
 
 
 _PRIME_SECONDS = 60.0
 _MOST_LINE_BYTES = 1 << 16
-"""Bound on one line of a log: nginx writes 2048 (NGX_MAX_ERROR_STR), a module any number."""
+"""Bound on a line of the log: nginx writes up to 2048 (NGX_MAX_ERROR_STR), modules any number."""
 
 
 def _prime(target: Target, urls: list[str]) -> None:
@@ -416,11 +415,11 @@ def _prime(target: Target, urls: list[str]) -> None:
 
 _PIECE_BYTES = 1 << 20
 OVERFILLED = 1.25
-"""Bytes that are read over the limit, so that the cache is full whatever else is charged."""
+"""Bytes to read, as a multiple of the memory limit: enough to fill it whatever else is charged."""
 
 
 def make_cold(directories: Iterable[Path]) -> int | None:
-    """Drop the lab's own files from the page cache; the bytes that are still resident."""
+    """Drop the lab's files from the page cache; returns the bytes still resident."""
     directories = list(directories)
     for directory in directories:
         evict(directory)
@@ -428,7 +427,7 @@ def make_cold(directories: Iterable[Path]) -> int | None:
 
 
 def make_warm(directories: Iterable[Path]) -> int | None:
-    """Read the lab's own files unless all are there; the bytes that are resident."""
+    """Read the lab's files into the page cache; returns the bytes resident."""
     directories = list(directories)
     if any(_resident(directory)[0] != 1.0 for directory in directories):
         for directory in directories:
@@ -440,13 +439,12 @@ def make_warm(directories: Iterable[Path]) -> int | None:
 def make_full(
     directories: Iterable[Path], *, limit_bytes: int, join_files: Sequence[str], seed: int
 ) -> None:
-    """Read files at random until the memory limit is reached, as one of nginx's group.
+    """Read random files until the memory limit is reached, inside nginx's cgroup.
 
-    That is what an LRU cache holds in the long run where all files are asked for alike; a hard
-    disk would take minutes to get there by itself. Pages belong to the group that reads them
-    first, so the reader has to be in nginx's.
+    An LRU cache ends there when all files are equally popular, but on a hard disk only after
+    minutes. Pages are charged to the cgroup that reads them first.
 
-    Errors: UndecidedError when the files cannot be read.
+    Errors: UndecidedError if the files cannot be read.
     """
     files = [
         (directory, name, os.fstat(file).st_size)
@@ -459,23 +457,23 @@ def make_full(
         try:
             for group in join_files:
                 Path(group).write_text("0")
-            wanted = OVERFILLED * limit_bytes
+            left = OVERFILLED * limit_bytes
             for directory, name, size in files:
-                if wanted <= 0:
+                if left <= 0:
                     break
-                wanted -= size
+                left -= size
                 file = open_below(directory, name)
                 _read(file)
                 os.close(file)
         except OSError as error:
             os._exit(error.errno or 1)
-        except BaseException:  # noqa: BLE001  # a fork has nobody above
+        except BaseException:  # noqa: BLE001  # a fork must not return into the caller
             os._exit(1)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1])
     if status:
-        said = os.strerror(status) if status > 0 else f"something killed its reader ({-status})"
-        raise UndecidedError(f"the page cache cannot be filled: {said}")
+        reason = os.strerror(status) if status > 0 else f"the reader was killed by signal {-status}"
+        raise UndecidedError(f"the page cache cannot be filled: {reason}")
 
 
 def _read(file: int) -> None:
@@ -484,7 +482,7 @@ def _read(file: int) -> None:
 
 
 def resident_bytes(directories: Iterable[Path]) -> int | None:
-    """Bytes of the lab's own files in the page cache; None where it does not say."""
+    """Bytes of the lab's files in the page cache; None if the kernel does not report them."""
     total = 0.0
     directories = list(directories)
     for directory in directories:
@@ -496,6 +494,6 @@ def resident_bytes(directories: Iterable[Path]) -> int | None:
 
 
 def _resident(directory: Path) -> tuple[float | None, int | None]:
-    """The share of its files' bytes that is in the page cache, and the bytes."""
+    """The share of a directory's bytes that is in the page cache, and its bytes."""
     dataset = LiveHost().scan_dataset(str(directory), budget_seconds=5.0)
     return dataset.residency.ratio, dataset.bytes

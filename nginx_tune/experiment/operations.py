@@ -1,6 +1,6 @@
-"""Operations of the process inside the sandbox, as one typed table, and the variants it runs.
+"""The requests to the process inside the sandbox, as a typed table, and the variants it runs.
 
-``Session`` and ``trial`` ask; ``inside`` answers. A new question is a row here and a function
+``Session`` and ``trial`` send them; ``inside`` answers. A new operation is a row here and a method
 there.
 """
 
@@ -20,39 +20,38 @@ from nginx_tune.nginx.reload.address import Address
 
 
 class Conduct(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is not plain about how a variant runs."""
+    """The options of a variant's runs beside its configuration."""
 
     binary: str | None = None
     """Another nginx than the session's."""
     stand_in: StandIn = "none"
     """A bare server in nginx's place."""
     workers: int = 1
-    """The stand-in's."""
+    """The stand-in's processes."""
     sysctls: dict[str, str] = {}
-    """Those of the network namespace, for each run."""
+    """Settings of the network namespace during a run."""
     reload_texts: list[str] = []
-    """Configurations that nginx is reloaded with, one after the other; none for no reload."""
+    """Configurations to reload nginx with, in turn; empty for no reload."""
     reload_seconds: float = 1.0
-    """From one reload to the next."""
+    """The time between reloads."""
     connections_log: str | None = None
-    """The log in which the server says which worker served which connection."""
+    """A log with the worker of each connection."""
     starts: Start = "cold"
-    """The part of the data that is in the page cache as a run starts."""
+    """The page cache as a run starts."""
     traces: bool = True
-    """Loop turns are traced."""
+    """Trace loop turns."""
     drain_seconds: float | None = None
-    """The wait for the last answers; null for the plan's own."""
+    """The wait for the last answers; None for the plan's own."""
     cached: list[str] = []
-    """URLs that are asked for before each run, from an nginx of this variant that is then ended.
-    """
+    """URLs that another nginx of this variant caches before each run."""
     counts_opens: bool = False
-    """Calls of open() are counted."""
+    """Count calls of open()."""
     warm_names: bool = False
-    """Every name is looked up before nginx starts."""
+    """Look up every name before nginx starts."""
     cleartext: bool = False
-    """It listens without TLS where the lab has it."""
+    """Listen without TLS in a lab with TLS."""
     ahead: bool = False
-    """nginx runs ahead of what else the machine does; not for a host that serves."""
+    """Give nginx priority over other work of the machine; not for a host that serves."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,15 +60,15 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     conf_path: str
     conf_text: str | None = None
-    """Written to ``conf_path`` before each run; null when the file is the operator's own."""
+    """Written to ``conf_path`` before each run; None for the operator's own file."""
     error_log: str | None = None
-    """The main context's error log; null for standard error."""
+    """The main context's error log; None for standard error."""
     prefix: str | None = None
-    """nginx's ``-p``; null for the build's own."""
+    """nginx's ``-p``; None for the build's own."""
     prime: list[str] = []
-    """URLs fetched once before each load: what must be in the page cache."""
+    """URLs fetched once before each load, so that their files are in the page cache."""
     limited: dict[str, list[int]] = {}
-    """By class, what limits of the configuration answer where they refuse a request."""
+    """By class, the statuses with which limits of the configuration refuse requests."""
     conduct: Conduct = Conduct()
 
 
@@ -78,17 +77,17 @@ class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     lab: Lab
     covers: list[str]
-    """Directories in whose place are empty ones."""
+    """Directories to replace by empty ones."""
     overlays: list[str] = []
-    """Directories that nginx writes to and that hold what it serves or reads."""
+    """Directories that nginx both writes to and reads or serves from."""
     made: list[str] = []
-    """Directories that it needs and that the host lacks."""
+    """Directories to create, which the host lacks."""
     view: HostNeeds
-    """The part of the host that nginx gets to see."""
+    """The part of the host that nginx sees."""
 
 
 class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
-    """The lab that is there then."""
+    """The lab as it was opened."""
 
     devices: dict[str, str]
     """MAJOR:MINOR of each disk."""
@@ -96,18 +95,18 @@ class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
     """Path and bytes of the files of each disk."""
     placement: Placement
     tcp: dict[str, str]
-    """Settings of TCP inside, by sysctl."""
+    """TCP settings inside, by sysctl."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Have what is started from now on in these cgroups, if only to be tried."""
+    """Start everything from now on in these cgroups, trials too."""
 
     files: list[str]
-    """Each takes a process id."""
+    """The ``cgroup.procs`` files."""
 
 
 class FactsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts as a program inside the lab reads them."""
+    """Gather the facts that a program inside the lab sees."""
 
     paths: list[str]
     binary: str
@@ -115,82 +114,82 @@ class FactsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Have around the variants what they need: addresses, names, other servers, files."""
+    """Make what the variants need around them: addresses, names, other servers, files."""
 
     binary: str
     addresses: list[str]
     commands: dict[str, list[str]]
-    """By the variant's name: each tests its configuration."""
+    """By variant, the command that tests its configuration."""
     shown: dict[str, dict[str, bytes]]
-    """By the variant's name: files that it sees with other bytes, by their paths."""
+    """By variant, the files that it sees with other bytes, by path."""
     outgoing: list[Outgoing]
     cpus: list[int]
     """CPUs of the clients and the stubs."""
     sockets: list[str] = []
     """Paths of the unix sockets that the configurations listen on."""
     echoes: bool = False
-    """The stubs of HTTP take upgraded connections, and echo what comes."""
+    """HTTP stubs accept upgrades and echo."""
 
 
 class MadeEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """The surroundings that there are now."""
+    """The surroundings that were made."""
 
     names: list[str] = []
-    """Names that resolve for the first time."""
+    """Host names that resolve only since now."""
     stubs: Stubs = Stubs()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL at a server."""
+    """A request for a URL at a server."""
 
     target: Target
     url: str
 
 
 class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Questions to a variant, before anything is measured."""
+    """Requests to a variant before anything is measured."""
 
     binary: str
     variant: Variant
     questions: list[Question]
     memory_bytes: int | None = None
-    """Limit of the group."""
+    """The cgroup's limit."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that came back."""
+    """The answer to a :class:`Question`."""
 
     status: int | None = None
     length_bytes: int | None = None
-    """The body's: as its header says, else as it was counted."""
+    """The body's length by its header, else counted."""
     digest: str = ""
     """The digest of the body's beginning."""
     fault: str = ""
-    """The reason why nothing came."""
+    """The reason why there is no answer."""
     was_asked: bool = True
 
 
 class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``nginx -t`` with some files replaced."""
+    """Run ``nginx -t`` with some files replaced."""
 
     argv: list[str]
     files: dict[str, bytes]
-    """Other bytes of files, by their paths without links."""
+    """New contents by path without symbolic links."""
     view: HostNeeds
     join_files: list[str]
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """The words of nginx on it."""
+    """The exit status and messages of ``nginx -t``."""
 
     status: int
     messages: list[str]
     refused_calls: list[str] = []
-    """System calls that the sandbox refused it."""
+    """System calls that the sandbox refused."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A fresh nginx in a known cache state, and one load run."""
+    """Make one run: a fresh nginx in a known cache state, under one load."""
 
     variant: Variant
     number: int
@@ -199,37 +198,37 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     join_files: list[str] = []
     nginx_cpus: list[int] = []
     memory_bytes: int | None = None
-    """Limit of the group; a full page cache is one that reaches it."""
+    """The cgroup's limit, which a full page cache reaches."""
 
 
 class LaidTrialRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``nginx -t`` with the bytes that a variant sees."""
+    """Run ``nginx -t`` with the files that a variant sees."""
 
     argv: list[str]
     variant: str
 
 
 class HeldClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A long connection that is held while nginx is changed."""
+    """A long connection that stays open while nginx is changed."""
 
     kind: HeldKind
     target: Target
     url: str
     bytes: int = 0
-    """The bytes of an upload."""
+    """The size of an upload."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """nginx before a change, or after it."""
 
     variant: str
-    """Whose bytes its files have."""
+    """The variant whose files it sees."""
     binary: str
     addresses: list[Address]
 
 
 class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a running nginx under load, there and, where it was taken, back."""
+    """Change a running nginx under load and, if the change was taken, change it back."""
 
     manner: Manner
     variant: Variant
@@ -237,7 +236,7 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     new: Side
     goes_back: bool
     plan: LoadPlan
-    """Its length is settled inside: it runs until the old workers are gone."""
+    """Without a length: the load runs until the old workers have exited."""
     held: list[HeldClient]
     error_logs: list[str]
     before_seconds: float
@@ -248,13 +247,13 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def turn_seconds(self) -> float:
-        """The longest time for the change one way, when workers drain all of their time."""
+        """The longest time of a change one way, with the whole drain time."""
         load = self.plan.warmup_seconds + self.before_seconds + self.after_seconds
         return load + self.drain_seconds
 
     @property
     def seconds(self) -> float:
-        """The same there, and back where it goes back."""
+        """The longest time of the change, there and back."""
         return self.turn_seconds * (2 if self.goes_back else 1)
 
 
@@ -280,21 +279,22 @@ MODULE_INSIDE = "nginx_tune.experiment.inside"
 
 
 _COMES_FROM = {
-    401: "auth_basic, auth_request or auth_jwt: who asks has no password",
+    401: "auth_basic, auth_request or auth_jwt: the request has no password",
     403: "deny, auth_request, a rule on headers or addresses, permissions, or a missing index",
     429: "limit_req, limit_conn, or a rule on headers or addresses",
 }
 
 
 def may_come_from(status: int | None) -> str:
-    """The lines that make such an answer; empty for one that says itself what it is.
+    """The directives that may refuse a plain request with this status; empty for other statuses.
 
-    Who asks is this host, with no cookie, no referer and no password, by the probe's own name.
+    A plain request comes from this host, with the probe's User-Agent and no cookie, referer or
+    password.
     """
     return _COMES_FROM.get(status or 0, "")
 
 
-def said_of(status: int | None) -> str:
-    """A clause that a place answers so, and what it may come from."""
+def answer_clause(status: int | None) -> str:
+    """A clause on a place's status, with its likely cause."""
     cause = may_come_from(status)
     return f"answers {status}{f' (it may come from {cause})' if cause else ''}"

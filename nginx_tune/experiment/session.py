@@ -1,4 +1,4 @@
-"""A lab from outside: opened once, then any number of runs; its files, and labs left behind."""
+"""A lab as seen from outside of the sandbox: open it, make runs, list and clean up labs."""
 
 from __future__ import annotations
 
@@ -63,13 +63,14 @@ from nginx_tune.nginx.subject import refuse_foreign_code
 from nginx_tune.observe.tracefs import sweep_tracing
 
 ORIGIN = "origin"
-"""Its objects among a session's files, by URL."""
+"""The key of the origin's objects in ``Session.files``; their paths are URLs."""
 
 
 class Session:
     """An open lab with its limits in force.
 
-    ``notes`` says which disks are of another kind than was asked for, and why.
+    ``notes``: the disks that are of another kind than requested, with the reason, and differences
+    of TCP settings.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Session:
         needs_root = bool(lab.disks) or any(limit is not None for limit in limits)
         if needs_root and not sandbox.root:
             raise MissingPermissionError(
-                f"the lab '{lab.name}' limits memory and disks, which needs root",
+                f"the lab '{lab.name}' limits memory or disks, which needs root",
                 hint="run it with sudo, or without --lab",
             )
         lab, self.notes = settle_kinds(
@@ -138,7 +139,7 @@ class Session:
                     bytes_per_second=disk.bytes_per_second,
                     reads_per_second=disk.reads_per_second,
                 )
-            lift_dirty_limit(devices[disk.name])  # a run that was killed whole may have left one
+            lift_dirty_limit(devices[disk.name])  # one may be left of a command that was killed
             if disk.dirty_bytes is not None:
                 self._sandbox.limit_dirty(devices[disk.name], disk.dirty_bytes)
         files = [str(file) for file in group.join_files()]
@@ -147,7 +148,7 @@ class Session:
         return files, str(memory) if memory else None
 
     def facts(self, paths: Sequence[str]) -> Facts:
-        """Facts of the emulated host, with the paths as datasets."""
+        """The facts of the emulated host, with ``paths`` as datasets."""
         request = FactsRequest(
             paths=list(paths), binary=self._binary, memory_cgroup=self._memory_cgroup
         )
@@ -164,24 +165,15 @@ class Session:
         sockets: Sequence[str],
         echoes: bool = False,
     ) -> MadeEnvironment:
-        """Have what the variants need around them: addresses of the host, names, other servers.
+        """Make what the variants need around them: addresses of the host, names, other servers.
 
-        ``shown`` are by the variant's name the files that it sees with other bytes; ``sockets``
-        those that they listen on; with ``echoes`` the other servers take upgraded connections.
+        ``shown``: by variant, the files that it sees with other bytes. ``sockets``: the unix
+        sockets that they listen on. ``echoes``: true for stubs that accept upgrades and echo.
         """
         request = EnvironmentRequest(
             binary=self._binary,
             addresses=list(addresses),
-            commands={
-                variant.name: [
-                    self._program(variant),
-                    "-t",
-                    "-c",
-                    variant.conf_path,
-                    *(["-p", variant.prefix] if variant.prefix else []),
-                ]
-                for variant in variants
-            },
+            commands={v.name: _test_command(self._program(v), v) for v in variants},
             shown={variant: dict(files) for variant, files in shown.items()},
             outgoing=list(outgoing),
             cpus=self.probe_cpus,
@@ -194,7 +186,7 @@ class Session:
         return variant.conduct.binary or self._binary
 
     def survey(self, variant: Variant, questions: Sequence[Question]) -> list[Response]:
-        """The answers of a variant to each, before anything is measured."""
+        """The answers of a variant to single requests, before anything is measured."""
         request = SurveyRequest(
             binary=self._program(variant),
             variant=variant,
@@ -205,19 +197,13 @@ class Session:
             return self._sandbox.ask(SURVEY, request)
 
     def place(self, site: Site) -> Site:
-        """A site with what the lab's topology has for it: address, certificate, origin, cache."""
+        """A site with the address, certificate, origin and cache of the lab."""
         return place_site(site, self.lab, self.placement)
 
     def try_laid(self, variant: Variant, program: str) -> Tried:
-        """The words of a program's ``nginx -t`` on a variant, with the bytes that it sees."""
-        argv = [
-            program,
-            "-t",
-            "-c",
-            variant.conf_path,
-            *(["-p", variant.prefix] if variant.prefix else []),
-        ]
-        return self._sandbox.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, variant=variant.name))
+        """The result of a program's ``nginx -t`` on a variant, with the files that it sees."""
+        request = LaidTrialRequest(argv=_test_command(program, variant), variant=variant.name)
+        return self._sandbox.ask(LAID_TRIAL, request)
 
     def rehearse(self, request: RehearseRequest) -> list[RehearsedReload]:
         """Change a running nginx under load."""
@@ -228,7 +214,7 @@ class Session:
         return self._sandbox.ask(REHEARSE, request)
 
     def run(self, variant: Variant, number: int, plan: LoadPlan) -> Measurement:
-        """Run one run."""
+        """Make one run."""
         drain = variant.conduct.drain_seconds
         plan = msgspec.structs.replace(
             plan,
@@ -249,19 +235,25 @@ class Session:
             return self._sandbox.ask(RUN, request)
 
 
+def _test_command(program: str, variant: Variant) -> list[str]:
+    prefix = ["-p", variant.prefix] if variant.prefix else []
+    return [program, "-t", "-c", variant.conf_path, *prefix]
+
+
 @contextlib.contextmanager
 def _naming(variant: Variant) -> Iterator[None]:
-    """Say which of several programs refused a configuration."""
+    """Name the program in an error, if the variant has one of its own."""
     try:
         yield
     except ConfigurationError as error:
         if variant.conduct.binary is None or error.hint:
             raise
-        raise ConfigurationError(error.message, hint=f"run by {variant.conduct.binary}") from None
+        hint = f"refused by {variant.conduct.binary}"
+        raise ConfigurationError(error.message, hint=hint) from None
 
 
 def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:
-    """CPUs for nginx and for the load probe: apart where there are two."""
+    """CPUs for nginx and for the load probe; different ones if there are at least two."""
     if not separate or len(cpus) < 2:  # noqa: PLR2004
         return cpus, cpus
     half = len(cpus) // 2
@@ -269,7 +261,7 @@ def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]
 
 
 def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
-    """The site with the address, certificate, origin and cache that the lab has for it."""
+    """The site with the address, certificate, origin and cache of the lab."""
     changes: dict[str, object] = {
         "listen": [_listen(listen, placement) for listen in site.listen],
     }
@@ -286,7 +278,7 @@ def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
 
 
 def _bounds(disk: LabDisk) -> CacheBounds:
-    """Most of the room of a disk that is small beside any that a host has."""
+    """Three quarters of a lab disk's room for the cache, and a sixteenth to stay free."""
     room = disk.room_bytes >> 20
     return CacheBounds(max_bytes=room * 3 // 4 << 20, min_free_bytes=max(1, room // 16) << 20)
 
@@ -298,12 +290,12 @@ def _listen(listen: str, placement: Placement) -> str:
 
 
 def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False) -> LoadPlan:
-    """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
+    """The plan as the lab's clients reach nginx, over TLS if the lab has it.
 
-    ``cleartext`` is of a variant that listens without TLS in a lab that has it.
+    ``cleartext``: true for a variant that listens without TLS in a lab with TLS.
 
-    No certificate is checked: behind the sandbox nobody else can answer, and an operator's
-    configuration brings a certificate of its own.
+    Certificates are not checked: nobody else can answer in the sandbox, and an operator's
+    configuration brings its own certificate.
     """
     target, permit = plan.target, plan.permit
     if placement.certificate is not None and not cleartext:
@@ -316,7 +308,7 @@ def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False)
 
 
 def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
-    """A class that asks a server of its own asks it from where the clients are."""
+    """The class with its own target, if any, as the lab's clients reach it."""
     if item.target is None or item.target.address != LOOPBACK:
         return item
     target = msgspec.structs.replace(item.target, address=placement.address)
@@ -324,21 +316,21 @@ def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
 
 
 def list_labs() -> Labs:
-    """The labs of this user, running or dead, and the disk images that are kept."""
+    """The labs of this user, running or dead, and the cached disk images."""
     return Labs(
-        runs=[_run(left) for left in find_labs()],
+        runs=[_lab_run(left) for left in find_labs()],
         images=[_image(cached) for cached in list_images()],
         image_bytes_most=CACHE_BYTES,
     )
 
 
 def clean_labs(*, with_images: bool) -> Labs:
-    """Remove what dead labs left, and the kept images that nobody uses; what went.
+    """Remove what dead labs left, and unused cached images; returns what was removed.
 
-    Only what carries the mark of a command that is no more is touched.
+    Only what carries the mark of a command that no longer runs is touched.
     """
     dead = [left for left in find_labs() if not left.running]
-    described = [_run(left) for left in dead]
+    described = [_lab_run(left) for left in dead]
     gone = {str(directory) for directory in clean_dead(dead)}
     failures = [f"{run.directory}: not removed" for run in described if run.directory not in gone]
     removed: list[KeptImage] = []
@@ -355,7 +347,7 @@ def clean_labs(*, with_images: bool) -> Labs:
     )
 
 
-def _run(left: Leftover) -> LabRun:
+def _lab_run(left: Leftover) -> LabRun:
     return LabRun(
         directory=str(left.directory),
         mark=left.mark,
@@ -383,23 +375,23 @@ def _image(cached: Cached) -> KeptImage:
 
 
 _MOST_FILES = 20_000
-"""Files of one root that a load asks for."""
+"""Files of one root that a load requests."""
 
 
 def served_files(root: str) -> list[ServedFile]:
-    """Files below a root, the largest of the most common kind first; paths on disk."""
-    found: list[ServedFile] = []
-    for files in _by_directory(root):
-        found += files
-        if len(found) >= _MOST_FILES:
+    """World-readable files below a root by path, the one of median size first."""
+    files: list[ServedFile] = []
+    for in_directory in _by_directory(root):
+        files += in_directory
+        if len(files) >= _MOST_FILES:
             break
     # The hot file is a typical one, so that the hot load is not the easiest of all.
-    typical = sorted(found, key=lambda file: file.bytes)[len(found) // 2] if found else None
-    return [typical, *(f for f in found if f != typical)] if typical else []
+    typical = sorted(files, key=lambda file: file.bytes)[len(files) // 2] if files else None
+    return [typical, *(f for f in files if f != typical)] if typical else []
 
 
 def has_files(root: str) -> bool:
-    """True if a directory has any."""
+    """True if a root has any file that nginx could serve."""
     return any(_by_directory(root))
 
 
@@ -422,17 +414,16 @@ def _by_directory(root: str) -> Iterator[list[ServedFile]]:
 
 
 def lab_files(session: Session, root: str) -> list[ServedFile]:
-    """The files of the lab's disks below the root that is served.
+    """The files of the lab's disks below a served root.
 
-    Errors: UndecidedError when none of them is mounted there.
+    Errors: UndecidedError if there are none.
     """
-    found = [file for files in session.files.values() for file in files]
-    served = [file for file in found if is_below(file.url, root)]
+    served = [f for files in session.files.values() for f in files if is_below(f.url, root)]
     if not served:
         mounts = ", ".join(shown(disk.mount) for disk in session.lab.disks)
         raise UndecidedError(
-            f"{shown(root)} is served, and the lab's disks are at {mounts}",
-            hint="leave the lab's mount out, or name the root",
+            f"nginx serves {shown(root)}, but the lab's disks are mounted at {mounts}",
+            hint="remove 'mount' from the lab, or set it to the root",
         )
     return served
 
@@ -444,5 +435,5 @@ def as_url(file: ServedFile, *, root: str, url_prefix: str) -> ServedFile:
 
 
 def shown(path: str) -> str:
-    """A path as it can be printed: names may hold bytes that are no UTF-8."""
+    """A path for output, with bytes that are not UTF-8 escaped."""
     return os.fsencode(path).decode(errors="backslashreplace")

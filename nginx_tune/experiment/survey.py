@@ -1,4 +1,4 @@
-"""The answers of nginx to each ask, before anything is measured: one request, one at a time."""
+"""Single requests to nginx, one at a time, before anything is measured."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from nginx_tune.nginx.place import Door
 
 _SECONDS = 5.0
 _COMPARED_BYTES = 2048
-"""Part of a body: with its length that tells two answers apart, and a slow one takes no minutes."""
+"""The beginning of a body that is compared; with the length it distinguishes two answers."""
 _PIECE_BYTES = 1 << 20
 _MOST_SILENT = 20
-"""Places without an answer, after which no more are asked: each takes seconds."""
-_NOT_ASKED = Response(fault="not asked: too many before it gave no answer", was_asked=False)
+"""Requests without an answer after which the rest are skipped: each takes seconds."""
+_NOT_ASKED = Response(fault="not requested: too many others got no answer", was_asked=False)
 
 
 def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
-    """The answer to each, from an nginx that is started for it.
+    """The answer to each question, from an nginx started for them.
 
-    Errors: UndecidedError when nginx does not start, or runs out of memory.
+    Errors: UndecidedError if nginx does not start, or runs out of memory.
     """
     if not request.questions:
         return []
@@ -59,31 +59,31 @@ def _survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
     )
     answers: list[Response] = []
     try:
-        for one in request.questions:
+        for question in request.questions:
             silent = sum(answer.status is None for answer in answers)
             hangs = silent >= _MOST_SILENT
-            answers.append(_NOT_ASKED if hangs else _answer(one, instance.pid))
+            answers.append(_NOT_ASKED if hangs else _answer(question, instance.pid))
         return answers
     finally:
         instance.stop()
 
 
-def _answer(one: Question, pid: int) -> Response:
-    target = one.target
+def _answer(question: Question, pid: int) -> Response:
+    target = question.target
     if target.unix is None:
-        return _asked(target, one.url)
+        return _get(target, question.url)
     with contextlib.closing(Door(target.unix, pid)) as door:
-        return _asked(msgspec.structs.replace(target, unix=door.path), one.url)
+        return _get(msgspec.structs.replace(target, unix=door.path), question.url)
 
 
-def _asked(target: Target, url: str) -> Response:
+def _get(target: Target, url: str) -> Response:
     connection = TargetConnection(target, timeout=_SECONDS)
     try:
         response = connection.get(url)
         length = response.length
         begin = response.read(_COMPARED_BYTES)
         if length is None and response.status == http.client.OK:
-            length = _counted(response, len(begin))
+            length = _count_body(response, len(begin))
         digest = hashlib.sha256(begin).hexdigest()
         return Response(status=response.status, length_bytes=length, digest=digest)
     except (OSError, http.client.HTTPException) as error:
@@ -92,10 +92,10 @@ def _asked(target: Target, url: str) -> Response:
         connection.finish()
 
 
-def _counted(response: http.client.HTTPResponse, count: int) -> int | None:
-    """The length of a body whose header does not say it, of which so much is read.
+def _count_body(response: http.client.HTTPResponse, count: int) -> int | None:
+    """The length of a body without Content-Length, of which ``count`` bytes were read already.
 
-    None for one that does not end in time.
+    None for a body that does not end in time.
     """
     try:
         while piece := response.read(_PIECE_BYTES):
@@ -106,29 +106,28 @@ def _counted(response: http.client.HTTPResponse, count: int) -> int | None:
 
 
 AGENT = f"nginx-tune-probe/{__version__}"
-"""The load's name too (``probes/src/request.rs``): a site may refuse a client without a name,
-and must not answer a single request otherwise than the load."""
+"""The User-Agent of the load too (``probes/src/request.rs``), so that sites answer both alike."""
 _LOCAL = ("127.0.0.1", 0)
-"""The ends of a unix socket, which have no address."""
+"""The address for the ends of a unix socket."""
 
 
 def client_line(own: tuple[str, int], server: tuple[str, int]) -> bytes:
-    """The header of a connection between two addresses and ports: PROXY protocol, version 1.
+    """The PROXY protocol version 1 header of a connection between two addresses and ports.
 
-    Source: HAProxy's proxy-protocol.txt, section 2.1; nginx has read it since 1.5.12.
+    Source: HAProxy's proxy-protocol.txt, section 2.1; nginx reads it since 1.5.12.
     """
     family = "TCP6" if ":" in own[0] else "TCP4"
     return f"PROXY {family} {own[0]} {server[0]} {own[1]} {server[1]}\r\n".encode()
 
 
 class TargetConnection(http.client.HTTPConnection):
-    """A connection to a target, spoken to as its listener wants it.
+    """A connection to a target, over a unix socket, PROXY protocol or TLS as its listener needs.
 
-    With TLS no certificate is checked: nobody else listens in the sandbox.
+    Certificates are not checked: nobody else listens in the sandbox.
     """
 
     def __init__(self, target: Target, *, timeout: float) -> None:
-        """``timeout`` bounds all that is done with it, in seconds, and not each answer's part."""
+        """Start the time: ``timeout``, in seconds, bounds the whole life of the connection."""
         super().__init__(target.address or _LOCAL[0], target.port, timeout=timeout)
         self._target = target
         self._watched: socket.socket | None = None
@@ -137,18 +136,18 @@ class TargetConnection(http.client.HTTPConnection):
         self._watch.start()
 
     def _end(self) -> None:
-        """Have whoever waits for the other side see an end."""
+        """Shut the socket down, which ends a pending read."""
         if self._watched is not None:
             with contextlib.suppress(OSError):
                 self._watched.shutdown(socket.SHUT_RDWR)
 
     def finish(self) -> None:
-        """Close it; nothing watches its time any more."""
+        """Close the connection and stop its timer."""
         self._watch.cancel()
         self.close()
 
     def connect(self) -> None:
-        """Connect; PROXY protocol first, then TLS."""
+        """Connect, send a PROXY protocol header if needed, then start TLS."""
         if self._target.unix is None:
             super().connect()
             ends = (self.sock.getsockname(), self.sock.getpeername())
@@ -169,7 +168,7 @@ class TargetConnection(http.client.HTTPConnection):
         self._watched = self.sock  # its response may take it over
 
     def get(self, url: str) -> http.client.HTTPResponse:
-        """The answer to the request that a class of the load makes by default."""
+        """The answer to a GET with the load's default headers."""
         self.putrequest("GET", url, skip_host=True, skip_accept_encoding=True)
         for name, value in request_headers(self._target):
             self.putheader(name, value)
@@ -178,17 +177,17 @@ class TargetConnection(http.client.HTTPConnection):
 
 
 def request_headers(target: Target) -> list[tuple[str, str]]:
-    """The headers that the load sends of itself by default, in its order."""
+    """The load's default headers, in its order."""
     return [("Host", target.host), ("User-Agent", AGENT), ("Accept", "*/*")]
 
 
 def check_memory(
     variant: str, join_files: Sequence[str | Path], before: MemoryKills, *, has_limit: bool
 ) -> None:
-    """Whatever else went wrong, or seems not to have: say when memory was the reason.
+    """Check that the kernel killed no process of nginx for want of memory since ``before``.
 
-    ``has_limit``: the lab says how much there is.
-    Errors: UndecidedError when the kernel ended processes of nginx since.
+    ``has_limit``: true if the lab sets the limit.
+    Errors: UndecidedError, in place of any other error.
     """
     now = count_memory_kills(join_files)
     if now.processes <= before.processes:
@@ -196,7 +195,7 @@ def check_memory(
     of = "the lab's" if has_limit else "its limit of"
     limit = "" if now.limit_bytes is None else f" {now.limit_bytes >> 20} MiB"
     raise UndecidedError(
-        f"{variant}: nginx ran out of {of}{limit} of memory, and the kernel ended "
+        f"{variant}: nginx ran out of {of}{limit} of memory, and the kernel killed "
         f"{now.processes - before.processes} of its processes",
         hint="give the lab more (memory_bytes), or nginx fewer workers, smaller zones and buffers",
     ) from None

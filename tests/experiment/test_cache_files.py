@@ -19,6 +19,6 @@ def test_only_whole_responses_count(tmp_path: Path) -> None:
     places = [str(tmp_path / "c0"), str(tmp_path / "c1")]
     wait_for_cached(places, 2, patience_seconds=0)
     with pytest.raises(
-        UndecidedError, match="of 3 responses that were asked for the caches took 2"
+        UndecidedError, match="the caches hold 2 of the 3 responses"
     ):
         wait_for_cached(places, 3, patience_seconds=0)

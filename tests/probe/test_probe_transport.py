@@ -275,12 +275,12 @@ NO_HTTP = {
 
 def test_what_is_no_http_says_why() -> None:
     for answer, why in NO_HTTP.items():
-        errors, flag = said_of(answer)
+        errors, flag = answer_clause(answer)
         assert errors <= {"parse", "reset"}, why
         assert why in flag
 
 
-def said_of(answer: bytes) -> tuple[set[str], str]:
+def answer_clause(answer: bytes) -> tuple[set[str], str]:
     class Answering(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with contextlib.suppress(OSError):

@@ -38,10 +38,9 @@ def test_nothing_is_said_of_what_failed_in_both(make_runs: MakeRuns, primary: st
     assert verdict.outcome == "invalid"
     assert verdict_status(verdict) is ExitStatus.UNDECIDED
     sentence = verdict_sentence(verdict)
-    assert "requests failed with both configurations" in sentence
+    assert "failed in every run, so it cannot be judged" in sentence
     assert "98" in sentence
     assert "97" in sentence
-    assert "nothing can be said" in sentence
 
 
 @each_row("failed", [(0, 0), (98, 0), (0, 98), (20, 20), (98, 98, 98, 30), (49, 98, 98, 98)])

@@ -109,7 +109,7 @@ def test_bare_numbers_by_the_unit_of_every_metric(name: str) -> None:
         check_expressions([f"{name} <= 50"], ["hot"])
     if unit == "count":
         check_expressions([f"{name} <= 1.5k"], ["hot"])
-        with pytest.raises(UsageError, match="no whole number"):
+        with pytest.raises(UsageError, match="not a whole number"):
             check_expressions([f"{name} <= 50.5"], ["hot"])
 
 

@@ -60,7 +60,7 @@ def test_clients_that_wait_have_two_answers_each_or_nothing_is_told(
 
     runs = [with_users(run) for run in make_runs([(4.0, 36.0)] * 6)]
     found = judged(predicted(metric, 6.0, 12.0), runs)
-    assert ("less than two answers" in found.reason) is not tells
+    assert ("fewer than two answers" in found.reason) is not tells
     if not tells:
         assert (found.measured, found.inside) == (None, None)
 

@@ -77,7 +77,7 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_runs: Mak
 def test_a_missing_half_is_discarded(make_runs: MakeRuns) -> None:
     paired = pair_runs(make_runs([(1.0, 2.0)] * 3)[:-1])
     assert len(paired.pairs) == 2
-    assert "missing" in paired.discarded[0].reason
+    assert "no partner" in paired.discarded[0].reason
 
 
 def test_runs_that_make_no_pairs_are_refused(make_runs: MakeRuns) -> None:

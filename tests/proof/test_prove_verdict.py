@@ -186,7 +186,7 @@ def test_secondary_metrics_are_tested_together_and_one_that_is_worse_decides(
     accepted = verdict(6, accept_worse=["hot.max_pending", "hot.at_cap"])
     assert (accepted.outcome, verdict_status(accepted)) == ("better", ExitStatus.OK)
     assert [m.outcome for m in accepted.metrics] == [m.outcome for m in six.metrics]
-    with pytest.raises(UsageError, match="decides"):
+    with pytest.raises(UsageError, match="primary metric"):
         verdict(6, accept_worse=[RATE])
 
 

@@ -49,7 +49,7 @@ def tree(file: Path) -> ConfTree:
 def refusals(old: Path, new: Path) -> list[str]:
     found = refused_here(tree(old), tree(new), [])
     assert found.notes == []
-    return [one.said_of(str) for one in found.refusals]
+    return [one.answer_clause(str) for one in found.refusals]
 
 
 def program() -> list[str]:

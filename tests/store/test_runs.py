@@ -277,7 +277,7 @@ def test_without_a_common_baseline_nothing_is_claimed(run_cli: RunCli, tmp_path:
     other = validation(150.0, baseline="aio threads;")
     status, found = compare(run_cli, tmp_path, validation(120.0), other)
     assert (status, found.outcome) == (4, "inconclusive")
-    assert any("different baselines" in warning for warning in found.warnings)
+    assert any("baselines differ" in warning for warning in found.warnings)
     assert found.metrics[0].ratio == pytest.approx(1.25, rel=0.02)
 
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.documents.loadplan import LoadClass
-from nginx_tune.experiment.operations import Question, Response, said_of
+from nginx_tune.experiment.operations import Question, Response, answer_clause
 from nginx_tune.experiment.target import EntryPoint
 from nginx_tune.experiment.validate.successors import is_loaded, lost_answer
 from nginx_tune.measure.load.classes import STATUSES_OF_MEMORY, ServedFile
@@ -144,7 +144,7 @@ def answered_with(
     if baseline.status is None:
         return None, f"no answer: {baseline.fault}"
     if baseline.status != _OK:
-        return None, said_of(baseline.status)
+        return None, answer_clause(baseline.status)
     if is_stub(baseline):
         return None, (
             "not answered from the file: passed on to an application, in whose place a stub "
@@ -162,7 +162,7 @@ def unexpected(item: LoadClass, length: int | None, answer: Response) -> str:
     if answer.status is None:
         return f"is not answered: {answer.fault}"
     if answer.status not in item.status:
-        return said_of(answer.status)
+        return answer_clause(answer.status)
     if length is None or answer.length_bytes in (None, length):
         return ""
     who = " by a stub" if is_stub(answer) else ""

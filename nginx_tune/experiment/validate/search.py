@@ -240,7 +240,7 @@ class _SandboxBench:
         self._warmup = spec.warmup_seconds
         self._sandbox = ExitStack()
         self._workbench: Workbench | None = None
-        self._heeds: FirstRuns | None = None
+        self._check: FirstRuns | None = None
         self.short_seconds = min(
             spec.duration_seconds, max(_SHORT_SHARE * spec.duration_seconds, _LEAST_SHORT_SECONDS)
         )
@@ -276,7 +276,7 @@ class _SandboxBench:
         sandbox = self._sandbox.enter_context(Sandbox(MODULE_INSIDE, progress=self._progress))
         rivals = [Rival(one.name, one.tree, one.planned) for one in chosen]
         self._workbench = open_sides(sandbox, site, spec, sides, rivals)
-        self._heeds = FirstRuns(self._workbench)
+        self._check = FirstRuns(self._workbench)
         self.metric = self._workbench.primary_metric
         found = self.surroundings.setdefault(names[0], Measured())
         found.take_workbench(self._workbench, site, accepts_lost=spec.accept_lost)
@@ -301,7 +301,7 @@ class _SandboxBench:
                 duration=seconds,
                 seed=seed,
                 progress=self._progress,
-                heeds=self._heeds,
+                check=self._check,
             )
         by_name = {variant.name: variant for variant in every.variants}
         chosen = every._replace(variants=[by_name[name] for name in names])
@@ -313,7 +313,7 @@ class _SandboxBench:
             progress=self._progress,
             goes_on=goes_on,
             into=into,
-            heeds=self._heeds,
+            check=self._check,
         )
 
 

@@ -25,7 +25,7 @@ from nginx_tune.conf.virtual_servers import (
     sample_hosts,
     virtual_servers,
 )
-from nginx_tune.experiment.operations import Response, said_of
+from nginx_tune.experiment.operations import Response, answer_clause
 
 _DEFAULT = "80"
 """The address of a server without ``listen``, where root starts nginx: ngx_http_add_listen."""
@@ -186,7 +186,7 @@ def is_loaded(
         return None, f"the configurations answer {found}"
     status = answers[0].status
     if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
-        return None, f"answers {status}" if is_empty else said_of(status)
+        return None, f"answers {status}" if is_empty else answer_clause(status)
     lengths = [one.length_bytes for one in answers]
     if are_files and len(set(lengths)) > 1 and None not in lengths:
         return (

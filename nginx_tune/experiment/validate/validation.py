@@ -1,6 +1,6 @@
-"""Two configurations: their experiment run, and the validation that is stored and shown.
+"""A validation: two configurations measured in the sandbox, judged, and kept.
 
-Pairs may be added one by one until a comparison is settled or its time is up.
+Pairs are a fixed number, or are added until the comparison is settled or time is up.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ from nginx_tune.nginx.lab.spec import LabPlan
 
 @dataclass
 class Measured:
-    """All that there is so far: an interruption leaves it as it is."""
+    """The measurements so far, which an interruption leaves in place."""
 
     looking: Looking | None = None
-    """The stopping rule, where pairs are added until it is settled."""
+    """The stopping rule, if pairs are added until the comparison is settled."""
     runs: list[Measurement] = field(default_factory=list)
-    checked: list[Measurement] = field(default_factory=list)
-    """The check of the baseline against itself."""
+    self_check: list[Measurement] = field(default_factory=list)
+    """Runs of the baseline against itself."""
     capacities: dict[str, Capacity] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """The parts that are not as configured."""
+    """Parts that do not run as configured."""
     lost: list[str] = field(default_factory=list)
-    """The answers of the baseline that the candidate lacks."""
+    """What the baseline serves and the candidate does not."""
     warnings: list[str] = field(default_factory=list)
-    """The cases that the figures may not hold for."""
+    """Reasons why the figures may not hold outside of the sandbox."""
     lab: str = "none"
     tcp: dict[str, str] = field(default_factory=dict)
     starts: Start | None = None
     interrupted: bool = False
 
     def take_workbench(self, workbench: Workbench, site: SitePair, *, accepts_lost: bool) -> None:
-        """Take down what is known of the surroundings before anything is measured."""
+        """Note what is known of the surroundings before anything is measured."""
         self.notes = workbench.notes
         if accepts_lost:
-            self.notes += [f"accepted: no longer served: {one}" for one in workbench.lost]
+            self.notes += [f"accepted: no longer served: {place}" for place in workbench.lost]
         else:
             self.lost = workbench.lost
         self.warnings = packet_warnings(workbench.session.lab, site.trees)
@@ -92,14 +92,14 @@ def conclude(
     builds: tuple[LinkedBuild, LinkedBuild],
     seed: int,
 ) -> Validation:
-    """The validation; ``trees`` and ``builds`` are those of the baseline and the candidate."""
+    """The validation; ``trees`` and ``builds`` are the baseline's and the candidate's."""
     nginx = builds[1].nginx
-    floor = measure_noise_floor(measured.checked)
+    floor = measure_noise_floor(measured.self_check)
     looking = measured.looking
     if measured.interrupted and looking is not None:
         looking.look_now(measured.runs)
     look = looking.look if looking else None
-    # Who watches a run may end it for what is seen: that is one of several looks too.
+    # A user may interrupt because of what is on the screen, which makes this one of several looks.
     first = FIRST_ALPHA if measured.interrupted else ALPHA
     verdict = judge(
         measured.runs,
@@ -139,13 +139,13 @@ def conclude(
             for name, tree in zip(("baseline", "candidate"), trees, strict=True)
         ],
         measurements=measured.runs,
-        self_check=measured.checked,
+        self_check=measured.self_check,
     )
 
 
 def _refused(runs: Sequence[Measurement]) -> list[str]:
-    """A note of the system calls that the sandbox refused some nginx."""
-    calls = sorted({one for run in runs for one in run.server.refused_calls})
+    """A note on the system calls that the sandbox refused nginx."""
+    calls = sorted({call for run in runs for call in run.server.refused_calls})
     return [f"the sandbox refused nginx {', '.join(calls)}"] if calls else []
 
 
@@ -166,38 +166,36 @@ def _dump(tree: ConfTree) -> str:
 
 
 _SHARE_OF_PAIRS = 0.5
-"""The share of the time, when an objective's search wants the rest."""
+"""The share of the time for pairs if the rest is for the search for a capacity."""
 
 
 class Sides(NamedTuple):
-    """The subject of a validation, besides its experiment."""
+    """Baseline and candidate, with the host and the builds that run them."""
 
     baseline: ConfTree
     candidate: ConfTree
     lab: LabPlan | None
-    """Host to emulate; None runs on this machine as it is."""
+    """The host to emulate; None for this machine as it is."""
     prefixes: tuple[str | None, str | None]
-    """The ``-p`` that the baseline's nginx and the candidate's get; None for the build's own."""
+    """nginx's ``-p`` for either; None for the build's own."""
     builds: tuple[LinkedBuild, LinkedBuild]
-    """The builds of the baseline and the candidate."""
     planned: Mapping[str, bytes] = {}
-    """Files of the candidate that are the baseline's with other bytes, by their paths."""
+    """The bytes of the candidate's files that replace the baseline's, by path."""
 
 
 def run_validation(
     spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
 ) -> Validation:
-    """Run both configurations interleaved and judge them.
+    """Measure both configurations in interleaved runs, and judge them.
 
-    Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
-    first run the interruption is raised on.
-    Errors: ConfigurationError for a tree that could not be parsed or that nginx rejects,
-            UndecidedError when there is nothing to load or a tool is missing, UsageError for a
-            gate that names an unknown metric (before anything runs).
+    On KeyboardInterrupt the runs so far are judged and the result is marked; before the first run
+    the interruption is raised.
+    Errors: ConfigurationError for a tree that cannot be parsed or that nginx rejects,
+            UndecidedError if there is nothing to load or a tool is missing, UsageError for a
+            gate on an unknown metric (before any load).
     """
     deadline = Deadline(spec.max_seconds)
     site = read_sides(spec, sides)
-    # A search for the capacity has the other half of the time.
     share = _SHARE_OF_PAIRS if spec.objectives else 1.0
     metric = site.primary_metric
     measured = Measured()
@@ -214,7 +212,7 @@ def run_validation(
         if not measured.runs:
             raise
         measured.interrupted = True
-        progress("interrupted: what was measured so far is judged")
+        progress("interrupted: judging the pairs so far")
     return conclude(
         measured,
         trees=site.trees,
@@ -229,16 +227,17 @@ def run_validation(
 def look_at(
     spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
 ) -> ExperimentSpec:
-    """The experiment settled as a run would settle it, with what was found; nothing is measured.
+    """The experiment that a validation would run, with what a first look at both sides found.
 
-    Both configurations are started and asked once, in the same sandbox. Errors: a run's.
+    Both configurations are started in the sandbox and every place is requested once; nothing is
+    measured. Errors: those of ``run_validation``.
     """
     site = read_sides(spec, sides)
     with Sandbox(MODULE_INSIDE, progress=progress) as sandbox:
         workbench = open_sides(sandbox, site, spec, sides)
         lab = workbench.session.lab
     # The files of recorded requests follow from the manifest.
-    data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
+    data = [files for files in lab.data if not (site.load.manifest and files.sizes)]
     return msgspec.structs.replace(
         spec,
         lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
@@ -283,15 +282,15 @@ def open_sides(
     )
 
 
-_ASKED_AT_ONCE = 1000
-_MOST_ASKED = 20_000
+_URLS_AT_ONCE = 1000
+_MOST_URLS = 20_000
 
 
 class FirstRuns:
-    """Ends a run where the first run of a variant shows that a class cannot be judged.
+    """A check of each variant's first run, which ends the validation if a class cannot be judged.
 
-    The URL that it fails at is found by asking for one after the other. What does not fail again
-    may be an accident of that run, and its pair is discarded as any other.
+    Its URLs are requested one by one to name the one that fails. If none fails again, the failures
+    may have been an accident of that run, and the validation goes on.
     """
 
     def __init__(self, workbench: Workbench) -> None:
@@ -299,7 +298,7 @@ class FirstRuns:
         self._seen: set[str] = set()
 
     def __call__(self, run: Measurement) -> None:
-        """Look at a run.
+        """Check a run if it is its variant's first.
 
         Errors: UndecidedError.
         """
@@ -308,35 +307,35 @@ class FirstRuns:
             return
         self._seen.add(variant)
         plan = self._workbench.experiment.plans[variant]
-        for name, why in unjudged_classes(run).items():
-            item = next(one for one in plan.classes if one.name == name)
-            if said := self._fault(variant, item, item.target or plan.target):
+        for name, reason in unjudged_classes(run).items():
+            item = next(item for item in plan.classes if item.name == name)
+            if fault := self._fault(variant, item, item.target or plan.target):
                 raise UndecidedError(
-                    f"{name}: {why} with the {variant}: {said}",
-                    hint="take that request out of the manifest, or record it anew"
+                    f"{name}: {reason} with the {variant}: {fault}",
+                    hint="remove that request from the manifest, or record it again"
                     if item.paths.manifest
-                    else f"leave '{name}' out: --dry-run prints the load as a file to change, and "
-                    "'scenario run' takes it",
+                    else f"leave out '{name}': edit the load that --dry-run prints, and run it "
+                    "with 'scenario run'",
                 )
 
     def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
-        """The first URL of a class with what it is answered; empty where all are as they should.
+        """The first URL of a class with an unexpected answer, and that answer; empty for none.
 
-        So it is where the class speaks what no single request here does.
+        Empty too for HTTP/3, and for HTTP/2 without TLS, which single requests do not speak.
         """
         if item.http3 is not None or (item.http2 is not None and target.tls is None):
             return ""
-        by_name = {one.name: one for one in self._workbench.experiment.variants}
-        asked = dict(islice(asked_of(item), _MOST_ASKED))
-        whole = list(asked)
-        for start in range(0, len(whole), _ASKED_AT_ONCE):
-            urls = whole[start : start + _ASKED_AT_ONCE]
+        variants = {v.name: v for v in self._workbench.experiment.variants}
+        lengths = dict(islice(asked_of(item), _MOST_URLS))
+        all_urls = list(lengths)
+        for start in range(0, len(all_urls), _URLS_AT_ONCE):
+            urls = all_urls[start : start + _URLS_AT_ONCE]
             answers = self._workbench.session.survey(
-                by_name[variant], [Question(target=target, url=url) for url in urls]
+                variants[variant], [Question(target=target, url=url) for url in urls]
             )
             for url, answer in zip(urls, answers, strict=True):
-                if answer.was_asked and (said := unexpected(item, asked[url], answer)):
-                    return f"{target.host} {shown(url)} {said}"
+                if answer.was_asked and (fault := unexpected(item, lengths[url], answer)):
+                    return f"{target.host} {shown(url)} {fault}"
         return ""
 
 
@@ -347,43 +346,44 @@ def _measure(
     deadline: Deadline,
     progress: Callable[[str], None],
 ) -> None:
+    """Find the warm-up, check the baseline against itself, run the pairs, search the capacities."""
     session, experiment = workbench.session, workbench.experiment
     first = FirstRuns(workbench)
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
-    trial = 0 if warmup is not None else len(experiment.variants)
-    checked = len(experiment.variants) * spec.pairs if spec.self_check else 0
-    own = len(experiment.variants) * spec.pairs
-    # Pairs that are added until it is settled are not known in advance.
-    whole = None if measured.looking else trial + checked + own
+    trial_runs = 0 if warmup is not None else len(experiment.variants)
+    own_runs = len(experiment.variants) * spec.pairs
+    check_runs = own_runs if spec.self_check else 0
+    # With a stopping rule the number of pairs is not known in advance.
+    total = None if measured.looking else trial_runs + check_runs + own_runs
     if warmup is None:
         warmup = find_warmup(
             session,
             experiment,
             duration=duration,
             seed=spec.seed,
-            progress=part_of(progress, 0, whole),
-            heeds=first,
+            progress=part_of(progress, 0, total),
+            check=first,
         )
     experiment = experiment.for_seconds(warmup=warmup, duration=duration)
     if spec.self_check:
         progress("self-check: the baseline against itself")
-        measured.checked = run_pairs(
+        measured.self_check = run_pairs(
             session,
             experiment.against_itself(),
             pairs=spec.pairs,
             seed=spec.seed + 1000,
-            progress=part_of(progress, trial, whole),
-            heeds=FirstRuns(workbench),
+            progress=part_of(progress, trial_runs, total),
+            check=FirstRuns(workbench),
         )
     run_pairs(
         session,
         experiment,
         pairs=spec.pairs,
         seed=spec.seed,
-        progress=part_of(progress, trial + checked, whole),
+        progress=part_of(progress, trial_runs + check_runs, total),
         goes_on=measured.looking.wants_more if measured.looking else None,
         into=measured.runs,
-        heeds=first,
+        check=first,
     )
     if spec.objectives:
         measured.capacities = search_variants(
@@ -405,16 +405,16 @@ class Deadline:
 
     @property
     def used_seconds(self) -> float:
-        """Since the start."""
+        """The time since the start."""
         return time.monotonic() - self._start
 
     def has(self, seconds: float, *, share: float = 1.0) -> bool:
-        """True if so much is left of it, or of a share of it."""
+        """True if so much is left of the span, or of a share of it."""
         return self._seconds is None or self.used_seconds + seconds <= share * self._seconds
 
 
 class Looking:
-    """Decides after each pair whether another is run; ``look`` is the last look that was taken."""
+    """The stopping rule: takes looks at the pairs so far, and decides if another one is run."""
 
     def __init__(
         self, primary_metric: str, deadline: Deadline, *, first_pairs: int, share: float
@@ -425,34 +425,29 @@ class Looking:
         self._began = deadline.used_seconds
         self._next = next_look(None, first_pairs=first_pairs)
         self.look: Look | None = None
+        """The last look taken."""
         self.verdict: Verdict | None = None
         """At the last look, by the primary metric and the cost."""
         self.is_over = False
-        """It was settled; time was up otherwise."""
+        """True if the comparison was settled, not just out of time."""
 
     def wants_more(self, measurements: Sequence[Measurement]) -> bool:
-        """True if another pair is wanted; looks where a look is due.
-
-        Side effects: where time is up, the look that was to come next is taken now.
-        """
+        """True if another pair is to be run; takes a look if one is due, or if time is up."""
         pairs = len(pair_runs(measurements).counting_for(self._metric).pairs)
         if pairs >= self._next.pairs:
             self.is_over = self._take(measurements)
         if self.is_over:
             return False
-        run = len(measurements) // 2
-        each = (self._deadline.used_seconds - self._began) / run if run else 0.0
-        if self._deadline.has(each, share=self._share):
+        measured = len(measurements) // 2
+        pair_seconds = (self._deadline.used_seconds - self._began) / measured if measured else 0.0
+        if self._deadline.has(pair_seconds, share=self._share):
             return True
         if self.look is None or pairs > self.look.pairs:
             self.is_over = self._take(measurements, pairs=pairs)
         return False
 
     def look_now(self, measurements: Sequence[Measurement]) -> Look:
-        """The last look; the one that was to come next, where pairs came after the last.
-
-        For a run that someone interrupts: who saw how it goes may stop it for that.
-        """
+        """The final look of an interrupted validation: the next one, if it has further pairs."""
         pairs = len(pair_runs(measurements).counting_for(self._metric).pairs)
         if self.look is None or pairs > self.look.pairs:
             self._take(measurements, pairs=pairs)
@@ -465,6 +460,6 @@ class Looking:
             measurements, primary_metric=self._metric, metrics=[], alpha=self.look.alpha
         )
         self.verdict = verdict
-        # The primary metric and, where it was measured and can be told, the cost.
-        named = [metric for metric in verdict.metrics if metric.judged]
-        return verdict.outcome == "worse" or all(map(meets_stopping_rule, named))
+        # The primary metric and, where it is judged, the cost.
+        judged = [metric for metric in verdict.metrics if metric.judged]
+        return verdict.outcome == "worse" or all(map(meets_stopping_rule, judged))

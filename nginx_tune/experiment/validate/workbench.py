@@ -15,7 +15,7 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment.experiment import Experiment
-from nginx_tune.experiment.operations import Conduct, Question, Variant, said_of
+from nginx_tune.experiment.operations import Conduct, Question, Variant, answer_clause
 from nginx_tune.experiment.session import Session, as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
 from nginx_tune.experiment.validate.client_limits import ClientLimits
@@ -453,7 +453,9 @@ def _failing(
     (answer,) = session.survey(variant, [question])
     if answer.status in (None, 200):
         return []
-    return [f"{question.url} {said_of(answer.status)}: requests for files fail before any change"]
+    return [
+        f"{question.url} {answer_clause(answer.status)}: requests for files fail before any change"
+    ]
 
 
 def _nothing_loaded(

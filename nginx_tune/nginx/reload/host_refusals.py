@@ -52,7 +52,7 @@ class HostRefusal(NamedTuple):
     text: str
     remedy: str
 
-    def said_of(self, name: Callable[[str], str]) -> str:
+    def answer_clause(self, name: Callable[[str], str]) -> str:
         """All of it in a line; ``name`` tells how a file is called."""
         return f"{self.place(name)}{self.text}; {self.remedy}"
 
