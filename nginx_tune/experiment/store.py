@@ -1,8 +1,7 @@
-"""Stored runs: one file each in the user's state directory, bounded, written whole or not at all.
+"""Kept runs: one file each in the user's state directory, bounded, and written atomically.
 
-A file is gzip with two JSON lines: the summary, so that a list reads the first block of each file
-alone, and the result. Its name is the digest of the result, so a run keeps its name wherever it is
-copied, and a file that was changed is found out. What cannot be read is skipped and said.
+A file is gzip with two JSON lines: the summary, which is all that a list reads, and the result. Its
+name is the digest of the result, so a copy keeps its name and a changed file is detected.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from nginx_tune.host.paths import why_not_own
 from nginx_tune.measure.proof.rehearsal import worst_outcome
 
 MOST_BYTES = 512 << 20
-"""All runs together; the oldest go first."""
+"""Bound on all kept runs; the oldest are removed first."""
 MOST_RUNS = 500
 KeptResult = Validation | ScenarioRun | Rehearsal
 LAST = "last"
-"""The newest run's name on the command line."""
+"""The newest kept run on the command line."""
 
 _SUFFIX = ".run.gz"
 _ID_DIGITS = 10
 _FEWEST_DIGITS = 4
 _MOST_TEXT = 1 << 30
-"""The longest text of one run, unpacked."""
+"""Bound on the decompressed bytes of a kept run."""
 _MOST_SUMMARY = 1 << 16
 _STALE_SECONDS = 3600.0
-"""A file that is still being written after this was left by a process that is no more."""
+"""The age at which an unfinished file counts as left by a dead process."""
 
 _BROKEN = (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError)
 
@@ -51,17 +50,17 @@ _BROKEN = (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeErr
 def runs_directory() -> Path:
     """The directory of kept runs: ``nginx-tune/runs`` in the user's state directory."""
     base = os.environ.get("XDG_STATE_HOME") or ""
-    # The specification has relative paths ignored.
+    # The XDG specification ignores relative paths.
     place = Path(base) if base.startswith("/") else _home() / ".local" / "state"
     return place / "nginx-tune" / "runs"
 
 
 def _home() -> Path:
-    return Path(os.path.expanduser("~"))  # noqa: PTH111  # a home that is not known stays "~"
+    return Path(os.path.expanduser("~"))  # noqa: PTH111  # an unknown home stays "~"
 
 
 class Clock:
-    """The begin of a run, and the time that it has taken."""
+    """The start of an experiment and the time since."""
 
     def __init__(self) -> None:
         self.started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -69,7 +68,7 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Until now."""
+        """The time since the start."""
         return time.monotonic() - self._start
 
 
@@ -81,73 +80,67 @@ def store_run(
     clock: Clock,
     directory: Path | None = None,
 ) -> RunSummary:
-    """Keep a run; what a list says of it.
+    """Keep a result; returns its summary.
 
-    Errors: UndecidedError when it cannot be written; nothing is left then.
-    Side effects: may remove the oldest runs.
+    Errors: UndecidedError if it cannot be written; nothing is left behind.
+    Side effects: may remove the oldest kept runs.
     """
     place = directory or runs_directory()
     body = msgspec.json.encode(result, order="deterministic")
-    summary = _summary(
-        result,
-        run_id=_digest(body),
-        kind=kind,
-        name=name,
-        clock=clock,
-    )
+    summary = _summary(result, run_id=_digest(body), kind=kind, name=name, clock=clock)
     data = gzip.compress(msgspec.json.encode(summary) + b"\n" + body + b"\n", 6, mtime=0)
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         if why := why_not_own(place):
             raise UndecidedError(
-                f"the run is not stored: {why}", hint="set XDG_STATE_HOME, or run with --no-store"
+                f"the result is not kept: {why}", hint="set XDG_STATE_HOME, or use --no-store"
             )
         _write_whole(place / f"{summary.id}{_SUFFIX}", data)
     except OSError as error:
         raise UndecidedError(
-            f"the run is not stored: {error.filename or place}: {error.strerror}",
-            hint="make room there, set XDG_STATE_HOME, or run with --no-store",
+            f"the result is not kept: {error.filename or place}: {error.strerror}",
+            hint="make room there, set XDG_STATE_HOME, or use --no-store",
         ) from None
     _make_room(place, keep=summary.id)
     return summary
 
 
 def list_runs(directory: Path | None = None) -> KeptRuns:
-    """The stored runs, the newest first, and the files there that are none."""
+    """The kept runs, the newest first, with the files that are skipped."""
     place = directory or runs_directory()
-    found: list[RunSummary] = []
+    summaries: list[RunSummary] = []
     skipped: list[SkippedFile] = []
     total = 0
     for path in _files(place):
         try:
             total += path.stat().st_size
-            found.append(_summary_in(path))
+            summaries.append(_summary_in(path))
         except (*_BROKEN, UsageError) as error:
             skipped.append(SkippedFile(file=_shown(path), reason=_why(error)))
-    found.sort(key=lambda run: (run.started_at, run.id), reverse=True)
+    summaries.sort(key=lambda run: (run.started_at, run.id), reverse=True)
     return KeptRuns(
-        directory=_shown(place), runs=found, bytes=total, bytes_most=MOST_BYTES, skipped=skipped
+        directory=_shown(place), runs=summaries, bytes=total, bytes_most=MOST_BYTES, skipped=skipped
     )
 
 
 def _summary_in(path: Path) -> RunSummary:
     if not path.is_file():  # opening a pipe would wait for its writer
-        raise UsageError("no file")
+        raise UsageError("not a regular file")
     with gzip.open(path) as file:
         return _read_summary(file.readline(_MOST_SUMMARY), path)
 
 
 def is_run_name(name: str) -> bool:
-    """True for a stored run: its packed file, or a bare word that is no file here."""
+    """True for the name of a kept run: a ``.run.gz`` file, or a bare word that is not a file."""
     if name.endswith(_SUFFIX):
         return True
     return "/" not in name and "." not in name and name != "-" and not Path(name).exists()
 
 
 def read_run(name: str, directory: Path | None = None) -> KeptRun:
-    """A stored run by its id, the first digits of that or ``last``; or one in a file.
+    """A kept run by its id, the first digits of it, ``last``, or a file.
 
-    Errors: UsageError when there is none, or more than one, or it is broken.
+    Errors: UsageError if there is none or more than one, or if it is broken.
     """
     if "/" in name or name.endswith((".json", _SUFFIX)):
         return _read_file(Path(name))
@@ -155,23 +148,22 @@ def read_run(name: str, directory: Path | None = None) -> KeptRun:
     if name == LAST:
         runs = list_runs(place).runs
         if not runs:
-            # Who measured behind sudo finds nothing here: sudo has root keep what it measures.
             hint = (
-                "validate, rehearse and scenario run store theirs"
+                "validate, rehearse and scenario run keep theirs"
                 if os.geteuid() == 0
-                else "runs that were made with sudo are root's: ask for them with sudo too"
+                else "runs made with sudo are kept for root: use sudo here too"
             )
-            raise UsageError("no runs are stored", hint=hint)
+            raise UsageError("no runs are kept", hint=hint)
         name = runs[0].id
     if len(name) < _FEWEST_DIGITS or set(name) - set("0123456789abcdef"):
         raise UsageError(
-            f"'{name[:60]}' is no run",
+            f"'{name[:60]}' is not a kept run",
             hint=name_meant(name, ["last"])
-            or "an id from 'nginx-tune runs list', 'last' or a file",
+            or "give an id from 'nginx-tune runs list', 'last' or a file",
         )
     matches = [path for path in _files(place) if path.name.startswith(name) and path.is_file()]
     if len(matches) != 1:
-        how_many = "more than one run begins" if matches else "no stored run begins"
+        how_many = "more than one kept run begins" if matches else "no kept run begins"
         raise UsageError(f"{how_many} with {name}", hint="see 'nginx-tune runs list'")
     return _read_file(matches[0])
 
@@ -186,7 +178,7 @@ def _read_file(path: Path) -> KeptRun:
     except _BROKEN as error:
         raise UsageError(f"{shown}: {_why(error)}") from None
     if len(data) > _MOST_TEXT:
-        raise UsageError(f"{shown}: larger than any run")
+        raise UsageError(f"{shown}: larger than any kept run")
     if not is_packed:
         return decode(KeptRun, data, source=shown)
     try:
@@ -199,7 +191,7 @@ def _unpack(data: bytes, path: Path) -> KeptRun:
     head, _, body = data.partition(b"\n")
     summary = _read_summary(head, path)
     if _digest(body.rstrip(b"\n")) != summary.id:
-        raise UsageError("changed since it was stored")
+        raise UsageError("changed since it was kept")
     result = msgspec.json.decode(body, type=KeptResult)
     return KeptRun(summary=summary, result=result)
 
@@ -268,7 +260,7 @@ def _digest(body: bytes) -> str:
 def _write_whole(path: Path, data: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
-    # Configurations and URLs stand in it: for nobody else.
+    # It has configurations and URLs, which are private.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -282,7 +274,7 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def _make_room(place: Path, *, keep: str) -> None:
-    """Remove the oldest runs past the bounds, and what dead processes left half-written."""
+    """Remove the oldest runs beyond the bounds, and unfinished files of dead processes."""
     with contextlib.suppress(OSError):
         for half in place.glob(f".*{_SUFFIX}.*.new"):
             if time.time() - half.stat().st_mtime > _STALE_SECONDS:
@@ -314,7 +306,7 @@ def _why(error: BaseException) -> str:
     if isinstance(error, UsageError):
         return error.message
     if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
-        return "cut short or no gzip"
+        return "truncated, or not gzip"
     if isinstance(error, OSError):
         return f"cannot read: {error.strerror}"
-    return "no stored run"
+    return "not a kept run"

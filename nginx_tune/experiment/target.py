@@ -1,6 +1,6 @@
-"""The way into a configuration: the addresses, hosts and URLs of its servers, its entry; pure.
+"""The targets and entry points of a configuration: addresses, hosts and URLs of its servers.
 
-The load enters at a listener, below a root, and at a URL that is answered without a file.
+A load has an entry point: a listener, a root with files, and a URL answered without a file.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _OTHER_LOOPBACK = "127.0.0.2"
 
 
 class Spoken(NamedTuple):
-    """The addresses at which a server speaks more than HTTP/1.1."""
+    """The targets at which a server speaks HTTP/2 over TLS, and HTTP/3."""
 
     http2: Target | None = None
     """Over TLS."""
     http3: Target | None = None
 
     def at(self, protocol: MultiplexedVersion) -> Target | None:
-        """The listener for one of them."""
+        """The target for one of them."""
         return self.http2 if protocol == "2" else self.http3
 
 
 def can_load(served: Served) -> bool:
-    """True if the files of a directory have URLs that are known."""
+    """True if the files of a served directory have known URLs."""
     if not served.is_whole or served.via == "cache":
         return False
     location = served.scope.own
@@ -72,7 +72,7 @@ def can_load(served: Served) -> bool:
 
 
 class _Tree:
-    """A tree by its identity: to hash one by what is in it is to walk through all of it."""
+    """A tree hashed by identity, since hashing its contents walks through all of it."""
 
     def __init__(self, tree: ConfTree) -> None:
         self.tree = tree
@@ -88,21 +88,21 @@ class _Listening(NamedTuple):
     addresses: list[ListenAddress]
     hosts: list[VirtualServers]
     switched: set[Directive]
-    """Servers that say ``http2 on``."""
+    """Servers with ``http2 on``."""
 
 
 @lru_cache(maxsize=4)
-def _listening(known: _Tree) -> _Listening:
-    """Asked for of each server: of a thousand of them this is a thousand times the whole tree."""
-    tree = known.tree
+def _listening(key: _Tree) -> _Listening:
+    """The listeners of a whole tree, cached because each server asks for them."""
+    tree = key.tree
     return _Listening(listeners(tree), virtual_servers(tree), switched_to_http2(scopes(tree)))
 
 
 def target_of(tree: ConfTree, server: Directive) -> Target | None:
-    """The server's first listener that takes HTTP/1.1, and a host by which it answers there.
+    """The server's best listener for HTTP/1.1, with a host by which the server answers there.
 
-    A port goes before a unix socket, then one without TLS before one with, and of these one
-    without the PROXY protocol. None where there is no such listener, or no such host.
+    Ports come before unix sockets, then cleartext before TLS, then listeners without the PROXY
+    protocol. None if there is no such listener or host.
     """
     return next(iter(_named(tree, server, spoken_plainly(tree, server), is_quic=False)), None)
 
@@ -110,14 +110,15 @@ def target_of(tree: ConfTree, server: Directive) -> Target | None:
 def why_not_asked(tree: ConfTree, server: Directive) -> str:
     """The reason why a server has no target."""
     if not spoken_plainly(tree, server):
-        return "its server listens for no HTTP/1.1 on an address or a socket"
+        return "its server has no HTTP/1.1 listener on an address or unix socket"
     names = (server.block or Block([])).first("server_name")
-    named = f"by {names}, and no host is known that this takes" if names else "by no name"
-    return f"its server is reached {named}: another server would answer"
+    if names:
+        return f"no host is known that its {names} matches, so another server would answer"
+    return "its server has no name, so another server would answer"
 
 
 def spoken_plainly(tree: ConfTree, server: Directive) -> list[tuple[SocketName, Target]]:
-    """Its listeners that take HTTP/1.1; hosts are left out."""
+    """A server's HTTP/1.1 listeners, without hosts."""
     places = [
         (listener.socket, place)
         for listener, place in _places(tree, server)
@@ -135,17 +136,17 @@ def _named(
     *,
     is_quic: bool,
 ) -> Iterator[Target]:
-    """The places by the order of choice with a host each; without those that have none."""
-    every = [one for one in _listening(_Tree(tree)).hosts if one.is_quic == is_quic]
-    for socket, first in sorted(places, key=lambda one: last_choice(one[1])):
-        for place in (first, *_beside(socket, first)):
+    """The places in order of preference, each with a host; those without a host are left out."""
+    every = [group for group in _listening(_Tree(tree)).hosts if group.is_quic == is_quic]
+    for socket, first in sorted(places, key=lambda item: preference(item[1])):
+        for place in (first, *_alternatives(socket, first)):
             host = host_of(server, _reached(every, socket, place))
             if host is not None:
                 yield msgspec.structs.replace(place, host=host)
 
 
-def _beside(socket: SocketName, place: Target) -> list[Target]:
-    """Another address of this host that a wildcard takes, where 127.0.0.1 is other servers'."""
+def _alternatives(socket: SocketName, place: Target) -> list[Target]:
+    """Another loopback address for a wildcard, in case 127.0.0.1 belongs to other servers."""
     is_every = socket.is_wildcard and place.address == LOOPBACK
     return [msgspec.structs.replace(place, address=_OTHER_LOOPBACK)] if is_every else []
 
@@ -153,51 +154,47 @@ def _beside(socket: SocketName, place: Target) -> list[Target]:
 def _reached(
     every: Sequence[VirtualServers], socket: SocketName, place: Target
 ) -> list[VirtualServers]:
-    """Whose servers a client of a place comes to: an address's own, else a wildcard's.
+    """The servers that a client of a place reaches: those of its address, else of a wildcard.
 
     Source: ngx_http_init_connection, which looks for the local address among those of the port.
     """
     if place.unix is not None:
-        return [one for one in every if one.socket == socket]
-    own = [
-        one
-        for one in every
-        if one.socket.first <= place.port <= one.socket.last
+        return [group for group in every if group.socket == socket]
+    reached = [
+        group
+        for group in every
+        if group.socket.first <= place.port <= group.socket.last
         and (
-            _reached_at(one.socket.host) == place.address
-            or (one.socket.host == "*" and place.address == _OTHER_LOOPBACK)
+            _reached_at(group.socket.host) == place.address
+            or (group.socket.host == "*" and place.address == _OTHER_LOOPBACK)
         )
     ]
-    return [one for one in own if not one.socket.is_wildcard] or own
+    return [group for group in reached if not group.socket.is_wildcard] or reached
 
 
 def spoken_at(tree: ConfTree, server: Directive) -> Spoken:
-    """The addresses at which it speaks HTTP/2 over TLS, and HTTP/3; HTTP/1.1's order of choice."""
+    """The best targets for HTTP/2 over TLS and for HTTP/3, in the order of ``target_of``."""
     switched = server in _listening(_Tree(tree)).switched
-    found = [(listener, place) for listener, place in _places(tree, server)]
+    places = list(_places(tree, server))
     http2 = [
         (listener.socket, place)
-        for listener, place in found
+        for listener, place in places
         if listener.is_tls and not listener.is_quic and (switched or listener.is_http2)
     ]
-    http3 = [(listener.socket, place) for listener, place in found if listener.is_quic]
+    http3 = [(listener.socket, place) for listener, place in places if listener.is_quic]
     return Spoken(
         next(iter(_named(tree, server, http2, is_quic=False)), None),
         next(iter(_named(tree, server, http3, is_quic=True)), None),
     )
 
 
-def last_choice(target: Target) -> tuple[bool, bool, bool]:
-    """The key that puts a listener behind those that are asked before it."""
-    return (
-        target.unix is not None,
-        target.tls is not None,
-        target.proxy_protocol is not None,
-    )
+def preference(target: Target) -> tuple[bool, bool, bool]:
+    """The sort key of listeners, the preferred one first."""
+    return (target.unix is not None, target.tls is not None, target.proxy_protocol is not None)
 
 
 def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, Target]]:
-    """The places at which it listens; hosts are left out."""
+    """A server's listeners with their targets, without hosts."""
     for listener in _listening(_Tree(tree)).addresses:
         own = [
             line
@@ -206,7 +203,7 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, 
         ]
         if not own:
             continue
-        # Whichever line of an address says it, says it for all of them.
+        # Parameters on any listen line of an address hold for all of them.
         words = {word for line in listener.lines for word in line.args[1:]}
         # No certificate is checked: nobody else listens in the sandbox.
         tls = Tls(verify=False) if listener.is_tls else None
@@ -214,24 +211,24 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, 
         if listener.is_unix:
             path = listener.socket.host
             if path.startswith("/"):
-                said = _said_first(path) if is_proxied else None
-                yield listener, Target(unix=path, tls=tls, proxy_protocol=said)
+                header = _proxy_header(path) if is_proxied else None
+                yield listener, Target(unix=path, tls=tls, proxy_protocol=header)
             continue
         address = _reached_at(listener.socket.host)
-        first = listener.socket.first  # a range of ports: the first of them
+        first = listener.socket.first  # of a range of ports
         if address is not None and first:
-            said = _said_first(None) if is_proxied else None
-            place = Target(address=address, port=first, tls=tls, proxy_protocol=said)
+            header = _proxy_header(None) if is_proxied else None
+            place = Target(address=address, port=first, tls=tls, proxy_protocol=header)
             yield listener, place
 
 
-def _said_first(unix: str | None) -> ProxyProtocol:
-    """A balancer's words on this host: a unix socket's connection has no address of its own."""
+def _proxy_header(unix: str | None) -> ProxyProtocol:
+    """A load balancer's header; a unix socket has no address, so loopback stands for it."""
     return ProxyProtocol(version=1, source=None if unix is None else LOOPBACK)
 
 
 def _reached_at(host: str) -> str | None:
-    """The address that a client connects to; None for a name."""
+    """The address that a client connects to; None for a host name."""
     known = {"*": LOOPBACK, "localhost": LOOPBACK, "[::]": "::1"}
     if host in known:
         return known[host]
@@ -242,20 +239,20 @@ def _reached_at(host: str) -> str | None:
 
 
 def listen_sockets(tree: ConfTree) -> list[str]:
-    """The paths of the unix sockets that its listeners make."""
-    paths = (one.socket.host for one in listeners(tree) if one.is_unix)
+    """The paths of the unix sockets of a tree's listeners."""
+    paths = (listener.socket.host for listener in listeners(tree) if listener.is_unix)
     return [path for path in paths if path.startswith("/")]
 
 
 def listen_addresses(tree: ConfTree) -> list[str]:
-    """The addresses of the host that its listeners name; loopback is there anyway."""
-    found = {_reached_at(one.socket.host) for one in listeners(tree) if one.socket.first}
-    known = {address for address in found if address is not None}
-    return sorted(one for one in known if not ipaddress.ip_address(one).is_loopback)
+    """The addresses that a tree's listeners name, without loopback ones."""
+    named = {_reached_at(one.socket.host) for one in listeners(tree) if one.socket.first}
+    addresses = {address for address in named if address is not None}
+    return sorted(one for one in addresses if not ipaddress.ip_address(one).is_loopback)
 
 
 def url_prefix(served: Served) -> str:
-    """URL of the served directory (an alias replaces its location's URI, a root keeps it)."""
+    """The URL of a served directory (an alias replaces its location's URI, a root keeps it)."""
     location = served.scope.own
     if location.name == "server":
         return ""
@@ -264,7 +261,7 @@ def url_prefix(served: Served) -> str:
 
 
 def uri_of(scope: Scope) -> str | None:
-    """A URI that a location takes; None for a pattern or a named one."""
+    """The URI of a location; None for a pattern or a named location."""
     args = scope.own.args
     if len(args) == 2 and args[0] in {"=", "^~"}:  # noqa: PLR2004  # a modifier and a URI
         return args[1]
@@ -272,11 +269,11 @@ def uri_of(scope: Scope) -> str | None:
 
 
 def written_files(tree: ConfTree) -> list[str]:
-    """Full names of the logs, pids, temporary files and caches that a tree names.
+    """Absolute paths of the logs, pid files, temporary files and caches of a tree.
 
-    A directory that nginx writes into ends with ``/.``: what is beside it is not written.
+    A directory that nginx writes into ends in ``/.``.
     """
-    found = []
+    paths = []
     for directive in (*tree.main, *http_directives(tree)):
         if directive.name in _WRITTEN and directive.args:
             name = directive.value
@@ -284,34 +281,34 @@ def written_files(tree: ConfTree) -> list[str]:
                 continue
             full = tree.full_path(name)
             if full is not None:
-                found.append(f"{full}/." if directive.name.endswith("_path") else full)
-    return sorted(set(found))
+                paths.append(f"{full}/." if directive.name.endswith("_path") else full)
+    return sorted(set(paths))
 
 
 _INDEX = "index.html"
 
 
 class EntryPoint(NamedTuple):
-    """The point at which the load enters a configuration."""
+    """The server, directory and URLs at which the load enters a configuration."""
 
     target: Target
     server: Directive
     root: str | None
-    """Directory on disk behind ``url_prefix``; none where no server serves files."""
+    """The directory on disk behind ``url_prefix``; None if no server serves files."""
     url_prefix: str
     index_file: str
-    """The file that stands for a directory."""
+    """The file served for a directory."""
     memory_url: str | None
-    """A URL answered by ``return 200`` or ``204``, that is without a file."""
+    """A URL answered by ``return 200`` or ``204``, without a file."""
     error_log: str | None
-    """The main context's error log; null for the build's default."""
+    """The main context's error log; None for the build's default."""
     written: list[str]
     """Files and directories that the configuration writes."""
     spoken: Spoken = Spoken()
 
 
 class FilePlace(NamedTuple):
-    """A directory whose files a server serves, by URLs that are known."""
+    """A directory whose files a server serves by known URLs."""
 
     target: Target
     server: Directive
@@ -319,15 +316,15 @@ class FilePlace(NamedTuple):
     url_prefix: str
     index_file: str
     lacks: bool
-    """Its server speaks less than is wanted."""
+    """True if its server lacks a requested protocol."""
 
 
 def file_places(tree: ConfTree, *, protocols: Sequence[MultiplexedVersion] = ()) -> list[FilePlace]:
-    """In the order of choice: a server that speaks all of ``protocols``, a port, one without TLS.
+    """The places with files in order of preference.
 
-    Of equals the first goes first.
+    Servers with all of ``protocols`` come first, then ports, then cleartext; ties keep file order.
     """
-    found = []
+    places = []
     targets: dict[Directive, Target | None] = {}
     for served in filter(can_load, served_paths(tree)):
         server = served.scope.server
@@ -335,7 +332,7 @@ def file_places(tree: ConfTree, *, protocols: Sequence[MultiplexedVersion] = ())
             targets[server] = target_of(tree, server)
         target = targets[server]
         if target is not None:
-            found.append(
+            places.append(
                 FilePlace(
                     target,
                     server,
@@ -345,7 +342,7 @@ def file_places(tree: ConfTree, *, protocols: Sequence[MultiplexedVersion] = ())
                     _lacks(tree, server, protocols),
                 )
             )
-    return sorted(found, key=lambda place: (place.lacks, *last_choice(place.target)[:2]))
+    return sorted(places, key=lambda place: (place.lacks, *preference(place.target)[:2]))
 
 
 def plan_entry(
@@ -356,22 +353,21 @@ def plan_entry(
     protocols: Sequence[MultiplexedVersion] = (),
     server: Directive | None = None,
 ) -> EntryPoint:
-    """The entry at files, or without any: at a server that can be asked, else at the first.
+    """The entry point at a place with files; without one, at a reachable server.
 
-    Of these one that speaks all of ``protocols`` goes before those that do not.
-    Errors: UndecidedError when none can be asked.
+    Servers with all of ``protocols`` are preferred, then ``server``.
+    Errors: UndecidedError if no server is reachable.
     """
     if place is None:
         targets = [(target_of(tree, one), one) for _, one in servers(tree)]
-        asked = [(target, one) for target, one in targets if target is not None]
-        if not asked:
+        reachable = [(target, one) for target, one in targets if target is not None]
+        if not reachable:
             raise UndecidedError(
-                f"{tree.path}: no server with a plain-HTTP listener or one with TLS"
-                f"{_why_none(tree)}",
-                hint="listen on an IP address or a unix socket, http2 only beside ssl",
+                f"{tree.path}: no server has a reachable HTTP or TLS listener{_why_none(tree)}",
+                hint="listen on an IP address or a unix socket, with http2 only beside ssl",
             )
         target, chosen = min(
-            asked, key=lambda item: (_lacks(tree, item[1], protocols), item[1] is not server)
+            reachable, key=lambda item: (_lacks(tree, item[1], protocols), item[1] is not server)
         )
         root, prefix, index = None, "", _INDEX
     else:
@@ -391,9 +387,9 @@ def plan_entry(
 
 
 def _why_none(tree: ConfTree) -> str:
-    """The refusal where there are listeners, and no host is known that one of the servers takes."""
-    found = [one for _, one in servers(tree) if spoken_plainly(tree, one)]
-    return f" can be asked: {why_not_asked(tree, found[0])}" if found else ""
+    """The reason why the first server with a listener is not reachable; empty without one."""
+    listening = [one for _, one in servers(tree) if spoken_plainly(tree, one)]
+    return f": {why_not_asked(tree, listening[0])}" if listening else ""
 
 
 def _lacks(tree: ConfTree, server: Directive, protocols: Sequence[MultiplexedVersion]) -> bool:
@@ -408,13 +404,14 @@ def _index(scope: Scope) -> str:
 
 
 _CONDITIONS = ("if", "limit_except", "deny", "auth_basic", "auth_request", "auth_jwt", "rewrite")
-"""Directives that may answer other clients otherwise than those that ask here."""
+"""Directives that may answer other clients differently from the probe."""
 
 
 def _memory_url(tree: ConfTree, server: Directive) -> str | None:
-    """The first that answers whoever asks, else the first that may: nginx is asked before a load.
+    """The first location that returns 200 or 204 to anyone, else the first that may.
 
-    ``internal`` answers no client at all, nor does a location of a server that itself returns.
+    nginx is asked before a load. Left out are ``internal`` locations and those of a server that
+    itself returns.
     """
     may = None
     for scope in scopes(tree):
@@ -434,7 +431,7 @@ def _memory_url(tree: ConfTree, server: Directive) -> str | None:
 
 def _error_log(tree: ConfTree, default: str | None) -> str | None:
     names = [line.value for line in tree.main.all("error_log")]
-    # Of several that take the same lines a device keeps none.
+    # Of several logs with the same lines, a device keeps none.
     own = next((name for name in names if not name.startswith("/dev/")), names[0] if names else "")
     name = own or default
     if name is None or name == "stderr" or name.startswith(("syslog:", "memory:")):

@@ -36,7 +36,7 @@ def runs_screen(runs: KeptRuns) -> Screen:
         f"{bytes_text(runs.bytes)} of at most {bytes_text(runs.bytes_most)} "
         f"in {one_line(runs.directory)}"
     )
-    table = Table([header, *rows]) if rows else Line("no runs are stored")
+    table = Table([header, *rows]) if rows else Line("no runs are kept")
     return [[table, *skipped, Line(where)]]
 
 

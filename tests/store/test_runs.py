@@ -150,7 +150,7 @@ def test_many_at_once(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_written_it_is_said_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UndecidedError, match="not stored"):
+    with pytest.raises(UndecidedError, match="not kept"):
         store(validation(120.0), tmp_path / "file" / "runs")
 
 
@@ -164,7 +164,7 @@ def test_list_and_show_through_the_command_line(
 ) -> None:
     empty = run_cli("runs", "list", env=state)
     assert empty.returncode == 0
-    assert "no runs are stored" in empty.stdout
+    assert "no runs are kept" in empty.stdout
     run_id = store(validation(120.0), tmp_path / "nginx-tune" / "runs", name="x\x1b[31m.conf")
     listed = run_cli("runs", "list", env=state)
     assert run_id in listed.stdout
@@ -186,7 +186,7 @@ def test_without_a_run_it_is_said_where_others_are(
 ) -> None:
     """sudo validate stores for root: the same person without sudo has none."""
     monkeypatch.setattr("os.geteuid", lambda: user)
-    with pytest.raises(UsageError, match="no runs are stored") as raised:
+    with pytest.raises(UsageError, match="no runs are kept") as raised:
         read_run("last", tmp_path)
     assert said in raised.value.hint
 

@@ -117,7 +117,7 @@ def test_what_cannot_be_loaded_is_said(run_cli: RunCli, root: Path) -> None:
         conf.write_text(f'events {{}} http {{ server {{ listen {listen}; root "{root}"; }} }}')
         run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT)
         assert run.returncode == 4, listen
-        assert "no server with a plain-HTTP listener" in run.stderr, listen
+        assert "no server has a reachable HTTP or TLS listener" in run.stderr, listen
         assert len(run.stderr.splitlines()) == 1, listen
 
 
