@@ -107,7 +107,7 @@ def target_of(tree: ConfTree, server: Directive) -> Target | None:
     return next(iter(_named(tree, server, spoken_plainly(tree, server), is_quic=False)), None)
 
 
-def why_not_asked(tree: ConfTree, server: Directive) -> str:
+def why_unreachable(tree: ConfTree, server: Directive) -> str:
     """The reason why a server has no target."""
     if not spoken_plainly(tree, server):
         return "its server has no HTTP/1.1 listener on an address or unix socket"
@@ -389,7 +389,7 @@ def plan_entry(
 def _why_none(tree: ConfTree) -> str:
     """The reason why the first server with a listener is not reachable; empty without one."""
     listening = [one for _, one in servers(tree) if spoken_plainly(tree, one)]
-    return f": {why_not_asked(tree, listening[0])}" if listening else ""
+    return f": {why_unreachable(tree, listening[0])}" if listening else ""
 
 
 def _lacks(tree: ConfTree, server: Directive, protocols: Sequence[MultiplexedVersion]) -> bool:

@@ -18,7 +18,5 @@ def test_only_whole_responses_count(tmp_path: Path) -> None:
         (directory / f"{name}.0000000001").touch()  # still being written
     places = [str(tmp_path / "c0"), str(tmp_path / "c1")]
     wait_for_cached(places, 2, patience_seconds=0)
-    with pytest.raises(
-        UndecidedError, match="the caches hold 2 of the 3 responses"
-    ):
+    with pytest.raises(UndecidedError, match="the caches hold 2 of the 3 responses"):
         wait_for_cached(places, 3, patience_seconds=0)

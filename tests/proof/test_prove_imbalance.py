@@ -100,10 +100,9 @@ def test_others_work_is_what_neither_probe_nor_server_used() -> None:
     )
     told = with_interference(busy, 3.0)
     assert told.generator.foreign_cpu_ratio == pytest.approx(5 / 40)
-    assert told.flags == [
-        "foreign_cpu: other processes than the probe and the server used 12 % of the host's CPU "
-        "time"
-    ]
+    (flag,) = told.flags
+    assert flag.startswith("foreign_cpu: ")
+    assert "12 %" in flag
     assert with_interference(busy, 7.0).flags == []
     assert with_interference(busy, 20.0).generator.foreign_cpu_ratio == 0
     assert with_interference(busy, None) == busy

@@ -6,7 +6,7 @@ from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target, Tls
 from nginx_tune.experiment.rehearse.change import FRESH, answered_by_either, at_rate, held_clients
-from nginx_tune.experiment.validate.asks import Ask
+from nginx_tune.experiment.validate.site_requests import SiteRequest
 
 CONF = b"""events {} http { proxy_set_header Upgrade $http_upgrade; server { listen 443 ssl;
   location /up { proxy_pass http://a:1; }
@@ -26,9 +26,9 @@ class One:
         return []
 
 
-def ask(tree: ConfTree, location: str, server: int = 0) -> Ask:
+def request(tree: ConfTree, location: str, server: int = 0) -> SiteRequest:
     block = servers(tree)[server][1]
-    return Ask(location.strip("/"), "", location, TARGET, location, block=block)
+    return SiteRequest(location.strip("/"), "", location, TARGET, location, block=block)
 
 
 def of_class(name: str, kind: str = "closed", **paths: object) -> LoadClass:
@@ -48,7 +48,7 @@ def test_each_kind_is_held_where_the_site_can() -> None:
     tree = read_tree("/nginx.conf", One(), prefix=None)
     names = ("up", "own", "php", "files")
     plan = plan_of(*map(of_class, names), of_class("big", bytes=[5 << 20]))
-    held = held_clients(tree, plan, [ask(tree, f"/{name}") for name in names], idle=3, active=2)
+    held = held_clients(tree, plan, [request(tree, f"/{name}") for name in names], idle=3, active=2)
     urls = {
         kind: [one.url for one in held.clients if one.kind == kind]
         for kind in ("idle", "silent", "keepalive", "download", "websocket", "upload")
@@ -62,14 +62,16 @@ def test_each_kind_is_held_where_the_site_can() -> None:
 
 def test_a_server_of_the_same_name_that_sends_all_away_holds_nothing() -> None:
     tree = read_tree("/nginx.conf", One(), prefix=None)
-    held = held_clients(tree, plan_of(of_class("up")), [ask(tree, "/up", 1)], idle=0, active=1)
+    held = held_clients(tree, plan_of(of_class("up")), [request(tree, "/up", 1)], idle=0, active=1)
     assert {one.kind for one in held.clients} == {"silent", "keepalive"}
 
 
 def test_why_a_kind_is_not_held_is_said() -> None:
     tree = read_tree("/nginx.conf", One(), prefix=None)
     plan = plan_of(of_class("files", bytes=[4000]))
-    held = held_clients(tree, plan, [ask(tree, "/files"), ask(tree, "/up")], idle=0, active=1)
+    held = held_clients(
+        tree, plan, [request(tree, "/files"), request(tree, "/up")], idle=0, active=1
+    )
     assert {one.kind for one in held.clients} == {"silent", "keepalive"}
     assert held.left_out.keys() == {"download", "websocket", "upload"}, "/up is not asked"
     none = held_clients(tree, plan, [], idle=0, active=0)

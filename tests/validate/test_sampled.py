@@ -46,7 +46,7 @@ def test_what_is_not_served_from_its_file_is_left_out_whole(
     batch = Batch(None, files(9))
     answers = {f.url: (baseline or same(f), candidate or same(f)) for f in batch.sample}
     found = settle(batch, answers)
-    assert (found.files, found.asks_more) == ([], [])
+    assert (found.files, found.unsettled) == ([], [])
     assert all(why.split(" bytes", maxsplit=1)[0] in said or why in said
                for said in found.refused.values()), found  # fmt: skip
     assert next(iter(found.refused)).startswith("/f0.css")
@@ -73,9 +73,9 @@ def test_where_some_are_answered_otherwise_all_are_asked_and_only_those_loaded()
     known = answers(batch.sample)
     first = settle(batch, known)
     assert first.files == []
-    known |= answers(first.asks_more)
+    known |= answers(first.unsettled)
     last = settle(batch, known)
-    assert last.asks_more == []
+    assert last.unsettled == []
     assert {f.url for f in last.files} == set(known) - refused
     assert last.refused["/f0.css and 1 more"].startswith("answers 403")
     assert sum("not asked for" in why for why in last.refused.values()) == 1

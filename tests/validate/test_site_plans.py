@@ -20,9 +20,8 @@ from nginx_tune.experiment.target import (
     plan_entry,
     spoken_at,
     target_of,
-    why_not_asked,
+    why_unreachable,
 )
-from nginx_tune.experiment.validate.asks import Ask, Asks, CommonAsks, common_asks, plan_asks
 from nginx_tune.experiment.validate.site_load import (
     at_listeners,
     class_names,
@@ -32,6 +31,13 @@ from nginx_tune.experiment.validate.site_load import (
     plan_classes,
     protocol_note,
     replay_load,
+)
+from nginx_tune.experiment.validate.site_requests import (
+    CommonRequests,
+    SiteRequest,
+    SiteRequests,
+    common_requests,
+    plan_requests,
 )
 from nginx_tune.experiment.validate.successors import find_successors
 from nginx_tune.experiment.validate.workbench_notes import plan_outgoing, unspoken
@@ -65,13 +71,13 @@ def entry_of(tree: ConfTree, protocols: Sequence[MultiplexedVersion] = ()) -> En
     return plan_entry(tree, first, default_error_log=None, protocols=protocols)
 
 
-def asks_of(http: str) -> Asks:
+def requests_of(http: str) -> SiteRequests:
     tree = tree_of(http)
-    return plan_asks(tree, entry_of(tree))
+    return plan_requests(tree, entry_of(tree))
 
 
 def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
-    asks = asks_of(
+    requests = requests_of(
         "server { listen 80; server_name a; root /srv/a; location /img/ { expires 1d; }"
         " location = /ping { return 200; } location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }"
         " location @named { proxy_pass http://b; } location /in { internal; }"
@@ -81,7 +87,7 @@ def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
         "server { listen 8080; server_name b.example; location / { root /srv/b; } }"
         "server { listen 80; server_name c; return 301 https://c$uri; location /x { root /x; } }"
     )
-    assert [(one.name, one.url, one.root) for one in asks.asks] == [
+    assert [(one.name, one.url, one.root) for one in requests.requests] == [
         ("a-php", "/index.php", None),
         ("a-api", "/api/", None),
         ("a-v-0-9", "/v0/", None),
@@ -89,22 +95,22 @@ def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
         ("b-example", "/", "/srv/b"),
         ("c", "/", None),
     ]
-    assert asks.asks[4].target == at("127.0.0.1", 8080, "b.example")
-    assert asks.left_out == {"a ~ ^/(?=x)y": "no URL is known that its pattern takes"}
+    assert requests.requests[4].target == at("127.0.0.1", 8080, "b.example")
+    assert requests.left_out == {"a ~ ^/(?=x)y": "no URL is known that its pattern takes"}
 
 
 def test_names_of_classes_are_their_own() -> None:
-    asks = asks_of(
+    requests = requests_of(
         "server { listen 80; location = /hot { return 301 /; } location = /a-b { return 302 /; }"
         " location = /a_b { return 302 /; } }"
     )
-    assert [one.name for one in asks.asks] == ["hot-2", "a-b", "a-b-2"]
+    assert [one.name for one in requests.requests] == ["hot-2", "a-b", "a-b-2"]
 
 
-def common_of(baseline: str, candidate: str) -> CommonAsks:
+def common_of(baseline: str, candidate: str) -> CommonRequests:
     trees = [tree_of(http) for http in (baseline, candidate)]
-    own = [plan_asks(tree, entry_of(tree)) for tree in trees]
-    return common_asks(own[0], own[1], find_successors(trees[0], trees[1]))
+    own = [plan_requests(tree, entry_of(tree)) for tree in trees]
+    return common_requests(own[0], own[1], find_successors(trees[0], trees[1]))
 
 
 def test_what_the_baseline_alone_has_is_asked_as_its_clients_ask() -> None:
@@ -228,7 +234,7 @@ def test_a_server_is_asked_by_a_host_that_comes_to_it() -> None:
         target = target_of(tree, own)
         assert (None if target is None else (target.address, target.host)) == asked, text
         if asked is None:
-            assert "another server would answer" in why_not_asked(tree, own), text
+            assert "another server would answer" in why_unreachable(tree, own), text
         secure = tree_of(text.replace("80", "443 ssl http2"))
         spoken = spoken_at(secure, first_server(secure, -1)).http2
         assert (None if spoken is None else (spoken.address, spoken.host)) == asked, text
@@ -307,17 +313,17 @@ def test_recorded_requests_go_over_one_protocol() -> None:
 
 def test_a_place_is_asked_over_what_both_variants_offer() -> None:
     both = Spoken(http2=at("127.0.0.1", 1, "a", tls=True), http3=at("127.0.0.1", 2, "a", tls=True))
-    ask = Ask("n", "s", "/", at("127.0.0.1", 1, "a"), "/", spoken=both)
-    poorer = ask._replace(spoken=both._replace(http3=None))
-    assert class_names((ask, ask), ["2", "3"]) == ["n-http2", "n-http3"]
-    assert class_names((ask, poorer), ["2", "3"]) == ["n"]
-    assert offered((ask, poorer), ["2", "3"]) == ["2"]
-    assert offered((ask, poorer), ["3"]) == [None]
-    _, over = plan_classes(ask, ["2", "3"], status=200, files=[], rate_per_second=8.0)
+    request = SiteRequest("n", "s", "/", at("127.0.0.1", 1, "a"), "/", spoken=both)
+    poorer = request._replace(spoken=both._replace(http3=None))
+    assert class_names((request, request), ["2", "3"]) == ["n-http2", "n-http3"]
+    assert class_names((request, poorer), ["2", "3"]) == ["n"]
+    assert offered((request, poorer), ["2", "3"]) == ["2"]
+    assert offered((request, poorer), ["3"]) == [None]
+    _, over = plan_classes(request, ["2", "3"], status=200, files=[], rate_per_second=8.0)
     assert (over.name, over.target, over.http3) == ("n-http3", both.http3, Http3())
     assert over.arrivals.rate_per_second == 4.0
-    (plain,) = plan_classes(ask, [None], status=200, files=[], rate_per_second=8.0)
-    assert (plain.name, plain.target, plain.http3) == ("n", ask.target, None)
+    (plain,) = plan_classes(request, [None], status=200, files=[], rate_per_second=8.0)
+    assert (plain.name, plain.target, plain.http3) == ("n", request.target, None)
     assert plain.arrivals.rate_per_second == 8.0
 
 

@@ -31,7 +31,7 @@ from nginx_tune.conf.virtual_servers import names_of, sample_uris
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Target
 from nginx_tune.documents.rehearsal import HeldKind
 from nginx_tune.experiment.operations import HeldClient
-from nginx_tune.experiment.validate.asks import Ask
+from nginx_tune.experiment.validate.site_requests import SiteRequest
 from nginx_tune.experiment.validate.successors import find_successors
 
 _PLACE = re.compile(r" in (?P<file>/.*):[0-9]+$")
@@ -289,7 +289,7 @@ def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> 
 
 
 def held_clients(
-    tree: ConfTree, plan: LoadPlan, asks: Sequence[Ask], *, idle: int, active: int
+    tree: ConfTree, plan: LoadPlan, requests: Sequence[SiteRequest], *, idle: int, active: int
 ) -> ClientsToHold:
     """``idle`` connections over all servers that are asked, ``active`` of each other kind."""
     found: list[HeldClient] = []
@@ -310,13 +310,13 @@ def held_clients(
         one = HeldClient(kind="download", target=largest[1], url=largest[2], bytes=largest[0])
         found += [one] * active
     classes = {one.name for one in plan.classes}
-    own = [one for one in asks if one.name in classes]
+    own = [one for one in requests if one.name in classes]
     passed = passes(scopes(tree), Variables(tree))
-    upgraded = _asks_of(own, [one for one in passed if _is_upgraded(one)])
+    upgraded = _passed_on(own, [one for one in passed if _is_upgraded(one)])
     if not upgraded:
         left_out["websocket"] = "no location that is asked passes the header Upgrade on"
     found += _spread("websocket", upgraded, active)
-    taking = _asks_of(own, [one for one in passed if one.module != "memcached"])
+    taking = _passed_on(own, [one for one in passed if one.module != "memcached"])
     if not taking:
         left_out["upload"] = "no location that is asked passes requests on"
     found += _spread("upload", taking, active, _UPLOAD_BYTES)
@@ -351,18 +351,20 @@ def _is_upgraded(one: Pass) -> bool:
     return one.module == "proxy" and any(line.value.lower() == "upgrade" for line in lines)
 
 
-def _asks_of(asks: Sequence[Ask], found: Sequence[Pass]) -> list[Ask]:
+def _passed_on(requests: Sequence[SiteRequest], found: Sequence[Pass]) -> list[SiteRequest]:
     # By the server and not by its name: that on port 80 has it too, and sends all away.
     places = {
         (one.scope.server, " ".join(one.scope.own.args))
         for one in found
         if one.scope.kind == "location"
     }
-    return [ask for ask in asks if (ask.block, ask.location) in places]
+    return [request for request in requests if (request.block, request.location) in places]
 
 
-def _spread(kind: HeldKind, asks: Sequence[Ask], count: int, size: int = 0) -> list[HeldClient]:
-    if not asks:
+def _spread(
+    kind: HeldKind, requests: Sequence[SiteRequest], count: int, size: int = 0
+) -> list[HeldClient]:
+    if not requests:
         return []
-    chosen = [asks[number % len(asks)] for number in range(count)]
+    chosen = [requests[number % len(requests)] for number in range(count)]
     return [HeldClient(kind=kind, target=one.target, url=one.url, bytes=size) for one in chosen]

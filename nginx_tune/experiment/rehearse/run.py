@@ -188,8 +188,8 @@ def _prepare(
     limits = ClientLimits((sides.old, sides.new))
     limited = limits.statuses_of(plan)
     answers = compare_answers(workbench, limits)
-    asks = [pair[0] for pair in site.asks]
-    held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
+    requests = [pair[0] for pair in site.requests]
+    held = held_clients(sides.old, plan, requests, idle=wish.idle, active=wish.active)
     first = workbench.experiment.variants[0]
     conduct = msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls))
     variant = msgspec.structs.replace(first, prime=[], limited=limited, conduct=conduct)
@@ -339,7 +339,7 @@ class ComparedAnswers(NamedTuple):
 
 
 def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswers:
-    """Ask each place of both: of the old one twice, since some answer otherwise each time.
+    """SiteRequest each place of both: of the old one twice, since some answer otherwise each time.
 
     What a limit for each client refused is asked again of a new one that has nothing counted.
     """

@@ -10,7 +10,6 @@ from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.documents.loadplan import LoadClass, Target
 from nginx_tune.experiment.operations import Question, Response, Variant
 from nginx_tune.experiment.session import Session, as_url, shown
-from nginx_tune.experiment.validate.asks import Ask, Kinds, location_text, places_apart
 from nginx_tune.experiment.validate.client_limits import ClientLimits
 from nginx_tune.experiment.validate.sampled import (
     AnsweredBy,
@@ -25,6 +24,12 @@ from nginx_tune.experiment.validate.sampled import (
 )
 from nginx_tune.experiment.validate.site import MOST_LOOKED_AT, SitePair
 from nginx_tune.experiment.validate.site_load import MOST_FILES, offered, plan_classes, share_of
+from nginx_tune.experiment.validate.site_requests import (
+    Kinds,
+    SiteRequest,
+    compared_files,
+    location_text,
+)
 from nginx_tune.experiment.validate.successors import (
     SuccessorKind,
     is_loaded,
@@ -61,10 +66,10 @@ class ExtraClasses(NamedTuple):
     """The URL without a file is answered as it says, by all that are asked."""
 
 
-class _Asked(NamedTuple):
+class _Place(NamedTuple):
     """A place as each variant is asked for it."""
 
-    asks: tuple[Ask, Ask]
+    requests: tuple[SiteRequest, SiteRequest]
     files: Sequence[ServedFile]
     """By their URLs; empty where its own URL is asked."""
     is_loaded: bool
@@ -78,8 +83,8 @@ class _Asked(NamedTuple):
     refused: Mapping[str, str] = {}
     """The reasons to leave the others out."""
 
-    def url(self, ask: Ask) -> str:
-        return self.files[0].url if self.files else ask.url
+    def url(self, request: SiteRequest) -> str:
+        return self.files[0].url if self.files else request.url
 
 
 class _Root(NamedTuple):
@@ -105,24 +110,24 @@ def find_extra_classes(
     files_of: ListFiles,
     is_there: Callable[[str], bool],
     has_silent: bool,
-    asks_both: bool,
+    surveys_both: bool,
     limits: ClientLimits,
 ) -> ExtraClasses:
-    """Ask both variants once for each place, or the baseline alone for both.
+    """SiteRequest both variants once for each place, or the baseline alone for both.
 
     ``files`` are the first root's, by their URLs; ``files_of`` lists those that the variants see
     below a directory, ``is_there`` says whether they see one of a path.
     """
     files_of = cache(files_of)
     matchers = [LocationMatcher(tree) for tree in site.trees]
-    own = _own_root(site, files, matchers) if asks_both else None
+    own = _own_root(site, files, matchers) if surveys_both else None
     places = [
-        _with_batches(_at_a_file(one, site, own), matchers) if asks_both else one
-        for one in _places(site, files_of, asks_both=asks_both)
+        _with_batches(_at_a_file(one, site, own), matchers) if surveys_both else one
+        for one in _places(site, files_of, surveys_both=surveys_both)
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
     first, answers = _survey(
-        session, variants[: 2 if asks_both else 1], asked_first, places, limits
+        session, variants[: 2 if surveys_both else 1], asked_first, places, limits
     )
     at_entry = judge_memory(asked_first[1], first)
     root = own or _Root((site.entry.target, site.entry.target), ())
@@ -132,9 +137,9 @@ def find_extra_classes(
     at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
     served = with_typical_first(of_own.files, files[0]) if files else []
     questions = {
-        one.asks[0].label: Question(target=one.asks[0].target, url=one.url(one.asks[0]))
+        one.requests[0].label: Question(target=one.requests[0].target, url=one.url(one.requests[0]))
         for one in places
-        if not one.asks[0].is_news
+        if not one.requests[0].is_news
     }
     found = ExtraClasses(
         {variant.name: [] for variant in variants},
@@ -150,7 +155,7 @@ def find_extra_classes(
         from_disk={file.url for file in served},
         is_there=is_there,
         has_silent=has_silent,
-        asks_both=asks_both,
+        surveys_both=surveys_both,
     )
     for place, *answered in zip(places, *answers, strict=True):
         judge.sort_in(found, place, answered)
@@ -161,17 +166,20 @@ def _survey(
     session: Session,
     variants: Sequence[Variant],
     asked_first: Sequence[Mapping[AnsweredBy, Question]],
-    places: Sequence[_Asked],
+    places: Sequence[_Place],
     limits: ClientLimits,
 ) -> tuple[tuple[OwnAnswers, OwnAnswers], list[list[Response]]]:
-    """Ask the variants about their first servers and each place; one may stand for both."""
+    """SiteRequest the variants about their first servers and each place; one may stand for both."""
     surveyed = [
         _answers(
             session,
             variant,
             [
                 *asked_first[n].values(),
-                *(Question(target=one.asks[n].target, url=one.url(one.asks[n])) for one in places),
+                *(
+                    Question(target=one.requests[n].target, url=one.url(one.requests[n]))
+                    for one in places
+                ),
             ],
             limits,
         )
@@ -187,11 +195,13 @@ def _learn_places(
     session: Session,
     variants: Sequence[Variant],
     root: _Root,
-    places: Sequence[_Asked],
+    places: Sequence[_Place],
     limits: ClientLimits,
-) -> tuple[_Learnt, list[_Asked]]:
+) -> tuple[_Learnt, list[_Place]]:
     """Learn what answers the files of the first root, and of each place that has batches."""
-    others = (_Root((one.asks[0].target, one.asks[1].target), one.batches) for one in places)
+    others = (
+        _Root((one.requests[0].target, one.requests[1].target), one.batches) for one in places
+    )
     of_own, *of_places = _learn(session, variants, [root, *others], limits)
     return of_own, [
         one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
@@ -209,17 +219,17 @@ class _Judge(NamedTuple):
     """URLs of the first root's files that are loaded."""
     is_there: Callable[[str], bool]
     has_silent: bool
-    asks_both: bool
+    surveys_both: bool
 
-    def sort_in(self, found: ExtraClasses, place: _Asked, answered: Sequence[Response]) -> None:
+    def sort_in(self, found: ExtraClasses, place: _Place, answered: Sequence[Response]) -> None:
         """Add a place to the findings."""
-        own_ask = place.asks[0]
-        made_of = _made_of(place, self.site, self.kinds) if self.asks_both else None
-        if own_ask.is_news and (made_of is None or made_of["after"] != "own"):
+        own = place.requests[0]
+        made_of = _made_of(place, self.site, self.kinds) if self.surveys_both else None
+        if own.is_news and (made_of is None or made_of["after"] != "own"):
             return  # of a new place for files, or for another server, its own URL tells nothing
         baseline, candidate = answered
         gone = lost_answer(baseline, candidate, has_silent=self.has_silent)
-        if not gone and made_of and not own_ask.is_news:
+        if not gone and made_of and not own.is_news:
             gone = lost_content(
                 baseline,
                 candidate,
@@ -229,16 +239,16 @@ class _Judge(NamedTuple):
             )
         moved = (
             moved_content(baseline, candidate, **made_of)
-            if made_of and not gone and not own_ask.is_news
+            if made_of and not gone and not own.is_news
             else ""
         )
         if gone:
-            where = f" ({shown(place.url(own_ask))})" if place.files else ""
-            found.lost.setdefault(own_ask.label, gone + where)
+            where = f" ({shown(place.url(own))})" if place.files else ""
+            found.lost.setdefault(own.label, gone + where)
         elif moved:
-            found.refused[own_ask.label] = moved
-        elif place.is_loaded and not place.files and own_ask.url in self.from_disk:
-            found.refused[own_ask.label] = "its files are among those of the first root"
+            found.refused[own.label] = moved
+        elif place.is_loaded and not place.files and own.url in self.from_disk:
+            found.refused[own.label] = "its files are among those of the first root"
         elif place.is_loaded:
             _load_served(found, place, answered, self.variants, self.site)
 
@@ -255,32 +265,34 @@ def _own_root(
     )
 
 
-def _at_a_file(place: _Asked, site: SitePair, own: _Root | None) -> _Asked:
+def _at_a_file(place: _Place, site: SitePair, own: _Root | None) -> _Place:
     """A place that is known by a pattern, asked by a file of the first root that it takes."""
-    ask = place.asks[0]
-    if own is None or place.files or ask.block is not site.entries[0].server:
+    request = place.requests[0]
+    if own is None or place.files or request.block is not site.entries[0].server:
         return place
     url = next(
         (
             batch.files[0].url
             for batch in own.batches
             if batch.location is not None
-            and location_text(batch.location) == ask.location
-            and ask.location.startswith("~")
+            and location_text(batch.location) == request.location
+            and request.location.startswith("~")
         ),
         None,
     )
     if url is None:
         return place
-    before, after = (one._replace(url=url) for one in place.asks)
-    return place._replace(asks=(before, before if place.asks[0] is place.asks[1] else after))
+    before, after = (one._replace(url=url) for one in place.requests)
+    return place._replace(
+        requests=(before, before if place.requests[0] is place.requests[1] else after)
+    )
 
 
-def _with_batches(place: _Asked, matchers: Sequence[LocationMatcher]) -> _Asked:
-    block = place.asks[0].block
+def _with_batches(place: _Place, matchers: Sequence[LocationMatcher]) -> _Place:
+    block = place.requests[0].block
     if not place.is_loaded or not place.files or block is None:
         return place
-    servers = (block, place.asks[1].block or block)
+    servers = (block, place.requests[1].block or block)
     return place._replace(batches=batches_of(place.files, servers, matchers))
 
 
@@ -306,7 +318,7 @@ def _answers(
 def _learn(
     session: Session, variants: Sequence[Variant], roots: Sequence[_Root], limits: ClientLimits
 ) -> list[_Learnt]:
-    """Ask both variants for some files of each root, and for more where those differ.
+    """SiteRequest both variants for some files of each root, and for more where those differ.
 
     What a limit refuses all the same tells nothing of a file.
     """
@@ -332,7 +344,7 @@ def _learn(
             [settle(batch, known) for batch in root.batches]
             for root, known in zip(roots, answers, strict=True)
         ]
-        wanted = [[file for one in found for file in one.asks_more] for found in settled]
+        wanted = [[file for one in found for file in one.unsettled] for found in settled]
     return [
         _Learnt(
             [file for batch in root.batches for file in settle(batch, known).files],
@@ -347,24 +359,26 @@ def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Qu
     return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
 
 
-def _places(site: SitePair, files_of: ListFiles, *, asks_both: bool) -> list[_Asked]:
-    pairs = [*site.asks, *site.looked_at]
+def _places(site: SitePair, files_of: ListFiles, *, surveys_both: bool) -> list[_Place]:
+    pairs = [*site.requests, *site.looked_at]
     places = [
-        _Asked(pair, _files_of(pair, files_of), number < len(site.asks), pair[0] is not pair[1])
+        _Place(pair, _files_of(pair, files_of), number < len(site.requests), pair[0] is not pair[1])
         for number, pair in enumerate(pairs)
     ]
-    if asks_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":
-        apart = places_apart(site.trees, site.successors, files_of)
-        places += [_Asked((one.ask, one.ask), [one.file], False, True)
+    if surveys_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":
+        apart = compared_files(site.trees, site.successors, files_of)
+        places += [_Place((one.request, one.request), [one.file], False, True)
                    for one in apart[:MOST_LOOKED_AT]]  # fmt: skip
     return places
 
 
-def _files_of(pair: tuple[Ask, Ask], files_of: ListFiles) -> list[ServedFile]:
+def _files_of(pair: tuple[SiteRequest, SiteRequest], files_of: ListFiles) -> list[ServedFile]:
     """The baseline's, which its clients ask for; the candidate's where it has none."""
-    for ask in pair:
-        if ask.root is not None and (found := files_of(ask.root)[:MOST_FILES]):
-            return [as_url(file, root=ask.root, url_prefix=ask.url_prefix) for file in found]
+    for request in pair:
+        if request.root is not None and (found := files_of(request.root)[:MOST_FILES]):
+            return [
+                as_url(file, root=request.root, url_prefix=request.url_prefix) for file in found
+            ]
     return []
 
 
@@ -373,9 +387,9 @@ class _MadeOf(TypedDict):
     after: SuccessorKind
 
 
-def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
+def _made_of(place: _Place, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
     """The kinds of both variants' answers, where the same clients get them."""
-    own, other = place.asks
+    own, other = place.requests
     there = None if own.block is None else site.successors.servers.get(own.block)
     if own.block is None or there is None:
         return None
@@ -386,10 +400,10 @@ def _made_of(place: _Asked, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf |
 
 
 def _has_file(
-    place: _Asked, site: SitePair, candidate: Kinds, is_there: Callable[[str], bool]
+    place: _Place, site: SitePair, candidate: Kinds, is_there: Callable[[str], bool]
 ) -> bool:
     """True if the candidate's file for one of the baseline's is there, as far as is known."""
-    block = place.asks[0].block
+    block = place.requests[0].block
     there = None if block is None else site.successors.servers.get(block)
     if not place.files or there is None:
         return True
@@ -399,13 +413,13 @@ def _has_file(
 
 def _load_served(
     found: ExtraClasses,
-    place: _Asked,
+    place: _Place,
     answered: Sequence[Response],
     variants: Sequence[Variant],
     site: SitePair,
 ) -> None:
     """Load a place, or say why it is not."""
-    own = place.asks[0]
+    own = place.requests[0]
     if place.batches:
         why = {f"{own.label} ({label})": reason for label, reason in place.refused.items()}
         found.refused.update(why)
@@ -421,25 +435,25 @@ def _load_served(
 
 
 def _load(
-    found: ExtraClasses, place: _Asked, status: int, variants: Sequence[Variant], site: SitePair
+    found: ExtraClasses, place: _Place, status: int, variants: Sequence[Variant], site: SitePair
 ) -> None:
-    own = place.asks[0]
+    own = place.requests[0]
     found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
     share = share_of(site.load, own.server, own.location)
     rate = None if share is None else share * (site.load.rate_per_second or 0.0)
-    protocols = offered(place.asks, site.load.protocols)
-    for variant, ask in zip(variants, place.asks, strict=True):
+    protocols = offered(place.requests, site.load.protocols)
+    for variant, request in zip(variants, place.requests, strict=True):
         found.classes[variant.name] += plan_classes(
-            ask, protocols, status=status, files=place.files, rate_per_second=rate
+            request, protocols, status=status, files=place.files, rate_per_second=rate
         )
 
 
-def _said(place: _Asked) -> str:
-    own = place.asks[0]
+def _said(place: _Place) -> str:
+    own = place.requests[0]
     if place.files:
         return "files"
     return f"{own.url}{_of_no_files(own)}"
 
 
-def _of_no_files(own: Ask) -> str:
+def _of_no_files(own: SiteRequest) -> str:
     return "" if own.root is None else f", as {shown(own.root)} has no files to ask for"

@@ -56,7 +56,7 @@ class LearntFiles(NamedTuple):
     """With the length that they are answered with."""
     refused: dict[str, str]
     """The reasons to leave others out, by the first of their URLs."""
-    asks_more: list[ServedFile]
+    unsettled: list[ServedFile]
     """The files to be asked for before that can be said."""
 
 

@@ -12,7 +12,6 @@ from nginx_tune.documents.scenario import MultiplexedVersion, ScenarioClass, Sit
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.experiment.session import shown
 from nginx_tune.experiment.target import EntryPoint, FilePlace, file_places, plan_entry
-from nginx_tune.experiment.validate.asks import Ask, common_asks, plan_asks
 from nginx_tune.experiment.validate.site_load import (
     MOST,
     class_names,
@@ -20,6 +19,7 @@ from nginx_tune.experiment.validate.site_load import (
     wanted_protocols,
     with_rest,
 )
+from nginx_tune.experiment.validate.site_requests import SiteRequest, common_requests, plan_requests
 from nginx_tune.experiment.validate.successors import Successors, find_successors, lost_listeners
 from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.objective import parse_objective
@@ -38,9 +38,9 @@ class SitePair(NamedTuple):
     load: SiteLoad
     classes: list[ScenarioClass]
     """Classes of the files of the first root, and of answers without a file."""
-    asks: list[tuple[Ask, Ask]]
+    requests: list[tuple[SiteRequest, SiteRequest]]
     """The further asks of each variant."""
-    looked_at: list[tuple[Ask, Ask]]
+    looked_at: list[tuple[SiteRequest, SiteRequest]]
     """The places that are asked once, to see that the candidate serves them too."""
     lost: list[str]
     """The addresses at which the baseline is reached and the candidate is not."""
@@ -115,14 +115,14 @@ def read_site(
         _require_protocols(tree, entry, wanted)
     if found.without_files and load.asks == "files":
         raise without_files(found.without_files)
-    asks, looked_at, left_out = _asks((baseline, candidate), entries, load, successors)
-    elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
+    requests, looked_at, left_out = _requests((baseline, candidate), entries, load, successors)
+    elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in requests]
     classes = [
         item
         for item in with_rest(load.classes, 1.0 - math.fsum(elsewhere))
         if all(_can_ask(item, one) for one in entries)
     ]
-    named = (name for pair in asks for name in class_names(pair, load.protocols))
+    named = (name for pair in requests for name in class_names(pair, load.protocols))
     names = [*(item.name for item in classes), *named]
     if not names and found.without_files:
         raise without_files(found.without_files)
@@ -135,7 +135,7 @@ def read_site(
         entries,
         load,
         classes,
-        asks,
+        requests,
         looked_at,
         [*lost_listeners(baseline, candidate), *successors.lost],
         successors,
@@ -215,24 +215,26 @@ def _can_ask(item: ScenarioClass, entry: EntryPoint) -> bool:
     return bool(entry.memory_url if item.source == "memory" else entry.root)
 
 
-def _asks(
+def _requests(
     trees: tuple[ConfTree, ConfTree],
     entries: tuple[EntryPoint, EntryPoint],
     load: SiteLoad,
     successors: Successors,
-) -> tuple[list[tuple[Ask, Ask]], list[tuple[Ask, Ask]], dict[str, str]]:
+) -> tuple[
+    list[tuple[SiteRequest, SiteRequest]], list[tuple[SiteRequest, SiteRequest]], dict[str, str]
+]:
     if load.asks == "files":
         return [], [], {}
-    own = [plan_asks(tree, entry) for tree, entry in zip(trees, entries, strict=True)]
-    asks, alone, left_out = common_asks(own[0], own[1], successors)
+    own = [plan_requests(tree, entry) for tree, entry in zip(trees, entries, strict=True)]
+    requests, alone, left_out = common_requests(own[0], own[1], successors)
     if load.asks == "locations":
         told = {(share.server, share.location) for share in load.locations}
-        asks = [(one, other) for one, other in asks if (one.server, one.location) in told]
+        requests = [(one, other) for one, other in requests if (one.server, one.location) in told]
         labels = {" ".join(filter(None, place)) for place in told}
         left_out = {label: why for label, why in left_out.items() if label in labels}
-    left_out |= {one.label: f"more than {MOST} others" for one, _ in asks[MOST:]}
-    looked_at = [*asks[MOST:], *alone][:MOST_LOOKED_AT] if trees[0] is not trees[1] else []
-    return asks[:MOST], looked_at, left_out
+    left_out |= {one.label: f"more than {MOST} others" for one, _ in requests[MOST:]}
+    looked_at = [*requests[MOST:], *alone][:MOST_LOOKED_AT] if trees[0] is not trees[1] else []
+    return requests[:MOST], looked_at, left_out
 
 
 def _why_nothing(left_out: dict[str, str]) -> str:

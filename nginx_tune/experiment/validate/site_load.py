@@ -25,7 +25,7 @@ from nginx_tune.documents.scenario import MultiplexedVersion, ScenarioClass, Sit
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.experiment.target import EntryPoint
-from nginx_tune.experiment.validate.asks import Ask
+from nginx_tune.experiment.validate.site_requests import SiteRequest
 from nginx_tune.measure.load.classes import (
     HELD_CONNECTIONS,
     THINK_SECONDS,
@@ -199,14 +199,16 @@ def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C
 
 
 def offered(
-    pair: tuple[Ask, Ask], wanted: Sequence[MultiplexedVersion]
+    pair: tuple[SiteRequest, SiteRequest], wanted: Sequence[MultiplexedVersion]
 ) -> list[MultiplexedVersion | None]:
     """Over what a place is asked: the wanted protocols that both variants offer, else HTTP/1.1."""
-    found = [one for one in wanted if all(ask.spoken.at(one) is not None for ask in pair)]
+    found = [one for one in wanted if all(request.spoken.at(one) is not None for request in pair)]
     return [*found] or [None]
 
 
-def class_names(pair: tuple[Ask, Ask], wanted: Sequence[MultiplexedVersion]) -> list[str]:
+def class_names(
+    pair: tuple[SiteRequest, SiteRequest], wanted: Sequence[MultiplexedVersion]
+) -> list[str]:
     """The names of its classes."""
     protocols = offered(pair, wanted)
     return [class_name(pair[0].name, one, len(protocols)) for one in protocols]
@@ -259,7 +261,7 @@ def _protocol(item: LoadClass) -> MultiplexedVersion | None:
 
 
 def plan_classes(
-    ask: Ask,
+    request: SiteRequest,
     protocols: Sequence[MultiplexedVersion | None],
     *,
     status: int,
@@ -271,7 +273,7 @@ def plan_classes(
     Its files are asked for, or its one URL; by two users where no rate is known. ``files`` are
     URLs.
     """
-    paths = Paths(kind="fixed", paths=[ask.url])
+    paths = Paths(kind="fixed", paths=[request.url])
     if files:
         paths = Paths(
             kind="uniform",
@@ -283,8 +285,8 @@ def plan_classes(
         arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
     turns = arrivals.kind != "closed"
     item = LoadClass(
-        name=ask.name,
-        target=ask.target,
+        name=request.name,
+        target=request.target,
         arrivals=arrivals,
         paths=paths,
         connections=_FURTHER_CONNECTIONS if turns else _FURTHER_USERS,
@@ -295,7 +297,7 @@ def plan_classes(
     return [
         msgspec.structs.replace(
             over_protocol(item, one, len(protocols)),
-            target=ask.target if one is None else ask.spoken.at(one),
+            target=request.target if one is None else request.spoken.at(one),
         )
         for one in protocols
     ]

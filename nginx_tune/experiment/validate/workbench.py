@@ -190,7 +190,7 @@ def open_workbench(
         rivals=rivals,
     )
     limits = ClientLimits(site.trees, of_all=True)
-    extra = _find_extra_classes(opened, site, own, limits, asks_both=changing is None)
+    extra = _find_extra_classes(opened, site, own, limits, surveys_both=changing is None)
     load = _plan_load(opened, site, extra, limits if changing is None else None)
     asks_files = changing is not None and any(_is_served(one, extra) for one in opened.classes)
     notes = [
@@ -314,7 +314,7 @@ def _find_extra_classes(
     own: Sequence[ServedFile],
     limits: ClientLimits,
     *,
-    asks_both: bool,
+    surveys_both: bool,
 ) -> ExtraClasses:
     session = opened.session
     return find_extra_classes(
@@ -326,7 +326,7 @@ def _find_extra_classes(
         # A lab's disks hide what the host has in their place.
         is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
         has_silent=opened.has_silent,
-        asks_both=asks_both,
+        surveys_both=surveys_both,
         limits=limits,
     )
 

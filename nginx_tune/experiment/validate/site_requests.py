@@ -34,7 +34,7 @@ from nginx_tune.experiment.target import (
     target_of,
     uri_of,
     url_prefix,
-    why_not_asked,
+    why_unreachable,
 )
 from nginx_tune.experiment.validate.successors import SuccessorKind, Successors
 from nginx_tune.measure.load.classes import ServedFile
@@ -50,7 +50,7 @@ _NO_ONES = "nginx-tune"
 """The word for whatever a location has below its own URL."""
 
 
-class Ask(NamedTuple):
+class SiteRequest(NamedTuple):
     """A server or location with the URL it is asked by."""
 
     name: str
@@ -73,7 +73,7 @@ class Ask(NamedTuple):
     is_below: bool = False
     """It stands for what lies below the URL of its location."""
 
-    def of_host(self, host: str) -> Ask:
+    def of_host(self, host: str) -> SiteRequest:
         """The same of a server by this name."""
         http2, http3 = (
             None if one is None else msgspec.structs.replace(one, host=host) for one in self.spoken
@@ -88,10 +88,10 @@ class Ask(NamedTuple):
         return " ".join(filter(None, (self.server, self.location, where))) or "the server"
 
 
-class Asks(NamedTuple):
+class SiteRequests(NamedTuple):
     """The asks of a tree, and why others are none."""
 
-    asks: list[Ask]
+    requests: list[SiteRequest]
     left_out: dict[str, str]
     at_entry: set[tuple[Directive, str]]
     """Servers and locations that are asked with the files of the first root."""
@@ -100,21 +100,21 @@ class Asks(NamedTuple):
     matcher: LocationMatcher
 
 
-class CommonAsks(NamedTuple):
+class CommonRequests(NamedTuple):
     """The asks of both variants, each by an ask of its own."""
 
-    pairs: list[tuple[Ask, Ask]]
-    alone: list[tuple[Ask, Ask]]
-    """Asks of places of the candidate alone, which another place of the baseline may answer, and
-    of what lies below one of the baseline's and elsewhere with the candidate."""
+    pairs: list[tuple[SiteRequest, SiteRequest]]
+    alone: list[tuple[SiteRequest, SiteRequest]]
+    """Requests for places that only the candidate has, and for what lies below a place of the
+    baseline but elsewhere in the candidate."""
     left_out: dict[str, str]
 
 
-def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
+def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
     """Every server and location that answers by itself, but for what is asked at the entry."""
     roots = {served.scope.own: served for served in served_paths(tree) if can_load(served)}
     matcher = LocationMatcher(tree)
-    asks: list[Ask] = []
+    requests: list[SiteRequest] = []
     left_out: dict[str, str] = {}
     names = set(_TAKEN)
     at_entry: set[tuple[Directive, str]] = set()
@@ -129,20 +129,22 @@ def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
             at_entry.add((scope.server, location))
             continue
         spoken = spoken_at(tree, scope.server)
-        ask = Ask(
+        request = SiteRequest(
             "", server_name(scope.server), location, Target(), "", spoken=spoken, block=scope.server
         )
         target, url = targets.get(scope.server), _url(scope, matcher)
         if target is None:
-            left_out[ask.label] = why_not_asked(tree, scope.server)
+            left_out[request.label] = why_unreachable(tree, scope.server)
         elif url is None:
-            left_out[ask.label] = "no URL is known that its pattern takes"
+            left_out[request.label] = "no URL is known that its pattern takes"
         else:
-            asks.append(_placed(ask, roots.get(scope.own), target, url, names))
-    return Asks(asks, left_out, at_entry, targets, matcher)
+            requests.append(_placed(request, roots.get(scope.own), target, url, names))
+    return SiteRequests(requests, left_out, at_entry, targets, matcher)
 
 
-def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> CommonAsks:
+def common_requests(
+    baseline: SiteRequests, candidate: SiteRequests, successors: Successors
+) -> CommonRequests:
     """The asks of both variants, by the server that answers the same clients, and the location.
 
     Where the candidate has no such place, it is asked as the clients of the baseline ask. A server
@@ -151,8 +153,8 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
     left_out = {**baseline.left_out, **candidate.left_out}
     pairs = []
     alone = []
-    known = {(one.block, one.location): one for one in candidate.asks}
-    for one in baseline.asks:
+    known = {(one.block, one.location): one for one in candidate.requests}
+    for one in baseline.requests:
         block = one.block
         if block is None or block in successors.gone:
             continue
@@ -163,7 +165,7 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
         pair = (one, one if other is None else other.of_host(host)._replace(name=one.name))
         pairs.append(pair)
         if there is not None and _is_split(block, there, pair, baseline, candidate):
-            below = [ask._replace(url=_below(ask), is_below=True) for ask in pair]
+            below = [request._replace(url=_below(request), is_below=True) for request in pair]
             alone.append((below[0], below[0] if other is None else below[1]))
     before = {after: block for block, after in successors.servers.items()}
     for other in known.values():
@@ -181,15 +183,15 @@ def common_asks(baseline: Asks, candidate: Asks, successors: Successors) -> Comm
                 target=target, spoken=Spoken(), block=own, root=None, is_news=True
             )
             alone.append((asked.of_host(host), other.of_host(host)._replace(root=None)))
-    return CommonAsks(pairs, alone, left_out)
+    return CommonRequests(pairs, alone, left_out)
 
 
 def _is_split(
     block: Directive,
     there: Directive,
-    pair: tuple[Ask, Ask],
-    baseline: Asks,
-    candidate: Asks,
+    pair: tuple[SiteRequest, SiteRequest],
+    baseline: SiteRequests,
+    candidate: SiteRequests,
 ) -> bool:
     """True if the part below a location falls to another one with the candidate alone.
 
@@ -199,18 +201,19 @@ def _is_split(
     if one.root is not None or not one.location.removeprefix("^~ ").startswith("/"):
         return False
     kept, falls = (
-        asks.matcher.location_of(server, _below(ask)) is asks.matcher.location_of(server, ask.url)
-        for asks, server, ask in ((baseline, block, one), (candidate, there, other))
+        requests.matcher.location_of(server, _below(request))
+        is requests.matcher.location_of(server, request.url)
+        for requests, server, request in ((baseline, block, one), (candidate, there, other))
     )
     return kept and not falls
 
 
-def _below(ask: Ask) -> str:
-    return f"{ask.url.rstrip('/')}/{_NO_ONES}"
+def _below(request: SiteRequest) -> str:
+    return f"{request.url.rstrip('/')}/{_NO_ONES}"
 
 
-def _of_name(asks: Asks, name: str) -> Directive | None:
-    return next((one.block for one in asks.asks if one.server == name), None)
+def _of_name(requests: SiteRequests, name: str) -> Directive | None:
+    return next((one.block for one in requests.requests if one.server == name), None)
 
 
 def _is_plain(location: str) -> bool:
@@ -229,12 +232,14 @@ def server_name(server: Directive) -> str:
     return names.value if names is not None else ""
 
 
-def _placed(ask: Ask, served: Served | None, target: Target, url: str, names: set[str]) -> Ask:
-    name = _slug(ask.label, names)
+def _placed(
+    request: SiteRequest, served: Served | None, target: Target, url: str, names: set[str]
+) -> SiteRequest:
+    name = _slug(request.label, names)
     names.add(name)
     if served is None:
-        return ask._replace(name=name, target=target, url=url)
-    return ask._replace(
+        return request._replace(name=name, target=target, url=url)
+    return request._replace(
         name=name, target=target, url=url, root=served.path, url_prefix=url_prefix(served)
     )
 
@@ -299,10 +304,10 @@ def _slug(label: str, taken: Iterable[str]) -> str:
 _HIDDEN = re.compile(r"/\.(?!well-known/)")
 
 
-class PlaceApart(NamedTuple):
+class ComparedFile(NamedTuple):
     """A file of the baseline, asked of both variants."""
 
-    ask: Ask
+    request: SiteRequest
     file: ServedFile
     """By its URL."""
 
@@ -342,16 +347,16 @@ def _passes(scope: Scope) -> bool:
     return any(line.name.endswith("_pass") for line in scope.own.block or Block([]))
 
 
-def places_apart(
+def compared_files(
     trees: Sequence[ConfTree],
     successors: Successors,
     files_of: Callable[[str], Sequence[ServedFile]],
-) -> list[PlaceApart]:
+) -> list[ComparedFile]:
     """One file of each pair of locations; ``files_of`` lists those below a directory."""
     matchers = [LocationMatcher(tree) for tree in trees]
     served = [one for one in served_paths(trees[0]) if one.via != "cache"]
     by_scope = {one.scope.own: one for one in served}
-    found: dict[tuple[Directive, Directive | None, Directive | None], PlaceApart] = {}
+    found: dict[tuple[Directive, Directive | None, Directive | None], ComparedFile] = {}
     for one in filter(can_load, served):
         server = one.scope.server
         other = successors.servers.get(server)
@@ -366,8 +371,10 @@ def places_apart(
             there = matchers[1].location_of(other, url.url)
             if (server, own, there) not in found:
                 location = _called(own, there)
-                ask = Ask("", server_name(server), location, target, url.url, block=server)
-                found[server, own, there] = PlaceApart(ask.of_host(host), url)
+                request = SiteRequest(
+                    "", server_name(server), location, target, url.url, block=server
+                )
+                found[server, own, there] = ComparedFile(request.of_host(host), url)
     return list(found.values())
 
 
