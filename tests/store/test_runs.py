@@ -180,7 +180,7 @@ def test_list_and_show_through_the_command_line(
     assert run_cli("runs", "show", file, env=state).stdout == shown.stdout
 
 
-@pytest.mark.parametrize(("user", "said"), [(1000, "with sudo"), (0, "store theirs")])
+@pytest.mark.parametrize(("user", "said"), [(1000, "with sudo"), (0, "keep theirs")])
 def test_without_a_run_it_is_said_where_others_are(
     user: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
