@@ -100,7 +100,7 @@ def test_no_module_is_refused_a_call(run_cli: RunCli, place: Path) -> None:
     )
     found = differences(run_cli, path, "/usr/sbin/nginx")
     assert not [one for one in found if one.startswith("the sandbox refused")]
-    asked = next(one for one in found if one.startswith("asked beside"))
+    asked = next(one for one in found if one.startswith("also loaded"))
     assert [f"/{name}/, 200" in asked for name in ("lua", "perl", "js")] == [True] * 3, asked
 
 

@@ -78,12 +78,12 @@ def test_a_directory_without_files_stands_in_nobody_s_way(
     assert found.get("lost", []) == []
     if CHALLENGE in before and CHALLENGE in (after or before):
         (said,) = notes(found, "not loaded: a.test /.well-known")
-        assert said.endswith("/acme/.well-known/acme-challenge has no files to ask for")
+        assert said.endswith("/acme/.well-known/acme-challenge has no files to request")
 
 
 def test_a_site_of_files_that_has_none_is_refused_by_what_is_missing(asked: Asked) -> None:
     said = asked("root TOP/acme;")["refused"]
-    assert "/acme: no readable files to ask for" in said
+    assert "/acme: no readable files to load" in said
     assert "(put the site's files there, or use --lab to make some)" in said
 
 
@@ -93,7 +93,7 @@ def test_a_server_named_by_a_pattern_is_asked_and_not_the_default_one(asked: Ask
     assert [one for one in gone["lost"] if "503 with the candidate" in one]
     same = asked("root TOP/www;", beside=DEFAULT, name=pattern)
     assert same.get("lost", []) == []
-    assert notes(same, "asked beside the first root: other (_: files, 200)")
+    assert notes(same, "also loaded: other (_: files, 200)")
 
 
 def test_a_server_that_no_known_host_comes_to_is_not_asked(asked: Asked) -> None:
@@ -101,7 +101,7 @@ def test_a_server_that_no_known_host_comes_to_is_not_asked(asked: Asked) -> None
     found = asked("root TOP/www;", beside=DEFAULT, name=pattern)
     (said,) = notes(found, f"not loaded: {pattern}")
     assert "another server would answer" in said
-    assert notes(found, "asked beside") == []
+    assert notes(found, "also loaded") == []
     refusing = DEFAULT.replace("root TOP/other", "return 444")
     assert (
         "another server would answer"
@@ -157,7 +157,7 @@ def test_files_that_are_refused_to_who_asks_keep_nothing_else_from_being_compare
     assert found.get("lost", []) == []
     beside = asked(files + "location /open/ { alias TOP/other/; }")
     assert beside["primary_metric"].startswith("a-test-open")
-    (said,) = notes(beside, "asked beside the first root: ")
+    (said,) = notes(beside, "also loaded: ")
     assert "a-test-open (a.test /open/: files, 200)" in said
 
 

@@ -97,7 +97,7 @@ def test_what_it_refused_is_told_with_its_rate_where_it_refused_something() -> N
     (note,) = found.notes(plan)
     assert note == (
         "limits (limit_req zone=r (10r/s for each $binary_remote_addr) of a.test): "
-        "all load comes from one address, which they meet as one client"
+        "all load comes from one address, so they treat it as one client"
     )
     assert limits(server("location / { }")).notes(plan) == []
 

@@ -52,7 +52,9 @@ def test_what_either_variant_compresses_with_is_accepted() -> None:
             assert accepted_codings(trees) == accepted, lines
             notes = compression_notes(trees)
             assert len(notes) == bool(accepted), lines
-            assert all("in which the configurations differ" in note for note in notes), lines
+            assert all("with differences between the configurations" in note for note in notes), (
+                lines
+            )
         same = compression_notes((tree(lines), tree(lines)))
         assert not any("differ" in note for note in same), lines
 
@@ -105,5 +107,5 @@ def test_what_compression_costs_and_saves_is_measured(run_cli: RunCli, tmp_path:
         assert [gate["passed"] for gate in verdict["gates"]] == [True, True], verdict["gates"]
     [note] = [one for one in verdict["environment"]["differences"] if "compression" in one]
     assert note.startswith(
-        "requests accept gzip: compression is on, in which the configurations differ:"
+        "requests accept gzip: compression is on, with differences between the configurations:"
     )

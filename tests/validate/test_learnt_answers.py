@@ -73,7 +73,7 @@ def test_a_php_site_is_measured_by_its_files_and_its_application(
     measured = {one["name"].partition(".")[0] for one in verdict["metrics"]}
     assert is_discarded(verdict) or {"hot", "cold", "a-test-php"} <= measured
     said = "; ".join(verdict["environment"]["differences"])
-    assert "2 more: not answered from the file: passed on to an application" in said
+    assert "2 more: not answered from the file but by an application" in said
     assert "not loaded: a.test /setup.txt: answers 403" in said
     assert "not loaded: a.test /old/o.js: answers 301" in said
 
@@ -91,7 +91,7 @@ def test_a_limit_s_refusals_are_no_failures_and_the_load_stays_below_it(
     assert verdict["primary_metric"] == "hot.mean"
     (said,) = [one for one in verdict["environment"]["differences"] if one.startswith("limits")]
     assert "rate" not in said
-    assert "asked below them: cold 40/s, hot 40/s" in said
+    assert "loaded below them: cold 40/s, hot 40/s" in said
     warned = [one for one in verdict["warnings"] if "refused by a limit" in one]
     assert warned or is_discarded(verdict)
 
@@ -107,7 +107,7 @@ def test_what_the_sample_missed_ends_the_run_with_its_url(run_cli: RunCli, top: 
     assert run.stdout == ""
     (line,) = run.stderr.splitlines()
     assert "cold: " in line
-    assert "a.test /f37.css is answered with 2048 bytes by a stub in the place of 3000" in line
+    assert "a.test /f37.css is answered with 2048 bytes by a stub instead of 3000" in line
     assert "--dry-run prints the load as a file to change" in line
 
 
@@ -120,4 +120,4 @@ def test_a_limit_that_refuses_the_questions_hides_no_file(run_cli: RunCli, top: 
     assert [one for one in found if "answers 503" in one] == []
     (said,) = [one for one in found if one.startswith("not loaded: cold (/")]
     assert "(2r/s for each $server_name): below that it would ask too seldom" in said
-    assert [one for one in found if "asked below them: hot 1.6/s" in one]
+    assert [one for one in found if "loaded below them: hot 1.6/s" in one]

@@ -166,7 +166,7 @@ def test_a_place_without_files_is_called_what_it_is(look: Look) -> None:
     gone = "location /x/ { alias OTHER/none/; error_page 404 =200 /index.html; }"
     (said,) = [one for one in look(gone, gone)["found"] if "a-test-x" in one]
     assert "a.test /x/: /x/, as " in said
-    assert "has no files to ask for, 200" in said
+    assert "has no files to request, 200" in said
     full = gone.replace("none/", "")
     (said,) = [one for one in look(full, full)["found"] if "a-test-x" in one]
     assert "a.test /x/: files, 200" in said

@@ -96,7 +96,7 @@ def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
         ("c", "/", None),
     ]
     assert requests.requests[4].target == at("127.0.0.1", 8080, "b.example")
-    assert requests.left_out == {"a ~ ^/(?=x)y": "no URL is known that its pattern takes"}
+    assert requests.left_out == {"a ~ ^/(?=x)y": "no URL is known that its pattern matches"}
 
 
 def test_names_of_classes_are_their_own() -> None:
@@ -120,7 +120,7 @@ def test_what_the_baseline_alone_has_is_asked_as_its_clients_ask() -> None:
     )
     assert [one.location for one, _ in pairs] == ["= /a", "= /b"]
     assert pairs[1][0] == pairs[1][1]
-    assert left == {"= /c": "the candidate alone has it"}
+    assert left == {"= /c": "only the candidate has it"}
     # A client of the baseline that asks for it gets what another place answers.
     assert [(one.url, other.url) for one, other in alone] == [("/c", "/c")]
 
@@ -144,11 +144,11 @@ def test_a_place_among_the_files_of_the_first_root_is_no_news_of_the_candidate()
     pairs, alone, left = common_of(http % "", http % "return 503;")
     assert pairs == []
     assert [one.location for one, _ in alone] == ["/d/"]
-    assert left == {"a /d/": "the baseline has its files among those of the first root"}
+    assert left == {"a /d/": "in the baseline, its files belong to the first root"}
     _, alone, left = common_of(
         "server { listen 80; server_name a; root /srv; }", http % "deny all;"
     )
-    assert left == {"a /d/": "the candidate alone has it"}
+    assert left == {"a /d/": "only the candidate has it"}
 
 
 def at(

@@ -147,7 +147,7 @@ def test_the_prefix_is_nginx_s_too(run_cli: RunCli, root: Path) -> None:
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
     said = json.loads(run.stdout)["environment"]["differences"]
-    assert f"relative names stand on {root.parent}" in said
+    assert f"relative paths are below {root.parent}" in said
 
 
 def test_each_variant_is_asked_where_it_listens_by_its_own_name(

@@ -151,7 +151,7 @@ def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path
         f" server {{ listen unix:/run/f.sock; server_name f.example; root {empty}; }}",
     )
     verdict, blocks = validate(run_cli, conf, "--require", "b-example.errors.length == 0")
-    asked = differences(verdict, "asked beside")
+    asked = differences(verdict, "also loaded")
     for name in ("b-example", "c-example", "d-example"):
         assert name in asked
         assert_served(blocks, name)

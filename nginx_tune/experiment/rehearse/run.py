@@ -339,7 +339,7 @@ class ComparedAnswers(NamedTuple):
 
 
 def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswers:
-    """SiteRequest each place of both: of the old one twice, since some answer otherwise each time.
+    """Ask each place of both: of the old one twice, since some answer otherwise each time.
 
     What a limit for each client refused is asked again of a new one that has nothing counted.
     """

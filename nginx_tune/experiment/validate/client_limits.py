@@ -1,6 +1,6 @@
-"""Limits that refuse requests, which a load from one address meets as one client would; pure.
+"""``limit_req`` and ``limit_conn``, which treat a load from one address as one client.
 
-Source: ngx_http_limit_req_handler, ngx_http_limit_conn_handler: a key that is empty is not counted.
+Source: ngx_http_limit_req_handler, ngx_http_limit_conn_handler: an empty key is not counted.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _OF_ALL = re.compile(
     r"\$\{?(?:server_(?:name|addr|port|protocol)|(?:http_)?host|(?:request_|document_)?uri|scheme|"
     r"request(?:_method)?|(?:document|realpath)_root|http_user_agent|hostname|limit_rate)\b"
 )
-"""Variables that each request of a load has, so that such a key is never empty."""
+"""Variables that every request of a load has, so that a key of them is never empty."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 _RATE = re.compile(r"([0-9]+)r/([sm])")
 _DEEPEST = 8
 _SHARE = 0.8
-"""The share of a limit's rate that a load below it asks."""
+"""The share of a limit's rate at which a load stays below it."""
 _LEAST_PER_SECOND = 1.0
-"""A class that may ask less often has too few answers in a block to say anything."""
+"""The rate below which a class has too few answers in a run to be judged."""
 
 
 class ClientLimit(NamedTuple):
-    """A limit that holds for each client by itself, or for all of them together."""
+    """A limit on each client, or on all clients together."""
 
     text: str
-    """With its zone, its rate and its key."""
+    """The directive with its zone, rate and key."""
     status: int
-    """The status for who passes it."""
+    """The status of a refusal."""
     zone: str
-    """With its module: limits of one zone count together."""
+    """The module and zone: limits of one zone count together."""
     per_second: float | None
     """The rate of ``limit_req``."""
     at_once: int | None
@@ -54,21 +54,21 @@ class ClientLimit(NamedTuple):
 
 
 class Paced(NamedTuple):
-    """A load that stays below the limits that it would meet."""
+    """A load that stays below the limits."""
 
     plans: dict[str, LoadPlan]
     """By the variant's name."""
     paced: list[str]
-    """Classes that ask at a fixed rate therefore."""
+    """Classes that therefore have a fixed rate."""
     refused: dict[str, str]
-    """The reasons to load no others, by their URL."""
+    """Classes that are left out, with the reasons."""
 
 
 class ClientLimits:
-    """Those of both configurations, by the server that is asked."""
+    """The limits of both configurations, by server and location."""
 
     def __init__(self, trees: Sequence[ConfTree], *, of_all: bool = False) -> None:
-        """``of_all`` takes those of all clients together too."""
+        """Read the limits; with ``of_all`` also those on all clients together."""
         matchers = [LocationMatcher(tree) for tree in trees]
         self._servers = [
             (one, matcher)
@@ -85,23 +85,23 @@ class ClientLimits:
                 self._limits.setdefault(scope.server, {}).update(dict.fromkeys(found))
 
     def at(self, target: Target) -> dict[ClientLimit, str]:
-        """Those of the server that answers there, each with the name of the server.
+        """The limits of the servers that answer at a target, with the servers' names.
 
-        Of all its locations: a request may be sent on from one to another.
+        All locations count, since a request may be redirected internally.
         """
         if not any(self._limits.values()):
             return {}
         found: dict[ClientLimit, str] = {}
-        for server, _ in self._asked(target):
+        for server, _ in self._servers_at(target):
             for limit in self._limits.get(server, ()):
                 found.setdefault(limit, names_of(server)[0] or "the server")
         return found
 
     def of_urls(self, target: Target, urls: Iterable[str]) -> set[ClientLimit]:
-        """Those of the locations that take the URLs there, in either configuration."""
+        """The limits of the locations that take the URLs at a target, in either configuration."""
         if not any(self._limits.values()):
             return set()
-        servers = list(self._asked(target))
+        servers = list(self._servers_at(target))
         places = {
             matcher.location_of(server, url.partition("?")[0]) or server
             for server, matcher in servers
@@ -109,18 +109,18 @@ class ClientLimits:
         }
         return {limit for place in places for limit in self._by_place.get(place, ())}
 
-    def _asked(self, target: Target) -> Iterator[tuple[Directive, LocationMatcher]]:
-        """The servers that answer there."""
+    def _servers_at(self, target: Target) -> Iterator[tuple[Directive, LocationMatcher]]:
+        """The server of each configuration that answers at a target."""
         name = _socket(target)
         for one, matcher in self._servers:
             if one.socket == name or is_reached(name, one.socket, takes_ipv4=one.takes_ipv4):
                 yield one.choose(target.host).server, matcher
 
     def below(self, plans: Mapping[str, LoadPlan], *, first: str = "") -> Paced:
-        """The same load, where it would pass a limit at a rate below it.
+        """The load, slowed down to a rate below the limits where it would exceed them.
 
-        Of one zone all classes share the rate, and both variants ask alike. Recorded requests keep
-        their times. A class that would ask too seldom is left out, the one named ``first`` last.
+        All classes of a zone share its rate, and both variants get the same rate. Recorded requests
+        keep their times. A class whose rate would be too low is left out, ``first`` as the last.
         """
         met: dict[str, set[ClientLimit]] = {}
         for plan in plans.values():
@@ -139,7 +139,7 @@ class ClientLimits:
                 is_above = bound.per_second is not None and _asks_at_most(one) > bound.per_second
                 if is_above and (bound.per_second or 0.0) < _LEAST_PER_SECOND:
                     refused[f"{one.name} ({one.paths.paths[0]})"] = (
-                        f"{bound.text}: below that it would ask too seldom to be judged"
+                        f"{bound.text}: a load below that is too small to be judged"
                     )
                     continue
                 if is_above:
@@ -149,19 +149,16 @@ class ClientLimits:
         return Paced(made, list(paced), refused)
 
     def statuses(self, target: Target) -> set[int]:
-        """The statuses of the limits there."""
+        """The statuses with which limits at a target refuse."""
         return {limit.status for limit in self.at(target)}
 
     def statuses_of(self, plan: LoadPlan) -> dict[str, list[int]]:
-        """The statuses of limits by each class that meets some."""
+        """The statuses of limits by class, for classes that meet any."""
         found = {one.name: self.statuses(one.target or plan.target) for one in plan.classes}
         return {name: sorted(statuses) for name, statuses in found.items() if statuses}
 
     def notes(self, plan: LoadPlan, paced: Sequence[str] = ()) -> list[str]:
-        """For people: those that a load may meet, before it is made.
-
-        ``paced`` are classes that ask at a fixed rate for them.
-        """
+        """A note on the limits that a load may meet; ``paced`` are the classes slowed down."""
         lines = dict.fromkeys(
             f"{limit.text} of {name}"
             for one in plan.classes
@@ -169,34 +166,33 @@ class ClientLimits:
         )
         if not lines:
             return []
-        said = "all load comes from one address, which they meet as one client"
         rates = {one.name: one.arrivals.rate_per_second for one in plan.classes}
         below = ", ".join(f"{name} {rates[name]:.3g}/s" for name in paced if rates.get(name))
-        more = f"; asked below them: {below}" if below else ""
-        return [f"limits ({', '.join(lines)}): {said}{more}"]
+        more = f"; loaded below them: {below}" if below else ""
+        what = "all load comes from one address, so they treat it as one client"
+        return [f"limits ({', '.join(lines)}): {what}{more}"]
 
     def met(self, plan: LoadPlan, limited: Mapping[str, int]) -> list[str]:
-        """For people: the limits that the load met; ``limited`` are by class what they refused."""
+        """Notes on the limits that the load met; ``limited``: refusals by class."""
         counts: dict[tuple[tuple[ClientLimit, str], ...], int] = {}
         for one in plan.classes:
             if limited.get(one.name):
                 limits = tuple(self.at(one.target or plan.target).items())
                 counts[limits] = counts.get(limits, 0) + limited[one.name]
         return [
-            f"{count:,} requests were answered {_words(str(one.status) for one, _ in limits)}, as "
-            f"{_words(f'{one.text} of {name}' for one, name in limits)} does: all load comes from "
-            "one address, and meets a limit for each client as one client with its rate would; "
-            "they are not counted as failures"
+            f"{count:,} requests were refused with {_any_of(str(one.status) for one, _ in limits)} "
+            f"by {_any_of(f'{one.text} of {name}' for one, name in limits)}, which treats all load "
+            "from one address as one client; they do not count as failures"
             for limits, count in counts.items()
         ]
 
 
-def _words(found: Iterable[str]) -> str:
-    return " or ".join(dict.fromkeys(found))
+def _any_of(words: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(words))
 
 
 class _Bound(NamedTuple):
-    """The bound below which a class meets no limit."""
+    """The rate and concurrency below which a class meets no limit."""
 
     per_second: float | None = None
     text: str = ""
@@ -208,9 +204,9 @@ _NO_BOUND = _Bound()
 
 
 def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
-    """By class; what classes meet of one zone is shared out among them.
+    """The bounds of each class; the rate of a zone is shared among its classes.
 
-    Among as many, in their order, as can ask often enough then.
+    Only as many classes share it, in their order, as then have a sufficient rate.
     """
     sharing = Counter(zone for found in met.values() for zone in {one.zone for one in found})
     taken: Counter[str] = Counter()
@@ -231,7 +227,7 @@ def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
 
 
 def _asks_at_most(one: LoadClass) -> float:
-    """Requests a second that a class can come to, whoever answers."""
+    """An upper bound on a class's requests per second."""
     arrivals = one.arrivals
     if arrivals.kind != "closed":
         return arrivals.rate_per_second or float("inf")
@@ -240,7 +236,7 @@ def _asks_at_most(one: LoadClass) -> float:
 
 
 def _within(one: LoadClass, bound: _Bound, *, is_above: bool) -> LoadClass:
-    """The class below its limits: at a rate, and with so many requests at once."""
+    """The class within its bounds of rate and concurrency."""
     if is_above:
         arrivals = Arrivals(kind="constant", rate_per_second=bound.per_second)
         one = msgspec.structs.replace(one, arrivals=arrivals)
@@ -284,7 +280,7 @@ def _per_second(rate: str) -> float | None:
 
 
 def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
-    """By the module and the name of a zone: its key, which a load meets, and its rate."""
+    """The key and rate of each zone whose key a load has, by module and zone name."""
     maps = {line.args[1]: line for line in http_directives(tree)
             if line.name == "map" and len(line.args) > 1}  # fmt: skip
     found = {}
@@ -305,7 +301,7 @@ def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
 def _holds(
     variable: re.Pattern[str], key: str, maps: Mapping[str, Directive], depth: int = 0
 ) -> bool:
-    """True if a key holds such a variable, itself or by a map that leaves some out."""
+    """True if a key has such a variable, directly or through a map."""
     if variable.search(key):
         return True
     if depth == _DEEPEST:

@@ -1,4 +1,4 @@
-"""Places beside the first root: asked once of both variants, loaded where they serve alike."""
+"""Places beside the first root: requested once from both variants, loaded if served alike."""
 
 from __future__ import annotations
 
@@ -39,63 +39,63 @@ from nginx_tune.experiment.validate.successors import (
 )
 from nginx_tune.measure.load.classes import ServedFile
 
-_MOST_AGAIN = 8
-"""Times that what a limit refused is asked again: each is a start of nginx."""
+_MOST_RETRIES = 8
+"""Bound on retries of refused requests; each one starts nginx."""
 _MOST_LOOKS = 2
-"""Some files of each batch, and all of those that differ."""
+"""First samples of each batch, then all files of batches whose samples differ."""
 
 ListFiles = Callable[[str], Sequence[ServedFile]]
 
 
 class ExtraClasses(NamedTuple):
-    """Findings of the other places."""
+    """The outcome of a survey: places to load, places refused, and places lost."""
 
     classes: dict[str, list[LoadClass]]
     """By the variant's name."""
     asked: list[tuple[str, str, str]]
-    """The places that are loaded: the name of its class, the place, and what it is."""
+    """The loaded places: class, place, and a description."""
     refused: dict[str, str]
-    """The reasons to load no others."""
+    """Places not loaded, with the reasons."""
     lost: dict[str, str]
-    """The reasons why the candidate serves some no longer."""
+    """Places that the candidate no longer serves, with the reasons."""
     questions: dict[str, Question]
-    """The question to the baseline of each place, by its label."""
+    """The request to the baseline for each place, by its label."""
     files: Sequence[ServedFile]
-    """The first root's, but for those that are answered with something else."""
+    """The first root's files, without those answered with something else."""
     has_memory: bool
-    """The URL without a file is answered as it says, by all that are asked."""
+    """True if all variants answer the URL without a file as configured."""
 
 
 class _Place(NamedTuple):
-    """A place as each variant is asked for it."""
+    """A place with the requests for it."""
 
     requests: tuple[SiteRequest, SiteRequest]
     files: Sequence[ServedFile]
-    """By their URLs; empty where its own URL is asked."""
+    """Its files by URL; empty for a place requested by its own URL."""
     is_loaded: bool
     has_partner: bool
-    """The candidate has a place of that name."""
+    """True if the candidate has such a place."""
 
     batches: Sequence[Batch] = ()
-    """Batches of the files, where it is learnt what answers them."""
+    """The files in batches, if they are sampled."""
     served: Sequence[ServedFile] = ()
-    """The files that are loaded then."""
+    """The files that are loaded after sampling."""
     refused: Mapping[str, str] = {}
-    """The reasons to leave the others out."""
+    """The files left out, with the reasons."""
 
     def url(self, request: SiteRequest) -> str:
         return self.files[0].url if self.files else request.url
 
 
 class _Root(NamedTuple):
-    """Files of which it is learnt what answers them."""
+    """Files to sample."""
 
     targets: tuple[Target, Target]
     batches: Sequence[Batch]
 
 
 class _Learnt(NamedTuple):
-    """The files that are loaded, and the reasons to load no others."""
+    """The files to load, and those left out, with the reasons."""
 
     files: list[ServedFile]
     refused: dict[str, str]
@@ -113,10 +113,10 @@ def find_extra_classes(
     surveys_both: bool,
     limits: ClientLimits,
 ) -> ExtraClasses:
-    """SiteRequest both variants once for each place, or the baseline alone for both.
+    """Request each place once from both variants, or from the baseline alone for both.
 
-    ``files`` are the first root's, by their URLs; ``files_of`` lists those that the variants see
-    below a directory, ``is_there`` says whether they see one of a path.
+    ``files``: the first root's, by URL. ``files_of`` lists the files that the variants see below a
+    directory; ``is_there`` is true for a path that they see.
     """
     files_of = cache(files_of)
     matchers = [LocationMatcher(tree) for tree in site.trees]
@@ -139,7 +139,7 @@ def find_extra_classes(
     questions = {
         one.requests[0].label: Question(target=one.requests[0].target, url=one.url(one.requests[0]))
         for one in places
-        if not one.requests[0].is_news
+        if not one.requests[0].is_new
     }
     found = ExtraClasses(
         {variant.name: [] for variant in variants},
@@ -169,7 +169,7 @@ def _survey(
     places: Sequence[_Place],
     limits: ClientLimits,
 ) -> tuple[tuple[OwnAnswers, OwnAnswers], list[list[Response]]]:
-    """SiteRequest the variants about their first servers and each place; one may stand for both."""
+    """The answers of the variants' entry points and places; one variant may stand for both."""
     surveyed = [
         _answers(
             session,
@@ -198,7 +198,7 @@ def _learn_places(
     places: Sequence[_Place],
     limits: ClientLimits,
 ) -> tuple[_Learnt, list[_Place]]:
-    """Learn what answers the files of the first root, and of each place that has batches."""
+    """Sample the files of the first root, and of each place that has batches."""
     others = (
         _Root((one.requests[0].target, one.requests[1].target), one.batches) for one in places
     )
@@ -210,7 +210,7 @@ def _learn_places(
 
 
 class _Judge(NamedTuple):
-    """Places sorted by what both variants answer: lost, not comparable, or loaded."""
+    """The sorting of places into lost, not comparable, and loaded, by both variants' answers."""
 
     site: SitePair
     variants: Sequence[Variant]
@@ -225,11 +225,11 @@ class _Judge(NamedTuple):
         """Add a place to the findings."""
         own = place.requests[0]
         made_of = _made_of(place, self.site, self.kinds) if self.surveys_both else None
-        if own.is_news and (made_of is None or made_of["after"] != "own"):
-            return  # of a new place for files, or for another server, its own URL tells nothing
+        if own.is_new and (made_of is None or made_of["after"] != "own"):
+            return  # the baseline cannot lose a new place for files or another server
         baseline, candidate = answered
         gone = lost_answer(baseline, candidate, has_silent=self.has_silent)
-        if not gone and made_of and not own.is_news:
+        if not gone and made_of and not own.is_new:
             gone = lost_content(
                 baseline,
                 candidate,
@@ -239,7 +239,7 @@ class _Judge(NamedTuple):
             )
         moved = (
             moved_content(baseline, candidate, **made_of)
-            if made_of and not gone and not own.is_news
+            if made_of and not gone and not own.is_new
             else ""
         )
         if gone:
@@ -248,7 +248,7 @@ class _Judge(NamedTuple):
         elif moved:
             found.refused[own.label] = moved
         elif place.is_loaded and not place.files and own.url in self.from_disk:
-            found.refused[own.label] = "its files are among those of the first root"
+            found.refused[own.label] = "its files belong to the first root"
         elif place.is_loaded:
             _load_served(found, place, answered, self.variants, self.site)
 
@@ -256,7 +256,7 @@ class _Judge(NamedTuple):
 def _own_root(
     site: SitePair, files: Sequence[ServedFile], matchers: Sequence[LocationMatcher]
 ) -> _Root | None:
-    """The files of the first root, where something of the load asks for them one by one."""
+    """The first root's files to sample, if any class of the load requests them."""
     if not files or all(item.manifest or item.source == "memory" for item in site.classes):
         return None
     before, after = site.entries
@@ -266,7 +266,7 @@ def _own_root(
 
 
 def _at_a_file(place: _Place, site: SitePair, own: _Root | None) -> _Place:
-    """A place that is known by a pattern, asked by a file of the first root that it takes."""
+    """A place with a pattern, requested by a file of the first root that the pattern takes."""
     request = place.requests[0]
     if own is None or place.files or request.block is not site.entries[0].server:
         return place
@@ -299,13 +299,13 @@ def _with_batches(place: _Place, matchers: Sequence[LocationMatcher]) -> _Place:
 def _answers(
     session: Session, variant: Variant, questions: Sequence[Question], limits: ClientLimits
 ) -> list[Response]:
-    """The answers of a variant; one that a limit refused is asked again, of a new nginx.
+    """The answers of a variant; requests that a limit refused are repeated with a new nginx.
 
-    The questions come at once, as no client's do, and a new one has counted nothing.
+    The requests come faster than a client's, and a new nginx has not counted any yet.
     """
     answers = session.survey(variant, questions)
     left = list(range(len(questions)))
-    for number in range(_MOST_AGAIN):
+    for number in range(_MOST_RETRIES):
         refused = [n for n in left if answers[n].status in limits.statuses(questions[n].target)]
         if not refused or (number and len(refused) == len(left)):
             break
@@ -318,9 +318,9 @@ def _answers(
 def _learn(
     session: Session, variants: Sequence[Variant], roots: Sequence[_Root], limits: ClientLimits
 ) -> list[_Learnt]:
-    """SiteRequest both variants for some files of each root, and for more where those differ.
+    """Request some files of each root from both variants, and more where those differ.
 
-    What a limit refuses all the same tells nothing of a file.
+    Refusals by a limit are ignored.
     """
     answers: list[dict[str, tuple[Response, Response]]] = [{} for _ in roots]
     wanted = [[file for batch in root.batches for file in batch.sample] for root in roots]
@@ -355,7 +355,7 @@ def _learn(
 
 
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
-    """Questions to the baseline's first server by label: its files, its answer from memory."""
+    """The requests to the baseline's entry point by label: a file, and the URL without one."""
     return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
 
 
@@ -373,7 +373,7 @@ def _places(site: SitePair, files_of: ListFiles, *, surveys_both: bool) -> list[
 
 
 def _files_of(pair: tuple[SiteRequest, SiteRequest], files_of: ListFiles) -> list[ServedFile]:
-    """The baseline's, which its clients ask for; the candidate's where it has none."""
+    """The files of a pair: the baseline's, else the candidate's."""
     for request in pair:
         if request.root is not None and (found := files_of(request.root)[:MOST_FILES]):
             return [
@@ -388,7 +388,7 @@ class _MadeOf(TypedDict):
 
 
 def _made_of(place: _Place, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
-    """The kinds of both variants' answers, where the same clients get them."""
+    """The sources of both variants' answers; None if no server answers the same clients."""
     own, other = place.requests
     there = None if own.block is None else site.successors.servers.get(own.block)
     if own.block is None or there is None:
@@ -418,7 +418,7 @@ def _load_served(
     variants: Sequence[Variant],
     site: SitePair,
 ) -> None:
-    """Load a place, or say why it is not."""
+    """Add a place to the load, or note the reason against it."""
     own = place.requests[0]
     if place.batches:
         why = {f"{own.label} ({label})": reason for label, reason in place.refused.items()}
@@ -438,7 +438,7 @@ def _load(
     found: ExtraClasses, place: _Place, status: int, variants: Sequence[Variant], site: SitePair
 ) -> None:
     own = place.requests[0]
-    found.asked.append((own.name, own.label, f"{_said(place)}, {status}"))
+    found.asked.append((own.name, own.label, f"{_description(place)}, {status}"))
     share = share_of(site.load, own.server, own.location)
     rate = None if share is None else share * (site.load.rate_per_second or 0.0)
     protocols = offered(place.requests, site.load.protocols)
@@ -448,7 +448,7 @@ def _load(
         )
 
 
-def _said(place: _Place) -> str:
+def _description(place: _Place) -> str:
     own = place.requests[0]
     if place.files:
         return "files"
@@ -456,4 +456,4 @@ def _said(place: _Place) -> str:
 
 
 def _of_no_files(own: SiteRequest) -> str:
-    return "" if own.root is None else f", as {shown(own.root)} has no files to ask for"
+    return "" if own.root is None else f", as {shown(own.root)} has no files to request"

@@ -1,8 +1,8 @@
-"""Answers to files below a root, and to the first server's URL without one, learnt by asking; pure.
+"""The files below a root that can be loaded, found by samples; and the URL without a file.
 
-A file below a root need not be what its URL is answered with: a location may hand it to an
-application, refuse it, send it elsewhere or rewrite its body. What a location does is done to all
-of its files that end alike, so a few of each are asked for. Where those differ all are.
+A URL below a root need not be answered with its file: a location may pass it to an application,
+refuse it, redirect it or rewrite its body. A location treats files of one ending alike, so a few of
+each are requested, and all of them where those differ.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from nginx_tune.measure.load.classes import STATUSES_OF_MEMORY, ServedFile
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES
 
 Answers = Mapping[str, tuple[Response, Response]]
-"""The answers of the baseline and the candidate, by the URL."""
+"""The answers of the baseline and the candidate by URL."""
 _OK = 200
 _EACH = 3
 _MOST_ENDINGS = 8
-"""The most endings of one location: rarer ones are taken together."""
+"""Bound on the endings of a location; rarer ones form one batch."""
 _MOST_BATCHES = 60
-_MOST_AGAIN = 300
-"""Files of one batch that are all asked for, where some of them are answered otherwise."""
+_MOST_FILES = 300
+"""Bound on the files of a batch to request when its samples differ."""
 _STUB_DIGEST = hashlib.sha256(b"x" * BODY_BYTES).hexdigest()
 
 
 class Batch(NamedTuple):
-    """Files that end alike and fall into the same location of either variant."""
+    """Files of one ending that fall into the same locations of the variants."""
 
     location: Directive | None
     """The baseline's."""
     files: list[ServedFile]
-    """By their URLs."""
+    """By URL."""
 
     @property
     def sample(self) -> list[ServedFile]:
-        """The files that are asked for: the first, the last, and one between."""
+        """The first file, one in the middle, and the last."""
         last = len(self.files) - 1
         return [self.files[at] for at in sorted({0, last // 2, last})[:_EACH]]
 
 
 class LearntFiles(NamedTuple):
-    """The files of a batch that are loaded."""
+    """The files of a batch that can be loaded."""
 
     files: list[ServedFile]
-    """With the length that they are answered with."""
+    """With the lengths of their answers."""
     refused: dict[str, str]
-    """The reasons to leave others out, by the first of their URLs."""
+    """Files left out, by the first of their URLs, with the reasons."""
     unsettled: list[ServedFile]
-    """The files to be asked for before that can be said."""
+    """Files to request before the batch can be settled."""
 
 
 def batches_of(
@@ -65,9 +65,9 @@ def batches_of(
     servers: tuple[Directive, Directive],
     matchers: Sequence[LocationMatcher],
 ) -> list[Batch]:
-    """The files of a root by what answers them; ``servers`` are the variants'.
+    """The files of a root in batches; ``servers`` are the variants'.
 
-    Batches beyond what can be asked for in time are taken together.
+    Batches beyond the bound form one.
     """
     found: dict[tuple[Directive | None, Directive | None], list[ServedFile]] = {}
     for file in files:
@@ -93,15 +93,15 @@ def _by_ending(files: Sequence[ServedFile]) -> list[list[ServedFile]]:
 
 
 def settle(batch: Batch, answers: Answers) -> LearntFiles:
-    """The files that are loaded, by the answers so far.
+    """The files of a batch that can be loaded, by the answers so far.
 
-    Where all that were asked for come as they lie on the disk, so do the others. Where they come
-    with other lengths, or some do not come, only what was asked for is loaded.
+    If all samples are answered with their files, the whole batch is loaded. Otherwise only files
+    that were requested themselves are.
     """
     known = [(file, answers[file.url]) for file in batch.files if file.url in answers]
     served, reasons = [], {}
     for file, answered in known:
-        length, why = answered_with(file, *answered)
+        length, why = served_length(file, *answered)
         if length is None:
             reasons[file.url] = why
         else:
@@ -109,19 +109,19 @@ def settle(batch: Batch, answers: Answers) -> LearntFiles:
     if not reasons and served == [file for file, _ in known]:
         return LearntFiles(batch.files, {}, [])
     if not served:
-        return LearntFiles([], _told(reasons, len(batch.files) - len(known)), [])
-    unasked = [file for file in batch.files if file.url not in answers]
-    if unasked and len(known) <= _EACH:
-        return LearntFiles([], {}, unasked[:_MOST_AGAIN])
-    refused = _told(reasons, 0)
-    if unasked:
-        label = f"{unasked[0].url} and {len(unasked) - 1} more"
-        refused[label] = "not asked for: files beside them are answered otherwise"
+        return LearntFiles([], _grouped(reasons, len(batch.files) - len(known)), [])
+    unknown = [file for file in batch.files if file.url not in answers]
+    if unknown and len(known) <= _EACH:
+        return LearntFiles([], {}, unknown[:_MOST_FILES])
+    refused = _grouped(reasons, 0)
+    if unknown:
+        label = f"{unknown[0].url} and {len(unknown) - 1} more"
+        refused[label] = "not requested: similar files have differing answers"
     return LearntFiles(served, refused, [])
 
 
-def _told(reasons: Mapping[str, str], more: int) -> dict[str, str]:
-    """Each reason once, by its first URL and the number of others."""
+def _grouped(reasons: Mapping[str, str], more: int) -> dict[str, str]:
+    """Each reason once, by its first URL and the number of other URLs."""
     urls: dict[str, list[str]] = {}
     for url, why in reasons.items():
         urls.setdefault(why, []).append(url)
@@ -134,12 +134,12 @@ def _told(reasons: Mapping[str, str], more: int) -> dict[str, str]:
     }
 
 
-def answered_with(
+def served_length(
     file: ServedFile, baseline: Response, candidate: Response
 ) -> tuple[int | None, str]:
-    """The length that a file comes with; None and why not where the baseline sends none.
+    """The length with which a file is served; None with the reason if it cannot be loaded.
 
-    What the candidate alone refuses is loaded: that is to be seen.
+    Files that only the candidate refuses are loaded, as that is a difference.
     """
     if baseline.status is None:
         return None, f"no answer: {baseline.fault}"
@@ -147,37 +147,37 @@ def answered_with(
         return None, answer_clause(baseline.status)
     if is_stub(baseline):
         return None, (
-            "not answered from the file: passed on to an application, in whose place a stub "
-            f"answers {BODY_BYTES} bytes"
+            "not answered from the file but by an application, whose stub answers "
+            f"{BODY_BYTES} bytes"
         )
     length = file.bytes if baseline.length_bytes is None else baseline.length_bytes
     if candidate.status == _OK and candidate.length_bytes not in (None, length):
-        said = f"{length} and {candidate.length_bytes} bytes"
-        return None, f"the configurations answer {said} for the same file"
+        lengths = f"{length} and {candidate.length_bytes} bytes"
+        return None, f"the configurations answer {lengths} for the same file"
     return length, ""
 
 
 def unexpected(item: LoadClass, length: int | None, answer: Response) -> str:
-    """The answer to a request of a class, where it is not what the class expects; else empty."""
+    """A clause on an answer that a class does not expect; empty for an expected one."""
     if answer.status is None:
         return f"is not answered: {answer.fault}"
     if answer.status not in item.status:
         return answer_clause(answer.status)
     if length is None or answer.length_bytes in (None, length):
         return ""
-    who = " by a stub" if is_stub(answer) else ""
-    return f"is answered with {answer.length_bytes} bytes{who} in the place of {length}"
+    stub = " by a stub" if is_stub(answer) else ""
+    return f"is answered with {answer.length_bytes} bytes{stub} instead of {length}"
 
 
 def is_stub(answer: Response) -> bool:
-    """True if it is the answer of stubs in the place of other servers."""
+    """True for the answer of a stub."""
     return answer.digest == _STUB_DIGEST and answer.length_bytes == BODY_BYTES
 
 
 def with_typical_first(files: Sequence[ServedFile], first: ServedFile) -> list[ServedFile]:
-    """The files with a typical one at their head: it is asked for most.
+    """The files with a typical one first, which the load requests most.
 
-    ``first`` is the one that was; of what is left, where that is not, the one of middle size.
+    That is ``first``, or if it was left out, the file of median size.
     """
     if not files or files[0].url == first.url:
         return list(files)
@@ -190,18 +190,18 @@ OwnAnswers = Mapping[AnsweredBy, Response]
 
 
 class MemoryAnswers(NamedTuple):
-    """The verdict on the URL without a file."""
+    """The result for the URL without a file."""
 
     has_memory: bool
-    """It is answered as its line says, by all that are asked."""
+    """True if all variants answer it as configured."""
     refused: dict[str, str]
-    """The reason to leave it out."""
+    """The reason to leave it out, by label."""
     lost: dict[str, str]
-    """The reason why the candidate serves it no longer."""
+    """The reason why the candidate no longer serves it, by label."""
 
 
 def own_questions(entry: EntryPoint, files: Sequence[ServedFile]) -> dict[AnsweredBy, Question]:
-    """The file that is loaded most, and the URL without a file."""
+    """The requests for the most loaded file and for the URL without a file."""
     urls: dict[AnsweredBy, str | None] = {
         "files": files[0].url if files else None,
         "memory": entry.memory_url,
@@ -210,25 +210,26 @@ def own_questions(entry: EntryPoint, files: Sequence[ServedFile]) -> dict[Answer
 
 
 def label_of(question: Question) -> str:
-    """As people know it."""
+    """A question as host and URL."""
     return f"{question.target.host} {question.url}"
 
 
 def judge_memory(
     questions: Mapping[AnsweredBy, Question], answered: tuple[OwnAnswers, OwnAnswers]
 ) -> MemoryAnswers:
-    """By what the baseline and the candidate answer for the URL without a file."""
-    found = MemoryAnswers(False, {}, {})
-    asked = questions.get("memory")
-    if asked is None or any("memory" not in one for one in answered):
-        return found
+    """The result for the URL without a file, from both variants' answers."""
+    result = MemoryAnswers(False, {}, {})
+    question = questions.get("memory")
+    if question is None or any("memory" not in one for one in answered):
+        return result
     baseline, candidate = (one["memory"] for one in answered)
     if {baseline.status, candidate.status} <= set(STATUSES_OF_MEMORY):
-        return found._replace(has_memory=True)
+        return result._replace(has_memory=True)
+    label = label_of(question)
     if baseline.status in STATUSES_OF_MEMORY and (
         gone := lost_answer(baseline, candidate, has_silent=False)
     ):
-        found.lost[label_of(asked)] = gone
+        result.lost[label] = gone
     status, why = is_loaded((baseline, candidate))
-    found.refused[label_of(asked)] = why or f"answers {status}, and its line says 200 or 204"
-    return found
+    result.refused[label] = why or f"answers {status}, though configured to return 200 or 204"
+    return result

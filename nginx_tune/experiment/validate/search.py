@@ -1,8 +1,7 @@
-"""A bounded search around a recommendation: short runs of all, then the best measured anew.
+"""``validate --search``: short runs of all candidates, then a proof of the best one.
 
-What is measured next is decided in ``measure.proof.search``; the sandbox, the runs, the pairs and
-the verdicts are those of a validation. The second part has a sandbox, seeds and a verdict of its
-own, and its candidate is surveyed as any candidate is.
+``measure.proof.search`` decides what to measure next; sandbox, runs, pairs and verdicts are those
+of a validation. The proof has its own sandbox, seeds and verdict, and surveys its candidate.
 """
 
 from __future__ import annotations
@@ -52,90 +51,90 @@ from nginx_tune.measure.proof.verdict import FIRST_ALPHA, judge
 from nginx_tune.nginx.lab.sandbox import Sandbox
 
 _SHORT_SHARE = 0.25
-"""Of a run's length: many short runs rank better than few long ones, as runs differ from each
-other by more than their seconds do."""
+"""The length of a short run, as a share of a full one. Many short runs rank better than few long
+ones, since runs vary more than their seconds."""
 _LEAST_SHORT_SECONDS = 1.0
 _SHARE_OF_SHORT = 0.4
-"""Of the time, for the short runs and the two sandboxes; the others prove."""
+"""The share of the time for short runs and both sandboxes; the rest is for the proof."""
 _SEEDS_OF_A_STEP = 1000
 _FRESH_SEEDS = 1_000_000
-"""Between the seeds of the short runs and those of the proof."""
+"""The distance from the seeds of the short runs to those of the proof."""
 
 
 class SearchVariant(NamedTuple):
-    """A configuration of the search: today's with other bytes in some of its files."""
+    """A configuration of the search: today's with other bytes in some files."""
 
     name: str
     tree: ConfTree
     planned: Mapping[str, bytes]
     changes: Sequence[str] = ()
-    """Its lines beside the recommendation's."""
+    """The lines in which it differs from the recommendation."""
     reason: str = ""
 
 
 class Match(NamedTuple):
-    """A comparison that is to be settled."""
+    """A comparison of the proof."""
 
     candidate: str
     against: str
 
 
 class Bench(Protocol):
-    """Measures variants by their names."""
+    """The place where variants are measured."""
 
     metric: str
-    """The metric that decides."""
+    """The primary metric."""
 
     def screen(self, rung: Rung, step: int) -> list[Measurement]:
-        """Short runs of a step: so many rounds of its variants."""
+        """The short runs of a step."""
 
     def confirm(self, names: Sequence[str], goes_on: GoesOn, into: list[Measurement]) -> None:
-        """Runs of full length, on seeds of their own."""
+        """Make runs of full length on fresh seeds."""
 
 
 @dataclass
 class Contest:
-    """All that there is so far: an interruption leaves it as it is."""
+    """The state of a search, which an interruption leaves in place."""
 
     names: list[str]
     reference: str
     metric: str = ""
-    """The metric that decides, once it is known."""
+    """The primary metric, once it is known."""
     steps: list[Gains] = field(default_factory=list)
     short_runs: int = 0
     contender: str | None = None
-    """The variant that is measured anew, beside today's and the recommended one."""
+    """The variant of the proof beside today's and the recommended one."""
     runs: list[Measurement] = field(default_factory=list)
-    """Those of the proof."""
+    """Runs of the proof."""
     lookings: dict[Match, Looking] = field(default_factory=dict)
     interrupted: bool = False
 
     @property
     def finalists(self) -> list[str]:
         """The variants of the proof, today's first."""
-        named = dict.fromkeys(name for match in self.lookings for name in match)
-        return sorted(named, key=lambda name: name != TODAY)
+        names = dict.fromkeys(name for match in self.lookings for name in match)
+        return sorted(names, key=lambda name: name != TODAY)
 
     def pairs_of(self, match: Match, runs: Sequence[Measurement]) -> list[Measurement]:
-        """The runs of two finalists as those of a baseline and a candidate."""
+        """The runs of a match as those of baseline and candidate."""
         return select_pairs(
             runs, len(self.finalists), against=match.against, variant=match.candidate
         )
 
     def wants_more(self, runs: Sequence[Measurement]) -> bool:
-        """True if another round is wanted; each comparison is looked at where a look is due."""
-        open_ = {
+        """True if another round is to be run; takes the looks that are due."""
+        is_open = {
             match: looking.wants_more(self.pairs_of(match, runs))
             for match, looking in self.lookings.items()
         }
         own = [match for match in self.lookings if match.candidate == self.contender]
-        last = [self.lookings[match].verdict for match in own]
-        if own and all(one is not None and is_ahead(one) for one in last):
-            return any(open_[match] for match in own)
-        return any(open_[match] for match in self.lookings if self._decides(match))
+        verdicts = [self.lookings[match].verdict for match in own]
+        if own and all(verdict is not None and is_ahead(verdict) for verdict in verdicts):
+            return any(is_open[match] for match in own)
+        return any(is_open[match] for match in self.lookings if self._decides(match))
 
     def _decides(self, match: Match) -> bool:
-        """False for a comparison that no answer needs, once the contender has not won."""
+        """True for a comparison that the answer needs even if the contender has not won."""
         return self.contender is None or len(self.lookings) == 1 or RECOMMENDED in match
 
     def judge(
@@ -162,11 +161,11 @@ def hold_contest(
     first_pairs: int,
     progress: Callable[[str], None],
 ) -> None:
-    """Screen all variants, then measure the best one anew beside the recommended and today's."""
+    """Screen all variants, then measure the best beside the recommended and today's."""
     while (rung := next_rung(contest.names, contest.reference, contest.steps)) is not None:
         count = len(rung.names) * rung.rounds
-        each = deadline.used_seconds / contest.short_runs if contest.short_runs else 0.0
-        if contest.steps and not deadline.has(count * each, share=_SHARE_OF_SHORT):
+        run_seconds = deadline.used_seconds / contest.short_runs if contest.short_runs else 0.0
+        if contest.steps and not deadline.has(count * run_seconds, share=_SHARE_OF_SHORT):
             break
         progress(f"step {len(contest.steps) + 1} of the search: {', '.join(rung.names)}")
         runs = bench.screen(rung, len(contest.steps))
@@ -178,7 +177,7 @@ def hold_contest(
         contest.lookings[match] = Looking(
             bench.metric, deadline, first_pairs=first_pairs, share=1.0
         )
-    progress(f"measured anew, on fresh seeds: {', '.join(contest.finalists)}")
+    progress(f"proof on fresh seeds: {', '.join(contest.finalists)}")
 
     def goes_on(runs: Sequence[Measurement]) -> bool:
         return not runs or contest.wants_more(runs)
@@ -192,24 +191,24 @@ def new_contest(names: Sequence[str]) -> Contest:
 
 
 def _contender(contest: Contest) -> str | None:
-    """The variant to measure anew; where nothing is recommended, the best there is."""
-    found = challenger(contest.names, contest.reference, contest.steps)
-    if found is None and contest.reference == TODAY:
-        found = rank(contest.names, TODAY, contest.steps)[0].name
-    return None if found == TODAY else found
+    """The variant to prove; without a recommendation, the best of all."""
+    best = challenger(contest.names, contest.reference, contest.steps)
+    if best is None and contest.reference == TODAY:
+        best = rank(contest.names, TODAY, contest.steps)[0].name
+    return None if best == TODAY else best
 
 
 def matches(contender: str | None, reference: str) -> list[Match]:
-    """The comparisons that give the answer."""
-    found = [Match(contender, TODAY)] if contender else []
-    if reference == RECOMMENDED:
-        found += [Match(contender, RECOMMENDED)] if contender else []
-        found += [Match(RECOMMENDED, TODAY)]
-    return found
+    """The comparisons of the proof."""
+    against_today = [Match(contender, TODAY)] if contender else []
+    if reference != RECOMMENDED:
+        return against_today
+    against_recommended = [Match(contender, RECOMMENDED)] if contender else []
+    return [*against_today, *against_recommended, Match(RECOMMENDED, TODAY)]
 
 
 def answer_of(contest: Contest, verdicts: Mapping[Match, Verdict]) -> SearchAnswer:
-    """A candidate is the answer only where it is ahead of both on fresh seeds."""
+    """The answer of a search: a candidate only if it beats both others on fresh seeds."""
     own = [verdicts[match] for match in contest.lookings if match.candidate == contest.contender]
     if own and all(map(is_ahead, own)):
         return "candidate"
@@ -218,15 +217,15 @@ def answer_of(contest: Contest, verdicts: Mapping[Match, Verdict]) -> SearchAnsw
 
 
 class Found(NamedTuple):
-    """The answer of a search."""
+    """The result of a search, with the validation to keep."""
 
     search: Search
     validation: Validation
-    """The answer against today's; for today's, the contender or the recommendation against it."""
+    """The answer against today's. If today's is the answer, the best alternative against it."""
 
 
 class _SandboxBench:
-    """Measures in one sandbox for the short runs, and in a second one for the proof."""
+    """A bench with one sandbox for the short runs and a second one for the proof."""
 
     def __init__(
         self,
@@ -246,28 +245,28 @@ class _SandboxBench:
         )
         self.metric = spec.primary_metric or ""
         self.surroundings: dict[str, Measured] = {}
-        """By the variant that was surveyed beside today's configuration: what was found."""
+        """The findings of each survey, by the variant surveyed beside today's."""
 
     def close(self) -> None:
-        """End the sandbox that is open."""
+        """End the open sandbox."""
         self._sandbox.close()
 
     def screen(self, rung: Rung, step: int) -> list[Measurement]:
-        """Short runs of a step; the first one opens the sandbox."""
+        """The short runs of a step; the first step opens the sandbox."""
         if step == 0:
             self._open([*self._variants])
         seed = self._spec.seed + _SEEDS_OF_A_STEP * step
         return self._run(rung.names, self.short_seconds, pairs=rung.rounds, seed=seed)
 
     def confirm(self, names: Sequence[str], goes_on: GoesOn, into: list[Measurement]) -> None:
-        """Runs of full length in a sandbox of their own."""
+        """Make runs of full length in a fresh sandbox."""
         self._open([name for name in names if name != TODAY])
         seconds, seed = self._spec.duration_seconds, self._spec.seed + _FRESH_SEEDS
         pairs = self._spec.pairs
         self._run(names, seconds, pairs=pairs, seed=seed, goes_on=goes_on, into=into)
 
     def _open(self, names: Sequence[str]) -> None:
-        """A sandbox with today's configuration and variants, of which the first is surveyed."""
+        """Open a sandbox with today's configuration and variants, and survey the first of them."""
         self._sandbox.close()
         chosen = [self._variants[name] for name in names]
         sides = self._sides._replace(candidate=chosen[0].tree, planned=chosen[0].planned)
@@ -278,8 +277,8 @@ class _SandboxBench:
         self._workbench = open_sides(sandbox, site, spec, sides, rivals)
         self._check = FirstRuns(self._workbench)
         self.metric = self._workbench.primary_metric
-        found = self.surroundings.setdefault(names[0], Measured())
-        found.take_workbench(self._workbench, site, accepts_lost=spec.accept_lost)
+        measured = self.surroundings.setdefault(names[0], Measured())
+        measured.take_workbench(self._workbench, site, accepts_lost=spec.accept_lost)
 
     def _run(
         self,
@@ -326,9 +325,9 @@ def run_search(
 ) -> Found:
     """Search among variants, the recommended one first, and prove the answer.
 
-    ``sides`` has today's configuration as baseline; its candidate is not looked at. Interrupted
-    (KeyboardInterrupt) in the proof, it judges what was measured of that and says so; before, the
-    interruption is raised on.
+    ``sides.baseline`` is today's configuration; ``sides.candidate`` is ignored. On
+    KeyboardInterrupt in the proof, its runs so far are judged and the result is marked; before, the
+    interruption is raised.
     Errors: those of ``run_validation``.
     """
     deadline = Deadline(spec.max_seconds)
@@ -340,7 +339,7 @@ def run_search(
             if not contest.runs:
                 raise
             contest.interrupted = True
-            progress("interrupted: what was measured so far is judged")
+            progress("interrupted: judging the pairs so far")
     verdicts = {
         match: contest.judge(match, spec.accept_worse, _lost(bench.surroundings, match.candidate))
         for match in contest.lookings

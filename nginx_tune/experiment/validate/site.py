@@ -1,4 +1,7 @@
-"""The site of a validation: its entries, files and asks in both configurations, before it runs."""
+"""The site of a validation: entry points, files and requests of both configurations.
+
+Everything here is derived from the configurations, before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -25,58 +28,56 @@ from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.objective import parse_objective
 
 MOST_LOOKED_AT = 200
-"""Places that are asked once: one that hangs takes seconds."""
+"""Bound on places requested once only: one that hangs takes seconds."""
 _NO_CLASSES = frozenset({"server", "generator", "total"})
-"""First words of metrics that are of no class."""
+"""First words of metrics that do not name a class."""
 
 
 class SitePair(NamedTuple):
-    """Both variants' trees and what is asked of them, the baseline first."""
+    """Both variants' trees, entry points and requests, the baseline's first."""
 
     trees: tuple[ConfTree, ConfTree]
     entries: tuple[EntryPoint, EntryPoint]
     load: SiteLoad
     classes: list[ScenarioClass]
-    """Classes of the files of the first root, and of answers without a file."""
+    """Classes at the entry point: files of the first root, and the URL without a file."""
     requests: list[tuple[SiteRequest, SiteRequest]]
-    """The further asks of each variant."""
+    """Requests for the other places to load."""
     looked_at: list[tuple[SiteRequest, SiteRequest]]
-    """The places that are asked once, to see that the candidate serves them too."""
+    """Requests made only once, to see that the candidate serves those places too."""
     lost: list[str]
-    """The addresses at which the baseline is reached and the candidate is not."""
+    """Addresses and names at which only the baseline answers."""
     successors: Successors
-    """The server of the candidate that answers in the place of each of the baseline's."""
+    """The candidate's server in place of each of the baseline's."""
     left_out: dict[str, str]
-    """The places that are not asked, with the reasons."""
+    """The places that are not requested, with the reasons."""
     primary_metric: str
     is_primary_given: bool
-    """It was asked for."""
+    """True if the user named it."""
     builds: tuple[Nginx, Nginx]
-    """The build of each."""
     planned: Mapping[str, bytes]
-    """Files of the candidate that are the baseline's with other bytes, by their paths."""
+    """The bytes of the candidate's files that replace the baseline's, by path."""
     without_files: list[str]
-    """The baseline's directories, where none of them has a file to ask for."""
+    """The baseline's directories, if none of them has any file."""
 
     @property
     def entry(self) -> EntryPoint:
-        """The candidate's."""
+        """The candidate's entry point."""
         return self.entries[1]
 
 
 def _require_protocols(
-    tree: ConfTree, entry: EntryPoint, wanted: Sequence[MultiplexedVersion]
+    tree: ConfTree, entry: EntryPoint, protocols: Sequence[MultiplexedVersion]
 ) -> None:
-    """Errors: UndecidedError where the server that is asked does not speak what is wanted."""
-    for one in wanted:
-        if entry.spoken.at(one) is None:
+    """Errors: UndecidedError if the server at the entry point lacks a requested protocol."""
+    for protocol in protocols:
+        if entry.spoken.at(protocol) is None:
             target = entry.target
             place = target.unix or f"{target.address} port {target.port}"
-            said = "HTTP/2 over TLS" if one == "2" else "HTTP/3"
+            name = "HTTP/2 over TLS" if protocol == "2" else "HTTP/3"
             raise UndecidedError(
-                f"{shown(tree.path)}: the server at {shown(place)} is asked, and does not speak "
-                f"{said}",
-                hint=f"leave --http{one} out, or give it a listener that does, in both "
+                f"{shown(tree.path)}: the server at {shown(place)} does not offer {name}",
+                hint=f"leave out --http{protocol}, or add such a listener to that server in both "
                 "configurations",
             )
 
@@ -94,10 +95,10 @@ def read_site(
     accept_worse: Sequence[str] = (),
     planned: Mapping[str, bytes] | None = None,
 ) -> SitePair:
-    """The load of both variants, settled before anything runs.
+    """The site of both variants, with the load and the primary metric.
 
-    Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
-            nothing to ask, UsageError for a gate that names an unknown metric.
+    Errors: ConfigurationError for a tree that cannot be parsed, UndecidedError if there is nothing
+            to load, UsageError for a gate on an unknown metric.
     """
     wanted = wanted_protocols(load)
     for tree in (baseline, candidate):
@@ -149,7 +150,7 @@ def read_site(
 
 
 def _metric_of(load: SiteLoad, names: Sequence[str]) -> str:
-    """The metric that decides by default: the load's own, if it is of a class that is loaded."""
+    """The default primary metric: the load's own, if its class is loaded."""
     own = load.primary_metric
     return own if own and own.partition(".")[0] in names else f"{names[0]}.mean"
 
@@ -162,7 +163,7 @@ def _check_metrics(
     *,
     accept_worse: Sequence[str],
 ) -> None:
-    """Errors: UsageError for a metric, a gate or an objective that cannot be."""
+    """Errors: UsageError for an unknown metric, or a gate or objective that cannot be judged."""
     if primary in accept_worse:
         raise UsageError(
             f"{primary} is the primary metric, so it cannot be accepted as worse",
@@ -174,10 +175,10 @@ def _check_metrics(
 
 
 def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ()) -> str:
-    """The metric that decides, of the classes that are loaded after all.
+    """The primary metric, of the classes that are loaded in the end.
 
-    Of those that ask at a fixed rate (``paced``) the rate says nothing, and the mean does.
-    Errors: UndecidedError where another was asked for.
+    For classes with a fixed rate (``paced``), it is the mean and not the rate.
+    Errors: UndecidedError if the user named one of another class.
     """
     head = site.primary_metric.partition(".")[0]
     if head in paced and not site.is_primary_given:
@@ -193,18 +194,18 @@ def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ())
 
 
 def without_files(roots: Sequence[str]) -> UndecidedError:
-    """The refusal of a site that serves files alone and has none in its directories."""
+    """The error for a site that serves only files and has none in its directories."""
     return UndecidedError(
-        f"{', '.join(map(shown, roots))}: no readable files to ask for", hint=NO_FILES_HINT
+        f"{', '.join(map(shown, roots))}: no readable files to load", hint=NO_FILES_HINT
     )
 
 
 def _require_whole(tree: ConfTree) -> None:
-    """Errors: ConfigurationError for a tree of which something is missing."""
+    """Errors: ConfigurationError for an incomplete tree."""
     if not tree.complete:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
-    # Else an empty file would be one that merely has no server.
+    # An empty file, say, is no configuration at all, not just one without a server.
     if any(source.mark for source, _ in tree.parsed):
         raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
     if tree.main.first("events") is None:
@@ -239,29 +240,29 @@ def _requests(
 
 def _why_nothing(left_out: dict[str, str]) -> str:
     if not left_out:
-        return "no server of it answers by itself, so there is nothing to ask"
-    said = "; ".join(f"{label}: {why}" for label, why in left_out.items())
-    return f"nothing of it can be asked: {said}"
+        return "no server answers by itself, so there is nothing to load"
+    reasons = "; ".join(f"{label}: {why}" for label, why in left_out.items())
+    return f"nothing can be loaded: {reasons}"
 
 
 NO_FILES_HINT = "put the site's files there, or use --lab to make some"
 
 
 class SiteFiles(NamedTuple):
-    """Knowledge of files before anything is started."""
+    """The knowledge of files before anything is started."""
 
     has_files: Callable[[str], bool]
-    """Tells whether a directory has any that can be asked for."""
+    """True for a directory with files to load."""
     makes_files: bool
-    """A lab makes those of the root that is chosen."""
+    """True if a lab makes the files of the chosen root."""
 
 
 class Entries(NamedTuple):
-    """The entries of the baseline and the candidate, at the same files."""
+    """The entry points of the baseline and the candidate, at the same files."""
 
     pair: tuple[EntryPoint, EntryPoint]
     without_files: list[str]
-    """Directories of the baseline in which there is nothing to ask for, where none has anything."""
+    """The baseline's directories, if none of them has any file."""
 
 
 def plan_entries(
@@ -272,12 +273,11 @@ def plan_entries(
     error_logs: tuple[str | None, str | None],
     protocols: Sequence[MultiplexedVersion],
 ) -> Entries:
-    """The first place with files that both serve by the same URLs; without files where none is.
+    """The entry points at the first place with files that both serve by the same URLs.
 
-    A directory without files (of challenges, of uploads that are to come) is no such place, and
-    what one of them alone has is not compared here. Where the lab makes the files, a directory is
-    one all the same, after those that have some.
-    Errors: UndecidedError when both have files, and none in common, or when none can be asked.
+    Empty directories (ACME challenges, future uploads) do not count, except, as a last choice, if
+    the lab makes the files. If neither variant has files, the entry points have none.
+    Errors: UndecidedError if both have files but none in common, or if no server is reachable.
     """
     own = [file_places(tree, protocols=protocols) for tree in trees]
     full = [[one for one in places if files.has_files(one.root)] for places in own]
@@ -286,9 +286,9 @@ def plan_entries(
         taken = [[*some, *places] for some, places in zip(full, own, strict=True)]
     chosen = _in_common(taken, successors)
     if chosen is None and all(taken):
-        said = [f"{shown(one[0].root)} at {one[0].url_prefix or '/'}" for one in taken]
+        own_sites = [f"{shown(one[0].root)} at {one[0].url_prefix or '/'}" for one in taken]
         raise UndecidedError(
-            f"the two configurations serve different sites: {said[0]} and {said[1]}",
+            f"the two configurations serve different sites: {' and '.join(own_sites)}",
             hint="compare two configurations of one site",
         )
     first = plan_entry(
@@ -311,7 +311,7 @@ def plan_entries(
 def _in_common(
     places: Sequence[Sequence[FilePlace]], successors: Successors
 ) -> tuple[FilePlace, FilePlace] | None:
-    """By the baseline's order, of the server that answers in its place before another's."""
+    """The first place of the baseline that the candidate has too, preferably in its successor."""
     there: dict[tuple[str, str], list[FilePlace]] = {}
     for other in places[1]:
         there.setdefault((other.url_prefix, other.root), []).append(other)
@@ -334,9 +334,9 @@ def _in_common(
 
 
 def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
-    """Both variants' entries, with a URL without a file where it is the same one.
+    """Both entry points, with the URL without a file only if it is the same.
 
-    Else each variant's is asked as any other place is.
+    Otherwise each variant's is requested like any other place.
     """
     if baseline.memory_url == candidate.memory_url:
         return baseline, candidate

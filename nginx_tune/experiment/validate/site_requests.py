@@ -1,12 +1,10 @@
-"""The asks of a site beside the files of its first root: other servers and locations; pure.
+"""Requests for the servers and locations of a site beside the files of its first root.
 
-Each server and location that answers by itself is one ask, with a URL of its own. What it answers
-is not read from the configuration: nginx is asked once, before anything is measured
-(``experiment/survey.py``).
+Each server and location that answers by itself gets one request. Its answer is not derived from the
+configuration: nginx is asked once before anything is measured (``experiment/survey.py``).
 
-A location may share the root of the one around it, and a root may lie below another's: what either
-variant does with a file of the baseline is told by asking for one of each pair of locations that
-files fall into.
+Locations may share a root, and roots may be nested. So one file of each pair of locations that the
+baseline's files fall into is requested from both variants.
 """
 
 from __future__ import annotations
@@ -40,41 +38,41 @@ from nginx_tune.experiment.validate.successors import SuccessorKind, Successors
 from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.check import is_below
 
-_TRIED = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
-"""URLs of which one may be what a pattern takes."""
-_TAKEN = frozenset({"cold", "hot", "memory", "site", "total", "server", "generator"})
-"""Names that mean something else in a metric."""
+_USUAL_URLS = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
+"""URLs to try on the pattern of a location."""
+_RESERVED_NAMES = frozenset({"cold", "hot", "memory", "site", "total", "server", "generator"})
+"""Names with another meaning in a metric."""
 _STATUS_PAGES = ("stub_status", "status", "api")
 _LONGEST_NAME = 40
-_NO_ONES = "nginx-tune"
-"""The word for whatever a location has below its own URL."""
+_MADE_UP = "nginx-tune"
+"""The made-up name for what lies below a location's URL."""
 
 
 class SiteRequest(NamedTuple):
-    """A server or location with the URL it is asked by."""
+    """The request that stands for a server or location."""
 
     name: str
     """The name of its class."""
     server: str
     """The first name of its server; empty for none."""
     location: str
-    """As it stands in the configuration; empty for the server itself."""
+    """The location as written; empty for the server itself."""
     target: Target
     url: str
     root: str | None = None
-    """Directory of the files that it serves; none where it serves none, or one alone."""
+    """The directory that it serves; None for no directory, or a single file."""
     url_prefix: str = ""
     spoken: Spoken = Spoken()
-    """The addresses at which its server speaks more than HTTP/1.1."""
+    """The targets of its server for HTTP/2 and HTTP/3."""
     block: Directive | None = None
     """Its server."""
-    is_news: bool = False
-    """The candidate alone has such a place."""
+    is_new: bool = False
+    """True if only the candidate has such a place."""
     is_below: bool = False
-    """It stands for what lies below the URL of its location."""
+    """True if it stands for what lies below its location's URL."""
 
     def of_host(self, host: str) -> SiteRequest:
-        """The same of a server by this name."""
+        """The request by another host name."""
         http2, http3 = (
             None if one is None else msgspec.structs.replace(one, host=host) for one in self.spoken
         )
@@ -83,25 +81,25 @@ class SiteRequest(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As people know it."""
+        """The place by its names in the configuration."""
         where = f"({self.url})" if self.is_below else ""
         return " ".join(filter(None, (self.server, self.location, where))) or "the server"
 
 
 class SiteRequests(NamedTuple):
-    """The asks of a tree, and why others are none."""
+    """The requests for a tree, and the places left out, with the reasons."""
 
     requests: list[SiteRequest]
     left_out: dict[str, str]
     at_entry: set[tuple[Directive, str]]
-    """Servers and locations that are asked with the files of the first root."""
+    """Servers and locations that the files of the entry point cover."""
     targets: dict[Directive, Target]
-    """The target of each server."""
+    """By server."""
     matcher: LocationMatcher
 
 
 class CommonRequests(NamedTuple):
-    """The asks of both variants, each by an ask of its own."""
+    """The requests for the places of both variants, as pairs of baseline and candidate."""
 
     pairs: list[tuple[SiteRequest, SiteRequest]]
     alone: list[tuple[SiteRequest, SiteRequest]]
@@ -111,12 +109,12 @@ class CommonRequests(NamedTuple):
 
 
 def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
-    """Every server and location that answers by itself, but for what is asked at the entry."""
+    """One request for each server and location that answers by itself, but for the entry point."""
     roots = {served.scope.own: served for served in served_paths(tree) if can_load(served)}
     matcher = LocationMatcher(tree)
     requests: list[SiteRequest] = []
     left_out: dict[str, str] = {}
-    names = set(_TAKEN)
+    names = set(_RESERVED_NAMES)
     at_entry: set[tuple[Directive, str]] = set()
     targets: dict[Directive, Target] = {}
     for scope in scopes(tree):
@@ -136,7 +134,7 @@ def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
         if target is None:
             left_out[request.label] = why_unreachable(tree, scope.server)
         elif url is None:
-            left_out[request.label] = "no URL is known that its pattern takes"
+            left_out[request.label] = "no URL is known that its pattern matches"
         else:
             requests.append(_placed(request, roots.get(scope.own), target, url, names))
     return SiteRequests(requests, left_out, at_entry, targets, matcher)
@@ -145,57 +143,57 @@ def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
 def common_requests(
     baseline: SiteRequests, candidate: SiteRequests, successors: Successors
 ) -> CommonRequests:
-    """The asks of both variants, by the server that answers the same clients, and the location.
+    """Pairs of requests, matched by the server that answers the same clients, and by location.
 
-    Where the candidate has no such place, it is asked as the clients of the baseline ask. A server
-    of which nothing is left is not asked: another would answer.
+    If the candidate has no such place, it gets the baseline's request. Servers that the candidate
+    no longer has are left out, since another one would answer.
     """
     left_out = {**baseline.left_out, **candidate.left_out}
     pairs = []
     alone = []
-    known = {(one.block, one.location): one for one in candidate.requests}
-    for one in baseline.requests:
-        block = one.block
+    unmatched = {(request.block, request.location): request for request in candidate.requests}
+    for request in baseline.requests:
+        block = request.block
         if block is None or block in successors.gone:
             continue
-        host = successors.hosts.get(block, one.target.host)
-        one = one.of_host(host)  # noqa: PLW2901
-        there = successors.servers.get(block) or _of_name(candidate, one.server)
-        other = known.pop((there, one.location), None)
-        pair = (one, one if other is None else other.of_host(host)._replace(name=one.name))
+        host = successors.hosts.get(block, request.target.host)
+        own = request.of_host(host)
+        successor = successors.servers.get(block) or _server_named(candidate, own.server)
+        other = unmatched.pop((successor, own.location), None)
+        pair = (own, own if other is None else other.of_host(host)._replace(name=own.name))
         pairs.append(pair)
-        if there is not None and _is_split(block, there, pair, baseline, candidate):
-            below = [request._replace(url=_below(request), is_below=True) for request in pair]
+        if successor is not None and _is_split(block, successor, pair, baseline, candidate):
+            below = [half._replace(url=_below(half), is_below=True) for half in pair]
             alone.append((below[0], below[0] if other is None else below[1]))
     before = {after: block for block, after in successors.servers.items()}
-    for other in known.values():
-        own = None if other.block is None else before.get(other.block)
-        is_at_entry = own is not None and (own, other.location) in baseline.at_entry
+    for other in unmatched.values():
+        server = None if other.block is None else before.get(other.block)
+        is_at_entry = server is not None and (server, other.location) in baseline.at_entry
         left_out[other.label] = (
-            "the baseline has its files among those of the first root"
+            "in the baseline, its files belong to the first root"
             if is_at_entry
-            else "the candidate alone has it"
+            else "only the candidate has it"
         )
-        target = None if own is None else baseline.targets.get(own)
-        if own is not None and target is not None and _is_plain(other.location):
-            host = successors.hosts.get(own, target.host)
-            asked = other._replace(
-                target=target, spoken=Spoken(), block=own, root=None, is_news=True
+        target = None if server is None else baseline.targets.get(server)
+        if server is not None and target is not None and _is_plain(other.location):
+            host = successors.hosts.get(server, target.host)
+            own = other._replace(
+                target=target, spoken=Spoken(), block=server, root=None, is_new=True
             )
-            alone.append((asked.of_host(host), other.of_host(host)._replace(root=None)))
+            alone.append((own.of_host(host), other.of_host(host)._replace(root=None)))
     return CommonRequests(pairs, alone, left_out)
 
 
 def _is_split(
     block: Directive,
-    there: Directive,
+    successor: Directive,
     pair: tuple[SiteRequest, SiteRequest],
     baseline: SiteRequests,
     candidate: SiteRequests,
 ) -> bool:
-    """True if the part below a location falls to another one with the candidate alone.
+    """True if what lies below a location falls to another one only in the candidate.
 
-    So it is where ``= /api`` stands in the place of ``/api``. Files are asked one by one.
+    An example is ``= /api`` in place of ``/api``. Locations with files are compared by their files.
     """
     one, other = pair
     if one.root is not None or not one.location.removeprefix("^~ ").startswith("/"):
@@ -203,26 +201,26 @@ def _is_split(
     kept, falls = (
         requests.matcher.location_of(server, _below(request))
         is requests.matcher.location_of(server, request.url)
-        for requests, server, request in ((baseline, block, one), (candidate, there, other))
+        for requests, server, request in ((baseline, block, one), (candidate, successor, other))
     )
     return kept and not falls
 
 
 def _below(request: SiteRequest) -> str:
-    return f"{request.url.rstrip('/')}/{_NO_ONES}"
+    return f"{request.url.rstrip('/')}/{_MADE_UP}"
 
 
-def _of_name(requests: SiteRequests, name: str) -> Directive | None:
+def _server_named(requests: SiteRequests, name: str) -> Directive | None:
     return next((one.block for one in requests.requests if one.server == name), None)
 
 
 def _is_plain(location: str) -> bool:
-    """True if somebody names the URL; whatever a pattern takes may exist nowhere."""
+    """True if the location names a URL; what a pattern matches may not exist."""
     return location.removeprefix("= ").removeprefix("^~ ").startswith("/")
 
 
 def location_text(own: Directive) -> str:
-    """A location as it stands in the configuration; empty for a server."""
+    """A location as written; empty for a server."""
     return " ".join(own.args) if own.name == "location" else ""
 
 
@@ -261,7 +259,7 @@ def _answers(scope: Scope) -> bool:
 
 
 def _is_entry(scope: Scope, served: Served | None, entry: EntryPoint) -> bool:
-    """True if it is asked at the entry anyway."""
+    """True if the load at the entry point covers the scope."""
     if scope.server is not entry.server:
         return False
     if uri_of(scope) is not None and uri_of(scope) == entry.memory_url:
@@ -287,7 +285,7 @@ def _url(scope: Scope, matcher: LocationMatcher) -> str | None:
 def _taken_by(scope: Scope, matcher: LocationMatcher) -> Iterator[str]:
     kind, _, text = location_text(scope.own).partition(" ")
     made = sample_uris(text, ignores_case=kind == "~*") if kind in {"~", "~*"} else []
-    for url in (*_TRIED, *(one for forms in made for one in forms)):
+    for url in (*_USUAL_URLS, *(one for forms in made for one in forms)):
         if matcher.location_of(scope.server, url) is scope.own:
             yield url
 
@@ -305,7 +303,7 @@ _HIDDEN = re.compile(r"/\.(?!well-known/)")
 
 
 class ComparedFile(NamedTuple):
-    """A file of the baseline, asked of both variants."""
+    """A file of the baseline that is requested from both variants."""
 
     request: SiteRequest
     file: ServedFile
@@ -313,7 +311,7 @@ class ComparedFile(NamedTuple):
 
 
 class Kinds:
-    """The kinds of a tree's answers."""
+    """The sources of a tree's answers: files, another server, or the configuration itself."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._matcher = LocationMatcher(tree)
@@ -321,7 +319,7 @@ class Kinds:
         self._served = {one.scope.own: one for one in served_paths(tree) if one.via != "cache"}
 
     def of(self, server: Directive, url: str) -> SuccessorKind:
-        """The kind of a server's answer for a URL, where nothing is rewritten."""
+        """The source of a server's answer for a URL, rewrites aside."""
         own = self._matcher.location_of(server, url) or server
         scope = self._scopes.get(own)
         if (server.block or Block([])).first("return") is not None:
@@ -331,7 +329,7 @@ class Kinds:
         return "passed" if _passes(scope) else "own"
 
     def file_at(self, server: Directive, url: str) -> str | None:
-        """The file that a URL names there; None where that is not known."""
+        """The file behind a URL of a server; None if unknown."""
         served = self._served.get(self._matcher.location_of(server, url) or server)
         path = normalised(url)
         if served is None or "\ufffd" in path:
@@ -352,7 +350,7 @@ def compared_files(
     successors: Successors,
     files_of: Callable[[str], Sequence[ServedFile]],
 ) -> list[ComparedFile]:
-    """One file of each pair of locations; ``files_of`` lists those below a directory."""
+    """One file of each pair of locations; ``files_of`` lists the files below a directory."""
     matchers = [LocationMatcher(tree) for tree in trees]
     served = [one for one in served_paths(trees[0]) if one.via != "cache"]
     by_scope = {one.scope.own: one for one in served}
@@ -384,14 +382,14 @@ def _urls(
     prefix = url_prefix(served)
     for file in files_of(served.path):
         if _HIDDEN.search(file.url, len(served.path)):
-            continue  # whoever closes a repository that lies there takes nothing from anybody
+            continue  # closing access to .git and the like is no loss
         yield file.url, as_url(file, root=served.path, url_prefix=prefix)
 
 
 def _is_served(
     path: str, url: str, own: Directive, one: Served, by_scope: dict[Directive, Served]
 ) -> bool:
-    """True if the place that takes the URL serves this very file."""
+    """True if the location that takes the URL serves this very file."""
     if own is one.scope.own:
         return True
     theirs = by_scope.get(own)
@@ -401,6 +399,5 @@ def _is_served(
 
 
 def _called(own: Directive | None, there: Directive | None) -> str:
-    """The location that makes the difference."""
-    said = [location_text(one) for one in (own, there) if one is not None]
-    return said[-1] if said else ""
+    """The location by which the variants may differ: the candidate's, else the baseline's."""
+    return location_text(there or own) if there or own else ""

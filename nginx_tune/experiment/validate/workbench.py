@@ -1,4 +1,4 @@
-"""The workbench of a validation: the lab, both trees in place, stubs around them, the load."""
+"""The workbench of a validation: a lab with both trees, stubs around them, and their load."""
 
 from __future__ import annotations
 
@@ -73,29 +73,29 @@ from nginx_tune.nginx.subject import refuse_foreign_code, refuse_special_files
 
 _OK = 200
 Changing = Mapping[str, Mapping[str, bytes]]
-"""By the variant's name the files of a configuration that is changed while it runs."""
+"""By variant, the files of a configuration that is changed while it runs."""
 
 
 class Workbench(NamedTuple):
-    """All is there; nothing is measured yet."""
+    """An open lab with a planned experiment, before anything is measured."""
 
     session: Session
     experiment: Experiment
     """Its runs have no length yet."""
     notes: list[str]
-    """The parts that are not as configured."""
+    """Parts that do not run as configured."""
     lost: list[str]
-    """The answers of the baseline that the candidate lacks."""
+    """What the baseline serves and the candidate does not."""
     questions: Mapping[str, Question]
-    """One for each place that is asked, by its label."""
+    """The request for each place, by its label."""
     has_silent: bool
-    """Some server that nginx asks has no stub, so that 502 says nothing."""
+    """True if some server that nginx asks has no stub, so that a 502 proves nothing."""
     primary_metric: str
-    """The metric that decides, of what is loaded."""
+    """The primary metric, of the classes that are loaded."""
 
 
-class _Run(NamedTuple):
-    """A configuration and what runs it."""
+class _Side(NamedTuple):
+    """A configuration and the build that runs it."""
 
     tree: ConfTree
     binary: str
@@ -104,7 +104,7 @@ class _Run(NamedTuple):
     prefix: str | None
 
     def places(self, written: Sequence[str]) -> set[str]:
-        """The directories that it writes to; ``written`` are the files that are named."""
+        """The directories that it writes to; ``written``: the files that configurations name."""
         return written_places(self.flags, written, prefix=build_prefix(self.flags, self.prefix))
 
     def view(self) -> HostNeeds:
@@ -113,50 +113,51 @@ class _Run(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """The directories that either configuration writes to, by what the sandbox does with them."""
+    """The directories that the configurations write to, by their treatment in the sandbox."""
 
     covers: list[str]
-    """Empty ones lie over these."""
+    """Replaced by empty ones."""
     overlays: list[str]
-    """These hold files that are read too, and get a copy of them."""
+    """Copied, since they hold files that are read too."""
     absent: list[str]
-    """Directories that have to be made."""
+    """Missing on the host, and made inside."""
     sockets: list[str]
-    """Unix sockets that are listened on."""
+    """Unix sockets of listeners."""
 
 
 class Rival(NamedTuple):
-    """A configuration beside the pair: the candidate's with other bytes in some of its files."""
+    """A further variant: the candidate with other bytes in some files."""
 
     name: str
-    """Of its variant; neither ``baseline`` nor ``candidate``."""
+    """Neither ``baseline`` nor ``candidate``."""
     tree: ConfTree
     planned: Mapping[str, bytes]
-    """The files that are the baseline's with other bytes, by their paths."""
+    """The bytes of its files that replace the baseline's, by path."""
 
 
 class _Opened(NamedTuple):
-    """A lab with both trees in it; nothing has been asked yet."""
+    """A lab with all trees in place, before the first request."""
 
     session: Session
     variants: list[Variant]
     files: list[ServedFile]
-    """Those of the first root, by their URLs."""
+    """The first root's, by URL."""
     classes: list[ScenarioClass]
     has_silent: bool
     addresses: list[str]
-    """Those of the loopback link inside."""
+    """Addresses of the loopback link inside."""
     notes: list[str]
 
 
 class _Load(NamedTuple):
-    """The load of each variant: all that is served, at rates below the limits of clients."""
+    """The load of each variant, below the limits on clients."""
 
     variants: list[Variant]
     plans: dict[str, LoadPlan]
     paced: Sequence[str]
+    """Classes slowed down to stay below a limit."""
     above: Mapping[str, str]
-    """The reasons to leave out places whose limit is too low to load them, by their labels."""
+    """Places whose limit is too low to load them, with the reasons, by label."""
     notes: list[str]
 
 
@@ -171,17 +172,17 @@ def open_workbench(
     changing: Changing | None = None,
     rivals: Sequence[Rival] = (),
 ) -> Workbench:
-    """Open the lab, put both trees into it, and plan the load of what they serve.
+    """Open the lab, put all trees in place, survey what they serve, and plan its load.
 
-    ``rivals`` run under the candidate's load; what they no longer serve is not looked for.
-    ``changing`` are, by the variant's name, the files of a configuration that changes while it
-    runs: the baseline alone is asked then, and the stubs take upgraded connections.
-    Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
+    ``rivals`` run under the candidate's load and are not surveyed. ``changing``: by variant, the
+    files of a configuration that changes while it runs. Then only the baseline is surveyed, and
+    stubs accept upgrades.
+    Errors: UndecidedError if there is nothing to load, ConfigurationError if nginx rejects a
             configuration, UsageError for a manifest that needs a lab.
     """
     replay = _replay(sandbox, site, has_lab=lab is not None, scale=scale)
     own = served_files(site.entry.root) if site.entry.root and replay is None else []
-    planned = _planned(lab, site, _shape(site, own, replay))
+    planned = _plan_lab(lab, site, _shape(site, own, replay))
     opened = _put_in_place(
         *(sandbox, site, planned.lab, own, replay),
         prefixes=prefixes,
@@ -205,7 +206,7 @@ def open_workbench(
         *opened.session.notes,
     ]
     gone = [*site.lost, *(f"{label}: {why}" for label, why in extra.lost.items())]
-    # A redirect decides where nothing else is served.
+    # A redirect comes last: it decides only if nothing else is served.
     loaded = sorted(load.plans["candidate"].classes, key=lambda item: _OK not in item.status)
     return Workbench(
         opened.session,
@@ -230,29 +231,29 @@ def _put_in_place(
     changing: Changing | None,
     rivals: Sequence[Rival],
 ) -> _Opened:
-    """Open the lab, and make what stands around all trees."""
-    runs = [
-        _Run(tree, runnable_program(build), build.flags, prefix)
+    """Open the lab, and make what all trees need around them."""
+    sides = [
+        _Side(tree, runnable_program(build), build.flags, prefix)
         for tree, build, prefix in zip(site.trees, site.builds, prefixes, strict=True)
     ]
-    runs += [runs[1]._replace(tree=rival.tree) for rival in rivals]
-    trees = [run.tree for run in runs]
-    places = _sort_places(site, runs)
-    for run in runs:
-        refuse_special_files(opened_files(run.tree))
-        refuse_foreign_code(run.binary, module_files(run.tree, run.flags, run.prefix))
+    sides += [sides[1]._replace(tree=rival.tree) for rival in rivals]
+    trees = [side.tree for side in sides]
+    places = _sort_places(site, sides)
+    for side in sides:
+        refuse_special_files(opened_files(side.tree))
+        refuse_foreign_code(side.binary, module_files(side.tree, side.flags, side.prefix))
     session = Session(
         sandbox,
         lab,
-        binary=runs[1].binary,
+        binary=sides[1].binary,
         covers=places.covers,
         overlays=places.overlays,
         made=places.absent,
-        view=merge_views([run.view() for run in runs]),
+        view=merge_views([side.view() for side in sides]),
     )
     files = _files(session, site, own)
     classes = _replayed(site, replay, sandbox.directory)
-    variants = _variants(site, runs, _start(lab, starts))
+    variants = _variants(site, sides, _start(lab, starts))
     variants += [replace(variants[1], name=rival.name) for rival in rivals]
     headed = with_worker_header(trees) if changing is None else ({}, {})
     addresses = sorted({one for tree in trees for one in listen_addresses(tree)})
@@ -270,16 +271,16 @@ def _put_in_place(
         *absent_notes(places.absent),
         *stub_notes(made, trees),
         *unseen_log_notes(_device_logs(site)),
-        *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
+        *([f"{HEADER} with the worker's id is added to each response"] if all(headed) else []),
     ]
     has_silent = bool(made.stubs.silent) or any(map(unspoken, trees))
     return _Opened(session, variants, files, classes, has_silent, addresses, notes)
 
 
-def _sort_places(site: SitePair, runs: Sequence[_Run]) -> _Places:
+def _sort_places(site: SitePair, sides: Sequence[_Side]) -> _Places:
     written = [path for entry in site.entries for path in entry.written]
-    places = outermost({place for run in runs for place in run.places(written)})
-    trees = [run.tree for run in runs]
+    places = outermost({place for side in sides for place in side.places(written)})
+    trees = [side.tree for side in sides]
     kept = {tree.path for tree in trees} | ({site.entry.root} if site.entry.root else set())
     stored = {path for tree in trees for path in written_directories(tree)}
     overlays = sorted({place for place in places if _holds(place, kept)} | stored)
@@ -293,18 +294,20 @@ def _sort_places(site: SitePair, runs: Sequence[_Run]) -> _Places:
     )
 
 
-def _variants(site: SitePair, runs: Sequence[_Run], starts: Start) -> list[Variant]:
-    """Both variants; each names its program only where they are two."""
-    has_two = runs[0].binary != runs[1].binary
+def _variants(site: SitePair, sides: Sequence[_Side], starts: Start) -> list[Variant]:
+    """Both variants; each names its program only if the programs differ."""
+    has_two = sides[0].binary != sides[1].binary
     return [
         Variant(
             name=name,
-            conf_path=run.tree.path,
+            conf_path=side.tree.path,
             error_log=entry.error_log,
-            prefix=run.prefix,
-            conduct=Conduct(binary=run.binary if has_two else None, starts=starts),
+            prefix=side.prefix,
+            conduct=Conduct(binary=side.binary if has_two else None, starts=starts),
         )
-        for name, run, entry in zip(("baseline", "candidate"), runs[:2], site.entries, strict=True)
+        for name, side, entry in zip(
+            ("baseline", "candidate"), sides[:2], site.entries, strict=True
+        )
     ]
 
 
@@ -323,7 +326,7 @@ def _find_extra_classes(
         site,
         files=opened.files,
         files_of=lambda directory: _on_disk(session, site, own, directory),
-        # A lab's disks hide what the host has in their place.
+        # A lab's disks hide the host's files.
         is_there=lambda path: bool(session.lab.disks) or os.path.exists(path),  # noqa: PTH110
         has_silent=opened.has_silent,
         surveys_both=surveys_both,
@@ -334,9 +337,9 @@ def _find_extra_classes(
 def _plan_load(
     opened: _Opened, site: SitePair, extra: ExtraClasses, limits: ClientLimits | None
 ) -> _Load:
-    """Plan the load of both variants; ``limits`` are those below which it stays.
+    """Plan the load of all variants, below ``limits`` if given.
 
-    Errors: UndecidedError when nothing is left to load.
+    Errors: UndecidedError if nothing is left to load.
     """
     files = list(extra.files)
     variants = [
@@ -365,7 +368,7 @@ def _plan_load(
 def _plans(
     site: SitePair, classes: Sequence[ScenarioClass], extra: ExtraClasses
 ) -> dict[str, LoadPlan]:
-    """The load of each variant: its classes at the entry, and those of the places beside it."""
+    """The load of baseline and candidate: classes at the entry point, and of the other places."""
     accepted = accepted_codings(site.trees)
     plans = {}
     for name, entry in zip(("baseline", "candidate"), site.entries, strict=True):
@@ -376,25 +379,25 @@ def _plans(
 
 
 def _device_logs(site: SitePair) -> list[str]:
-    """The error logs that are no files: devices of characters, such as a terminal."""
+    """The error logs that are character devices, such as a terminal."""
     logs = dict.fromkeys(entry.error_log for entry in site.entries)
     return [log for log in logs if log is not None and Path(log).is_char_device()]
 
 
 def _address_notes(addresses: Sequence[str]) -> list[str]:
-    return [f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []
+    return [f"on the sandbox's loopback link: {', '.join(addresses)}"] if addresses else []
 
 
 def _replay(
     sandbox: Sandbox, site: SitePair, *, has_lab: bool, scale: float | None
 ) -> Replay | None:
-    """The requests of a manifest for files that the lab has; None to ask as recorded."""
+    """The requests of a manifest for files of the lab; None to replay them as recorded."""
     load, entry = site.load, site.entry
     if not load.manifest or not has_lab or entry.root is None:
         if load.hashed:
             raise UsageError(
-                f"{load.manifest}: its paths are hashed, so no server knows them",
-                hint="have a lab make files of those sizes (--lab), or record it with --keep-paths",
+                f"{load.manifest}: its paths are hashed, so no server has them",
+                hint="use --lab, which makes files of those sizes, or record it with --keep-paths",
             )
         return None
     placing = Placing(
@@ -413,13 +416,13 @@ def _shape(site: SitePair, own: Sequence[ServedFile], replay: Replay | None) -> 
     return Shape(root, [file.bytes for file in own])
 
 
-def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
+def _plan_lab(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
     if lab is not None:
         planned = lab(shape)
         if any(not disk.mount for disk in planned.lab.disks):
             raise UndecidedError(
-                f"{site.trees[1].path}: no files are served, so the lab's disk has no place",
-                hint="leave --lab out, or name a TOML file without disks",
+                f"{site.trees[1].path}: it serves no files, so there is no place for a lab disk",
+                hint="leave out --lab, or name a TOML file without disks",
             )
         return planned
     if site.entry.root is not None and not shape.sizes:
@@ -428,17 +431,16 @@ def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
 
 
 def _is_served(item: ScenarioClass, extra: ExtraClasses) -> bool:
-    """True if something is served to a class; recorded requests have refusals among them."""
+    """True if a class has anything to load; a manifest may include refused requests."""
     if item.manifest:
         return True
     return extra.has_memory if item.source == "memory" else bool(extra.files)
 
 
-def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
-    """The cache state as a run starts, where no limit of memory leaves anything out."""
-    if (
-        wanted == "cold" or lab.cold_names or not lab.disks
-    ):  # names of files that were read are warm
+def _start(lab: Lab, starts: Literal["full", "cold"]) -> Start:
+    """The page cache as a run starts; without a memory limit, full means warm."""
+    # Cold names need a cold start: reading a file warms its name.
+    if starts == "cold" or lab.cold_names or not lab.disks:
         return "cold"
     return "warm" if lab.memory_bytes is None else "full"
 
@@ -446,7 +448,7 @@ def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
 def _failing(
     session: Session, variant: Variant, site: SitePair, files: Sequence[ServedFile]
 ) -> list[str]:
-    """A note where the files of the first root are refused to who asks, before any change."""
+    """A note if nginx refuses the first root's files even before any change."""
     if not files:
         return []
     question = Question(target=site.entries[0].target, url=files[0].url)
@@ -462,10 +464,10 @@ def _nothing_loaded(
     site: SitePair, extra: ExtraClasses, above: Mapping[str, str]
 ) -> UndecidedError:
     refused = {**site.left_out, **extra.refused, **extra.lost, **above}
-    empty = dict.fromkeys(map(shown, site.without_files), "no readable files to ask for")
+    empty = dict.fromkeys(map(shown, site.without_files), "no readable files to load")
     why = "; ".join(f"{label}: {reason}" for label, reason in {**empty, **refused}.items())
     return UndecidedError(
-        f"{site.trees[1].path}: nothing of it can be asked: {why}",
+        f"{site.trees[1].path}: nothing can be loaded: {why}",
         hint=NO_FILES_HINT if empty else "",
     )
 
@@ -503,7 +505,7 @@ def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[Sc
             passes_of(tree, one.server) for tree, one in zip(site.trees, site.entries, strict=True)
         ]
         manifest = without_foreign_lengths(
-            Path(manifest), directory, lambda path: any(one(path) for one in passes)
+            Path(manifest), directory, lambda path: any(is_passed(path) for is_passed in passes)
         )
     return [replace(item, manifest=manifest) if item.manifest else item for item in site.classes]
 
@@ -513,7 +515,7 @@ def _seen(
     changed: Sequence[Mapping[str, bytes]],
     headed: Sequence[Mapping[str, bytes]],
 ) -> dict[str, dict[str, bytes]]:
-    """By the variant's name the files that it sees with other bytes."""
+    """By variant, the files that it sees with other bytes."""
     return {
         variant.name: {**own, **with_header}
         for variant, own, with_header in zip(variants, changed, headed, strict=True)
@@ -521,7 +523,7 @@ def _seen(
 
 
 def _unloaded(site: SitePair, extra: ExtraClasses) -> dict[str, str]:
-    """The reasons to leave places out, but for those that stand among what is lost."""
+    """The places that are neither loaded nor lost, with the reasons."""
     refused = {**site.left_out, **extra.refused}
     return {label: why for label, why in refused.items() if label not in extra.lost}
 

@@ -1,6 +1,6 @@
-"""The differences of a workbench from the host, in words: stubs, packets, compression; pure.
+"""Notes on the differences of a workbench from the host: stubs, packets, compression.
 
-Servers that a configuration asks while it serves are stubbed.
+It also plans the stubs: one for each server that a configuration asks while it serves.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from nginx_tune.nginx.lab.operation import Outgoing, UpstreamProtocol
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES, RESOLVED
 
 _CODINGS = {"gzip": "gzip", "brotli": "br", "zstd": "zstd"}
-"""By the prefix of their directives; the names of RFC 9110 §8.4.1 and of the IANA registry."""
+"""Content codings by the prefix of their directives. Source: RFC 9110 §8.4.1, IANA registry."""
 _SWITCHES = ("", "_static")
 _SHAPING = ("", "_static", "_types", "_comp_level", "_min_length", "_proxied")
-"""Ends of directives' names that decide how much is compressed, and at what cost."""
+"""Suffixes of the directives that decide what is compressed, and at what cost."""
 _HEADER = "Accept-Encoding"
 
 
 def accepted_codings(trees: Sequence[ConfTree]) -> list[str]:
-    """The codings with which either variant compresses: both are asked alike."""
+    """The codings with which either variant compresses; the requests of both accept them."""
     return [
         token
         for coding, token in _CODINGS.items()
@@ -42,7 +42,7 @@ def accepted_codings(trees: Sequence[ConfTree]) -> list[str]:
 
 
 def with_codings(plan: LoadPlan, accepted: Sequence[str]) -> LoadPlan:
-    """The plan whose requests accept these, but where a class says itself what it accepts."""
+    """The plan with an Accept-Encoding of these codings, where a class has none of its own."""
     if not accepted:
         return plan
     classes = [
@@ -55,18 +55,18 @@ def with_codings(plan: LoadPlan, accepted: Sequence[str]) -> LoadPlan:
 
 
 def compression_notes(trees: Sequence[ConfTree]) -> list[str]:
-    """The codings of the variants, and where they differ."""
+    """A note on the compression of the variants, and on its differences."""
     accepted = accepted_codings(trees)
     if not accepted:
         return []
-    said = [_lines(tree) for tree in trees]
-    apart = "" if said[0] == said[1] else ", in which the configurations differ"
-    lines = dict.fromkeys(line for one in said for line in one)
-    return [f"requests accept {', '.join(accepted)}: compression is on{apart}: {listed(lines)}"]
+    by_tree = [_compression_lines(tree) for tree in trees]
+    differ = "" if by_tree[0] == by_tree[1] else ", with differences between the configurations"
+    lines = dict.fromkeys(line for own in by_tree for line in own)
+    return [f"requests accept {', '.join(accepted)}: compression is on{differ}: {listed(lines)}"]
 
 
-def _lines(tree: ConfTree) -> list[str]:
-    """The lines that turn compression on, or shape it where it is on; each once."""
+def _compression_lines(tree: ConfTree) -> list[str]:
+    """The directives in force wherever compression is on, each once."""
     found: dict[str, None] = {}
     for scope in scopes(tree):
         for coding in _CODINGS:
@@ -91,10 +91,10 @@ _OF_PACKETS = {
 
 
 def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
-    """Warnings that the loopback link is no network, where what makes packets differs.
+    """A warning if the variants differ in packets and the link between them is the loopback.
 
-    One packet of ``lo`` takes 64 KB (drivers/net/loopback.c, loopback_setup), so that what waits
-    there for a full packet or for an acknowledgement is not what waits on a network.
+    A packet of ``lo`` holds 64 KB (drivers/net/loopback.c, loopback_setup), so waits for a full
+    packet or an acknowledgement differ from those on a network.
     """
     if lab.topology == "link":
         return []
@@ -104,9 +104,10 @@ def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
     ]  # fmt: skip
     if not apart:
         return []
-    where = "over the loopback link one packet takes 64 KB: on a network it may be the other way"
-    how = 'round; a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
-    return [f"the configurations differ in {listed(apart)}, and {where} {how}"]
+    network = "a network may show the opposite"
+    lab = 'a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
+    differ = f"the configurations differ in {listed(apart)}"
+    return [f"{differ}, and packets of the loopback link hold 64 KB: {network}; {lab}"]
 
 
 def _values(tree: ConfTree, name: str, default: str) -> frozenset[str]:
@@ -119,10 +120,10 @@ _MOST_NAMES = 20
 def place_notes(
     lab: Lab, covers: Sequence[str], overlays: Sequence[str], *, is_root: bool
 ) -> list[str]:
-    """Directories, disks and memory."""
+    """Notes on covered directories, disks and memory."""
     found = [f"empty and writable instead of the host's: {', '.join(covers)}"]
     if overlays:
-        found.append(f"seen through an overlay that takes the writes: {', '.join(overlays)}")
+        found.append(f"behind an overlay that takes the writes: {', '.join(overlays)}")
     for disk in lab.disks:
         data = [item for item in lab.data if item.disk == disk.name]
         files = sum(len(item.sizes) or item.files for item in data)
@@ -139,46 +140,46 @@ def place_notes(
 
 
 def prefix_notes(prefixes: Sequence[str | None]) -> list[str]:
-    """The prefix of relative names, where it is not the one that nginx was built with."""
-    return [f"relative names stand on {prefix}" for prefix in dict.fromkeys(prefixes) if prefix]
+    """A note on the prefix of relative paths, if it is not the build's."""
+    return [f"relative paths are below {prefix}" for prefix in dict.fromkeys(prefixes) if prefix]
 
 
 def absent_notes(directories: Sequence[str]) -> list[str]:
-    """Directories that nginx needs, that were made here and that the host lacks."""
+    """Notes on directories that nginx needs, the host lacks, and the sandbox has."""
     return [
-        f"made here alone: {path}; on this host nginx does not start before mkdir -p {quote(path)}"
+        f"missing on this host: {path}; nginx does not start there without mkdir -p {quote(path)}"
         for path in directories
     ]
 
 
 def unseen_log_notes(devices: Iterable[str]) -> list[str]:
-    """Notes on logs that are devices: nothing is seen of what nginx says there."""
+    """Notes on error logs that are devices."""
     return [
-        f"error_log {path} is a device, which keeps nothing: error lines are not seen, nor pool "
-        "overflows and refused connections"
+        f"error_log {path} is a device, which keeps nothing: error lines are not seen, nor are "
+        "pool overflows and refused connections"
         for path in devices
     ]
 
 
 def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
-    """The network, what answers in it, and what does not."""
+    """Notes on the network, its stubs, and what has no stub."""
     found = ["no network but the loopback link: no request leaves this host"]
     by_protocol: dict[str, dict[str, None]] = {}
-    for one in around.stubs.answering:
-        by_protocol.setdefault(one.protocol, {})[one.name] = None
+    for server in around.stubs.answering:
+        by_protocol.setdefault(server.protocol, {})[server.name] = None
     for protocol, names in by_protocol.items():
         if protocol == "dns":
-            said = f"every name resolves to {RESOLVED}"
+            answer = f"every name resolves to {RESOLVED}"
         elif protocol == "syslog":
-            said = "what is logged is thrown away"
+            answer = "messages are discarded"
         else:
-            said = f"200 with {BODY_BYTES} bytes, at once, by {protocol}"
-        found.append(f"a stub in the place of {listed(names)}: {said}")
+            answer = f"200 with {BODY_BYTES} bytes, at once, over {protocol}"
+        found.append(f"a stub in the place of {listed(names)}: {answer}")
     silent = around.stubs.silent.items()
     found += [f"nothing answers in the place of {name}: {why}" for name, why in silent]
     lines = dict.fromkeys(line for tree in trees for line in unspoken(tree))
     if lines:
-        found.append(f"no stub speaks what these need: {listed(lines)}")
+        found.append(f"no stub speaks the protocol of {listed(lines)}")
     if around.names:
         what = "the stubs" if around.stubs.answering else "an address where nothing answers"
         found.append(f"resolved to {what}: {listed(dict.fromkeys(around.names))}")
@@ -186,16 +187,16 @@ def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
 
 
 def asked_notes(asked: Sequence[tuple[str, str, str]], left_out: Mapping[str, str]) -> list[str]:
-    """The other places that are asked (class, place, what it is), and those that are not."""
+    """Notes on the other places: loaded ones (class, place, description), and those left out."""
     found = []
     if asked:
-        said = [f"{name} ({label}: {what})" for name, label, what in asked]
-        found.append(f"asked beside the first root: {', '.join(said)}")
+        places = [f"{name} ({label}: {what})" for name, label, what in asked]
+        found.append(f"also loaded: {', '.join(places)}")
     return found + [f"not loaded: {label}: {why}" for label, why in left_out.items()]
 
 
 def listed(names: Collection[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and the number of others."""
     shown = list(names)[:_MOST_NAMES]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
@@ -214,7 +215,7 @@ _DNS_PORT, _SYSLOG_PORT, _HTTPS_PORT, _HTTP_PORT = 53, 514, 443, 80
 
 
 def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
-    """The servers that the tree's http asks, each once, but for those that it has itself."""
+    """The servers that a tree's http block asks, each once, without its own listeners."""
     listened = listeners(tree)
     own_sockets = {one.socket.host for one in listened if one.is_unix}
     found = {
@@ -226,7 +227,7 @@ def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
 
 
 def unspoken(tree: ConfTree) -> list[str]:
-    """The lines that pass requests to what no stub speaks for."""
+    """The lines that pass requests over a protocol for which there is no stub."""
     return [
         str(one.place)
         for one in passes(scopes(tree), Variables(tree))
@@ -260,12 +261,12 @@ def _upstreams(tree: ConfTree) -> Iterator[Outgoing]:
             else:
                 yield from _outgoing(protocol, address, usual)
         if one.has_variables and not _is_known(one):
-            # Some name that a resolver tells: it leads to the stub of the usual port.
+            # A name that the resolver answers leads to the stub of the usual port.
             yield Outgoing(protocol=protocol, name=one.place.value, port=usual)
 
 
 def _is_tls(one: Pass) -> bool:
-    """True if TLS is spoken, as the line itself says where its variables are not known."""
+    """True for TLS; with unknown variables, by the scheme of the line."""
     return one.is_tls or one.place.value.lower().startswith(("https://", "grpcs://", "suwsgi://"))
 
 
@@ -295,7 +296,7 @@ def _split(text: str, usual: int) -> tuple[str, int | None]:
 
 
 def _here(host: str) -> list[str]:
-    """The addresses of a host that is this one; an empty one for another."""
+    """The loopback addresses of a host name; an empty one for another host."""
     if not is_loopback(host):
         return [""]
     try:
@@ -332,7 +333,7 @@ def _datagram(protocol: UpstreamProtocol, text: str, usual: int) -> Iterator[Out
 
 
 def _there(host: str) -> str:
-    """The address of another host, as it is known inside the sandbox."""
+    """The address of another host inside the sandbox."""
     try:
         return str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
     except ValueError:
