@@ -400,4 +400,5 @@ def _is_served(
 
 def _called(own: Directive | None, there: Directive | None) -> str:
     """The location by which the variants may differ: the candidate's, else the baseline's."""
-    return location_text(there or own) if there or own else ""
+    location = there or own
+    return "" if location is None else location_text(location)

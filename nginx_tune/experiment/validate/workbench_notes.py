@@ -105,9 +105,9 @@ def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
     if not apart:
         return []
     network = "a network may show the opposite"
-    lab = 'a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
+    wire = 'a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
     differ = f"the configurations differ in {listed(apart)}"
-    return [f"{differ}, and packets of the loopback link hold 64 KB: {network}; {lab}"]
+    return [f"{differ}, and packets of the loopback link hold 64 KB: {network}; {wire}"]
 
 
 def _values(tree: ConfTree, name: str, default: str) -> frozenset[str]:
