@@ -15,48 +15,56 @@ from nginx_tune.conf.variables import variables_of
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that keep answers to requests with Authorization, where such requests come."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        if one.place in told or _is_apart(one) or _is_guarded(one.passed.scope):
+    """Caches that store responses to requests with credentials."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        if (
+            caching.place in reported
+            or _separates_users(caching)
+            or _authenticates(caching.passed.scope)
+        ):
             continue
-        expected = _expected(one)
-        keeps = _keeps(one)
+        expected = _authorization_line(caching)
+        keeps = _unconditional_validity(caching)
         if expected is None or keeps is None:
             continue
-        told.add(one.place)
-        module = one.passed.module
-        ignored = one.passed.effective("ignore_headers")
+        reported.add(caching.place)
+        module = caching.passed.module
+        ignored = caching.passed.effective("ignore_headers")
         is_forced = ignored is not None and "cache-control" in map(str.lower, ignored.args)
-        unless = "though its server says private" if is_forced else "unless its server forbids it"
+        exception = (
+            "even when the upstream sends Cache-Control: private"
+            if is_forced
+            else "unless the upstream forbids it"
+        )
         yield Hit(
-            one.place,
-            f"requests come with Authorization, the answer to one is kept {unless}, and who "
-            "asks for the same address gets it, with other credentials or with none",
+            caching.place,
+            "requests here carry Authorization, and the cache key ignores it: a response is cached "
+            f"{exception} and then served to any other user, logged in or not",
             [
-                written(one.place),
+                written(caching.place),
                 written(expected),
                 written(keeps),
                 default(f"{module}_no_cache $http_authorization", "none"),
             ],
             fix=f"{module}_no_cache $http_authorization; and "
-            f"{module}_cache_bypass $http_authorization; beside it.",
+            f"{module}_cache_bypass $http_authorization; in the same block.",
             severity=None if is_forced else "warning",
         )
 
 
-def _expected(one: Caching) -> Directive | None:
-    """The line that shows that clients send the header and that it is passed on."""
-    scope = one.passed.scope
-    module = one.passed.module
+def _authorization_line(caching: Caching) -> Directive | None:
+    """The line that shows that clients send Authorization and that it is passed on."""
+    scope = caching.passed.scope
+    module = caching.passed.module
     if scope.value(f"{module}_pass_request_headers") == "off":
         return None
     for line in scope.effective_all("fastcgi_param") if module == "fastcgi" else ():
         if line.value == "HTTP_AUTHORIZATION":
-            return line if _names_it(line.args[1:]) else None
+            return line if _is_from_client(line.args[1:]) else None
     sent = sent_header(scope, module, "authorization") if module == "proxy" else None
     if sent is not None:
-        return sent if _names_it(sent.args[1:]) else None
+        return sent if _is_from_client(sent.args[1:]) else None
     for line in scope.effective_all("add_header"):
         words = " ".join(line.args[1:]).lower().replace(",", " ").split()
         if line.value.lower() == "access-control-allow-headers" and "authorization" in words:
@@ -64,13 +72,13 @@ def _expected(one: Caching) -> Directive | None:
     return None
 
 
-def _names_it(values: Sequence[str]) -> bool:
+def _is_from_client(values: Sequence[str]) -> bool:
     return "http_authorization" in variables_of(" ".join(values))
 
 
-def _keeps(one: Caching) -> Directive | None:
-    """The line by which pages are kept without a word from their server."""
-    for line in one.passed.scope.effective_all(f"{one.passed.module}_cache_valid"):
+def _unconditional_validity(caching: Caching) -> Directive | None:
+    """The ``cache_valid`` line that stores pages without the upstream's consent."""
+    for line in caching.passed.scope.effective_all(f"{caching.passed.module}_cache_valid"):
         codes = set(line.args[:-1])
         if line.args and line.args[-1] not in {"0", "0s"} and (
             not codes or codes & {"any", "200"}
@@ -79,22 +87,22 @@ def _keeps(one: Caching) -> Directive | None:
     return None
 
 
-def _is_apart(one: Caching) -> bool:
-    """True if the key tells clients apart, or their answers are not kept; true in doubt."""
-    key = one.passed.effective("cache_key")
-    not_kept = one.passed.scope.effective_all(f"{one.passed.module}_no_cache")
+def _separates_users(caching: Caching) -> bool:
+    """True if the key separates users, or their responses are not stored; true in doubt."""
+    key = caching.passed.effective("cache_key")
+    not_kept = caching.passed.scope.effective_all(f"{caching.passed.module}_no_cache")
     in_key = variables_of("" if key is None else " ".join(key.args))
     unkept = variables_of(" ".join(value for line in not_kept for value in line.args))
     named = {"http_authorization", "remote_user"}
-    is_told = any(name in named or not _is_built_in(name) for name in in_key | unkept)
+    by_user = any(name in named or not _is_built_in(name) for name in in_key | unkept)
     by_cookie = any(name.startswith(("cookie_", "http_cookie")) for name in in_key)
-    # The server itself may say which answers are not to be kept.
+    # The upstream may name the responses that must not be stored.
     by_server = any(name.startswith(("upstream_", "sent_")) for name in unkept)
-    return is_told or by_cookie or by_server
+    return by_user or by_cookie or by_server
 
 
 def _is_built_in(name: str) -> bool:
-    """True if nginx itself makes the variable, of something else than credentials."""
+    """True for a variable of nginx that does not hold credentials."""
     return name in _BUILT_IN or name.startswith(
         ("arg_", "cookie_", "http_", "sent_http_", "upstream_")
     )
@@ -107,8 +115,8 @@ _BUILT_IN = frozenset({
 })  # fmt: skip
 
 
-def _is_guarded(scope: Scope) -> bool:
-    """True if nginx itself asks who it is: the header may then be for it alone."""
+def _authenticates(scope: Scope) -> bool:
+    """True if nginx checks credentials here: the header may be meant for nginx alone."""
     return scope.value("auth_basic", "off") != "off" or scope.value("auth_request", "off") != "off"
 
 
@@ -134,13 +142,14 @@ http {
 RULE = Rule(
     id="ca-authorization-cached",
     severity="error",
-    title="what one user may see is served to others from the cache",
-    why="A shared cache must not keep the answer to a request with Authorization unless the "
-    "answer allows it (RFC 9111, section 3.5). nginx does not look at that header: with "
-    "proxy_cache_valid it keeps such an answer like any other, and its key does not hold the "
+    title="the cache can serve one user's response to another",
+    why="A shared cache must not store the response to a request with Authorization unless the "
+    "response allows it (RFC 9111, section 3.5). nginx ignores that header: with proxy_cache_valid "
+    "it stores such a response like any other, and the default key does not include the "
     "credentials.",
-    fix="proxy_no_cache $http_authorization; and proxy_cache_bypass $http_authorization; beside "
-    "it. With proxy_cache_bypass alone the answer is still kept, and served to who sends none.",
+    fix="Add proxy_no_cache $http_authorization; and proxy_cache_bypass $http_authorization; to "
+    "the same block. With proxy_cache_bypass alone the response is still stored, and served to "
+    "clients without credentials.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_no_cache",
         "RFC 9111, section 3.5: storing responses to authenticated requests",
@@ -148,14 +157,16 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="It speaks where the configuration shows that such requests come: it sends the header "
-    "on by name, or lets pages of other origins send it (Access-Control-Allow-Headers). Where "
-    "nginx itself asks for a password (auth_basic, auth_request), all who are let in may be meant "
-    "to see the same, and nothing is said; nor where the key, or proxy_no_cache, has a variable "
-    "that the configuration itself defines. A warning where the server can still forbid it by "
-    "Cache-Control. A server that sends Vary: Authorization keeps users apart by itself.",
-    seen="With an origin that answers by Authorization, the second user got the first one's answer "
-    "(HIT), and so did who sent no credentials; with proxy_cache_bypass alone the latter still.",
+    about="Reported only where the configuration shows that such requests arrive: it passes the "
+    "header on by name, or allows it from other origins (Access-Control-Allow-Headers). Not "
+    "reported where nginx checks the password itself (auth_basic, auth_request), because all "
+    "authenticated users may be meant to see the same page, nor where the key or proxy_no_cache "
+    "uses a variable that the configuration defines. The finding is a warning where the upstream "
+    "can still prevent caching with Cache-Control. An upstream that sends Vary: Authorization "
+    "already keeps users apart.",
+    seen="With an origin whose response depends on Authorization, the second user got the first "
+    "user's response (HIT), and so did a client without credentials. With proxy_cache_bypass "
+    "alone, only the client without credentials did.",
     bad=Example(_CONF % ""),
     good=Example(
         _CONF % "proxy_no_cache $http_authorization; proxy_cache_bypass $http_authorization;"

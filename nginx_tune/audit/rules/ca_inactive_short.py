@@ -11,30 +11,32 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.values import parameter, parse_seconds
 
 DEFAULT_INACTIVE_SECONDS = 600.0
-_MUCH = 2
-_OF_PAGES = frozenset({"200", "any"})
+_FACTOR = 2
+_PAGE_CODES = frozenset({"200", "any"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Answers that stay valid for much longer than what nobody asks for is kept."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        for line in one.passed.scope.effective_all(f"{one.passed.module}_cache_valid"):
+    """Responses that stay valid much longer than an unused entry is kept."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        for line in caching.passed.scope.effective_all(f"{caching.passed.module}_cache_valid"):
             valid = parse_seconds(line.args[-1]) if line.args else None
-            is_of_pages = len(line.args) == 1 or not _OF_PAGES.isdisjoint(line.args[:-1])
-            if valid is None or not is_of_pages or line in told:
+            covers_pages = len(line.args) == 1 or not _PAGE_CODES.isdisjoint(line.args[:-1])
+            if valid is None or not covers_pages or line in reported:
                 continue
-            for cache in one.caches:
-                asked = parameter(cache.place.args[1:], "inactive")
-                kept = DEFAULT_INACTIVE_SECONDS if asked is None else parse_seconds(asked)
-                if kept is None or valid < _MUCH * kept:
+            for cache in caching.caches:
+                inactive = parameter(cache.place.args[1:], "inactive")
+                inactive_seconds = (
+                    DEFAULT_INACTIVE_SECONDS if inactive is None else parse_seconds(inactive)
+                )
+                if inactive_seconds is None or valid < _FACTOR * inactive_seconds:
                     continue
-                told.add(line)
-                evidence = written(cache.place) if asked else default("inactive", "10m")
+                reported.add(line)
+                evidence = written(cache.place) if inactive else default("inactive", "10m")
                 yield Hit(
                     line,
-                    f"an answer is valid for {line.args[-1]}, and thrown away when nobody has "
-                    f"asked for it in {asked or '10m'}",
+                    f"a response is valid for {line.args[-1]} but deleted once it has not been "
+                    f"requested for {inactive or '10m'}",
                     [written(line), evidence],
                 )
                 break
@@ -57,19 +59,19 @@ http {
 RULE = Rule(
     id="ca-inactive-short",
     severity="advice",
-    title="a cache forgets sooner than its answers end",
-    why="What nobody asks for within inactive= (ten minutes where it is not set) is deleted, "
-    "however long it is valid. Pages that are asked for seldom come from the server each time, "
-    "and a cache with room to spare stays small.",
-    fix="proxy_cache_path ... inactive=TIME; no shorter than the longest *_cache_valid; max_size "
-    "bounds the disk.",
+    title="the cache deletes entries long before they expire",
+    why="An entry that is not requested within inactive= (10 minutes by default) is deleted, "
+    "however long it is valid. Rarely requested pages are fetched from the upstream every time, "
+    "and the cache stays small although it has room.",
+    fix="Set inactive=TIME in proxy_cache_path to at least the longest *_cache_valid; max_size "
+    "limits the disk space.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",
         "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_expire",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Silent where the answer is valid for less than twice that time.",
+    about="Not reported where the validity is less than twice that time.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "inactive=30d"),
     check=check,

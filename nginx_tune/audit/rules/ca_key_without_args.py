@@ -16,34 +16,34 @@ _PATH = ("$uri", "${uri}", "$document_uri", "${document_uri}")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches in which all queries of a path share one entry."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        key = one.passed.effective("cache_key")
-        if key is None or key in told or not key.args:
+    """Caches whose key ignores the query string."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        key = caching.passed.effective("cache_key")
+        if key is None or key in reported or not key.args:
             continue
         text = key.value.lower()
-        others = [name for name in text.split("$")[1:] if not name.startswith(_KNOWN)]
-        if any(sign in text for sign in _PATH) and not others and not _has_query(text):
-            told.add(key)
+        unknown = [name for name in text.split("$")[1:] if not name.startswith(_KNOWN)]
+        if any(sign in text for sign in _PATH) and not unknown and not _has_query(text):
+            reported.add(key)
             yield Hit(
                 key,
-                "all queries of a page are one entry: the key has no arguments",
+                "the key ignores the query string, so /search?page=1 and ?page=2 share one entry",
                 [written(key)],
                 fix=_fix(key),
             )
 
 
 def _fix(key: Directive) -> str:
-    """The key that stands with the arguments after its path: what else it tells apart it keeps.
+    """The key with the arguments after its path, and everything else as it is.
 
-    Without its ``$slice_range`` all slices of a file would be one entry.
+    Without its ``$slice_range`` all slices of a file would share one entry.
     """
     new = _PATH_VARIABLE.sub(_with_arguments, key.value, count=1)
     if new == key.value:
         return ""
     quoted = f'"{new}"' if _NEEDS_QUOTES.search(new) else new
-    return f"{key.name} {quoted}; (the arguments after the path, all else as it is)."
+    return f"{key.name} {quoted}; (the same key with the arguments after the path)."
 
 
 def _with_arguments(found: re.Match[str]) -> str:
@@ -60,7 +60,7 @@ _NEEDS_QUOTES = re.compile(r"[\s;]")
 _KNOWN = ("uri", "{uri}", "document_uri", "scheme", "{scheme}", "host", "{host}", "proxy_host",
           "{proxy_host}", "server_name", "request_method", "{request_method}", "http_host",
           "server_port", "slice_range")  # fmt: skip
-"""Variables that are sure not to hold the query."""
+"""Variables that never contain the query string."""
 
 
 def _has_query(text: str) -> bool:
@@ -86,10 +86,11 @@ http {
 RULE = Rule(
     id="ca-key-without-args",
     severity="warning",
-    title="a cache key without the arguments of the request",
-    why="Every query of a path gets the answer to the first one: page 2 of a search shows page 1.",
-    fix="proxy_cache_key $scheme$host$request_uri; (nginx's own default is "
-    "$scheme$proxy_host$request_uri), or $uri$is_args$args; $slice_range stays at the end of a key "
+    title="a cache key without the query string",
+    why="The response to the first query of a path is served for every other one: page 2 of a "
+    "search shows page 1.",
+    fix="Use proxy_cache_key $scheme$host$request_uri; (nginx's default is "
+    "$scheme$proxy_host$request_uri), or $uri$is_args$args. Keep $slice_range at the end of a key "
     "that has it.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_key",
@@ -97,8 +98,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="On purpose where arguments never change the answer, such as a version behind an image: "
-    "say so in a suppression comment.",
+    about="This can be intended where arguments never change the response, such as a version "
+    "number after an image: note it in a suppression comment.",
     bad=Example(_CONF % "$scheme$host$uri"),
     good=Example(_CONF % "$scheme$host$request_uri"),
     check=check,

@@ -15,64 +15,64 @@ from nginx_tune.conf.variables import variables_of
 
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 """The default key of ``proxy_cache``; the other modules have none."""
-_ANY = "any name is served"
-_FIX_OF_ONE_SITE = (
-    "A server of its own for unknown names (listen 80 default_server; return 444;), or "
-    "proxy_cache_key $scheme$host$request_uri; (what is cached is fetched once more). Neither "
-    "where the application refuses hosts that it does not know."
+_ANY_NAME = "this server accepts any name"
+_FIX_SINGLE_SITE = (
+    "Add a server for unknown names (listen 80 default_server; return 444;), or set "
+    "proxy_cache_key $scheme$host$request_uri; (every entry is then fetched again once). Neither "
+    "is "
+    "needed if the application rejects unknown hosts."
 )
 _HOSTS = frozenset({
     "host", "http_host", "server_name", "ssl_server_name", "http_x_forwarded_host",
 })  # fmt: skip
-"""Variables that differ between the hosts that a client may ask for."""
+"""Variables that differ between the hosts that a client may request."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that keep the responses of several hosts under one key."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        if one.place in told or one.passed.module != "proxy":
+    """Caches that store the responses for several hosts under one key."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        if caching.place in reported or caching.passed.module != "proxy":
             continue
-        host = sent_header(one.passed.scope, "proxy", "host")
-        if host is None or not variables_of(host.args[1]) & _HOSTS or _is_in_key(one):
+        host = sent_header(caching.passed.scope, "proxy", "host")
+        if host is None or not variables_of(host.args[1]) & _HOSTS or _separates_hosts(caching):
             continue
-        several = _several_hosts(context, one)
-        is_of_one_site = several in (None, _ANY)
-        own = context.default_address(one.passed.scope.server)
-        if several is None and own is not None:
-            if context.tree.is_part:  # of which another file may have the first server
+        reason = _why_several_hosts(context, caching)
+        is_single_site = reason in (None, _ANY_NAME)
+        default_address = context.default_address(caching.passed.scope.server)
+        if reason is None and default_address is not None:
+            if context.tree.is_part:  # another file may have the default server
                 yield MissingFacts((WHOLE_TREE,))
                 continue
-            several = (
-                f"its server takes requests for unknown names as well (the default server of {own})"
-            )
-        if several is None:
+            reason = "this server also answers for unknown names (it is the default server of "
+            f"{default_address})"
+        if reason is None:
             continue
-        told.add(one.place)
-        key = one.passed.effective("cache_key")
+        reported.add(caching.place)
+        key = caching.passed.effective("cache_key")
         yield Hit(
-            one.place,
-            f"the key of this cache has no host, the server is told which is asked for, and "
-            f"{several}: one host's pages are served to another",
+            caching.place,
+            "the cache key lacks the host, although the host is passed to the upstream and "
+            f"{reason}: one host's pages can be served for another",
             [
-                written(one.place),
+                written(caching.place),
                 default("proxy_cache_key", _DEFAULT_KEY) if key is None else written(key),
                 written(host),
             ],
-            fix=_FIX_OF_ONE_SITE if is_of_one_site else "",
-            severity="advice" if is_of_one_site else None,
+            fix=_FIX_SINGLE_SITE if is_single_site else "",
+            severity="advice" if is_single_site else None,
         )
 
 
-def _is_in_key(one: Caching) -> bool:
-    """True if the key tells hosts apart, through the name of the server passed to as well."""
-    key = one.passed.effective("cache_key")
-    found = variables_of(_DEFAULT_KEY if key is None else " ".join(key.args))
-    if "proxy_host" in found:
-        found = found | variables_of(one.passed.place.value)
-    unknown = found - _HOSTS - _KNOWN
-    # What a map or set makes of a host tells hosts apart too; it is not followed.
-    return bool(found & _HOSTS) or any(not _is_built_in(name) for name in unknown)
+def _separates_hosts(caching: Caching) -> bool:
+    """True if the key depends on the host, also through the address passed to."""
+    key = caching.passed.effective("cache_key")
+    names = variables_of(_DEFAULT_KEY if key is None else " ".join(key.args))
+    if "proxy_host" in names:
+        names = names | variables_of(caching.passed.place.value)
+    unknown = names - _HOSTS - _KNOWN
+    # A variable of a map or set may depend on the host; it is not followed.
+    return bool(names & _HOSTS) or any(not _is_built_in(name) for name in unknown)
 
 
 _KNOWN = frozenset({
@@ -86,26 +86,26 @@ def _is_built_in(name: str) -> bool:
     return name.startswith(("arg_", "cookie_", "http_", "sent_http_", "upstream_"))
 
 
-def _several_hosts(context: Context, one: Caching) -> str | None:
-    """The reason why requests for several hosts come here; null when only those for one do."""
-    names = _names(one.passed.scope)
+def _why_several_hosts(context: Context, caching: Caching) -> str | None:
+    """The reason why requests for several hosts arrive here; None if for one only."""
+    names = _server_names(caching.passed.scope)
     if len(names) > 1:
-        return f"{len(names)} names are served"
+        return f"this server has {len(names)} names"
     if not names or names[0] in {"_", ""} or names[0].startswith(("~", "*", ".")):
-        return _ANY
-    used = {
-        tuple(_names(other.passed.scope))
+        return _ANY_NAME
+    served = {
+        tuple(_server_names(other.passed.scope))
         for other in context.caching
-        if other.place.value == one.place.value
-        and other.passed.place.value == one.passed.place.value
-        and "$" not in one.place.value
+        if other.place.value == caching.place.value
+        and other.passed.place.value == caching.passed.place.value
+        and "$" not in caching.place.value
     }
-    if len(used) > 1:
-        return f"{len(used)} servers share it"
+    if len(served) > 1:
+        return f"{len(served)} servers share the cache"
     return None
 
 
-def _names(scope: Scope) -> list[str]:
+def _server_names(scope: Scope) -> list[str]:
     return [name for line in (scope.server.block or ()) if line.name == "server_name"
             for name in line.args]  # fmt: skip
 
@@ -130,12 +130,12 @@ http {
 RULE = Rule(
     id="ca-key-without-host",
     severity="error",
-    title="a cache serves one host's pages to another",
-    why="nginx's own key is $scheme$proxy_host$request_uri, and $proxy_host is the name in "
-    "proxy_pass, the same for every host. With the client's Host passed on, what the server "
-    "answers for one host is kept and served for all: also what it answers to a name that an "
-    "attacker chose.",
-    fix="proxy_cache_key $scheme$host$request_uri; (what is cached is fetched once more).",
+    title="the cache serves one host's pages for another",
+    why="nginx's default key is $scheme$proxy_host$request_uri, and $proxy_host is the name in "
+    "proxy_pass, which is the same for every host. If the client's Host header is passed on, the "
+    "response for one host is stored and served for all of them, including a response to a name "
+    "that an attacker chose.",
+    fix="Set proxy_cache_key $scheme$host$request_uri; (every entry is then fetched again once).",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_key",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_create_key",
@@ -143,12 +143,12 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Advice where one site is served, and only names that nobody gave it could be another "
-    "(many applications refuse these). A key with a variable that the configuration itself "
-    "defines is taken to tell hosts apart. A server that answers the same to every host loses "
-    "nothing by a host in the key but room: each host then has its own copies.",
-    seen="With an origin that answers by Host, the second host got the first one's "
-    "page (HIT), and so did a host that no server_name lists.",
+    about="Advice where a single site is served, so that the only other hosts are made-up names "
+    "(many applications reject these). A key with a variable that the configuration defines is "
+    "assumed to separate hosts. If the upstream answers every host alike, the host in the key "
+    "costs only space: each host has its own copies.",
+    seen="With an origin whose response depends on Host, the second host got the first host's page "
+    "(HIT), and so did a host that no server_name lists.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_cache_key $scheme$host$request_uri;"),
     check=check,

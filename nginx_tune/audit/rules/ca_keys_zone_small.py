@@ -14,14 +14,14 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
 
 SMALLEST_FILE = 4096
-"""A cached file takes at least a block of its file system."""
+"""Bytes of one file system block, the least that a cached file takes."""
 
 ENOUGH_FILES = 1000
-"""From so few files no mean is taken."""
+"""Files below which their mean size says little."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that run out of keys before they reach their size."""
+    """Caches that run out of keys before they reach ``max_size``."""
     for cache in context.used_caches:
         if not cache.keys_bytes or not cache.max_bytes:
             continue
@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _file_bytes(dataset: Dataset) -> int:
-    """Bytes that a file counts for: all of its blocks."""
+    """Mean bytes on disk of a file: all of its blocks."""
     from nginx_tune.decide.cache_growth import scanned_file_bytes  # noqa: PLC0415  # loads the model
 
     return int(scanned_file_bytes(dataset.files or 1, dataset.bytes or 0, dataset.allocated_bytes))
@@ -53,8 +53,8 @@ def _hit(cache: Cache, dataset: Dataset, keys: int, objects: int) -> Hit:
     megabytes = -(-objects // KEYS_PER_MEBIBYTE)
     return Hit(
         cache.place,
-        f'zone "{cache.zone}" has room for {keys} keys, and max_size for {objects} files like '
-        "those that are there",
+        f'zone "{cache.zone}" has room for {keys} keys, but max_size for {objects} files of the '
+        "present mean size",
         [
             written(cache.place),
             Evidence(
@@ -82,11 +82,11 @@ http {
 RULE = Rule(
     id="ca-keys-zone-small",
     severity="warning",
-    title="a cache's keys do not fit in its zone",
-    why="When the zone is full a worker deletes the oldest entry for each new one, in the event "
-    "loop, however much disk is left; if it finds none that it may delete the request fails with "
+    title="the keys zone is too small for the cache",
+    why="When the zone is full, a worker evicts the oldest entry for each new one, in the event "
+    "loop, however much disk space is left. If no entry can be evicted, the request fails with "
     "500.",
-    fix="A larger keys_zone (1 MB holds on to 7000 keys), or a smaller max_size.",
+    fix="Use a larger keys_zone (1 MB holds 7000 keys) or a smaller max_size.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",
         "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_exists",

@@ -12,7 +12,7 @@ from nginx_tune.conf.values import parameter, parse_bytes
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that only the disk bounds."""
+    """Caches that only the disk limits."""
     for cache in context.used_caches:
         if not _is_bounded(cache):
             yield Hit(
@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_bounded(cache: Cache) -> bool:
-    """True if the line has a bound, one that a template has still to fill in too."""
+    """True if the line has a limit, or a placeholder for one that a template fills in."""
     bounds = (parameter(cache.place.args, "max_size"), parameter(cache.place.args, "min_free"))
     return any(text and parse_bytes(text) != 0 for text in bounds)
 
@@ -40,11 +40,11 @@ RULE = Rule(
     id="ca-no-max-size",
     severity="warning",
     title="a cache without a size limit",
-    why="Entries leave only when nobody has asked for them for the time of inactive (10 minutes by "
-    "default), or when keys_zone is full. Large responses fill the disk before that; then writes "
-    "fail, those of everything else on the disk too.",
-    fix="max_size=SIZE well below the free space (the cache manager works after the fact, so the "
-    "cache goes past it for a moment); since nginx 1.19.1 min_free=SIZE as well.",
+    why="Entries are deleted only when they have not been requested for the inactive time (10 "
+    "minutes by default) or when keys_zone is full. Large responses can fill the disk before that; "
+    "writes then fail, for everything else on that disk too.",
+    fix="Set max_size=SIZE well below the free space: the cache manager trims afterwards, so the "
+    "cache exceeds it for a moment. From nginx 1.19.1 add min_free=SIZE.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",
         "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_manager",

@@ -13,85 +13,92 @@ from nginx_tune.conf.variables import read_map, variables_of
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that keep answers with a cookie, cookie and all."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        ignored = one.passed.effective("ignore_headers")
-        if ignored is None or ignored in told:
+    """Caches that store Set-Cookie together with the response."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        ignored = caching.passed.effective("ignore_headers")
+        if ignored is None or ignored in reported:
             continue
         if "set-cookie" not in map(str.lower, ignored.args):
             continue
-        module = one.passed.module
-        hidden = one.passed.scope.effective_all(f"{module}_hide_header")
-        key = one.passed.effective("cache_key")
+        module = caching.passed.module
+        hidden = caching.passed.scope.effective_all(f"{module}_hide_header")
+        key = caching.passed.effective("cache_key")
         if any(line.value.lower() == "set-cookie" for line in hidden):
             continue
         if key is not None and "cookie" in key.value.lower():
             continue
-        if _is_refused(context, one):
+        if _is_excluded(context, caching):
             continue
-        told.add(ignored)
+        reported.add(ignored)
         yield Hit(
             ignored,
-            "an answer that sets a cookie is kept, and everybody gets that cookie",
+            "responses are cached with their Set-Cookie, so every client gets the first one's "
+            "cookie",
             [written(ignored), default(f"{module}_hide_header Set-Cookie", "none")],
         )
 
 
-def _is_refused(context: Context, one: Caching) -> bool:
-    """True if ``no_cache`` keeps out what sets a cookie."""
+def _is_excluded(context: Context, caching: Caching) -> bool:
+    """True if ``no_cache`` excludes responses that set a cookie."""
     return any(
-        _is_of_cookies(context, one, arg)
-        for line in one.passed.scope.effective_all(f"{one.passed.module}_no_cache")
+        _excludes_cookies(context, caching, arg)
+        for line in caching.passed.scope.effective_all(f"{caching.passed.module}_no_cache")
         for arg in line.args
     )
 
 
-def _is_of_cookies(context: Context, one: Caching, text: str) -> bool:
-    """True if a text of ``no_cache`` is neither empty nor 0 where the answer sets a cookie.
+def _excludes_cookies(context: Context, caching: Caching, condition: str) -> bool:
+    """True if a condition of ``no_cache`` is neither empty nor 0 when the response sets a cookie.
 
-    Source: ngx_http_test_predicates, after the answer's head. But for ``$upstream_http_…`` and
-    volatile maps a variable keeps the value of its first use (ngx_http_get_indexed_variable),
-    which in ``cache_bypass`` and ``if`` is before there is an answer.
+    Source: ngx_http_test_predicates, after the response header. Except for ``$upstream_http_…`` and
+    volatile maps, a variable keeps the value of its first use (ngx_http_get_indexed_variable); in
+    ``cache_bypass`` and ``if`` that is before there is a response.
     """
-    names = variables_of(text)
+    names = variables_of(condition)
     if not names:
-        return text not in _NOT_REFUSING
-    if any(name == _SENT or name.startswith("upstream_cookie_") for name in names):
+        return condition not in _FALSE
+    if any(name == _UPSTREAM_COOKIE or name.startswith("upstream_cookie_") for name in names):
         return True
-    for name in names - _used_before(one):
+    for name in names - _evaluated_early(caching):
         makers = (line for kind in _SCRIPTED for line in context.lines_by_name.get(kind, ()))
-        if name == "sent_http_set_cookie" or any(name == _made(line) for line in makers):
+        if name == "sent_http_set_cookie" or any(name == _variable_set(line) for line in makers):
             return True
     return any(
-        _map_refuses(context, table, is_used_before=name in _used_before(one))
+        _map_excludes(context, table, is_evaluated_early=name in _evaluated_early(caching))
         for name in names
         for table in context.variables.tables(name)
     )
 
 
-def _map_refuses(context: Context, table: Directive, *, is_used_before: bool) -> bool:
-    """True if a map of the cookie says anything but 0 for one."""
+def _map_excludes(context: Context, table: Directive, *, is_evaluated_early: bool) -> bool:
+    """True if a map of the cookie has a value other than 0 for one."""
     source = variables_of(table.args[0])
     lines = table.block or ()
-    if table.name != "map" or (is_used_before and all(line.name != "volatile" for line in lines)):
+    if table.name != "map" or (
+        is_evaluated_early and all(line.name != "volatile" for line in lines)
+    ):
         return False
-    if _SENT not in source and (is_used_before or "sent_http_set_cookie" not in source):
-        # A map of maps, of which the inner one is judged.
+    if _UPSTREAM_COOKIE not in source and (
+        is_evaluated_early or "sent_http_set_cookie" not in source
+    ):
+        # A map of a map: the inner one decides.
         inner = (one for name in source for one in context.variables.tables(name))
         return any(
-            one is not table and _SENT in variables_of(one.args[0]) and not is_used_before
+            one is not table
+            and _UPSTREAM_COOKIE in variables_of(one.args[0])
+            and not is_evaluated_early
             for one in inner
         )
     entries, patterns, otherwise = read_map(table)
     values = [line.value for key, line in entries.items() if key]
     values += [line.value for line in (*patterns, otherwise) if line is not None]
-    return not _NOT_REFUSING.issuperset(values)
+    return not _FALSE.issuperset(values)
 
 
-def _used_before(one: Caching) -> frozenset[str]:
-    """The variables that a request here may use before it is answered."""
-    scope, module = one.passed.scope, one.passed.module
+def _evaluated_early(caching: Caching) -> frozenset[str]:
+    """The variables that a request may evaluate before it has a response."""
+    scope, module = caching.passed.scope, caching.passed.module
     lines = [
         line
         for name in ("cache_bypass", "cache_key", "set_header", "pass", "param", "cache_methods")
@@ -102,13 +109,13 @@ def _used_before(one: Caching) -> frozenset[str]:
     return variables_of(" ".join(arg for line in lines for arg in line.args))
 
 
-def _made(line: Directive) -> str:
+def _variable_set(line: Directive) -> str:
     return line.value.lstrip("$").lower()
 
 
-_SENT = "upstream_http_set_cookie"
+_UPSTREAM_COOKIE = "upstream_http_set_cookie"
 _SCRIPTED = ("js_set", "perl_set")
-_NOT_REFUSING = frozenset({"", "0"})
+_FALSE = frozenset({"", "0"})
 
 _CONF = """
 events {}
@@ -130,22 +137,22 @@ http {
 RULE = Rule(
     id="ca-set-cookie-cached",
     severity="error",
-    title="cookies of one client are served to all from the cache",
-    why="nginx does not keep answers with Set-Cookie; ignoring that header makes it keep them. A "
-    "session cookie of one user then logs in all others.",
-    fix="proxy_hide_header Set-Cookie; beside it where the cookie does not matter; or "
-    "proxy_no_cache $upstream_http_set_cookie; which keeps such answers out; or leave Set-Cookie "
-    "out of proxy_ignore_headers. Skip the cache for who is logged in, too.",
+    title="the cache serves one client's cookies to all others",
+    why="nginx does not cache responses with Set-Cookie unless that header is ignored. With it "
+    "ignored, one user's session cookie logs in everyone else.",
+    fix="Add proxy_hide_header Set-Cookie; if the cookie does not matter, or proxy_no_cache "
+    "$upstream_http_set_cookie; to keep such responses out of the cache, or remove Set-Cookie from "
+    "proxy_ignore_headers. Bypass the cache for logged-in users too.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_valid",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_process_set_cookie",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Silent where a line of proxy_no_cache asks $upstream_http_set_cookie, or a map of it. A "
-    "map that is not volatile, and $sent_http_set_cookie, keep the value of their first use: in "
-    "proxy_cache_bypass or an if as well, they are empty when the answer comes, and keep nothing "
-    "out. The same holds of fastcgi_, uwsgi_ and scgi_.",
+    about="Not reported where proxy_no_cache tests $upstream_http_set_cookie or a map of it. "
+    "$sent_http_set_cookie and a map that is not volatile keep the value of their first use: if "
+    "proxy_cache_bypass or an if uses them too, they are empty when the response arrives and "
+    "exclude nothing. The same applies to fastcgi_, uwsgi_ and scgi_.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_hide_header Set-Cookie;"),
     check=check,

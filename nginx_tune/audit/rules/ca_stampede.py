@@ -13,40 +13,45 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that let every miss of one entry through."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        if one.place in told or _is_guarded(one.passed):
+    """Caches that pass on every concurrent miss of one entry."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        if caching.place in reported or _is_guarded(caching.passed):
             continue
-        told.add(one.place)
+        reported.add(caching.place)
         yield Hit(
-            one.place,
-            "while an entry is fetched, each further request for it goes to the server as well",
-            [written(one.place), _shown(one.passed, "lock"), _shown(one.passed, "use_stale")],
-            fix=_fix(one.passed),
+            caching.place,
+            "while an entry is being fetched, every other request for it goes upstream too",
+            [
+                written(caching.place),
+                _in_force(caching.passed, "lock"),
+                _in_force(caching.passed, "use_stale"),
+            ],
+            fix=_fix(caching.passed),
         )
 
 
-def _shown(one: Pass, name: str) -> Evidence:
-    line = one.effective(f"cache_{name}")
-    return default(f"{one.module}_cache_{name}", "off") if line is None else written(line)
+def _in_force(passed: Pass, name: str) -> Evidence:
+    line = passed.effective(f"cache_{name}")
+    return default(f"{passed.module}_cache_{name}", "off") if line is None else written(line)
 
 
-def _fix(one: Pass) -> str:
-    """In the words of the module that caches, with what is set already."""
-    stale = one.effective("cache_use_stale")
-    words = [word for word in (stale.args if stale is not None else ()) if word != "off"]
-    return _FIX.format(module=one.module, words=" ".join([*words, "updating"]))
+def _fix(passed: Pass) -> str:
+    """The fix for the module that caches, with the conditions set already."""
+    stale = passed.effective("cache_use_stale")
+    conditions = [word for word in (stale.args if stale is not None else ()) if word != "off"]
+    return _FIX.format(module=passed.module, words=" ".join([*conditions, "updating"]))
 
 
-def _is_guarded(one: Pass) -> bool:
-    stale = one.effective("cache_use_stale")
-    return one.value("cache_lock") == "on" or (stale is not None and "updating" in stale.args)
+def _is_guarded(passed: Pass) -> bool:
+    stale = passed.effective("cache_use_stale")
+    return passed.value("cache_lock") == "on" or (stale is not None and "updating" in stale.args)
 
 
 _FIX = (
-    "{module}_cache_use_stale {words}; (an expired entry answers meanwhile) and, where all answers "
-    "may be kept, {module}_cache_lock on; (one request fetches, the others wait up to 5 s)."
+    "{module}_cache_use_stale {words}; (the stale entry is served meanwhile) and, if every "
+    "response "
+    "may be cached, {module}_cache_lock on; (one request fetches, the others wait up to 5 s)."
 )
 
 _CONF = """
@@ -60,19 +65,19 @@ http {
 RULE = Rule(
     id="ca-stampede",
     severity="advice",
-    title="parallel misses of a cache all go to the server",
-    why="When a popular entry expires every request that comes until it is there again is passed "
-    "on: the server gets the whole load at once.",
+    title="concurrent cache misses all go upstream",
+    why="When a popular entry expires, every request that arrives before it is fetched again is "
+    "passed on: the upstream gets the whole load at once.",
     fix=_FIX.format(module="proxy", words="updating"),
     sources=("https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_lock",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="How many requests come for one entry at once is a fact that no command here gathers; "
-    "with few it does not matter. Waiters look every half second, so cache_lock adds up to "
-    "that to the first answers. Where the answer may not be kept (private, Set-Cookie) they are "
-    "let through one by one for five seconds.",
-    seen="nginx 1.22.1, 40 requests at once for a page that its server makes in 20 ms: 33 ms "
-    "without cache_lock, 0.5 s with it, and 5.0 s with it where the answer says private.",
+    about="No command measures how many requests arrive for one entry at once; with few of them "
+    "this does not matter. Waiting requests poll every half second, so cache_lock can add that "
+    "much to the first responses. If the response may not be cached (private, Set-Cookie), they "
+    "are let through one by one for five seconds.",
+    seen="nginx 1.22.1, 40 concurrent requests for a page that takes its upstream 20 ms: 33 ms "
+    "without cache_lock, 0.5 s with it, and 5.0 s with it if the response is private.",
     by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_cache_lock on;"),

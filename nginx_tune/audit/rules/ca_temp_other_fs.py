@@ -17,18 +17,18 @@ from nginx_tune.documents.facts import PathStorage, Storage
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches whose files are first written to another file system."""
-    told: set[tuple[Cache, str]] = set()
-    for one in context.caching:
-        for cache in one.caches:
+    """Caches whose temporary files lie on another file system."""
+    reported: set[tuple[Cache, str]] = set()
+    for caching in context.caching:
+        for cache in caching.caches:
             if cache.has_own_temp:
                 continue
-            temp = temp_path(context, one.passed.scope, cache.module)
+            temp = temp_path(context, caching.passed.scope, cache.module)
             if temp is None:
                 yield MissingFacts(("nginx.flags", "nginx.prefix"))
                 return
-            if (cache, temp) not in told:
-                told.add((cache, temp))
+            if (cache, temp) not in reported:
+                reported.add((cache, temp))
                 yield from _compare(context, cache, temp)
 
 
@@ -47,8 +47,8 @@ def _compare(context: Context, cache: Cache, temp: str) -> Iterator[Hit | Missin
     elif mounts[directory] != mounts[temp]:
         yield Hit(
             cache.place,
-            f"responses are written to {temp} first and then copied to {directory}, which is "
-            "another file system",
+            f"responses are written to {temp} and then copied to {directory}, which is on another "
+            "file system",
             [
                 written(cache.place)
                 if "use_temp_path=on" in cache.place.args
@@ -59,7 +59,9 @@ def _compare(context: Context, cache: Cache, temp: str) -> Iterator[Hit | Missin
         )
 
 
-_FIX = "use_temp_path=off in {module}_cache_path: temporary files then lie in the cache directory."
+_FIX = (
+    "Set use_temp_path=off in {module}_cache_path: temporary files then go into the cache itself."
+)
 
 _CONF = """
 events {}
@@ -83,9 +85,9 @@ RULE = Rule(
     id="ca-temp-other-fs",
     severity="warning",
     title="cached responses are copied between file systems",
-    why="A response is written to proxy_temp_path and renamed into the cache when it is whole. "
-    "Between two file systems there is no rename: the worker reads the file and writes it again, "
-    "in the event loop.",
+    why="A response is written to proxy_temp_path and renamed into the cache when complete. A "
+    "rename cannot cross file systems, so the worker reads the file and writes it again, in the "
+    "event loop.",
     fix=_FIX.format(module="proxy"),
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",

@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Files that begin with the mark of an editor."""
+    """Files that begin with a UTF-8 byte order mark."""
     if context.facts.nginx.product not in {None, "nginx"}:
         return
     for source, block in context.tree.parsed:
@@ -20,8 +20,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             first = next(iter(block.directives), None)
             yield Hit(
                 first or Directive("", (), (), source, (0, 0)),
-                "the file begins with a UTF-8 byte order mark, which nginx takes for a part of "
-                "the first word",
+                "the file begins with a UTF-8 byte order mark, which nginx reads as part of the "
+                "first "
+                "word",
                 [Evidence(fact="first bytes", value="EF BB BF", provenance="declared")],
             )
 
@@ -31,8 +32,8 @@ RULE = Rule(
     severity="error",
     title="a file begins with a byte order mark",
     why='nginx does not start: emerg "unknown directive", with a name that looks right. A comment '
-    "in the first line becomes a directive too, since its # no longer begins a word.",
-    fix="Save the file as UTF-8 without a mark: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE",
+    "on the first line becomes a directive too, because its # no longer begins a word.",
+    fix="Save the file as UTF-8 without a byte order mark: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE",
     sources=("nginx: src/core/ngx_conf_file.c, ngx_conf_read_token",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

@@ -13,24 +13,25 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Known directives with too many or too few words, or with or without a block.
+    """Known directives with too many or too few arguments, or with or without a block.
 
-    A module of others is not judged by one release of it, nor by one of those that share a name:
-    ``auth_jwt_key`` is one word to the module that Debian packages, two to another of its name.
+    Third-party modules are not checked against one release of theirs, nor against one of several
+    with the same name: ``auth_jwt_key`` takes one argument in the module that Debian packages and
+    two in another of that name.
     """
-    for kind, found, directives in known_here(context):
-        rows = [row for row in found if row.may_stand(kind.context)]
+    for kind, candidates, directives in known_here(context):
+        rows = [row for row in candidates if row.may_stand(kind.context)]
         if not any(row.is_own for row in rows) or is_named(kind.name):
             continue
         if all(row.is_block != kind.is_block for row in rows):
-            said = 'a block "{ … }"' if rows[0].is_block else 'no block and ends with ";"'
+            expected = 'a block "{ … }"' if rows[0].is_block else 'no block and ends with ";"'
         elif not any(row.takes(kind.arguments) for row in rows):
-            said = _counts(" or ".join(sorted({row.arguments for row in rows})))
+            expected = _counts(" or ".join(sorted({row.arguments for row in rows})))
         else:
             continue
         evidence = [Evidence(fact="arguments", value=kind.arguments, provenance="declared")]
         for directive in directives:
-            yield Hit(directive, f'"{kind.name}" takes {said}', evidence)
+            yield Hit(directive, f'"{kind.name}" takes {expected}', evidence)
 
 
 def _counts(text: str) -> str:
@@ -42,9 +43,9 @@ RULE = Rule(
     id="cf-directive-arguments",
     severity="error",
     title="a directive has the wrong number of arguments",
-    why='nginx does not start: emerg "invalid number of arguments", or says that the directive '
-    'has no opening "{" or is not terminated by ";".',
-    fix="Give it the arguments it takes; a forgotten semicolon is the usual cause.",
+    why='nginx does not start: emerg "invalid number of arguments", or the directive "has no '
+    'opening "{"" or is "not terminated by ";"".',
+    fix="Correct the arguments; the usual cause is a missing semicolon.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",
         "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6 and their packaged modules",

@@ -13,12 +13,12 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Known directives that no version and module allows where they stand."""
+    """Known directives in a context where no version or module allows them."""
     for kind, rows, directives in known_here(context):
         if any(row.may_stand(kind.context) for row in rows) or is_named(kind.name):
             continue
         if kind.context.startswith("stream") and not any(row.is_own for row in rows):
-            continue  # a module of others, of which a twin for stream exists (Lua, echo, GeoIP)
+            continue  # third-party modules often have a twin for stream (Lua, echo, GeoIP)
         allowed = sorted({place for row in rows for place in row.contexts})
         evidence = [
             Evidence(fact="context", value=kind.context, provenance="declared"),
@@ -34,9 +34,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 RULE = Rule(
     id="cf-directive-misplaced",
     severity="error",
-    title="a directive stands where nginx does not allow it",
+    title="a directive is in a context where nginx does not allow it",
     why='nginx does not start: emerg "directive is not allowed here".',
-    fix="Move it to a context that it is allowed in.",
+    fix="Move it to a context that allows it.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",
         "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6 and their packaged modules",

@@ -11,19 +11,19 @@ from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Directives that may stand once, at a level or by their name, and stand there twice."""
+    """Directives that may appear once in a block, or once per name, and appear twice."""
     if context.tree.is_template:
         return
     for second, first in named_twice(context):
         yield Hit(
             second,
-            f'{second.name} "{second.value}" is there already: {first.file}:{first.line}',
+            f'{second.name} "{second.value}" is already defined at {first.file}:{first.line}',
             [written(first)],
         )
     for second, first in repeated(context):
         yield Hit(
             second,
-            f'"{second.name}" stands at this level already: {first.file}:{first.line}',
+            f'"{second.name}" is already set in this block, at {first.file}:{first.line}',
             [written(first)],
         )
 
@@ -31,10 +31,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 RULE = Rule(
     id="cf-directive-twice",
     severity="error",
-    title="a directive stands twice at one level",
-    why='nginx does not start: emerg "directive is duplicate". Often one of the two comes with an '
+    title="a directive appears twice in one block",
+    why='nginx does not start: emerg "directive is duplicate". Often one of the two comes from an '
     "included file.",
-    fix="Take one of them out; an inner level may have its own.",
+    fix="Remove one of them; an inner block may set its own.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_set_flag_slot and its kin",
         "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6",

@@ -13,7 +13,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Directives that this nginx is too old or too new for."""
+    """Directives that this version of nginx is too old or too new for."""
     version = context.version
     for rows, directives in not_in_version(context):
         name = directives[0].name
@@ -24,19 +24,23 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             return
         have = sorted({row.first for row in rows} | {row.last for row in rows})
         evidence = [
-            Evidence(fact="nginx.nginx_version", value=_text(version)),
-            Evidence(fact="seen in nginx", value=", ".join(map(_text, have)) or _releases(name)),
+            Evidence(fact="nginx.nginx_version", value=_dotted(version)),
+            Evidence(
+                fact="seen in nginx", value=", ".join(map(_dotted, have)) or _release_text(name)
+            ),
         ]
         for directive in directives:
-            yield Hit(directive, f'nginx {_text(version)} has no directive "{name}"', evidence)
+            yield Hit(directive, f'nginx {_dotted(version)} has no directive "{name}"', evidence)
 
 
-def _releases(name: str) -> str:
+def _release_text(name: str) -> str:
     since, gone = history_of(name)
-    return f"{_text(since or (1, 4, 0))} and later" + (f", before {_text(gone)}" if gone else "")
+    return f"{_dotted(since or (1, 4, 0))} and later" + (
+        f", before {_dotted(gone)}" if gone else ""
+    )
 
 
-def _text(version: tuple[int, ...]) -> str:
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
@@ -44,9 +48,10 @@ RULE = Rule(
     id="cf-directive-version",
     severity="error",
     title="a directive that this version of nginx does not have",
-    why='nginx does not start: emerg "unknown directive". The command tables of this version or '
-    "of an older one that already lacked it (a newer one that no longer had it) have no such row.",
-    fix="Take the directive out, or install a version that has it.",
+    why='nginx does not start: emerg "unknown directive". The command tables of this version do '
+    "not have it, or those of the nearest older version that already lacked it or newer one that "
+    "no longer had it.",
+    fix="Remove the directive, or install a version that has it.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",
         "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6 and their packaged modules",

@@ -12,41 +12,43 @@ from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.values import is_open, is_placeholder
 
 _MODIFIERS = ("=", "^~", "~*", "~")
-"""A longer one before one that it begins with."""
+"""Longer ones before their prefixes."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations where they cannot be, and addresses with a path where none can be put in place."""
+    """Misplaced locations, and ``proxy_pass`` with a URI where it is not allowed."""
     if context.tree.is_template:
         return
     for scope in context.scopes_that_set("location"):
         if scope.kind == "location" and not any(map(is_placeholder, scope.own.args)):
-            yield from _inner(scope.own)
+            yield from _misplaced_locations(scope.own)
     for scope in context.scopes_that_set("proxy_pass"):
         lines = list(filter(_has_uri, scope.levels[0]["proxy_pass"]))
-        where = "" if not lines or any(map(is_placeholder, scope.own.args)) else _where(scope)
-        yield from (hit_at(line, f"proxy_pass with a path {where}") for line in lines if where)
+        place = (
+            "" if not lines or any(map(is_placeholder, scope.own.args)) else _without_prefix(scope)
+        )
+        yield from (hit_at(line, f"proxy_pass with a URI {place}") for line in lines if place)
 
 
-def _inner(outer: Directive) -> Iterator[Hit]:
-    modifier, name = _parted(outer)
+def _misplaced_locations(outer: Directive) -> Iterator[Hit]:
+    modifier, name = _modifier_and_name(outer)
     for location in outer.block.all("location") if outer.block else ():
         if any(map(is_placeholder, location.args)):
             continue
-        own_modifier, own = _parted(location)
-        fault = ""
+        inner_modifier, inner_name = _modifier_and_name(location)
+        place = ""
         if modifier in {"=", "@"}:
-            fault = f'inside the {"named" if modifier == "@" else "exact"} location "{name}"'
-        elif own_modifier == "@":
-            fault = "inside a location: a named one stands in a server alone"
-        elif own_modifier not in {"~", "~*"} and not own.startswith(name):
-            fault = f'outside of the location "{name}" around it'
-        if fault:
-            yield Hit(location, f'the location "{own}" is {fault}', [written(outer)])
+            place = f'inside the {"named" if modifier == "@" else "exact"} location "{name}"'
+        elif inner_modifier == "@":
+            place = "inside a location, but named locations belong directly in a server"
+        elif inner_modifier not in {"~", "~*"} and not inner_name.startswith(name):
+            place = f'outside its enclosing location "{name}"'
+        if place:
+            yield Hit(location, f'the location "{inner_name}" is {place}', [written(outer)])
 
 
-def _parted(location: Directive) -> tuple[str, str]:
-    """Modifier and name. Source: ngx_http_core_location: it may stand at the name."""
+def _modifier_and_name(location: Directive) -> tuple[str, str]:
+    """Modifier and name; nginx allows no space between them (ngx_http_core_location)."""
     match location.args:
         case (modifier, name) if modifier in _MODIFIERS:
             return modifier, name
@@ -58,20 +60,20 @@ def _parted(location: Directive) -> tuple[str, str]:
     return "", ""
 
 
-def _where(scope: Scope) -> str:
-    """The kind of place in which no path can stand for the location's, in words; or nothing."""
+def _without_prefix(scope: Scope) -> str:
+    """The kind of place without a fixed prefix that a URI could replace, or an empty string."""
     if scope.kind == "if":
         return "inside an if"
     if scope.kind != "location":
         return ""
-    modifier, _ = _parted(scope.own)
+    modifier, _ = _modifier_and_name(scope.own)
     if modifier == "@":
         return "in a named location"
-    return "in a location given by a pattern" if modifier in {"~", "~*"} else ""
+    return "in a location given by a regular expression" if modifier in {"~", "~*"} else ""
 
 
 def _has_uri(line: Directive) -> bool:
-    """True if the address of ``proxy_pass`` has a path. Source: ngx_parse_url."""
+    """True if the address of ``proxy_pass`` has a URI. Source: ngx_parse_url."""
     scheme, found, rest = line.value.partition("://")
     if not found or scheme.lower() not in {"http", "https"} or is_open(rest):
         return False
@@ -85,12 +87,12 @@ _CONF = "events {} http { server { location ~ \\.php$ { proxy_pass http://127.0.
 RULE = Rule(
     id="cf-location-refused",
     severity="error",
-    title="a location, or a proxy_pass, where nginx does not take it",
+    title="a location or proxy_pass where nginx rejects it",
     why='nginx does not start: emerg "location is outside location", or "proxy_pass cannot have '
-    'URI part": what it would take the place of is not known in a pattern, an if or a named '
-    "location.",
-    fix="Give an inner location the path of the outer one and more; leave the path out of "
-    "proxy_pass, and change it by a rewrite.",
+    'URI part": in a regular expression, an if or a named location there is no prefix that the URI '
+    "could replace.",
+    fix="Begin the path of an inner location with that of the outer one. Remove the URI from "
+    "proxy_pass and change the path with a rewrite.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_location",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_pass",

@@ -11,27 +11,27 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations of one server that stand for the same paths."""
+    """Locations of one server with the same path."""
     for scope in context.scopes_that_set("location") if not context.tree.is_template else ():
         locations = scope.own.block.all("location") if scope.own.block is not None else ()
         if scope.kind == "if" or len(locations) < 2:  # noqa: PLR2004
             continue
-        first: dict[tuple[str, str], Directive] = {}
+        first_locations: dict[tuple[str, str], Directive] = {}
         for location in locations:
             key = _key(location)
             if key is None:
                 continue
-            before = first.setdefault(key, location)
-            if before is not location:
+            earlier = first_locations.setdefault(key, location)
+            if earlier is not location:
                 yield Hit(
                     location,
-                    f'the location "{key[1]}" is there already: {before.file}:{before.line}',
-                    [written(before)],
+                    f'location "{key[1]}" is already defined at {earlier.file}:{earlier.line}',
+                    [written(earlier)],
                 )
 
 
 def _key(location: Directive) -> tuple[str, str] | None:
-    """The kind and the path; null for a pattern and a named location, which may repeat."""
+    """Kind and path; None for regular expressions and named locations, which may repeat."""
     if len(location.args) == 1 and location.value.startswith("/"):
         return "", location.value
     match location.args:
@@ -51,10 +51,10 @@ def _key(location: Directive) -> tuple[str, str] | None:
 RULE = Rule(
     id="cf-location-twice",
     severity="error",
-    title="a location stands twice in a server",
-    why='nginx does not start: emerg "duplicate location". A prefix with ^~ and one without are '
-    "the same location; one with = is another.",
-    fix="Join the two blocks; an include in both servers or twice in one is the usual cause.",
+    title="a location appears twice in a server",
+    why='nginx does not start: emerg "duplicate location". A prefix with ^~ and the same one '
+    "without are one location; with = it is another.",
+    fix="Merge the two blocks. The usual cause is a file that is included twice.",
     sources=("nginx: src/http/ngx_http.c, ngx_http_join_exact_locations",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

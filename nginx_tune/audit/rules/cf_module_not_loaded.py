@@ -17,7 +17,7 @@ _DYNAMIC = {
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Sections of modules that the build has as files, and that no line loads."""
+    """Blocks of dynamic modules that no ``load_module`` line loads."""
     if context.facts.nginx.product not in {None, "nginx"}:
         return
     flags = context.facts.nginx.flags
@@ -34,15 +34,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         elif flag.partition("=")[0] not in context.flags:
             yield Hit(
                 place,
-                f'"{name}" is not in this build, and no line loads a module that has it',
+                f'"{name}" is not compiled into this nginx, and no load_module line provides it',
                 [Evidence(fact="nginx.flags", value=f"no {flag.partition('=')[0]}")],
             )
         elif flag in flags:
             yield Hit(
                 place,
-                f'"{name}" is a module of its own in this build, and no line loads it',
+                f'"{name}" is a dynamic module of this build, and no load_module line loads it',
                 [Evidence(fact="nginx.flags", value=flag)],
-                fix=f"load_module modules/{module}.so; at the top of the main file.",
+                fix=f"Add load_module modules/{module}.so; at the top of the main file.",
             )
 
 
@@ -53,9 +53,9 @@ RULE = Rule(
     id="cf-module-not-loaded",
     severity="error",
     title="stream or mail without its module",
-    why='nginx does not start: emerg "unknown directive "stream"". Packages build these modules as '
-    "files of their own.",
-    fix="Load the module at the top of the main file, and install its package.",
+    why='nginx does not start: emerg "unknown directive "stream"". Distributions package these '
+    "modules separately.",
+    fix="Install the module's package, and load the module at the top of the main file.",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#load_module",
         "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",

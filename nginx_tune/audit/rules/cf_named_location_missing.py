@@ -14,25 +14,25 @@ _USERS = ("error_page", "try_files")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Named locations that their server has not."""
+    """Named locations that their server does not define."""
     lines = [line for name in _USERS for line in context.lines_by_name.get(name, ())]
     if not any(line.args and line.args[-1].startswith("@") for line in lines):
         return
-    told: set[Directive] = set()
+    reported: set[Directive] = set()
     for scope in context.scopes_with(*_USERS):
         lines = [line for name in _USERS if (line := scope.effective(name)) is not None]
         lines += scope.effective_all("error_page")
         for line in dict.fromkeys(lines):
             name = line.args[-1] if line.args else ""
-            if not name.startswith("@") or "$" in name or line in told:
+            if not name.startswith("@") or "$" in name or line in reported:
                 continue
-            if name not in _named(scope):
-                told.add(line)
-                yield hit_at(line, f'the server has no location "{name}"')
+            if name not in _named_locations(scope):
+                reported.add(line)
+                yield hit_at(line, f'this server has no location "{name}"')
 
 
-def _named(scope: Scope) -> set[str]:
-    """Named locations stand in a server only."""
+def _named_locations(scope: Scope) -> set[str]:
+    """The names of the server's named locations."""
     block = scope.server.block or Block([])
     return {location.value for location in block.all("location")}
 
@@ -45,11 +45,11 @@ http { server { listen 80; location / { root /srv; try_files $uri @app; } %s } }
 RULE = Rule(
     id="cf-named-location-missing",
     severity="error",
-    title="a named location that the server has not",
-    why='nginx -t accepts it, and each request that would go there is answered with 500: "could '
-    'not find named location".',
-    fix="Write the location, or the name of one that this server has; named locations of other "
-    "servers are not seen.",
+    title="a named location that the server does not define",
+    why='nginx -t accepts it, and each request that is sent there is answered with 500: "could not '
+    'find named location".',
+    fix="Add the location, or use the name of one in this server; named locations of other servers "
+    "are not visible here.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
         "nginx: src/http/ngx_http_core_module.c, ngx_http_named_location",

@@ -12,12 +12,12 @@ from nginx_tune.conf.parser import ParseFault, read_tokens
 from nginx_tune.documents.decisions import Evidence
 
 MOST_BYTES = 4096
-"""Source: NGX_CONF_BUFFER, in which a word and what ends it must stand. By where it stands nginx
-may refuse one or two bytes less."""
+"""The buffer that must hold a parameter and its delimiter (NGX_CONF_BUFFER). Depending on the
+position, nginx may reject one or two bytes fewer."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Words that nginx's buffer does not hold."""
+    """Parameters that do not fit into nginx's buffer."""
     for lines in context.lines_by_name.values():
         for line in lines:
             if line.end - line.start < MOST_BYTES:
@@ -26,13 +26,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             if length >= MOST_BYTES:
                 yield Hit(
                     line,
-                    f"a parameter of {length} bytes: nginx reads none of {MOST_BYTES} or more",
+                    f"this parameter has {length} bytes; nginx accepts fewer than {MOST_BYTES}",
                     [Evidence(fact="longest parameter", value=length, unit="bytes")],
                 )
 
 
 def _longest(line: Directive) -> int:
-    """Bytes of the longest word as it is written, without its quotes; the code of Lua is none."""
+    """Bytes of the longest parameter as written, without quotes; Lua code does not count."""
     text = line.source.text[line.start : line.end]
     try:
         words = [
@@ -50,10 +50,11 @@ _CONF = "events {} http { server { listen 8080; add_header Content-Security-Poli
 RULE = Rule(
     id="cf-parameter-long",
     severity="error",
-    title="a parameter is longer than nginx reads",
-    why='nginx does not start: emerg "too long parameter". A word has to fit into a buffer of 4096 '
-    "bytes with the character that ends it.",
-    fix="Several shorter ones: a variable of set or map for each part, joined where it is used.",
+    title="a parameter is longer than nginx accepts",
+    why='nginx does not start: emerg "too long parameter". A parameter and its delimiter must fit '
+    "into a buffer of 4096 bytes.",
+    fix="Split it: define a variable for each part with set or map, and join them where they are "
+    "used.",
     sources=("nginx: src/core/ngx_conf_file.c, ngx_conf_read_token (NGX_CONF_BUFFER)",),
     proof="proven",
     proven_on=("1.22.1",),

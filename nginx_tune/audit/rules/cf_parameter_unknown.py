@@ -23,21 +23,21 @@ from nginx_tune.documents.decisions import Evidence
 
 _QUIC_FLAG = "--with-http_v3_module"
 _OF_ANOTHER_RULE = {"aio": "sendfile"}
-"""``io-aio-on-not-built``: no nginx on Linux takes it."""
+"""Reported by ``io-aio-on-not-built``: no nginx on Linux accepts it."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Words of directives that this nginx does not know."""
+    """Parameters that this nginx does not know."""
     if not judges_names(context):
         return
-    is_own = all(any(row.is_own for row in rows_of(kind.name)) for kind in context.kinds)
+    is_plain = all(any(row.is_own for row in rows_of(kind.name)) for kind in context.kinds)
     for kind, directives in context.kinds.items():
-        if kind.name == "server" and not is_own:
-            continue  # a balancer of another module may take parameters of its own
-        if known := words_of(kind.name, kind.context):
-            refusals = cache(partial(_refusals, context, known, kind.name))
+        if kind.name == "server" and not is_plain:
+            continue  # a third-party balancer may add parameters
+        if words := words_of(kind.name, kind.context):
+            refusals = cache(partial(_refusals, context, words, kind.name))
             for directive in directives:
-                yield from _judge(context, known, refusals, directive)
+                yield from _judge(context, words, refusals, directive)
 
 
 def _judge(
@@ -50,15 +50,15 @@ def _judge(
     for argument in directive.args[first:]:
         if _OF_ANOTHER_RULE.get(directive.name) == argument:
             continue
-        found = refusals(argument)
-        if found is None:
+        faults = refusals(argument)
+        if faults is None:
             yield MissingFacts(("nginx.nginx_version",))
-        elif found:
-            yield _hit(context, directive, argument, found[0])
+        elif faults:
+            yield _hit(context, directive, argument, faults[0])
         elif argument == "quic" and context.flags is not None and _QUIC_FLAG not in context.flags:
             yield Hit(
                 directive,
-                f'"quic" needs a build {_QUIC_FLAG}',
+                f'"quic" needs an nginx built {_QUIC_FLAG}',
                 [Evidence(fact="nginx.flags", value=f"no {_QUIC_FLAG}")],
             )
 
@@ -66,11 +66,11 @@ def _judge(
 def _refusals(
     context: Context, known: tuple[Words, ...], name: str, argument: str
 ) -> list[ArgumentFault] | None:
-    """The reason why each module refuses the word, empty where one takes it; null where it depends.
+    """One fault for each module that rejects the argument; empty if some module accepts it.
 
-    On the version that is not known: among those whose tables are here some take it.
+    None if that depends on the version, which is not known.
     """
-    if is_open(argument.partition("=")[0]):  # what follows may be a variable
+    if is_open(argument.partition("=")[0]):  # the rest may be a variable
         return []
     versions = possible_versions() if context.version is None else [context.version]
     by_version = []
@@ -82,15 +82,15 @@ def _refusals(
     return by_version[0] if all(one and one[0].is_unknown for one in by_version) else None
 
 
-def _hit(context: Context, directive: Directive, argument: str, found: ArgumentFault) -> Hit:
-    if found.is_unknown:
-        what = f'"{argument}" is no parameter of "{directive.name}"'
-        return Hit(directive, what, [written(directive)])
-    said = "came" if found.since else "went"
-    release = ".".join(map(str, found.since or found.gone or ()))
+def _hit(context: Context, directive: Directive, argument: str, fault: ArgumentFault) -> Hit:
+    if fault.is_unknown:
+        message = f'"{argument}" is not a parameter of "{directive.name}"'
+        return Hit(directive, message, [written(directive)])
+    verb = "was added in" if fault.since else "was removed in"
+    release = ".".join(map(str, fault.since or fault.gone or ()))
     return Hit(
         directive,
-        f'"{argument}" of "{directive.name}" {said} with nginx {release}',
+        f'"{argument}" of "{directive.name}" {verb} nginx {release}',
         [Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)],
     )
 
@@ -102,7 +102,7 @@ RULE = Rule(
     severity="error",
     title="a parameter that this nginx does not know",
     why='nginx does not start: emerg "invalid parameter".',
-    fix="Correct the name, take it out, or install a version that has it.",
+    fix="Correct the name, remove it, or install a version that has it.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_listen",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_server",
@@ -111,9 +111,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Words of listen, server of an upstream, cache paths, limit_req, access_log and their "
-    "like, and of enumerations such as proxy_next_upstream, by the release that brought or dropped "
-    "each. Of those that only the commercial nginx and forks have nothing is said.",
+    about="Covers the parameters of listen, server in an upstream, cache paths, limit_req, "
+    "access_log and the like, and enumerations such as proxy_next_upstream, by the release that "
+    "added or removed each. Parameters that only nginx Plus and forks have are not reported.",
     bad=Example(_CONF, linux(version="1.22.1")),
     good=Example(_CONF, linux(version="1.30.6", flags=("--with-threads", _QUIC_FLAG))),
     check=check,

@@ -11,19 +11,19 @@ from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Zones and formats that are used and nowhere declared."""
-    for one in unknown_zones(context):
-        yield hit_at(one.place, f'no line makes the {one.kind} "{one.name}"')
+    """Zones and log formats that are used but not defined."""
+    for reference in unknown_zones(context):
+        yield hit_at(reference.place, f'the {reference.kind} "{reference.name}" is not defined')
 
 
 RULE = Rule(
     id="cf-reference-unknown",
     severity="error",
-    title="a zone or log format that nothing declares",
+    title="a zone or log format that is not defined",
     why='nginx does not start: emerg "zero size shared memory zone", "zone is unknown" or '
     '"unknown log format".',
-    fix="Declare it in http (limit_req_zone, limit_conn_zone, proxy_cache_path, log_format), or "
-    "write the name of one that is declared. Options of access_log stand behind a format.",
+    fix="Define it in http (limit_req_zone, limit_conn_zone, proxy_cache_path, log_format), or "
+    "correct the name. In access_log, options follow the format.",
     sources=(
         "nginx: src/http/modules/ngx_http_limit_req_module.c, ngx_http_limit_conn_module.c",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_cache_get",

@@ -12,27 +12,28 @@ from nginx_tune.conf.listeners import names_default
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Names that an earlier server of the same address answers for."""
-    told: set[tuple[Directive, str]] = set()
+    """Names that an earlier server on the same address already has."""
+    reported: set[tuple[Directive, str]] = set()
     for listener in context.listeners if not context.tree.is_template else ():
         if sum(map(names_default, listener.lines)) > 1:
             continue  # nginx refuses two default servers
-        first: dict[str, tuple[Directive, Directive]] = {}
+        owners: dict[str, tuple[Directive, Directive]] = {}
         for server in dict.fromkeys(listener.servers):
             for name, place in _names(server):
-                owner, line = first.setdefault(name, (server, place))
-                if owner is not server and (server, name) not in told:
-                    told.add((server, name))
-                    shown = f'"{name}"' if name else "requests without a name of their own"
+                owner, line = owners.setdefault(name, (server, place))
+                if owner is not server and (server, name) not in reported:
+                    reported.add((server, name))
+                    shown = f'"{name}"' if name else "requests without a matching name"
                     yield Hit(
                         place,
-                        f"{shown} on {listener.address}: an earlier server answers, this one never",
+                        f"{shown} on {listener.address} always goes to an earlier server, never to "
+                        "this one",
                         [written(line)],
                     )
 
 
 def _names(server: Directive) -> Iterator[tuple[str, Directive]]:
-    """Exact and wildcard names; a server without any has the empty one."""
+    """Exact and wildcard names, lowercase, with their line; the empty name for a server without."""
     lines = (server.block or Block([])).all("server_name")
     for line in lines:
         for name in dict.fromkeys(map(str.lower, line.args)):
@@ -53,11 +54,11 @@ http {
 RULE = Rule(
     id="cf-server-name-twice",
     severity="warning",
-    title="two servers of an address have the same name",
-    why="nginx starts, warns of a conflicting server name and ignores the second one: its "
+    title="two servers on one address have the same name",
+    why="nginx starts, warns about a conflicting server name and ignores the second server: its "
     "locations, certificates and limits are never used for that name. A file that is included "
-    "twice has this effect too.",
-    fix="Give the second server its own name or address, or make one server of the two.",
+    "twice has the same effect.",
+    fix="Give the second server its own name or address, or merge the two.",
     sources=(
         "https://nginx.org/en/docs/http/server_names.html",
         "nginx: src/http/ngx_http.c, ngx_http_server_names",

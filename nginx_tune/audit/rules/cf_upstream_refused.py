@@ -16,17 +16,17 @@ _NO_BACKUP = frozenset({"ip_hash", "hash", "random"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Groups of servers that nginx does not take."""
+    """Upstreams that nginx rejects."""
     if not judges_names(context):
         return
-    first: dict[str, Directive] = {}
+    first_upstreams: dict[str, Directive] = {}
     for upstream in upstreams(context.tree):
-        before = first.setdefault(upstream.name, upstream.directive)
-        if before is not upstream.directive:
+        earlier = first_upstreams.setdefault(upstream.name, upstream.directive)
+        if earlier is not upstream.directive:
             yield Hit(
                 upstream.directive,
-                f'upstream "{upstream.name}" is there already: {before.file}:{before.line}',
-                [written(before)],
+                f'upstream "{upstream.name}" is already defined at {earlier.file}:{earlier.line}',
+                [written(earlier)],
             )
         yield from _servers(upstream, context)
 
@@ -41,7 +41,7 @@ def _servers(upstream: UpstreamBlock, context: Context) -> Iterator[Hit]:
     if len(backups) == len(upstream.servers):
         yield Hit(
             upstream.directive,
-            f'upstream "{upstream.name}" has no server that is not a backup'
+            f'upstream "{upstream.name}" has only backup servers'
             if backups
             else f'upstream "{upstream.name}" has no server',
             [counted("servers", len(upstream.servers))],
@@ -50,15 +50,15 @@ def _servers(upstream: UpstreamBlock, context: Context) -> Iterator[Hit]:
     if backups and balancer is not None and balancer.name in _NO_BACKUP:
         yield Hit(
             backups[0],
-            f'"{balancer.name}" takes no backup server',
+            f'"{balancer.name}" does not allow backup servers',
             [written(backups[0]), written(balancer)],
         )
 
 
 def _is_filled_elsewhere(upstream: UpstreamBlock, context: Context) -> bool:
-    """True if the commercial nginx may be meant, which takes servers for a zone while it runs."""
-    is_its_own = context.facts.nginx.version is not None
-    return upstream.block.first("zone") is not None and not is_its_own
+    """True if this may be nginx Plus, which adds servers to a zone at run time."""
+    is_open_source = context.facts.nginx.version is not None
+    return upstream.block.first("zone") is not None and not is_open_source
 
 
 _CONF = """
@@ -72,11 +72,11 @@ http {
 RULE = Rule(
     id="cf-upstream-refused",
     severity="error",
-    title="an upstream that nginx does not take",
+    title="an upstream that nginx rejects",
     why='nginx does not start: emerg "no servers in upstream", "duplicate upstream" or "balancing '
     'method does not support parameter "backup"".',
-    fix="Give it a server that is not a backup; leave backup out with ip_hash, hash and random; "
-    "give each upstream a name of its own.",
+    fix="Add a server that is not a backup; remove backup if ip_hash, hash or random is used; give "
+    "each upstream its own name.",
     sources=(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server",
         "nginx: src/http/ngx_http_upstream_round_robin.c, ngx_http_upstream_init_round_robin",

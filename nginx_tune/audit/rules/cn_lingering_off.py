@@ -16,13 +16,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if line.value.lower() == "off":
             yield Hit(
                 line,
-                "a client that is still sending when it is answered loses the answer",
+                "a client that is still sending a body does not receive the response",
                 [written(line)],
             )
 
 
 def fixes(_context: Context, hit: Hit) -> Iterable[Edit]:
-    """The default."""
+    """Set the default value."""
     yield set_arguments(hit.place, "on")
 
 
@@ -32,10 +32,9 @@ RULE = Rule(
     id="cn-lingering-off",
     severity="warning",
     title="connections are closed while the client is still sending",
-    why="When nginx answers in the middle of a body (one that turns out too long, an error of the "
-    "upstream) and closes at once, the kernel answers what still comes in with a reset. The "
-    "client's next write fails, and it does not come to read the answer: it sees a broken "
-    "connection instead of the error.",
+    why="If nginx responds in the middle of a body (one that turns out too long, an upstream "
+    "error) and closes at once, the kernel answers further data with a reset. The client's next "
+    "write fails before it reads the response: it sees a broken connection instead of the error.",
     fix="Remove the line: the default is on.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#lingering_close",
@@ -43,9 +42,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    seen="nginx 1.18 to 1.30: a chunked body past client_max_body_size ends in a reset with off "
-    "and in 413 with on. A body whose Content-Length is too long gets its 413 either way: nginx "
-    "reads and drops it.",
+    seen="nginx 1.18 to 1.30: a chunked body above client_max_body_size ends in a reset with off "
+    "and in 413 with on. A body whose Content-Length is too large gets its 413 either way: nginx "
+    "reads and discards it.",
     fixes=fixes,
     bad=Example(_CONF % "off"),
     good=Example(_CONF % "on"),

@@ -18,29 +18,29 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations that requests do not reach."""
-    told: set[Directive] = set()
+    """Locations that their requests never reach."""
+    reported: set[Directive] = set()
     for scope in context.scopes_that_set("location"):
-        before: dict[tuple[str, str], Directive] = {}
+        first_patterns: dict[tuple[str, str], Directive] = {}
         for location in (scope.own.block or Block([])).all("location"):
-            reason = _reason(location, partial(_is_merging, context, scope))
-            if reason and _is_named_elsewhere(context, location):
+            reason = _why_unreachable(location, partial(_merges_slashes, context, scope))
+            if reason and _is_internal_target(context, location):
                 continue
             if len(location.args) > 1 and location.value in {"~", "~*"}:
-                first = before.setdefault((location.args[0], location.args[1]), location)
+                first = first_patterns.setdefault((location.args[0], location.args[1]), location)
                 if first is not location:
                     place = f"{first.file}:{first.line}"
-                    reason = f"{_NONE} the same pattern stands before it: {place}"
-            if reason and location not in told:
-                told.add(location)
+                    reason = f"{_UNREACHABLE} the same pattern comes first at {place}"
+            if reason and location not in reported:
+                reported.add(location)
                 yield Hit(location, reason, [written(location)])
 
 
-def _is_merging(context: Context, scope: Scope) -> bool:
+def _merges_slashes(context: Context, scope: Scope) -> bool:
     """True if slashes are merged, whichever server reads the request line.
 
-    That is the default server of the address where TLS has not named another
-    (ngx_http_process_request_uri), so that one ``off`` leaves it open.
+    That is the default server of the address unless TLS has selected another
+    (ngx_http_process_request_uri), so a single ``off`` makes it uncertain.
     """
     if scope.value("merge_slashes", "on") == "off":
         return False
@@ -48,8 +48,8 @@ def _is_merging(context: Context, scope: Scope) -> bool:
     return all(line.value.lower() != "off" for line in lines)
 
 
-def _is_named_elsewhere(context: Context, location: Directive) -> bool:
-    """True if a line sends requests there as it is written: such a path is not read again."""
+def _is_internal_target(context: Context, location: Directive) -> bool:
+    """True if a line redirects to the path as written: nginx does not normalise that again."""
     uri = location.args[-1]
     return any(
         arg.startswith(uri)
@@ -60,10 +60,10 @@ def _is_named_elsewhere(context: Context, location: Directive) -> bool:
     )
 
 
-_NONE = "no request reaches this location:"
+_UNREACHABLE = "no request reaches this location:"
 
 
-def _reason(location: Directive, is_merging: Callable[[], bool]) -> str:
+def _why_unreachable(location: Directive, merges_slashes: Callable[[], bool]) -> str:
     match location.args:
         case ("=" | "^~", uri):
             pass
@@ -74,20 +74,21 @@ def _reason(location: Directive, is_merging: Callable[[], bool]) -> str:
     if not uri or is_open(uri):
         return ""
     if not uri.startswith("/"):
-        return f"{_NONE} a request's path begins with a slash"
+        return f"{_UNREACHABLE} request paths begin with a slash"
     if _DOTS.search(uri) or (location.args[0] == "=" and uri.endswith(("/.", "/.."))):
-        return f"{_NONE} . and .. are resolved before paths are compared"
-    if "//" in uri and is_merging():
-        return f"{_NONE} several slashes are made one before they are compared"
+        return f"{_UNREACHABLE} nginx resolves . and .. before it matches locations"
+    if "//" in uri and merges_slashes():
+        return f"{_UNREACHABLE} nginx merges slashes before it matches locations"
     if "?" in uri:
         return (
-            "only a path with %3F reaches this location: the part behind ? is no part of what is "
-            "compared"
+            "only a path with %3F reaches this location: locations match the path without the "
+            "query string"
         )
     if _ESCAPE.search(uri):
         return (
-            "only a path with %25 reaches this location: paths are compared decoded, and %XX stays "
-            "in one only where the % itself was encoded"
+            "only a path with %25 reaches this location: nginx decodes paths before it matches, "
+            "and "
+            "%XX remains only if the % itself was encoded"
         )
     return ""
 
@@ -97,11 +98,11 @@ _CONF = "events {} http { server { listen 80; location %s { return 204; } } }"
 RULE = Rule(
     id="cn-location-unreachable",
     severity="warning",
-    title="a location that the requests it was written for do not reach",
-    why="nginx -t accepts it, and the requests it was written for are answered elsewhere, often by "
-    "a location that is less strict.",
-    fix="Write the path as nginx compares it: from the first slash, decoded, without the query "
-    "(test $args or $arg_NAME for that), slashes single, without . and .. between them.",
+    title="a location that its intended requests do not reach",
+    why="nginx -t accepts it, and the intended requests are handled elsewhere, often by a less "
+    "strict location.",
+    fix="Write the path as nginx matches it: beginning with a slash, decoded, without the query "
+    "string (test $args or $arg_NAME for that), with single slashes, and without . or .. segments.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_find_location",
@@ -109,9 +110,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Silent where a line of rewrite, try_files or error_page leads there by that very path, "
-    "which is not normalised again, and of double slashes where a server turns merge_slashes off: "
-    "the default server of an address reads the path for all of them.",
+    about="Not reported where rewrite, try_files or error_page leads to exactly this path, which "
+    "is not normalised again, nor for double slashes if any server turns merge_slashes off: the "
+    "default server of an address reads the path for all of them.",
     bad=Example(_CONF % "/search?q=1"),
     good=Example(_CONF % "/search"),
     check=check,

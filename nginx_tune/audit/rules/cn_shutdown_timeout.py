@@ -15,55 +15,55 @@ from nginx_tune.conf.values import parse_seconds
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """WebSockets are passed on, and nothing ends the workers that hold them after a reload."""
+    """Proxied WebSockets without a time limit for the workers that hold them after a reload."""
     if context.tree.main.first("worker_shutdown_timeout") is not None:
         return
-    for one in context.passes:
-        line = sent_header(one.scope, one.module, "upgrade")
-        if line is None or not line.args[1] or not _can_upgrade(one):
+    for passed in context.passes:
+        line = sent_header(passed.scope, passed.module, "upgrade")
+        if line is None or not line.args[1] or not _can_upgrade(passed):
             continue
-        if context.profile == "strict" or _is_meant(one):
+        if context.profile == "strict" or _is_for_websockets(passed):
             yield Hit(
                 line,
-                "after a reload the old workers stay for as long as one WebSocket is open",
+                "after a reload an old worker stays as long as any of its WebSockets is open",
                 [written(line), default("worker_shutdown_timeout", "none")],
             )
             return
 
 
-def _can_upgrade(one: Pass) -> bool:
-    """True if the server is told to: by itself nginx sends ``Connection: close``, which ends it."""
-    line = sent_header(one.scope, one.module, "connection")
+def _can_upgrade(passed: Pass) -> bool:
+    """True if Connection is passed on; nginx's own ``Connection: close`` prevents an upgrade."""
+    line = sent_header(passed.scope, passed.module, "connection")
     return line is not None and line.args[1].lower() not in {"", "close"}
 
 
-def _is_meant(one: Pass) -> bool:
-    """True if more than lines copied for all requests speaks of a WebSocket.
+def _is_for_websockets(passed: Pass) -> bool:
+    """True if more than boilerplate suggests a WebSocket.
 
-    ``Connection upgrade`` word for word in ``/``, or around several locations, asks each server of
-    ordinary pages for it too.
+    A literal ``Connection upgrade`` in ``/``, or around several locations, also applies to ordinary
+    pages.
     """
-    line = sent_header(one.scope, one.module, "connection")
+    line = sent_header(passed.scope, passed.module, "connection")
     is_copied = line is None or line.args[1].lower() == "upgrade"
-    own = one.scope.own.block or Block([])
+    own = passed.scope.own.block or Block([])
     is_for_all = is_copied and (
-        is_front(one.scope) or line not in own.all(f"{one.module}_set_header")
+        is_front(passed.scope) or line not in own.all(f"{passed.module}_set_header")
     )
-    return not is_for_all or _stays_open(one) or _names_it(one)
+    return not is_for_all or _stays_open(passed) or _has_websocket_name(passed)
 
 
-def _stays_open(one: Pass) -> bool:
-    """True if a connection may be silent for longer than any page takes."""
-    seconds = parse_seconds(one.value("read_timeout", "60s"))
-    return seconds is not None and seconds >= _SILENT_SECONDS
+def _stays_open(passed: Pass) -> bool:
+    """True if a connection may be idle longer than a page takes."""
+    seconds = parse_seconds(passed.value("read_timeout", "60s"))
+    return seconds is not None and seconds >= _LONG_IDLE_SECONDS
 
 
-def _names_it(one: Pass) -> bool:
-    return any(_NAME.search(address) for address in one.addresses)
+def _has_websocket_name(passed: Pass) -> bool:
+    return any(_WEBSOCKET_NAME.search(address) for address in passed.addresses)
 
 
-_SILENT_SECONDS = 300.0
-_NAME = re.compile(r"\b(ws|wss|websockets?|sockets?|realtime|signalr)\b|websocket")
+_LONG_IDLE_SECONDS = 300.0
+_WEBSOCKET_NAME = re.compile(r"\b(ws|wss|websockets?|sockets?|realtime|signalr)\b|websocket")
 
 _CONF = """
 %s
@@ -79,21 +79,21 @@ http { server { location /ws/ {
 RULE = Rule(
     id="cn-shutdown-timeout",
     severity="warning",
-    title="old workers never end while WebSockets are open",
-    why="A reload starts new workers and leaves the old ones to finish what they have. A WebSocket "
-    "may last for days: with each reload (a new certificate, a deployment) another set of workers "
-    "stays, with its memory, threads and connections.",
-    fix="worker_shutdown_timeout 10m; in the main context (5m to 1h): what is still open then is "
-    "closed, and clients of WebSockets connect again.",
+    title="old workers stay as long as WebSockets are open",
+    why="A reload starts new workers, and the old ones finish their connections. A WebSocket can "
+    "last for days: each reload (a new certificate, a deployment) leaves another set of workers "
+    "with its memory, threads and connections.",
+    fix="Set worker_shutdown_timeout 10m; in the main context (5m to 1h). Connections that are "
+    "still open then are closed, and WebSocket clients reconnect.",
     sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_shutdown_timeout",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.11.11",
     whole_tree=True,
-    about="How often nginx is reloaded is a fact that no command here gathers. Long downloads do "
-    "the same, but cannot be told from the configuration. Connection upgrade word for word in "
-    "location /, or around several, is copied for all requests: there a long proxy_read_timeout or "
-    "a name has to speak of WebSockets, but in the profile strict.",
+    about="No command measures how often nginx is reloaded. Long downloads have the same effect "
+    "but cannot be seen in the configuration. A literal Connection upgrade in location /, or "
+    "around several locations, is often copied for all requests: there, except in the profile "
+    "strict, a long proxy_read_timeout or a name must also point to WebSockets.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "worker_shutdown_timeout 10m;"),
     check=check,

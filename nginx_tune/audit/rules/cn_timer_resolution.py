@@ -14,11 +14,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``timer_resolution`` of the main context."""
     line = context.tree.main.first("timer_resolution")
     if line is not None and line.value not in {"0", "0s", "0ms"}:
-        yield Hit(line, f"nginx looks at the clock every {line.value} only", [written(line)])
+        yield Hit(line, f"nginx updates its clock only every {line.value}", [written(line)])
 
 
 def fixes(_context: Context, hit: Hit) -> Iterable[Edit]:
-    """Without the line."""
+    """Remove the line."""
     yield remove(hit.place)
 
 
@@ -27,10 +27,10 @@ _CONF = "%s events {} http { server { return 204; } }"
 RULE = Rule(
     id="cn-timer-resolution",
     severity="warning",
-    title="the clock of nginx is coarse",
-    why="All times in logs and all timers (limits, timeouts, $request_time) are as coarse as this "
-    "interval. What it saves, a gettimeofday() for each turn of the event loop, is no system "
-    "call any more. Before nginx 1.11.13 requests could hang with it.",
+    title="nginx runs with a coarse clock",
+    why="All times in logs and all timers (limits, timeouts, $request_time) become as coarse as "
+    "this interval. It saves one gettimeofday() per iteration of the event loop, which is no "
+    "longer a system call. Before nginx 1.11.13 requests could hang with it.",
     fix="Remove the line.",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#timer_resolution",

@@ -10,7 +10,7 @@ from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.values import parse_count
 
 HIGH = 7
-"""Levels past 6 (zlib's own default) gain next to nothing for their time."""
+"""Levels above 6, the default of zlib, gain almost nothing for their CPU time."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -19,8 +19,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if (parse_count(line.value) or 0) >= HIGH:
             yield Hit(
                 line,
-                f"level {line.value} takes several times the CPU of level 1 to 5 for hardly "
-                "smaller answers",
+                f"level {line.value} costs several times the CPU of level 5 for hardly smaller "
+                "responses",
                 [written(line)],
             )
 
@@ -30,18 +30,19 @@ _CONF = "events {} http { gzip on; gzip_comp_level %s; server { listen 80; retur
 RULE = Rule(
     id="gz-level-high",
     severity="advice",
-    title="a gzip level past what pays",
-    why="The worker compresses in its event loop: all its other connections wait meanwhile. "
+    title="a gzip level that is too high",
+    why="The worker compresses in its event loop, and all its other connections wait meanwhile. "
     "Level 9 makes text one or two percent smaller than level 6 and takes much longer.",
-    fix="gzip_comp_level 4; to 6, or gzip_static with files compressed once at the best level.",
+    fix="Use gzip_comp_level 4 to 6, or gzip_static with files compressed once at the highest "
+    "level.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_gzip_module.html#gzip_comp_level",
         "zlib: deflate.c, configuration_table",
     ),
     proof="proven",
     proven_on=("1.22",),
-    seen="A megabyte of generated JSON: level 9 against level 4 in the test of this rule, by the "
-    "CPU time of the worker.",
+    seen="A megabyte of generated JSON, level 9 against level 4, measured by the worker's CPU time "
+    "in this rule's test.",
     bad=Example(_CONF % "9"),
     good=Example(_CONF % "5"),
     check=check,

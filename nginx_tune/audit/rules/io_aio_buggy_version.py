@@ -17,20 +17,20 @@ from nginx_tune.documents.decisions import Evidence
 
 
 class _Servers(NamedTuple):
-    """Servers by what they speak."""
+    """Servers by protocol."""
 
     multiplexed: set[Directive]
     tls: set[Directive]
 
 
 class _Bug(NamedTuple):
-    """A fault of old versions."""
+    """A bug in a range of versions."""
 
     since: Version
     fixed: Version
     effect: str
     directive: str
-    """Without which there is no such use."""
+    """The directive that every affected configuration has."""
     concerns: Callable[[Scope, _Servers], bool]
 
 
@@ -85,12 +85,12 @@ BUGS = (
         ),
     ),
 )
-"""From the change logs of the versions that fixed them."""
+"""Source: the change logs of the versions that fixed them."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``aio`` in a use that this version is known to do wrongly."""
-    bugs = [bug for bug in BUGS if bug.directive in context.names and _has(context, bug)]
+    """``aio`` in a combination that this version has a known bug in."""
+    bugs = [bug for bug in BUGS if bug.directive in context.names and _is_affected(context, bug)]
     if "aio" not in context.names or not bugs:
         return
     servers = _Servers(
@@ -116,8 +116,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         )
 
 
-def _has(context: Context, bug: _Bug) -> bool:
-    """True if this version has the fault, or may have it."""
+def _is_affected(context: Context, bug: _Bug) -> bool:
+    """True if this version has the bug, or may have it."""
     return context.version is None or bug.since <= context.version < bug.fixed
 
 
@@ -133,15 +133,15 @@ http { sendfile on; server { listen 80 http2; location / { root /srv/media; aio 
 RULE = Rule(
     id="io-aio-buggy-version",
     severity="warning",
-    title="a version with a known fault in this use of aio",
-    why="Asynchronous reads and writes met other features in ways that were only found later: "
-    "hanging requests, leaked sockets, wrong bytes.",
+    title="this version has a known bug in this use of aio",
+    why="Asynchronous reads and writes interacted with other features in ways that were found only "
+    "later: hanging requests, leaked sockets, wrong bytes.",
     fix="Update nginx.",
     sources=("nginx change log, 1.11.4, 1.17.9, 1.21.4, 1.21.5 and 1.25.4",),
     proof="source-only",
     until="1.25.4",
-    about="A distribution may have brought a fix to its older version; the package's change log "
-    "tells.",
+    about="A distribution may have backported the fix to an older version; see the package's "
+    "change log.",
     bad=Example(_CONF, linux(version="1.18.0")),
     good=Example(_CONF, linux(version="1.22.1")),
     check=check,

@@ -11,13 +11,13 @@ from nginx_tune.conf.scopes import http_directives
 from nginx_tune.documents.decisions import Evidence
 
 SENDFILE_GONE = (1, 21, 5)
-"""First version that does not know ``aio sendfile`` on any system."""
+"""The first version without ``aio sendfile`` on any system."""
 
 _FLAG = "--with-file-aio"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Kinds of ``aio`` that this nginx does not have."""
+    """``aio`` values that this nginx does not support."""
     if "aio" not in context.names:
         return
     lines = [line for line in http_directives(context.tree) if line.name == "aio"]
@@ -39,8 +39,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for line in old:
             yield Hit(
                 line,
-                '"aio sendfile" was for FreeBSD before nginx 1.21.5 only',
-                [written(line), *_where(context)],
+                '"aio sendfile" exists only on FreeBSD before nginx 1.21.5',
+                [written(line), *_platform_evidence(context)],
                 fix="Remove it: sendfile on; alone does the same.",
             )
     elif context.is_linux is None or version is None:
@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield MissingFacts(tuple(name for name, value in unknown.items() if value is None))
 
 
-def _where(context: Context) -> list[Evidence]:
+def _platform_evidence(context: Context) -> list[Evidence]:
     facts = {
         "kernel.system": context.facts.kernel.system,
         "nginx.nginx_version": context.facts.nginx.nginx_version,
@@ -61,18 +61,18 @@ _CONF = "events { } http { server { location / { root /srv/www; aio on; directio
 RULE = Rule(
     id="io-aio-on-not-built",
     severity="error",
-    title="a kind of aio that this nginx does not have",
-    why='nginx does not start: emerg "aio on" is unsupported on this platform. Debian builds '
-    "without file AIO. aio sendfile was for FreeBSD, and is gone since nginx 1.21.5.",
-    fix="aio threads; (with a build that has threads), or no aio.",
+    title="this nginx does not support this aio value",
+    why='nginx does not start: emerg "aio on" is unsupported on this platform. Debian builds nginx '
+    "without file AIO. aio sendfile was for FreeBSD and was removed in nginx 1.21.5.",
+    fix="Use aio threads; (with a build that has threads), or remove aio.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_set_aio",
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    seen="aio sendfile: invalid value, on Linux in 1.18 already, though the change log has it "
-    "removed in 1.21.5.",
+    seen="aio sendfile is an invalid value on Linux in 1.18 already, although the change log lists "
+    "its removal under 1.21.5.",
     bad=Example(_CONF, linux()),
     good=Example(_CONF, linux(flags=("--with-threads", _FLAG))),
     check=check,

@@ -12,16 +12,16 @@ from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.workers import asked_pool
 
 SAFE_SINCE = (1, 21, 4)
-"""Before that HTTP/2 requests could hang with aio_write."""
+"""Earlier versions could hang HTTP/2 requests with aio_write."""
 
 _WITH_TEMP_FILES = frozenset({"proxy", "fastcgi", "uwsgi", "scgi"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Upstream responses that go to files in the event loop beside a thread pool."""
+    """Upstream responses written to files in the event loop where a thread pool reads."""
     if "aio" not in context.names:
         return
-    told: dict[Directive, Directive] = {}
+    reported: dict[Directive, Directive] = {}
     for passed in context.passes:
         aio = passed.scope.effective("aio")
         if (
@@ -33,16 +33,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         ):
             continue
         keeps = passed.value("cache", "off") != "off" or passed.effective("store") is not None
-        may_be_large = passed.module == "proxy"  # pages of an application fit their buffers
+        may_be_large = passed.module == "proxy"  # application pages fit into their buffers
         if keeps or (may_be_large and parse_bytes(passed.value("max_temp_file_size", "1024m"))):
-            told.setdefault(aio, passed.place)
-    if told and context.version is None:
+            reported.setdefault(aio, passed.place)
+    if reported and context.version is None:
         yield MissingFacts(("nginx.nginx_version",))
     elif context.version is not None and context.version >= SAFE_SINCE:
-        for aio, place in told.items():
+        for aio, place in reported.items():
             yield Hit(
                 aio,
-                "the pool reads files here, but responses are written to files in the event loop",
+                "a thread pool reads files here, but responses are still written in the event loop",
                 [written(aio), written(place), default("aio_write", "off")],
             )
 
@@ -62,19 +62,20 @@ RULE = Rule(
     id="io-aio-write-missing",
     severity="advice",
     title="responses are written to files in the event loop",
-    why="What an upstream sends faster than the client takes it, and all that is cached, goes "
-    "through a temporary file. Without aio_write those writes are made by the worker, and wait "
-    "where the disk or the kernel's dirty limit makes them wait.",
-    fix="aio_write on; beside aio threads, and compare: nginx-tune validate NEW --against OLD.",
+    why="Responses that arrive faster than the client reads them, and all cached responses, go "
+    "through a temporary file. Without aio_write the worker itself writes them, and blocks when "
+    "the disk or the kernel's dirty-page limit makes it wait.",
+    fix="Add aio_write on; to the block with aio threads, and compare: nginx-tune validate NEW "
+    "--against OLD.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio_write",
         "Dropbox 2017: Optimizing web servers for high throughput and low latency",
     ),
     proof="source-only",
     since="1.21.4",
-    about="Of FastCGI, uwsgi and SCGI it is told where answers are cached or stored: pages seldom "
-    "outgrow their buffers. aio_write is there since 1.9.13; versions before 1.21.4 are left out "
-    "for their faults (io-aio-buggy-version).",
+    about="For FastCGI, uwsgi and SCGI it is reported only where responses are cached or stored, "
+    "because pages rarely outgrow their buffers. aio_write exists since 1.9.13; versions before "
+    "1.21.4 are left out because of their bugs (io-aio-buggy-version).",
     by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % "aio_write on;", linux()),

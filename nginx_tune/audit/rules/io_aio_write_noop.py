@@ -13,7 +13,7 @@ from nginx_tune.conf.workers import asked_pool
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``aio_write on`` where no scope that it holds for has a thread pool."""
+    """``aio_write on`` that no scope with a thread pool inherits."""
     if "aio_write" not in context.names:
         return
     lines: dict[Directive, Directive | None] = {}
@@ -30,13 +30,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if line not in working:
             yield Hit(
                 line,
-                "aio_write on does nothing without aio threads",
+                "aio_write on has no effect without aio threads",
                 [written(line), default("aio", "off") if aio is None else written(aio)],
             )
 
 
 def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
-    """It did nothing."""
+    """Remove the line, which had no effect."""
     yield remove(hit.place)
 
 
@@ -49,9 +49,9 @@ RULE = Rule(
     id="io-aio-write-noop",
     severity="warning",
     title="aio_write without aio threads",
-    why="Only thread pools write files asynchronously. Without them nginx takes the line silently "
-    "and goes on writing in the event loop.",
-    fix="aio threads; beside it, or remove it.",
+    why="Only thread pools write files asynchronously. Without one nginx accepts the line and "
+    "keeps writing in the event loop.",
+    fix="Add aio threads; or remove the line.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#aio_write",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

@@ -13,13 +13,13 @@ from nginx_tune.conf.edits import Edit, add_after, set_arguments
 from nginx_tune.documents.decisions import Evidence
 
 LIMITED_SINCE = (1, 21, 4)
-"""First version whose default is 2m instead of no limit."""
+"""The first version with a default of 2m instead of no limit."""
 
 _ZERO = re.compile(r"0+[kKmM]?")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``sendfile on`` for files without a limit of one call."""
+    """``sendfile on`` without a limit per call."""
     unset: dict[Directive, Directive] = {}
     explicit: dict[Directive, Directive] = {}
     for served in context.served:
@@ -32,7 +32,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         elif _ZERO.fullmatch(chunk.value):
             explicit.setdefault(chunk, served.place)
     for chunk in explicit:
-        yield _hit(chunk, f'"{chunk}" lets one sendfile() send without limit', chunk.value)
+        yield _hit(
+            chunk, f'"{chunk}" does not limit how much one sendfile() call sends', chunk.value
+        )
     if not unset:
         return
     if context.version is None:
@@ -42,13 +44,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for sendfile in unset:
             yield _hit(
                 sendfile,
-                f"sendfile is on and nginx {version} sets no sendfile_max_chunk by itself",
+                f"sendfile is on, and nginx {version} does not limit sendfile_max_chunk by default",
                 f"unset in nginx {version}: 0{DEFAULT_MARK}",
             )
 
 
 def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
-    """Edits that bring the default of newer versions."""
+    """Set the default of newer versions."""
     if hit.place.name == "sendfile":
         yield add_after(hit.place, "sendfile_max_chunk 2m;")
     else:
@@ -68,11 +70,11 @@ _CONF = "events {} http { sendfile on; server { location / { root /srv/www; } } 
 RULE = Rule(
     id="io-chunk-unlimited",
     severity="warning",
-    title="one sendfile() call is not limited",
-    why="A client that takes data as fast as it comes keeps the worker (with aio threads: the "
-    "pool's thread) inside one sendfile() until the whole file is sent; all others wait. The "
-    "default is 2m since nginx 1.21.4 and no limit before.",
-    fix="sendfile_max_chunk 512k; (512k to 2m) in http.",
+    title="one sendfile() call has no size limit",
+    why="A client that reads as fast as data arrives keeps the worker (with aio threads, the "
+    "pool's thread) inside one sendfile() until the whole file is sent, and everyone else waits. "
+    "The default is 2m since nginx 1.21.4; before, there was no limit.",
+    fix="Set sendfile_max_chunk 512k; in http (512k to 2m).",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#sendfile_max_chunk",
         "nginx change log, 1.21.4",

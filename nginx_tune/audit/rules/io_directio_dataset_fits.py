@@ -13,7 +13,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``directio`` where the page cache could hold all that nginx serves."""
+    """``directio`` although the page cache can hold everything that nginx serves."""
     if "directio" not in context.names:
         return
     lines: dict[Directive, None] = {}
@@ -29,11 +29,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if limit is None or total.size.high is None:
         unknown = () if limit is not None else ("memory.page_cache_limit_bytes",)
         yield MissingFacts((*unknown, *total.missing))
-    elif 0 < total.size.high <= limit:  # what is not there yet may be of any size
+    elif 0 < total.size.high <= limit:  # an empty directory may still be filled
         for line in lines:
             yield Hit(
                 line,
-                "directio reads from the disk what the page cache has room for",
+                "directio bypasses the page cache, which has room for all these files",
                 [
                     written(line),
                     Evidence(fact="served_bytes", value=total.size.high, unit="bytes"),
@@ -49,8 +49,8 @@ RULE = Rule(
     id="io-directio-dataset-fits",
     severity="advice",
     title="directio on files that fit in memory",
-    why="O_DIRECT goes past the page cache: what was read once is read from the disk again for "
-    "the next client, though memory could hold all of it.",
+    why="O_DIRECT bypasses the page cache: every client's read goes to the disk again, although "
+    "memory could hold all files.",
     fix="Remove directio here and compare: nginx-tune validate NEW --against OLD.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#directio",

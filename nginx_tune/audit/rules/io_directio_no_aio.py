@@ -12,20 +12,20 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``directio`` for files that are read in the event loop."""
+    """``directio`` for files read in the event loop."""
     if "directio" not in context.names:
         return
-    told: dict[Directive, Directive | None] = {}
+    reported: dict[Directive, Directive | None] = {}
     for served in context.served:
         directio, aio = served.scope.effective("directio"), served.scope.effective("aio")
         if served.via == "cache" or directio is None or directio.value == "off":
-            continue  # files of a cache are never opened with O_DIRECT
+            continue  # nginx never opens cache files with O_DIRECT
         if (aio is None or aio.value == "off") and not is_in_memory(served.path, context.facts):
-            told.setdefault(directio, aio)
-    for directio, aio in told.items():
+            reported.setdefault(directio, aio)
+    for directio, aio in reported.items():
         yield Hit(
             directio,
-            f'files of "{directio}" and larger are read from the disk in the event loop, each time',
+            f'with "{directio}", larger files are read from disk in the event loop every time',
             [written(directio), default("aio", "off") if aio is None else written(aio)],
         )
 
@@ -36,10 +36,9 @@ RULE = Rule(
     id="io-directio-no-aio",
     severity="warning",
     title="directio without aio",
-    why="Files from that size on bypass the page cache and sendfile: every read waits for the "
-    "disk, even the second one of the same file, and the worker with all its connections waits "
-    "with it.",
-    fix="Remove directio, or put aio threads; beside it.",
+    why="Files of that size and above bypass the page cache and sendfile: every read waits for the "
+    "disk, even the second one of the same file, and the worker waits with all its connections.",
+    fix="Remove directio, or add aio threads;",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#directio",
         "nginx: src/core/ngx_output_chain.c, ngx_output_chain_as_is",

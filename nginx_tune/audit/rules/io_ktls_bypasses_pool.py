@@ -16,7 +16,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Cold files that kTLS sends with SSL_sendfile() where a pool was asked for."""
+    """Cold files that kTLS sends with SSL_sendfile() despite a thread pool."""
     if "ssl_conf_command" not in context.names or context.is_linux is False:
         return
     secure = tls_servers(context.listeners)
@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for line, served in found.items() if has_ktls else ():
         yield Hit(
             line,
-            f"with kTLS, files under {served.path} are sent by the worker and not by the pool",
+            f"with kTLS the worker itself sends files under {served.path}, not the thread pool",
             [written(line), Evidence(fact="kernel.features[tls]", value=True)],
         )
 
@@ -74,16 +74,16 @@ _HOST = linux(datasets={"/srv/media": (256, 0.1)}, features={"tls": True})
 RULE = Rule(
     id="io-ktls-bypasses-pool",
     severity="warning",
-    title="kTLS goes round the thread pool",
-    why="With kernel TLS nginx sends files by SSL_sendfile(), which it calls in the worker "
-    "whatever aio says: reads from the disk hold up the event loop again, which thread pools "
-    "were to prevent.",
-    fix="Leave out Options KTLS where files are cold, with output_buffers 2 256k; for the pool, "
-    "and compare: nginx-tune validate NEW --against OLD.",
+    title="kTLS bypasses the thread pool",
+    why="With kernel TLS nginx sends files with SSL_sendfile(), which it calls in the worker "
+    "whatever aio says: disk reads block the event loop again, which the thread pool was meant to "
+    "prevent.",
+    fix="Remove Options KTLS where files are cold and set output_buffers 2 256k; for the pool, "
+    "then compare: nginx-tune validate NEW --against OLD.",
     sources=("nginx: src/event/ngx_event_openssl.c, ngx_ssl_send_chain, ngx_ssl_sendfile",),
     proof="source-only",
     since="1.21.4",
-    about="Needs a kernel with TLS to be seen.",
+    about="Reported only for a kernel with TLS support.",
     bad=Example(_CONF % "ssl_conf_command Options KTLS;", _HOST),
     good=Example(_CONF % "output_buffers 2 256k;", _HOST),
     check=check,

@@ -14,29 +14,29 @@ from nginx_tune.documents.decisions import Evidence
 _FAST = {"ssd", "nvme"}
 
 _NO_THREADS = (
-    "Install an nginx built --with-threads, then put aio threads; here and compare: "
+    "Install an nginx built --with-threads, then add aio threads; here and compare: "
     "nginx-tune validate."
 )
-_OWN_AIO = "Put aio on; where these files are served: FreeBSD reads them without thread pools."
+_OWN_AIO = "Set aio on; where these files are served: FreeBSD needs no thread pools for it."
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Directories far larger than the page cache whose files are read in the event loop."""
-    told: set[tuple[Directive, str]] = set()
+    """Directories far larger than the page cache that are read in the event loop."""
+    reported: set[tuple[Directive, str]] = set()
     for cold in context.cold:
         if isinstance(cold, MissingFacts):
             yield cold
             continue
         served = cold.served
-        if (served.place, served.path) in told:
+        if (served.place, served.path) in reported:
             continue
-        told.add((served.place, served.path))
+        reported.add((served.place, served.path))
         classes = disk_classes_of(served.path, context.facts)
         is_fast = bool(classes) and classes <= _FAST
         ratio = cold.evidence[-1].value
         message = (
             f"files under {served.path} are read in the event loop, and nginx serves {ratio} "
-            "times what the page cache can hold"
+            "times as much data as the page cache can hold"
         )
         evidence = list(cold.evidence)
         if classes:
@@ -46,22 +46,24 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         built = context.flags is None or "--with-threads" in context.flags
         yield Hit(
             served.place,
-            message + (" (flash: rare stalls only, measure first)" if is_fast else ""),
+            message + (" (flash: stalls are rare, so measure first)" if is_fast else ""),
             evidence,
             fix=_OWN_AIO if is_freebsd else "" if built else _NO_THREADS,
             severity="advice" if is_fast else None,
         )
-    yield from _cached(context) if not told else ()
+    yield from _cached_responses(context) if not reported else ()
 
 
-def _cached(context: Context) -> Iterator[Hit]:
-    """Answers of caches that are read in the loop, where the decisions have a pool for them."""
+def _cached_responses(context: Context) -> Iterator[Hit]:
+    """Cached responses read in the event loop where the decisions recommend a pool."""
     lines = {one.place: one for one in context.served if one.via == "cache" and not offloads(one)}
     pools = context.decided.on("thread-pools") if lines else None
     if pools is not None and pools.verdict == "enable":
-        for place, one in lines.items():
-            text = f"answers in {one.path} are read in the event loop. {pools.summary}"
-            yield Hit(place, text, pools.evidence)
+        for place, served in lines.items():
+            message = (
+                f"cached responses in {served.path} are read in the event loop. {pools.summary}"
+            )
+            yield Hit(place, message, pools.evidence)
 
 
 _CONF = "events {} http { sendfile on; server { location / { root /srv/media; %s} } }"
@@ -71,12 +73,11 @@ RULE = Rule(
     id="io-no-pool-cold-dataset",
     severity="warning",
     title="a dataset far larger than the page cache is read in the event loop",
-    why="A read that misses the page cache blocks the worker, and with it every other connection "
-    "of that worker: requests for files in memory wait for the disk as well. On flash such "
-    "stalls are rare and small files gain nothing.",
-    fix="Put aio threads; where these files are served (with sendfile on and sendfile_max_chunk "
-    "set; on FreeBSD aio on;), and prove it before deploying: nginx-tune validate NEW --against "
-    "OLD.",
+    why="A read that misses the page cache blocks the worker and every other connection of that "
+    "worker: requests for files in memory wait for the disk too. On flash such stalls are rare, "
+    "and small files gain nothing.",
+    fix="Set aio threads; where these files are served (with sendfile on and sendfile_max_chunk; "
+    "on FreeBSD aio on;), and prove it before you deploy: nginx-tune validate NEW --against OLD.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",

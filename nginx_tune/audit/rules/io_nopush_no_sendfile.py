@@ -14,7 +14,7 @@ from nginx_tune.documents.facts_storage import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``tcp_nopush on`` where no scope that serves files from there has sendfile."""
+    """``tcp_nopush on`` that no scope with sendfile inherits."""
     if "tcp_nopush" not in context.names:
         return
     lines: dict[Directive, Directive | None] = {}
@@ -31,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if line not in working:
             yield Hit(
                 line,
-                "tcp_nopush does nothing without sendfile",
+                "tcp_nopush has no effect without sendfile",
                 [
                     written(line),
                     default("sendfile", "off") if sendfile is None else written(sendfile),
@@ -40,7 +40,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_shared(context: Context, served: Served) -> bool:
-    """True if sendfile has to be off there (io-sendfile-shared-folder)."""
+    """True if sendfile must be off there (io-sendfile-shared-folder)."""
     entry = storage_of(served.path, context.facts)
     return entry is not None and is_shared_folder(entry.filesystem)
 
@@ -51,9 +51,9 @@ RULE = Rule(
     id="io-nopush-no-sendfile",
     severity="info",
     title="tcp_nopush without sendfile",
-    why="nginx corks a socket only to send a header together with the start of a file that goes "
-    "out by sendfile. Without it the line is without effect.",
-    fix="sendfile on; or no tcp_nopush.",
+    why="nginx corks a socket only to send a header together with the start of a file that "
+    "sendfile sends.",
+    fix="Set sendfile on; or remove tcp_nopush.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#tcp_nopush",),
     proof="source-only",
     whole_tree=True,

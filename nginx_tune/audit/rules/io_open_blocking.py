@@ -13,17 +13,17 @@ from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
 
 MANY_FILES = 100_000
-"""From here on their inodes and directories are no more sure to stay in memory."""
+"""From here on, their inodes and directories may not stay in memory."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Very many cold files whose open() nothing takes off the event loop."""
-    told: set[Directive] = set()
+    """Very many cold files that are opened in the event loop."""
+    reported: set[Directive] = set()
     unknown: list[Served] = []
     for served in context.served:
         if (
             served.via == "cache"
-            or served.place in told
+            or served.place in reported
             or served.scope.value("open_file_cache", "off") != "off"
         ):
             continue
@@ -34,10 +34,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if cold is None:
             unknown.append(served)
         elif cold and dataset is not None and (dataset.files or 0) >= MANY_FILES:
-            told.add(served.place)
+            reported.add(served.place)
             yield Hit(
                 served.place,
-                f"open() of any of {dataset.files} files under {served.path} can block a worker",
+                f"open() of one of {dataset.files} files under {served.path} can block a worker",
                 [
                     default("open_file_cache", "off"),
                     Evidence(fact=f"datasets[{dataset.path}].files", value=dataset.files),
@@ -57,12 +57,13 @@ _HOST = linux(datasets={"/srv/media": (256, 0.1)})
 RULE = Rule(
     id="io-open-blocking",
     severity="advice",
-    title="opening files blocks, whatever reads them",
-    why="Thread pools take reads and sendfile, never open() or stat(). With very many files "
+    title="opening files blocks the worker",
+    why="Thread pools handle reads and sendfile, but never open() or stat(). With very many files, "
     "their directories and inodes come from the disk too, and the worker waits for them.",
-    fix="open_file_cache max=10000 inactive=60s; for the files that are asked for again, with "
-    "worker_rlimit_nofile as much higher, and compare. For open_file_cache_valid (60 s by default; "
-    "3s is short) clients get a replaced or removed file as it was: not where files change in use.",
+    fix="Set open_file_cache max=10000 inactive=60s; for files that are requested repeatedly, "
+    "raise worker_rlimit_nofile by as much, and compare. Until open_file_cache_valid expires (60 s "
+    "by default; 3s is short) clients get the old version of a replaced or removed file, so do not "
+    "use it where files change in use.",
     sources=(
         "github.com/nginx/nginx issue 417",
         "Cloudflare blog 2018: How we scaled nginx and saved the world 54 years every day",

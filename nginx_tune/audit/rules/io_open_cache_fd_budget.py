@@ -19,31 +19,31 @@ from nginx_tune.conf.workers import open_file_caches
 from nginx_tune.decide.model.connections import suffices
 
 SMALL_PART = 4
-"""A cache of less than this part of the limit is not what takes the descriptors."""
+"""A cache smaller than this fraction of the limit is not the cause."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches of open files that can take the descriptors of connections."""
+    """Caches of open files that can use up the connections' descriptors."""
     if "open_file_cache" not in context.names:
         return
     caches = open_file_caches(context.tree)
-    held = sum(caches.values())
-    if not held:
+    cached = sum(caches.values())
+    if not cached:
         return
     connections, limit = worker_connections(context), descriptor_limit(context)
     if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
-    wanted = descriptors_needed(context, connections.value, held)
-    if not suffices(limit.value, wanted) and held * SMALL_PART > limit.value:
+    needed = descriptors_needed(context, connections.value, cached)
+    if not suffices(limit.value, needed) and cached * SMALL_PART > limit.value:
         largest = max(caches, key=lambda cache: caches[cache])
         yield Hit(
             largest,
-            f"{held} cached files and {connections.value} connections{and_at_start(context)} need "
-            f"about {wanted} "
-            f"descriptors, and a worker may have {limit.value}",
+            f"{cached} cached files and {connections.value} connections{and_at_start(context)} "
+            "need "
+            f"about {needed} descriptors, but a worker may open {limit.value}",
             [written(largest), connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, wanted) + " Or a lower max=.",
+            fix=raise_descriptors(context, needed) + " Or lower max=.",
         )
 
 
@@ -56,9 +56,9 @@ http { server { location / { root /srv/www; open_file_cache max=20000 inactive=6
 RULE = Rule(
     id="io-open-cache-fd-budget",
     severity="warning",
-    title="open_file_cache can take all descriptors",
-    why="Each worker has a cache of its own, and every entry of a file holds a descriptor. When "
-    "the limit is reached open() and accept4() fail (24: Too many open files).",
+    title="open_file_cache can use up all descriptors",
+    why="Each worker has its own cache, and every cached file holds a descriptor. At the limit "
+    "open() and accept4() fail (24: Too many open files).",
     fix="Raise worker_rlimit_nofile above max= plus twice worker_connections, or lower max=.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",

@@ -15,10 +15,10 @@ LONG_SECONDS = 300.0
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Open files that are not looked at again for long."""
+    """Cached open files that are revalidated too rarely."""
     if "open_file_cache_valid" not in context.names:
         return
-    told: dict[Directive, Directive] = {}
+    reported: dict[Directive, Directive] = {}
     for served in context.served:
         cache = served.scope.effective("open_file_cache")
         valid = served.scope.effective("open_file_cache_valid")
@@ -26,11 +26,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             continue
         seconds = parse_seconds(valid.value)
         if seconds is not None and seconds > LONG_SECONDS:
-            told.setdefault(valid, cache)
-    for valid, cache in told.items():
+            reported.setdefault(valid, cache)
+    for valid, cache in reported.items():
         yield Hit(
             valid,
-            f"for up to {valid.value} a file that was changed in place is sent with its old size",
+            f"a file that changes in place is sent with its old size for up to {valid.value}",
             [written(cache), written(valid)],
         )
 
@@ -47,11 +47,11 @@ http { server { location / {
 RULE = Rule(
     id="io-open-cache-inplace",
     severity="warning",
-    title="open_file_cache trusts sizes for long",
-    why="The cache keeps a file's descriptor and size. When the file is changed in place, clients "
-    "get it cut at the old size, or too few bytes for the length that was promised, until the "
-    "entry is looked at again. A file that is replaced by rename is only served late.",
-    fix="open_file_cache_valid 60s; or less, and deploy by writing beside the file and renaming.",
+    title="open_file_cache trusts file sizes for too long",
+    why="The cache keeps a file's descriptor and size. If the file changes in place, clients get "
+    "it truncated at the old size, or fewer bytes than Content-Length promises, until the entry is "
+    "revalidated. A file that is replaced by rename is only updated late.",
+    fix="Set open_file_cache_valid 60s; or less, and deploy by writing a new file and renaming it.",
     sources=(
         "github.com/h5bp/server-configs-nginx issue 203",
         "nginx: src/core/ngx_open_file_cache.c, ngx_open_cached_file",

@@ -18,29 +18,29 @@ _NETWORK = frozenset(
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches of open files over a file system that others change."""
+    """Caches of open files on a file system that other hosts change."""
     if "open_file_cache" not in context.names:
         return
-    told: set[Directive] = set()
+    reported: set[Directive] = set()
     missing: dict[str, None] = {}
     for served in context.served:
         cache = served.scope.effective("open_file_cache")
-        if cache is None or cache.value == "off" or cache in told or served.via == "cache":
+        if cache is None or cache.value == "off" or cache in reported or served.via == "cache":
             continue
         storage = storage_of(served.path, context.facts)
         if storage is None or storage.filesystem is None:
             missing[f"storage.paths[{served.root}]"] = None
         elif storage.filesystem in _NETWORK:
-            told.add(cache)
+            reported.add(cache)
             yield Hit(
                 cache,
-                f"files under {served.path} stay open, and other hosts can replace them",
+                f"files under {served.path} are kept open while other hosts can replace them",
                 [
                     written(cache),
                     Evidence(fact=f"file system under {served.path}", value=storage.filesystem),
                 ],
             )
-    if missing and not told:
+    if missing and not reported:
         yield MissingFacts(tuple(missing))
 
 
@@ -56,10 +56,11 @@ http { open_file_cache max=1000; server { listen 80; location / { root /srv/www;
 RULE = Rule(
     id="io-open-cache-network",
     severity="advice",
-    title="open_file_cache over a network file system",
-    why="A file that another host replaced stays the old one until valid has passed, and one that "
-    "it removed may be answered with an error: the server no longer knows the handle (ESTALE).",
-    fix="open_file_cache off; for these files, or a valid= of a few seconds.",
+    title="open_file_cache on a network file system",
+    why="A file that another host replaces stays the old one until open_file_cache_valid expires. "
+    "One that it removes can fail with an error, because the server no longer knows the handle "
+    "(ESTALE).",
+    fix="Set open_file_cache off; for these files, or open_file_cache_valid of a few seconds.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
         "nginx: src/core/ngx_open_file_cache.c, ngx_open_cached_file",

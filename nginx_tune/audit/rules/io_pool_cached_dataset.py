@@ -14,11 +14,11 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset
 
 RESIDENT = 0.99
-"""Share of the bytes in the page cache from which there is nothing left to offload."""
+"""The resident share of the bytes above which there is nothing to offload."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``aio threads`` lines all of whose files lie in memory, with room to stay there."""
+    """``aio threads`` lines whose files all lie in memory, with room to stay there."""
     by_line: dict[Directive, list[Served]] = {}
     for served in context.served:
         aio = served.scope.effective("aio")
@@ -28,10 +28,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     pools = context.decided.on("thread-pools") if by_line else None
     for aio, places in by_line.items():
         if any(served.scope.value("aio_write") == "on" for served in places):
-            continue  # the pool also takes the writes of temporary files
+            continue  # the pool also writes temporary files
         reads_past_memory = any(one.scope.value("directio", "off") != "off" for one in places)
         if pools is not None and pools.verdict == "disable" and not reads_past_memory:
-            yield Hit(aio, f'"{aio}" does not pay. {pools.summary}', pools.evidence)
+            yield Hit(aio, f'"{aio}" does not pay off here. {pools.summary}', pools.evidence)
         elif limit is None:
             names = sorted({f"datasets[{served.root}].residency" for served in places})
             yield MissingFacts(("memory.page_cache_limit_bytes", *names))
@@ -48,11 +48,11 @@ def _judge(
     resident: dict[str, Evidence] = {}
     for served in places:
         dataset = covering(served.path, context.facts.datasets)
-        if dataset is None or not dataset.complete or not _is_known(dataset):
+        if dataset is None or not dataset.complete or not _has_residency(dataset):
             yield MissingFacts((f"datasets[{served.root}].residency",))
             return
         ratio = dataset.residency.ratio
-        if ratio is None or ratio < RESIDENT:  # no bytes at all, or some of them on disk
+        if ratio is None or ratio < RESIDENT:  # empty, or partly on disk
             return
         fact = f"datasets[{dataset.path}].residency.ratio"
         resident[dataset.path] = Evidence(fact=fact, value=round(ratio, 4))
@@ -63,7 +63,7 @@ def _judge(
         return
     yield Hit(
         aio,
-        f'"{aio}" hands every read to a thread, though all files here lie in the page cache',
+        f'"{aio}" passes every read to a thread, although all files are in the page cache',
         [
             *resident.values(),
             Evidence(fact="served_bytes", value=total.size.high, unit="bytes"),
@@ -72,7 +72,7 @@ def _judge(
     )
 
 
-def _is_known(dataset: Dataset) -> bool:
+def _has_residency(dataset: Dataset) -> bool:
     return dataset.files == 0 or (dataset.residency.trusted and dataset.residency.ratio is not None)
 
 
@@ -82,12 +82,11 @@ _HOST = linux(datasets={"/srv/www": (3, 1.0)})
 RULE = Rule(
     id="io-pool-cached-dataset",
     severity="advice",
-    title="thread pools work on files that lie in memory",
-    why="Under aio threads every read and sendfile of a file is queued to a thread, page-cache "
-    "hits too. Where nothing has to be read from disk there is nothing to avoid: it only costs "
-    "CPU and a detour per chunk.",
-    fix="Set aio off; here and compare: nginx-tune validate NEW --against OLD. Keep the pool when "
-    "files larger than memory are about to come.",
+    title="a thread pool reads files that are in memory",
+    why="With aio threads every read and sendfile is queued to a thread, page-cache hits too. If "
+    "nothing has to be read from disk, that only costs CPU and a detour per chunk.",
+    fix="Set aio off; here and compare: nginx-tune validate NEW --against OLD. Keep the pool if "
+    "files larger than memory are to come.",
     sources=(
         "nginx: src/os/unix/ngx_linux_sendfile_chain.c, ngx_linux_sendfile_thread",
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x (not a silver bullet)",

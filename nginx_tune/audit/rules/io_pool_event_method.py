@@ -13,7 +13,7 @@ _WITHOUT_NOTIFY = frozenset({"poll", "select", "/dev/poll", "devpoll"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Thread pools with an event method that threads cannot wake."""
+    """Thread pools with an event method that threads cannot wake up."""
     use = events_directive(context, "use")
     if use is None or use.value not in _WITHOUT_NOTIFY:
         return
@@ -31,17 +31,17 @@ _CONF = "events { %s } http { server { location / { root /srv/media; aio threads
 RULE = Rule(
     id="io-pool-event-method",
     severity="error",
-    title="thread pools with an event method that does not know them",
-    why="A thread that is done has to wake the event loop, which only epoll, kqueue and eventport "
-    "let it do. With another method each worker logs an alert and exits: nobody serves.",
-    fix="Remove use: nginx takes the best method of the platform by itself.",
+    title="thread pools with an event method that does not support them",
+    why="A finished thread has to wake up the event loop, which only epoll, kqueue and eventport "
+    "support. With another method each worker logs an alert and exits: nothing is served.",
+    fix="Remove use: nginx selects the best method of the platform.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init",
     ),
     proof="source-only",
     since="1.7.11",
-    about="The packages that the proofs run on are built without poll and select and refuse the "
+    about="The packages that the tests run on are built without poll and select and reject the "
     "line itself (invalid event type).",
     bad=Example(_CONF % "use poll;"),
     good=Example(_CONF % "use epoll;"),

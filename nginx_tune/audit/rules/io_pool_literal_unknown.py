@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Constant pool names, wherever the line stands: nginx looks them up when it starts."""
+    """Constant pool names without a ``thread_pool``, which nginx looks up when it starts."""
     declared = declared_pools(context.tree)
     for aio, name in context.aio_lines:
         if "$" not in name and name != DEFAULT and name not in declared:
@@ -35,7 +35,8 @@ RULE = Rule(
     title="aio names a thread pool that is not declared",
     why='nginx does not start: emerg "unknown thread pool", exit status 1. Only the pool '
     '"default" exists without a declaration.',
-    fix="Declare it in the main context: thread_pool NAME threads=N; or name a declared one.",
+    fix="Declare it in the main context with thread_pool NAME threads=N; or use the name of a "
+    "declared pool.",
     sources=("nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_conf",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

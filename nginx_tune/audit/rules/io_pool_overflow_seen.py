@@ -15,7 +15,7 @@ from nginx_tune.documents.facts import ErrorLog
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Refused tasks in the main context's error log, the only one that gets these lines."""
+    """Rejected tasks in the main error log, the only one that has these lines."""
     lines = context.aio_lines
     if not lines:
         return
@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 place = declared[pool].directive if pool in declared else lines[0][0]
                 yield Hit(
                     place,
-                    f'thread pool "{pool}" refused {count} tasks: as many broken responses',
+                    f'thread pool "{pool}" rejected {count} tasks, each a broken response',
                     [lines_seen(log, "overflow", count)],
                 )
 
@@ -53,11 +53,11 @@ RULE = Rule(
     id="io-pool-overflow-seen",
     severity="error",
     title="a thread pool's queue has overflowed",
-    why="Each such line is a response that failed: status 200 with a truncated or empty body. "
-    "Counting 5xx misses nearly all of it.",
-    fix="Give the pool more threads up to what the disk can do at once, and a queue as long as "
-    "the burst (max_queue, default 65536); nginx-tune recommend gives both. If that does not "
-    "help, the disks cannot serve that many requests.",
+    why="Each such line is a failed response: status 200 with a truncated or empty body. Counting "
+    "5xx misses almost all of them.",
+    fix="Give the pool as many threads as the disk can use and a queue as long as the burst "
+    "(max_queue, default 65536); nginx-tune recommend computes both. If that does not help, the "
+    "disks cannot serve that many requests.",
     sources=(
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",

@@ -13,7 +13,7 @@ from nginx_tune.conf.workers import DEFAULT_QUEUE, declared_pools
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools that refuse tasks before a worker runs out of connections."""
+    """Pools that reject tasks before a worker runs out of connections."""
     pools = [
         pool
         for pool in declared_pools(context.tree).values()
@@ -32,7 +32,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if room < min(connections.value, DEFAULT_QUEUE):
             yield Hit(
                 pool.directive,
-                f'thread pool "{pool.name}" takes {room} tasks at once, and a worker can have '
+                f'thread pool "{pool.name}" accepts {room} tasks at once, but a worker can have '
                 f"{connections.value} transfers",
                 [written(pool.directive), connections.evidence],
             )
@@ -48,9 +48,9 @@ RULE = Rule(
     id="io-pool-queue-small",
     severity="warning",
     title="a thread pool's queue is shorter than a worker's transfers",
-    why="Each transfer has one read under way. What finds all threads busy and the queue full is "
-    "not delayed but broken: status 200 with a truncated or empty body. A queue costs nothing "
-    "while it is empty.",
+    why="Each transfer has one read in progress. A read that finds all threads busy and the queue "
+    "full is not delayed but fails: status 200 with a truncated or empty body. An empty queue "
+    "costs nothing.",
     fix="Leave max_queue at its default (65536).",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#thread_pool",
@@ -59,8 +59,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
-    about="How many transfers there really are at once no command counts yet; the bound is "
-    "worker_connections.",
+    about="No command counts concurrent transfers yet; worker_connections is the upper bound.",
     bad=Example(_CONF % 256),
     good=Example(_CONF % 65_536),
     check=check,

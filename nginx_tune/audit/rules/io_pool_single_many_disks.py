@@ -14,7 +14,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools whose directories lie on disks that have nothing to do with each other."""
+    """Pools whose directories lie on independent disks."""
     if context.is_linux is False:
         return
     declared = declared_pools(context.tree)
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _independent(disks: dict[str, frozenset[str]]) -> list[set[str]]:
-    """The disks in groups that share none: striped volumes over common disks are one."""
+    """Groups of disks that share none: striped volumes with a common disk are one group."""
     groups: list[set[str]] = []
     for found in disks.values():
         joined = set(found)
@@ -58,10 +58,10 @@ RULE = Rule(
     id="io-pool-single-many-disks",
     severity="advice",
     title="one thread pool serves several disks",
-    why="A pool is one queue. When one disk is slow its reads fill the threads, and requests for "
+    why="A pool is one queue. If one disk is slow, its reads occupy the threads, and requests for "
     "files on the other disks wait behind them.",
-    fix="Declare a pool per disk and choose it with the disk: aio threads=pool_$disk; with the "
-    "same split_clients or map that chooses the directory or cache.",
+    fix="Declare a pool per disk and select it with the disk: aio threads=pool_$disk; with the "
+    "same split_clients or map that selects the directory or cache.",
     sources=(
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x (three disks)",
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",

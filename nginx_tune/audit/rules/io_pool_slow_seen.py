@@ -14,7 +14,7 @@ from nginx_tune.documents.facts import ErrorLog
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Threads that took more than a minute for one operation."""
+    """Thread-pool operations that took more than a minute."""
     lines = context.aio_lines
     if not lines:
         return
@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if log.operations_too_slow:
             yield Hit(
                 lines[0][0],
-                f"{log.operations_too_slow} reads or writes took longer than a minute",
+                f"{log.operations_too_slow} thread-pool operations took longer than a minute",
                 [lines_seen(log, "slow-operation", log.operations_too_slow)],
             )
 
@@ -47,21 +47,21 @@ _HOST = linux(version="1.26.3")
 RULE = Rule(
     id="io-pool-slow-seen",
     severity="error",
-    title="operations in a thread pool took longer than a minute",
-    why="The disk hangs, or the pool's threads are so few that one operation waits a minute for "
-    "a free one. The client has most likely gone by then.",
-    fix="Look at the disk first (kernel log, smartctl, a degraded array, an NFS server that does "
-    "not answer); then a pool for each disk, and threads for the transfers there are.",
+    title="thread-pool operations took longer than a minute",
+    why="The disk hangs, or the pool has so few threads that an operation waits a minute for a "
+    "free one. The client has probably given up by then.",
+    fix="Check the disk first (kernel log, smartctl, a degraded array, an NFS server that does not "
+    "respond); then use a pool per disk, with enough threads for the transfers.",
     sources=(
         "nginx: src/http/ngx_http_copy_filter_module.c, ngx_http_copy_thread_event_handler",
         "nginx change log, 1.25.4",
     ),
     proof="source-only",
     since="1.25.4",
-    about="The line goes to the error_log of the place that serves the request; what is read is "
-    "that of the main context, which is the same unless a server has one of its own.",
-    seen="On 1.26, once and by hand, with a sendfile() that was held for 64 seconds: one line, and "
-    "the response came whole after it. The minute is compiled in, and no test waits for it.",
+    about="nginx writes the line to the error_log of the location that serves the request. The log "
+    "read here is that of the main context, which is the same unless a server has its own.",
+    seen="On 1.26, once, with a sendfile() that was held for 64 seconds: one line, after which the "
+    "response arrived complete. The minute is compiled in, so no test waits for it.",
     bad=Example(_CONF, replace(_HOST, error_logs=[_log(3)])),
     good=Example(_CONF, replace(_HOST, error_logs=[_log(0)])),
     check=check,

@@ -18,12 +18,12 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.facts_storage import Curve, CurvePoint
 
 FAR = 16
-"""Threads for each read that a disk can really do at once, from which more only queue. The
-thread-pool article did well with 512 threads on four disks."""
+"""Threads per read that a disk can do at once, above which they only queue. The thread-pool
+article did well with 512 threads on four disks."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools whose threads could put far more reads on their disks than those do at once."""
+    """Pools whose threads could issue far more reads than their disks do at once."""
     pools = declared_pools(context.tree)
     found = {name: paths for name, (_, paths) in paths_by_pool(context).items() if name in pools}
     if not found:
@@ -44,17 +44,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if threads > FAR * knee:
             yield Hit(
                 pool.directive,
-                f"{threads} threads can read from disks that do {knee} reads at once",
+                f"{threads} threads read from disks that serve {knee} reads at once",
                 [
                     written(pool.directive),
                     workers.evidence,
-                    Evidence(fact="knee_depth of the disks together", value=knee),
+                    Evidence(fact="knee_depth of all disks", value=knee),
                 ],
             )
 
 
 def _knee(facts: Facts, paths: set[str]) -> int | None:
-    """Reads that the disks under directories do at once; null when not measured."""
+    """Concurrent reads that the disks under the directories serve; None if not measured."""
     names: set[str] = set()
     for path in paths:
         disks = leaf_disks_of(path, facts)
@@ -95,19 +95,19 @@ RULE = Rule(
     id="io-pool-threads-over-knee",
     severity="advice",
     title="far more threads than the disks can use",
-    why="A pool is made in every worker. Past the disk's knee more reads at once add no "
-    "throughput: they wait in the device instead of the pool, where nothing can be put before "
-    "them, and the slowest take longer still.",
-    fix="Fewer threads, but more than a worker has cold transfers at once (else hot files wait "
-    "behind them): nginx-tune recommend weighs both.",
+    why="Every worker creates its own pool. Beyond the disk's knee more concurrent reads add no "
+    "throughput: they wait in the device instead of the pool, where they cannot be reordered, and "
+    "the slowest take even longer.",
+    fix="Use fewer threads, but more than a worker has cold transfers at once (otherwise hot files "
+    "wait behind them). nginx-tune recommend weighs both.",
     sources=(
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_worker",
         "Scylla: iotune",
     ),
     proof="source-only",
     since="1.7.11",
-    about="Only where the disks were measured (inspect --disks); without a curve the rule is "
-    "silent. Silent too for a pool that has overflowed.",
+    about="Reported only where the disks were measured (inspect --disks), and not for a pool that "
+    "has overflowed.",
     bad=Example(_CONF % 64, _HOST),
     good=Example(_CONF % 16, _HOST),
     check=check,

@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools that no line can name."""
+    """Pools that no ``aio`` line can select."""
     pools = declared_pools(context.tree)
     if not pools:
         return
@@ -22,19 +22,19 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if name is not None and "$" in name:
             values = context.variables.possible(name, scope)
             if not values.complete:
-                return  # any pool may be meant
+                return  # any pool may be selected
             used |= values.known.keys()
-    # Directives of other modules that take a pool by name.
+    # Third-party directives may take a pool by name.
     if any("thread_pool" in name for name in context.names - {"thread_pool"}):
         return
     for pool in pools.values():
         if pool.name not in used:
             yield Hit(
                 pool.directive,
-                f'no aio line names thread pool "{pool.name}"',
+                f'no aio line uses thread pool "{pool.name}"',
                 [
                     Evidence(
-                        fact="pools that are named",
+                        fact="pools in use",
                         value=", ".join(sorted(used)) or "none",
                         provenance="declared",
                     )
@@ -51,10 +51,10 @@ http { server { location / { root /srv/media; %s } } }
 RULE = Rule(
     id="io-pool-unused",
     severity="warning",
-    title="a thread pool that nothing uses",
-    why="Each worker starts the pool's threads all the same, and they never get anything to do. "
-    "Most often the aio line was forgotten, and files are read in the event loop after all.",
-    fix="aio threads=NAME; where the files are served, or remove the thread_pool.",
+    title="an unused thread pool",
+    why="Each worker starts the pool's threads anyway, and they stay idle. Usually the aio line "
+    "was forgotten, and files are still read in the event loop.",
+    fix="Add aio threads=NAME; where the files are served, or remove the thread_pool.",
     sources=(
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_worker",
         "https://nginx.org/en/docs/ngx_core_module.html#thread_pool",

@@ -14,11 +14,11 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Names that a variable pool name can take and that no pool has."""
+    """Values of a variable pool name that no pool has."""
     if "aio" not in context.names:
         return
     pools = pool_names(context.tree)
-    lost: dict[Directive, dict[str, Directive | None]] = {}
+    undeclared: dict[Directive, dict[str, Directive | None]] = {}
     for scope in scopes(context.tree):
         aio = scope.effective("aio")
         name = asked_pool(aio)
@@ -26,12 +26,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             continue
         for value, origin in context.variables.possible(name, scope).known.items():
             if value not in pools:
-                lost.setdefault(aio, {})[value] = origin
-    for aio, names in lost.items():
+                undeclared.setdefault(aio, {})[value] = origin
+    for aio, names in undeclared.items():
         listed = ", ".join(f'"{name}"' for name in sorted(names))
         yield Hit(
             aio,
-            f'"{aio}" can name {listed}, which no thread_pool declares',
+            f'"{aio}" can select {listed}, which no thread_pool declares',
             [
                 Evidence(
                     fact=f"value at {_where(origin or aio)}", value=name, provenance="declared"
@@ -52,10 +52,10 @@ RULE = Rule(
     id="io-pool-var-unresolved",
     severity="error",
     title="a possible thread pool name is not declared",
-    why="A pool name with variables is looked up per request. Where no pool has it, the client "
-    "gets status 200 with a truncated or empty body; nginx -t sees nothing.",
-    fix="Declare a thread_pool of each such name in the main context, or correct the map, "
-    "split_clients or set that gives it. A name with variables declares nothing, not even "
+    why="nginx looks up a pool name with variables for each request. If no pool has that name, the "
+    "client gets status 200 with a truncated or empty body; nginx -t does not notice.",
+    fix="Declare a thread_pool for each such name in the main context, or correct the map, "
+    "split_clients or set that yields it. A name with variables declares nothing, not even "
     '"default".',
     sources=(
         "nginx: src/http/ngx_http_copy_filter_module.c, ngx_http_copy_thread_handler",

@@ -16,9 +16,9 @@ from nginx_tune.documents.facts_storage import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Files over plain HTTP that are copied through the worker."""
+    """Files over plain HTTP that the worker copies."""
     secure = tls_servers(context.listeners)
-    found: dict[Directive, list[Served]] = {}
+    by_line: dict[Directive, list[Served]] = {}
     for served in context.served:
         scope = served.scope
         if (
@@ -26,11 +26,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             and scope.value("directio", "off") == "off"
             and scope.server not in secure
         ):
-            found.setdefault(scope.effective("sendfile") or served.place, []).append(served)
+            by_line.setdefault(scope.effective("sendfile") or served.place, []).append(served)
     missing: dict[str, None] = {}
-    for place, places in found.items():
-        kinds = {one: storage_of(one.path, context.facts) for one in places}
-        known = {one: found.filesystem for one, found in kinds.items() if found is not None}
+    for place, places in by_line.items():
+        storages = {served: storage_of(served.path, context.facts) for served in places}
+        known = {served: found.filesystem for served, found in storages.items() if found}
         disk = next((one for one, kind in known.items() if not is_shared_folder(kind)), None)
         if disk is not None:
             explicit = disk.scope.effective("sendfile")
@@ -55,10 +55,9 @@ RULE = Rule(
     id="io-sendfile-off-static",
     severity="warning",
     title="files are served without sendfile",
-    why="Each piece is read into a buffer of the worker and written to the socket again, two "
-    "copies that sendfile does not make; tcp_nopush has no effect either. sendfile is off "
-    "unless it is set.",
-    fix="sendfile on; in http (with sendfile_max_chunk before nginx 1.21.4). Not on shared "
+    why="Each chunk is read into a buffer of the worker and written to the socket again: two "
+    "copies that sendfile avoids. tcp_nopush has no effect either. sendfile is off by default.",
+    fix="Set sendfile on; in http (with sendfile_max_chunk before nginx 1.21.4), but not on shared "
     "folders of virtual machines.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#sendfile",),
     proof="proven",

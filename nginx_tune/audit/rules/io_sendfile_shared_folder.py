@@ -17,22 +17,22 @@ from nginx_tune.documents.facts_storage import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Sendfile over files that a virtual machine's host changes under the page cache."""
-    told: set[Directive] = set()
+    """``sendfile on`` for files that a virtual machine's host changes behind the page cache."""
+    reported: set[Directive] = set()
     missing: dict[str, None] = {}
     for served in context.served:
         line = served.scope.effective("sendfile")
-        if line is None or line.value.lower() != "on" or line in told:
+        if line is None or line.value.lower() != "on" or line in reported:
             continue
         entry = storage_of(served.path, context.facts)
         if entry is None:
             missing[f"storage.paths[{served.root}]"] = None
         elif is_shared_folder(entry.filesystem):
-            told.add(line)
+            reported.add(line)
             yield Hit(
                 line,
-                f"{served.path} is a shared folder ({entry.filesystem}), of which sendfile serves "
-                "old or short files",
+                f"{served.path} is a shared folder ({entry.filesystem}), where sendfile can serve "
+                "stale or truncated files",
                 [
                     written(line),
                     Evidence(fact=f"file system under {served.path}", value=entry.filesystem),
@@ -49,10 +49,10 @@ _HOST = replace(linux(), storage=Storage(paths=[_FOLDER]))
 RULE = Rule(
     id="io-sendfile-shared-folder",
     severity="warning",
-    title="sendfile serves files of a virtual machine's shared folder",
-    why="The host changes such files without the guest's page cache knowing. sendfile takes its "
-    "pages from there: clients get the file as it was, cut off or with zeros at its end.",
-    fix="sendfile off; where these files are served.",
+    title="sendfile on a virtual machine's shared folder",
+    why="The host changes these files without the guest's page cache noticing. sendfile reads from "
+    "that cache: clients get the old file, truncated or padded with zeros.",
+    fix="Set sendfile off; where these files are served.",
     sources=(
         "https://github.com/nginxinc/docker-nginx/issues/24",
         "https://developer.hashicorp.com/vagrant/docs/synced-folders/virtualbox#caveats",

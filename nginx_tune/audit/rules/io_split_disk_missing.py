@@ -16,7 +16,7 @@ from nginx_tune.documents.facts import Dataset, Facts
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Parts of a table that lead nowhere, or all to the same disk."""
+    """``split_clients`` parts whose directory is missing or shares a disk with another."""
     facts = context.facts
     for split in splits(context):
         by_path = {one.served.root: one for one in targets(context, split)}
@@ -24,7 +24,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for path in sorted(absent):
             yield Hit(
                 by_path[path].entry,
-                f"there is no directory {path}",
+                f"the directory {path} does not exist",
                 [written(by_path[path].served.place), Evidence(fact=path, value="absent")],
             )
         rest = {path: one for path, one in by_path.items() if path not in absent}
@@ -45,7 +45,7 @@ def _same_disk(rest: dict[str, SplitTarget], facts: Facts) -> Iterator[Hit | Mis
         if found in first:
             yield Hit(
                 rest[path].entry,
-                f"{path} lies on the same disk as {first[found]}",
+                f"{path} is on the same disk as {first[found]}",
                 [
                     Evidence(fact=f"leaf disks under {one}", value=", ".join(sorted(found)))
                     for one in (first[found], path)
@@ -74,10 +74,10 @@ _ABSENT = Dataset(path="/mnt/disk2", files=0, bytes=0, reason="no such directory
 RULE = Rule(
     id="io-split-disk-missing",
     severity="warning",
-    title="split_clients leads to a directory that is not there, or twice to one disk",
-    why="A part without its directory answers 404 (a cache: writes to whatever disk lies below "
-    "the mount point). Two parts on one disk spread nothing and halve what each may hold.",
-    fix="Mount the disk, or correct the part; leave out parts that have no disk of their own.",
+    title="split_clients leads to a missing directory, or twice to one disk",
+    why="A part without its directory answers 404 (a cache writes to whatever disk lies below the "
+    "mount point). Two parts on one disk spread nothing and halve the space of each.",
+    fix="Mount the disk, or correct the part; remove parts that have no disk of their own.",
     sources=("https://nginx.org/en/docs/http/ngx_http_split_clients_module.html", "stat(2)"),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

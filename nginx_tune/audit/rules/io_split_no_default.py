@@ -11,25 +11,25 @@ from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.conf.variables import variables_of
 
-_PLACES = frozenset({
+_DIRECTIVES = frozenset({
     "root", "alias", "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass",
     *CACHE_DIRECTIVES,
 })  # fmt: skip
-"""Directives whose value cannot be meant to be empty. Thread pools: io-pool-var-unresolved."""
+"""Directives that must not have an empty value; io-pool-var-unresolved covers thread pools."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Tables that leave some keys without a value where one is needed."""
+    """``split_clients`` without a value for some keys where one is needed."""
     for split in splits(context):
         percent = uncovered_percent(split)
         if percent <= 0:
             continue
         for line in http_directives(context.tree):
-            if line.name in _PLACES and split.variable in variables_of(" ".join(line.args)):
+            if line.name in _DIRECTIVES and split.variable in variables_of(" ".join(line.args)):
                 yield Hit(
                     split.place,
                     f"${split.variable} is empty for {percent:g} % of the keys, and "
-                    f'"{line}" stands on it',
+                    f'"{line}" depends on it',
                     [counted("keys without a value", percent, "%"), written(line)],
                 )
                 break
@@ -46,9 +46,10 @@ http {
 RULE = Rule(
     id="io-split-no-default",
     severity="error",
-    title="split_clients leaves some keys without a value",
-    why="What no part covers gets an empty value: those requests go to a path, cache or upstream "
-    "that does not exist, for good, since the same key always falls into the same part.",
+    title="split_clients has no value for some keys",
+    why="Keys that no part covers get an empty value: their requests go to a path, cache or "
+    "upstream that does not exist, and always the same ones, because a key always falls into the "
+    "same part.",
     fix='Write the last part as "*".',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_split_clients_module.html",

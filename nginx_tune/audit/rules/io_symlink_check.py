@@ -12,7 +12,7 @@ from nginx_tune.conf.values import parameter
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``disable_symlinks`` that looks at every part of a path."""
+    """``disable_symlinks`` that checks every part of a path."""
     if "disable_symlinks" not in context.names:
         return
     lines: dict[Directive, str] = {}
@@ -24,7 +24,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if parameter(line.args, "from") is None:
             yield Hit(
                 line,
-                f"every directory on the way to a file under {path} is opened for each request",
+                f"every directory in the path of a file under {path} is opened for each request",
                 [written(line)],
             )
 
@@ -35,9 +35,9 @@ RULE = Rule(
     id="io-symlink-check",
     severity="info",
     title="disable_symlinks checks the whole path",
-    why="Each component of the path is opened by itself, in the event loop: a file six "
+    why="nginx opens each component of the path separately, in the event loop: a file six "
     "directories deep costs seven calls instead of one.",
-    fix="from=$document_root, when the directories above belong to people you trust.",
+    fix="Add from=$document_root if you trust the owners of the directories above it.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#disable_symlinks",),
     proof="source-only",
     bad=Example(_CONF % "if_not_owner"),

@@ -15,7 +15,7 @@ _CONF = "events {} http { server { location / { root /srv/www; aio threads; } } 
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Lines that only a build with threads understands."""
+    """Lines that need a build with threads."""
     lines = [line for line, _ in context.aio_lines] or context.tree.main.all("thread_pool")
     if not lines:
         return
@@ -37,10 +37,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 RULE = Rule(
     id="io-threads-not-built",
     severity="error",
-    title="thread pools are used, but this nginx is built without them",
+    title="this nginx is built without thread pools",
     why='nginx does not start: emerg "aio threads" is unsupported on this platform, or unknown '
     'directive "thread_pool".',
-    fix="Install a build with --with-threads (nginx -V shows it), or drop the aio line.",
+    fix="Install a build with --with-threads (see nginx -V), or remove the aio line.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_set_aio",
         "nginx: auto/options, --with-threads",

@@ -24,14 +24,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if "aio" not in context.names:
         return
     secure = tls_servers(context.listeners)
-    told: set[Directive] = set()
+    reported: set[Directive] = set()
     missing: dict[str, None] = {}
     for served in context.served:
         scope = served.scope
         aio, buffers = scope.effective("aio"), scope.effective("output_buffers")
         size = parse_bytes(buffers.args[1]) if buffers and len(buffers.args) > 1 else SMALL_BYTES
         if (
-            aio is None or aio in told or scope.server not in secure or not offloads(served)
+            aio is None or aio in reported or scope.server not in secure or not offloads(served)
             or size is None or size > SMALL_BYTES or scope.effective("ssl_conf_command")
         ):  # fmt: skip
             continue
@@ -40,11 +40,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if dataset is None or (sizes is None and dataset.files != 0):
             missing[f"datasets[{served.root}].sizes"] = None
         elif sizes is not None and sizes.mean_bytes >= LARGE_FILE_BYTES:
-            told.add(aio)
+            reported.add(aio)
             tasks = round(sizes.mean_bytes / size)
             yield Hit(
                 aio,
-                f"a file of the usual size here is read in {tasks} tasks of {size >> 10} KiB",
+                f"a file of average size here is read in {tasks} tasks of {size >> 10} KiB",
                 [
                     default("output_buffers", "2 32k") if buffers is None else written(buffers),
                     Evidence(
@@ -70,11 +70,11 @@ _HOST = linux(datasets={"/srv/media": (256, 0.1)}, mean_file_bytes=4 << 20)
 RULE = Rule(
     id="io-tls-small-output-buffers",
     severity="advice",
-    title="large files over TLS are read in small pieces by the pool",
-    why="TLS has no sendfile: files are read into output_buffers, and with aio threads every piece "
-    "is a task of its own. A file of 8 MB is 245 tasks of 32 KiB, against 4 of 2 MiB in plain "
-    "HTTP.",
-    fix="output_buffers 2 256k; there (256 KiB more for each transfer under way), and compare.",
+    title="a pool reads large files over TLS in small chunks",
+    why="TLS cannot use sendfile: files are read into output_buffers, and with aio threads every "
+    "chunk is its own task. A file of 8 MB takes 245 tasks of 32 KiB, against 4 of 2 MiB over "
+    "plain HTTP.",
+    fix="Set output_buffers 2 256k; there (256 KiB more per active transfer), and compare.",
     sources=(
         "nginx: src/core/ngx_output_chain.c, ngx_output_chain_copy_buf",
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#output_buffers",

@@ -16,7 +16,7 @@ MOST_CHANGES = 10
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``try_files`` that hands a request from one named location to the next."""
+    """``try_files`` that passes a request from one named location to the next."""
     named = {
         (scope.server, scope.own.value): scope
         for scope in context.scopes
@@ -31,16 +31,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if steps > MOST_CHANGES:
             yield Hit(
                 line,
-                f"what the first {MOST_CHANGES + 1} of {len(chain)} locations in this chain do not "
-                "have is answered with 500",
+                f"a file that is not in the first {MOST_CHANGES + 1} of the {len(chain)} locations "
+                "in this chain gets a 500",
                 [written(line), *(written(one) for one in chain[-1].effective_all("root"))],
             )
         elif steps > 0:
-            yield from _over_disks(context, line, chain)
+            yield from _disk_hit(context, line, chain)
 
 
 def _chain(start: Scope, named: dict[tuple[Directive, str], Scope]) -> list[Scope]:
-    """The locations that a request for a missing file passes, in order; a circle ends it."""
+    """The locations that a request for a missing file passes, in order; a loop ends the chain."""
     chain = [start]
     while True:
         line = chain[-1].sets("try_files")
@@ -51,22 +51,28 @@ def _chain(start: Scope, named: dict[tuple[Directive, str], Scope]) -> list[Scop
         chain.append(following)
 
 
-def _over_disks(context: Context, line: Directive, chain: list[Scope]) -> Iterator[Hit]:
-    """Pools of their own for disks that every request looks through on the loop."""
-    read: dict[str, set[frozenset[str]]] = {}
+def _disk_hit(context: Context, line: Directive, chain: list[Scope]) -> Iterator[Hit]:
+    """Separate pools for disks that every request searches in the event loop."""
+    disks_by_pool: dict[str, set[frozenset[str]]] = {}
     for scope in context.scopes:
         aio, root = scope.effective("aio"), scope.effective("root")
         disks = None if root is None else leaf_disks_of(root.value, context.facts)
         if aio is not None and disks:
-            read.setdefault(aio.value, set()).add(disks)
-    asked = {aio.value for one in chain if (aio := one.effective("aio")) is not None}
-    apart = {disks for pool in asked for disks in read.get(pool, ()) if len(read[pool]) == 1}
-    if len(apart) < 2:  # noqa: PLR2004  # one holds nothing apart
+            disks_by_pool.setdefault(aio.value, set()).add(disks)
+    pools = {aio.value for one in chain if (aio := one.effective("aio")) is not None}
+    separate = {
+        disks
+        for pool in pools
+        for disks in disks_by_pool.get(pool, ())
+        if len(disks_by_pool[pool]) == 1
+    }
+    if len(separate) < 2:  # noqa: PLR2004  # one pool separates nothing
         return
     yield Hit(
         line,
-        f"each request looks for its file on up to {len(chain)} disks in turn, on the event loop, "
-        "so their pools do not keep a slow disk from holding up the others",
+        f"each request searches up to {len(chain)} disks in turn, in the event loop, so a slow "
+        "disk "
+        "delays the others despite separate pools",
         [written(line)],
         severity="advice",
     )
@@ -85,10 +91,10 @@ RULE = Rule(
     id="io-try-files-chain",
     severity="error",
     title="a chain of try_files over many roots",
-    why="nginx lets a request change its URI or its named location ten times; the next change ends "
-    'with 500 and "rewrite or internal redirection cycle" in the log, and nginx -t says nothing. '
-    "Each step before it is a stat() on the loop, on a disk that may be slow.",
-    fix="Choose the root without looking: a location for the prefix of each disk's URLs, or a map "
+    why="nginx lets a request change its URI or named location ten times; the next change fails "
+    'with 500 and "rewrite or internal redirection cycle" in the log, which nginx -t does not '
+    "detect. Each step before it is a stat() in the event loop, on a disk that may be slow.",
+    fix="Select the root without searching: a location for the URL prefix of each disk, or a map "
     "from $uri to the root.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_named_location",
@@ -96,11 +102,11 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="With facts, a shorter chain is told of as well where its locations have thread pools of "
-    "their own for disks of their own: the pools keep reads apart, not the lookups.",
-    seen="With twelve roots every file of the last and every missing file answered 500. With "
-    "three, the first one slow and its names not in memory, none of 174 requests for the third was "
-    "answered.",
+    about="With facts, a shorter chain is reported too if its locations have separate thread pools "
+    "for separate disks: the pools separate reads, not lookups.",
+    seen="With twelve roots, every file of the last one and every missing file returned 500. With "
+    "three roots, the first slow and its names not in memory, none of 174 requests for the third "
+    "was answered.",
     bad=Example(_conf(12)),
     good=Example(_conf(3)),
     check=check,

@@ -9,11 +9,11 @@ from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule
 
 MANY = 3
-"""Files that are tried before the last resort."""
+"""Files that are tried before the fallback."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``try_files`` that looks for several files each time."""
+    """``try_files`` that looks for several files per request."""
     for scope in context.scopes_that_set("try_files"):
         line = scope.sets("try_files")
         if line is None or len(line.args) <= MANY:
@@ -21,7 +21,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if scope.value("open_file_cache", "off") == "off":
             yield Hit(
                 line,
-                f"up to {len(line.args) - 1} files are looked for on the disk by each request",
+                f"each request looks for up to {len(line.args) - 1} files on disk",
                 [written(line), default("open_file_cache", "off")],
             )
 
@@ -39,11 +39,11 @@ RULE = Rule(
     id="io-try-files-no-cache",
     severity="advice",
     title="try_files looks for many files without a cache",
-    why="Each candidate is a stat() in the event loop. On a cold directory, or over a network, it "
-    "waits for the disk as a read does, and no thread pool takes it.",
-    fix="open_file_cache max=1000 inactive=60s; with open_file_cache_errors on; and "
-    "worker_rlimit_nofile 1000 higher, or fewer candidates. For open_file_cache_valid (60 s by "
-    "default; 3s is short) clients get a replaced or removed file as it was.",
+    why="Each candidate is a stat() in the event loop. In a cold directory, or over a network, it "
+    "waits for the disk as a read does, and thread pools do not help.",
+    fix="Set open_file_cache max=1000 inactive=60s; with open_file_cache_errors on; and raise "
+    "worker_rlimit_nofile by 1000, or list fewer candidates. Until open_file_cache_valid expires "
+    "(60 s by default; 3s is short) clients get the old version of a replaced or removed file.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
         "gixy: try_files_is_evil_too",
@@ -51,8 +51,8 @@ RULE = Rule(
     proof="source-only",
     whole_tree=True,
     profiles=frozenset({"strict"}),
-    about="In the default profile nothing is said: names that are asked for often are in memory, "
-    "and looking for them costs microseconds.",
+    about="Not reported in the default profile: frequently requested names are in memory, where a "
+    "lookup costs microseconds.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "open_file_cache max=1000 inactive=60s; open_file_cache_errors on;"),
     check=check,

@@ -15,7 +15,7 @@ from nginx_tune.documents.facts import Facts
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Workers that are pinned to nothing where the CPUs that they may use are isolated."""
+    """Workers without an affinity where the CPUs they may use are isolated."""
     place = main_place(context, "worker_processes")
     if place is None or "worker_cpu_affinity" in context.names or context.is_linux is False:
         return
@@ -25,12 +25,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             workers, *([] if context.has_facts else [MissingFacts(("cpu.isolated",))])
         )
         return
-    if not cpu.isolated or workers.value < 2:  # noqa: PLR2004  # one worker has none beside it
+    if not cpu.isolated or workers.value < 2:  # noqa: PLR2004  # one worker shares with none
         return
     yield Hit(
         place,
-        f"{workers.value} workers without an affinity, and {cpu.isolated} of the CPUs that they "
-        "may use are isolated: the scheduler moves nobody between them",
+        f"{workers.value} workers have no affinity, but {cpu.isolated} of the CPUs that they may "
+        "use are isolated: the scheduler does not balance between them",
         [
             workers.evidence,
             Evidence(fact="cpu.isolated", value=cpu.isolated, unit="CPUs"),
@@ -51,10 +51,10 @@ RULE = Rule(
     severity="warning",
     title="workers share isolated CPUs without an affinity",
     why="Isolated CPUs (isolcpus) take no part in load balancing: a process stays where it was "
-    "started, and its children with it. Workers that may use only such CPUs can all run on one of "
-    "them while the others stand idle.",
-    fix="Put worker_cpu_affinity with a CPU of its own for each worker, or keep the isolated CPUs "
-    "out of the service's CPUAffinity.",
+    "started, and so do its children. Workers that may use only such CPUs can all run on one of "
+    "them while the others are idle.",
+    fix="Set worker_cpu_affinity with a CPU for each worker, or keep the isolated CPUs out of the "
+    "service's CPUAffinity.",
     sources=(
         "Linux: Documentation/admin-guide/kernel-parameters.txt, isolcpus",
         "nginx: src/os/unix/ngx_process_cycle.c, ngx_worker_process_init",

@@ -16,7 +16,7 @@ _MASK = re.compile(r"[01]{1,1024}")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Masks that do not fit the workers or the CPUs."""
+    """Affinity masks that do not match the workers or the CPUs."""
     place = context.tree.main.first("worker_cpu_affinity")
     if place is None or context.is_linux is False:
         return
@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     masks = [mask for mask in place.args if _MASK.fullmatch(mask)]
     if len(masks) != len(place.args) or not masks:
-        return  # nginx does not take it
+        return  # nginx rejects it
     online, workers = context.facts.cpu.online, worker_count(context)
     if isinstance(workers, MissingFacts) or online is None:
         yield from lacking(workers, *([MissingFacts(("cpu.online",))] if online is None else []))
@@ -35,19 +35,19 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if outside:
         yield Hit(
             place,
-            f"mask {outside[0][:80]} names no CPU that there is: the worker is not pinned",
+            f"mask {outside[0][:80]} names no existing CPU, so the worker is not pinned",
             [given, Evidence(fact="cpu.online", value=online)],
         )
     elif 1 < len(masks) != workers.value:
         yield Hit(
             place,
-            f"{len(masks)} masks for {workers.value} workers: those without one get the last",
+            f"{len(masks)} masks for {workers.value} workers: the others share the last mask",
             [given, workers.evidence],
         )
 
 
 def _automatic(context: Context, place: Directive) -> Iterator[Hit | MissingFacts]:
-    """``auto`` counts CPUs from 0, whichever of them nginx may use."""
+    """``auto``, which counts CPUs from 0 whether or not nginx may use them."""
     cpu = context.facts.cpu
     if cpu.online is None or cpu.cpuset is None:
         missing = {"cpu.online": cpu.online, "cpu.cpuset": cpu.cpuset}
@@ -55,12 +55,12 @@ def _automatic(context: Context, place: Directive) -> Iterator[Hit | MissingFact
     elif len(place.args) == 1 and cpu.cpuset < cpu.online:
         yield Hit(
             place,
-            f"auto pins workers to any of {cpu.online} CPUs, of which nginx may use {cpu.cpuset}",
+            f"auto pins workers to {cpu.online} CPUs, but nginx may use only {cpu.cpuset}",
             [
                 Evidence(fact="cpu.online", value=cpu.online),
                 Evidence(fact="cpu.cpuset", value=cpu.cpuset),
             ],
-            fix="Remove worker_cpu_affinity: the cpuset holds the workers already.",
+            fix="Remove worker_cpu_affinity: the cpuset already limits the workers.",
         )
 
 
@@ -69,11 +69,11 @@ _CONF = "worker_processes 4; worker_cpu_affinity %s; events { } http { }"
 RULE = Rule(
     id="lim-affinity-mismatch",
     severity="warning",
-    title="worker_cpu_affinity does not fit the workers or the CPUs",
-    why="A mask without a usable CPU leaves its worker unpinned, with an alert in the log; with "
-    "fewer masks than workers the rest all get the last one and share its CPU, pool threads "
-    "included.",
-    fix="worker_cpu_affinity auto; or one mask for each worker, or no pinning at all.",
+    title="worker_cpu_affinity does not match the workers or the CPUs",
+    why="A mask without a usable CPU leaves its worker unpinned, with an alert in the log. With "
+    "fewer masks than workers, the remaining workers all get the last mask and share its CPU, pool "
+    "threads included.",
+    fix="Use worker_cpu_affinity auto; or one mask per worker, or no pinning.",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#worker_cpu_affinity",
         "nginx: src/core/nginx.c, ngx_get_cpu_affinity; src/os/unix/ngx_setaffinity.c",

@@ -31,15 +31,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if proxied is not None and place is not None:
         yield Hit(
             place,
-            f"a worker takes {DEFAULT_CONNECTIONS} connections, which is about "
-            f"{DEFAULT_CONNECTIONS // 2} clients where it passes requests on",
+            f"a worker has {DEFAULT_CONNECTIONS} connections, enough for about "
+            f"{DEFAULT_CONNECTIONS // 2} clients of a proxy",
             [
                 Evidence(
                     fact="worker_connections (default)",
                     value=DEFAULT_CONNECTIONS,
                     provenance="declared",
                 ),
-                Evidence(fact="a scope that passes on", value=str(proxied), provenance="declared"),
+                Evidence(fact="a proxied scope", value=str(proxied), provenance="declared"),
             ],
         )
 
@@ -50,14 +50,14 @@ RULE = Rule(
     id="lim-conn-default",
     severity="advice",
     title="a proxy with the default worker_connections",
-    why="A proxied request takes two of a worker's connections. When all are in use nginx closes "
-    "idle keepalive connections, and then new ones right after accepting them.",
-    fix="worker_connections 4096; in events, with worker_rlimit_nofile of twice as much.",
+    why="A proxied request uses two of a worker's connections. When all are in use, nginx closes "
+    "idle keepalive connections, and after that new ones right after accepting them.",
+    fix="Set worker_connections 4096; in events, and worker_rlimit_nofile to twice as much.",
     sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_connections",),
     proof="source-only",
     whole_tree=True,
-    about="How many clients there are at once is not asked for: no command of this tool counts "
-    "them yet. Set the number that you want, 512 too, and the rule is silent.",
+    about="No command counts concurrent clients yet. An explicit number is never reported, not "
+    "even 512.",
     profiles=frozenset({"strict"}),
     bad=Example(_CONF % ""),
     good=Example(_CONF % "worker_connections 4096;"),

@@ -18,7 +18,7 @@ from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """More connections of a worker than descriptors."""
+    """Workers with more connections than descriptors."""
     if context.tree.is_part:
         return
     connections, limit = worker_connections(context), descriptor_limit(context)
@@ -29,10 +29,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if place is not None and connections.value > limit.value:
         yield Hit(
             place,
-            f"{connections.value} connections of a worker cannot have {limit.value} descriptors",
+            f"{connections.value} connections per worker do not fit into {limit.value} descriptors",
             [connections.evidence, limit.evidence],
             fix=raise_descriptors(context, descriptors_needed(context, connections.value))
-            + " Or fewer worker_connections.",
+            + " Or lower worker_connections.",
         )
 
 
@@ -41,16 +41,15 @@ _CONF = "worker_rlimit_nofile %s; events { worker_connections 4096; } http { }"
 RULE = Rule(
     id="lim-conn-exceeds-rlimit",
     severity="warning",
-    title="worker_connections is more than the descriptors that a worker may open",
-    why="The connections beyond the limit cannot exist: accept4() fails (24: Too many open "
-    "files) and clients wait. nginx itself says so only in a warning, which the default error_log "
-    "level hides.",
-    fix="worker_rlimit_nofile of at least twice worker_connections.",
+    title="worker_connections exceeds the descriptor limit of a worker",
+    why="The connections beyond the limit cannot exist: accept4() fails (24: Too many open files) "
+    "and clients wait. nginx itself only warns, at a level that the default error_log hides.",
+    fix="Set worker_rlimit_nofile to at least twice worker_connections.",
     sources=("nginx: src/event/ngx_event.c, ngx_event_module_init",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    seen="nginx does not warn at all when it is worker_rlimit_nofile that lowers the limit: it "
-    "compares with the limit of the master as well.",
+    seen="nginx does not warn at all if worker_rlimit_nofile itself lowers the limit, because it "
+    "also compares with the limit of the master.",
     whole_tree=True,
     bad=Example(_CONF % 1024),
     good=Example(_CONF % 8192),

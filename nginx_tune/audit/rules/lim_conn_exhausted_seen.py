@@ -20,7 +20,7 @@ from nginx_tune.documents.facts import ErrorLog
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Refused connections in the error log, at the number that is set now."""
+    """Connections closed at the current limit, by the error log."""
     if context.tree.is_part or (context.has_facts and not context.facts.error_logs):
         return
     connections, logs = worker_connections(context), main_logs(context)
@@ -33,8 +33,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if count and place is not None:
             yield Hit(
                 place,
-                f"{count} connections were closed because all {connections.value} of a worker "
-                "were in use",
+                f"{count} connections were closed because all {connections.value} connections of a "
+                "worker were in use",
                 [lines_seen(log, "exhaustion", count)],
             )
 
@@ -55,21 +55,20 @@ RULE = Rule(
     id="lim-conn-exhausted-seen",
     severity="error",
     title="workers have run out of connections",
-    why="When no connection is free and no idle keepalive connection can be closed, nginx closes "
-    "the new one right after accepting it: the client gets a reset, and no access log line tells "
-    "of it.",
-    fix="Raise worker_connections together with worker_rlimit_nofile (twice as much), and look "
-    "first for what holds the connections: slow upstreams, long keepalive_timeout.",
+    why="If no connection is free and no idle keepalive connection can be closed, nginx closes the "
+    "new one right after accepting it: the client gets a reset, and the access log has no line "
+    "about it.",
+    fix="Raise worker_connections together with worker_rlimit_nofile (twice as much), but first "
+    "look for what holds the connections: slow upstreams, a long keepalive_timeout.",
     sources=(
         "nginx: src/core/ngx_connection.c, ngx_get_connection",
         "github.com/yaoweibin/nginx_upstream_check_module issue 145",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Only lines that name the present worker_connections count: raising it ends the "
-    "finding, and the cache manager, which always has 512, is not mistaken for a worker. "
-    "Facts that hold no error log at all (those of inspect) leave the rule silent; "
-    "--facts live reads the log.",
+    about="Only lines with the current worker_connections count: raising it ends the finding, and "
+    "the cache manager, which always has 512, is not mistaken for a worker. Facts without an error "
+    "log (those of inspect) give no finding; --facts live reads the log.",
     bad=Example(_CONF, replace(linux(), error_logs=[_log(1024)])),
     good=Example(_CONF, replace(linux(), error_logs=[_log(512)])),
     check=check,

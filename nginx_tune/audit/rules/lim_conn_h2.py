@@ -15,28 +15,28 @@ from nginx_tune.conf.upstreams import depth_of
 from nginx_tune.documents.decisions import Evidence
 
 BROWSER_CONNECTIONS = 6
-"""That a browser opens to one server over HTTP/1."""
+"""Connections that a browser opens to one server over HTTP/1."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``limit_conn`` with a number meant for connections, where streams are counted."""
+    """``limit_conn`` with a number meant for connections where streams count."""
     if "limit_conn" not in context.names:
         return
     servers = multiplexed_servers(context.scopes, context.listeners)
-    told: set[Directive] = set()
-    for scope, line, most in counted_limits(s for s in context.scopes if s.server in servers):
-        if line not in told and _least(scope) <= most < PAGE_STREAMS:
-            told.add(line)
+    reported: set[Directive] = set()
+    for scope, line, limit in counted_limits(s for s in context.scopes if s.server in servers):
+        if line not in reported and _least_limit(scope) <= limit < PAGE_STREAMS:
+            reported.add(line)
             yield Hit(
                 line,
-                f"over HTTP/2 and HTTP/3 this allows {most} requests at once, not "
-                f"{most} connections",
-                [Evidence(fact="limit_conn", value=most, provenance="declared")],
+                f"over HTTP/2 and HTTP/3 this allows {limit} concurrent requests, not "
+                f"{limit} connections",
+                [Evidence(fact="limit_conn", value=limit, provenance="declared")],
             )
 
 
-def _least(scope: Scope) -> int:
-    """The least limit that is a matter of the protocol where it stands."""
+def _least_limit(scope: Scope) -> int:
+    """The smallest limit that is reported here: lower ones are reached over HTTP/1 too."""
     place = scope.chain[depth_of(scope, "limit_conn")]
     is_narrow = place.name == "location" and place.args != ("/",)
     return BROWSER_CONNECTIONS if is_narrow else 0
@@ -58,15 +58,15 @@ RULE = Rule(
     id="lim-conn-h2",
     severity="warning",
     title="limit_conn counts every stream",
-    why="Over HTTP/2 and HTTP/3 each request in flight counts as a connection. A browser asks for "
-    "tens of a page's parts at once over one connection, and those past the limit get 503.",
+    why="Over HTTP/2 and HTTP/3 each concurrent request counts as a connection. A browser requests "
+    "dozens of a page's parts at once over one connection, and those above the limit get 503.",
     fix="Raise the number to what a page needs (about 100), or set it only where large downloads "
     "are served.",
     sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="In a location of some pages only a limit below six, the connections that a browser "
-    "opens over HTTP/1, is passed over: it is reached there as well, and meant so.",
+    about="In a location for specific pages, a limit below six, the connections that a browser "
+    "opens over HTTP/1, is assumed to be intended.",
     bad=Example(_CONF % 10),
     good=Example(_CONF % 100),
     check=check,

@@ -12,11 +12,11 @@ from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 
-_NEARLY = 0.8
+_NEARLY_FULL = 0.8
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """A packet filter that follows nearly as many connections as it may."""
+    """A connection tracking table that is nearly full."""
     listeners = [one for one in context.listeners if not one.is_unix and one.lines]
     if not listeners or context.is_linux is False:
         return
@@ -25,19 +25,19 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     network = context.facts.network
     entries, limit = network.conntrack_entries, network.conntrack_limit
-    if entries is None or not limit or entries < _NEARLY * limit:
+    if entries is None or not limit or entries < _NEARLY_FULL * limit:
         return
     yield Hit(
         listeners[0].lines[0],
-        f"the packet filter of this host follows {entries} of at most {limit} connections",
+        f"connection tracking on this host has {entries} of at most {limit} entries",
         [
             Evidence(fact="network.conntrack_entries", value=entries),
             Evidence(fact="network.conntrack_limit", value=limit),
         ],
-        fix="A higher net.netfilter.nf_conntrack_max, or notrack for nginx's ports"
+        fix="Raise net.netfilter.nf_conntrack_max, or set notrack for nginx's ports"
         + (
-            "; connections to the servers that are kept (keepalive of the upstream) take one entry "
-            "for many requests."
+            "; upstream connections that are kept alive (keepalive) need one entry for many "
+            "requests."
             if context.passes
             else "."
         ),
@@ -55,17 +55,17 @@ _CONF = "events { } http { server { listen 80; root /srv/www; } }"
 RULE = Rule(
     id="lim-conntrack-full",
     severity="warning",
-    title="the table of followed connections is nearly full",
-    why="At the limit the kernel drops the first packet of every new connection: clients try again "
-    "after a second, nginx's own connections to its servers time out, and no log of nginx says "
-    "why. An entry outlives its connection by two minutes.",
-    fix="A higher net.netfilter.nf_conntrack_max, or notrack for nginx's ports.",
+    title="the connection tracking table is nearly full",
+    why="At the limit the kernel drops the first packet of every new connection: clients retry "
+    "after a second, nginx's own upstream connections time out, and no nginx log says why. An "
+    "entry outlives its connection by two minutes.",
+    fix="Raise net.netfilter.nf_conntrack_max, or set notrack for nginx's ports.",
     sources=(
         "Linux: net/netfilter/nf_conntrack_core.c, __nf_conntrack_alloc (table full)",
         "Linux: Documentation/networking/nf_conntrack-sysctl.rst",
     ),
     proof="source-only",
-    about="A moment's count: it is said from four fifths of the limit on.",
+    about="The count is a snapshot, reported from four fifths of the limit.",
     bad=Example(_CONF, _host(240_000)),
     good=Example(_CONF, _host(40_000)),
     check=check,

@@ -15,7 +15,7 @@ _OTHER_GUARDS = ("auth_basic", "auth_request", "auth_jwt")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Blocks that only allow, inside of one that denies."""
+    """Blocks with only ``allow`` inside a block that denies."""
     if not {"allow", "deny"} <= context.names:
         return
     for scope in context.scopes:
@@ -24,28 +24,28 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if (
             not allowed
             or body.all("deny")
-            or _is_other_way_in(scope)
+            or _is_alternative(scope)
             or any(one.value in _EVERYBODY for one in allowed)
         ):
             continue
-        denied = _around(scope)
+        denied = _outer_deny(scope)
         if denied is not None:
             yield Hit(
                 allowed[0],
-                f"no address is refused here: {denied} of the block around holds no longer",
+                f'no address is denied here: this allow replaces the outer "{denied}"',
                 [written(allowed[0]), written(denied)],
             )
 
 
-def _is_other_way_in(scope: Scope) -> bool:
-    """True if an address is one way in among others, and who has another needs none."""
+def _is_alternative(scope: Scope) -> bool:
+    """True if the address is one of several ways in (``satisfy any``)."""
     return scope.value("satisfy") == "any" and any(
         scope.value(name, "off") != "off" for name in _OTHER_GUARDS
     )
 
 
-def _around(scope: Scope) -> Directive | None:
-    """The last deny of the nearest block around that has a rule at all."""
+def _outer_deny(scope: Scope) -> Directive | None:
+    """The last deny of the nearest outer block with an access rule; None if it has no deny."""
     for level in reversed(scope.chain[:-1]):
         body = level.block or Block([])
         if body.all("allow") or body.all("deny"):
@@ -67,18 +67,19 @@ http {
 RULE = Rule(
     id="lim-deny-lost",
     severity="warning",
-    title="allow takes away the deny of the block around",
-    why="allow and deny are inherited only by a block that has none of them. One that allows some "
-    "addresses and denies nobody has no rule for all others, and who fits no rule is not refused.",
-    fix="deny all; behind the last allow of the block.",
+    title="allow in an inner block drops the outer deny",
+    why="A block inherits allow and deny only if it has neither of its own. One that allows some "
+    "addresses and denies none has no rule for all others, and an address that matches no rule is "
+    "let in.",
+    fix="Add deny all; after the last allow of the block.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_access_module.html",
         "nginx: src/http/modules/ngx_http_access_module.c, ngx_http_access_merge_loc_conf",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="allow all; is taken for meant, and so is allow beside satisfy any and a password. A "
-    "block that allows where none around it denies, and limit_except, are not looked at.",
+    about="allow all; is assumed to be intended, and so is allow with satisfy any and a password. "
+    "Blocks without an outer deny and limit_except are not checked.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "deny all;"),
     check=check,

@@ -12,48 +12,48 @@ from nginx_tune.conf.values import parameter
 from nginx_tune.conf.variables import variables_of
 
 _LISTS = frozenset({"http_x_forwarded_for", "proxy_add_x_forwarded_for", "http_forwarded"})
-"""Headers to which proxies add: what the client sent stays at their beginning."""
+"""Headers that proxies append to, so that the client's own value stays at the beginning."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Limits whose key a client can make up."""
+    """Limits whose key a client can choose."""
     used = {parameter(line.args, "zone") for line in context.client_lines("limit_req")}
     used |= {line.value for line in context.client_lines("limit_conn")}
     for kind in ("limit_req_zone", "limit_conn_zone"):
         for line in context.client_lines(kind):
             if (parameter(line.args, "zone") or "").partition(":")[0] not in used:
                 continue
-            origin = _forged(context, line)
+            origin = _forgeable_header(context, line)
             if origin is not None:
                 name, place = origin
-                through = "" if place is line else f", by the {place.name} that makes it"
+                through = "" if place is line else f" (through a {place.name})"
                 yield Hit(
                     line,
-                    f"the key holds ${name}{through}, of which a client says itself what it is",
+                    f"the key contains ${name}{through}, which clients can set to anything",
                     [written(line), *([] if place is line else [written(place)])],
                 )
 
 
-def _forged(context: Context, zone: Directive) -> tuple[str, Directive] | None:
-    """A header that decides on the key, and the line that has it."""
-    asked = [(name, zone) for name in sorted(variables_of(zone.value))]
+def _forgeable_header(context: Context, zone: Directive) -> tuple[str, Directive] | None:
+    """A header that determines the key, and the line that uses it."""
+    pending = [(name, zone) for name in sorted(variables_of(zone.value))]
     seen = set()
-    while asked:
-        name, place = asked.pop()
+    while pending:
+        name, place = pending.pop()
         if name in _LISTS:
             return name, place
         if name in seen:
             continue
         seen.add(name)
-        for maker, text in _made_of(context, name):
-            asked += [(one, maker) for one in sorted(variables_of(text))]
+        for maker, text in _definitions(context, name):
+            pending += [(one, maker) for one in sorted(variables_of(text))]
     return None
 
 
-def _made_of(context: Context, name: str) -> Iterator[tuple[Directive, str]]:
-    """The lines that make a variable, with each text that decides on it."""
+def _definitions(context: Context, name: str) -> Iterator[tuple[Directive, str]]:
+    """The lines that define a variable, with each text that determines its value."""
     for table in context.variables.tables(name):
-        if not _takes_the_last(table):
+        if not _reads_last_entry(table):
             yield table, table.value
         for line in table.block or ():
             yield table, line.value
@@ -65,8 +65,8 @@ def _made_of(context: Context, name: str) -> Iterator[tuple[Directive, str]]:
             yield line, line.value
 
 
-def _takes_the_last(table: Directive) -> bool:
-    """True if a map looks at the end of what it is given alone, which the last proxy wrote."""
+def _reads_last_entry(table: Directive) -> bool:
+    """True if a map only reads the end of its source, which the last proxy wrote."""
     keys = [line.name for line in table.block or () if line.name != "default"]
     return bool(keys) and all(
         key.startswith("~") and key.endswith("$") and not key.lstrip("~*").startswith("^")
@@ -87,13 +87,13 @@ _REAL = "set_real_ip_from 10.9.0.0/16; real_ip_header X-Forwarded-For; real_ip_r
 RULE = Rule(
     id="lim-key-forged",
     severity="warning",
-    title="a limit by a header that clients can make up",
-    why="Proxies add the address of who came to them at the end of X-Forwarded-For, and leave at "
-    "its beginning what the client wrote there. Who writes something else into each request is "
-    "never limited; and with $http_x_forwarded_for itself who sends none has an empty key, which "
-    "nginx does not count.",
-    fix="limit by $binary_remote_addr, and where proxies stand in front, set_real_ip_from "
-    "THEIR-ADDRESSES; real_ip_header X-Forwarded-For; real_ip_recursive on;",
+    title="a limit by a header that clients can forge",
+    why="Proxies append their peer's address to X-Forwarded-For and keep what the client wrote at "
+    "its beginning. A client that sends a different value with each request is never limited. With "
+    "$http_x_forwarded_for itself, a client that sends no header has an empty key, which nginx "
+    "does not count.",
+    fix="Limit by $binary_remote_addr, and behind proxies set set_real_ip_from THEIR-ADDRESSES; "
+    "real_ip_header X-Forwarded-For; real_ip_recursive on;",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html#limit_req_zone",
         "nginx: src/http/modules/ngx_http_limit_req_module.c, ngx_http_limit_req_handler",
@@ -101,10 +101,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A proxy in front that puts another header in the place of the client's, and through "
-    "which everybody has to come, makes it harmless. Headers that such proxies set whole "
-    "(X-Real-IP and the like) are left alone, and so are keys of an application, as of an API, and "
-    "maps that take the end of the list.",
+    about="It is harmless behind a proxy that replaces the client's header and that all requests "
+    "pass through. Headers that such proxies set completely (X-Real-IP and the like) are not "
+    "reported, nor are application keys such as API keys, nor maps that read the end of the list.",
     bad=Example(_CONF % ("", "$http_x_forwarded_for")),
     good=Example(_CONF % (_REAL, "$binary_remote_addr")),
     check=check,

@@ -32,16 +32,16 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     files = sum(open_file_caches(context.tree).values())
     if files * SMALL_PART > limit.value:  # io-open-cache-fd-budget
         files = 0
-    wanted = descriptors_needed(context, connections.value, files)
+    needed = descriptors_needed(context, connections.value, files)
     place = limit.place or connections.place or main_place(context, "events")
     # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
-    if place is not None and connections.value <= limit.value and not suffices(limit.value, wanted):
+    if place is not None and connections.value <= limit.value and not suffices(limit.value, needed):
         yield Hit(
             place,
-            f"a worker may have {limit.value} descriptors open, and its {connections.value} "
-            f"connections{and_at_start(context)} need about {wanted}",
+            f"a worker may open {limit.value} descriptors, but its {connections.value} "
+            f"connections{and_at_start(context)} need about {needed}",
             [connections.evidence, limit.evidence],
-            fix=raise_descriptors(context, wanted),
+            fix=raise_descriptors(context, needed),
         )
 
 
@@ -51,10 +51,10 @@ RULE = Rule(
     id="lim-nofile-lt-2x",
     severity="warning",
     title="too few descriptors for the connections",
-    why="Each request holds a descriptor for the client and one for a file or an upstream. "
-    "When none is left open() and accept4() fail (24: Too many open files): clients get status "
-    "500, and new connections wait in the accept queue for half a second at a time.",
-    fix="worker_rlimit_nofile of at least twice worker_connections.",
+    why="Each request holds a descriptor for the client and one for a file or an upstream. When "
+    "none is left, open() and accept4() fail (24: Too many open files): clients get 500, and new "
+    "connections wait in the accept queue for half a second at a time.",
+    fix="Set worker_rlimit_nofile to at least twice worker_connections.",
     sources=(
         "F5 blog 2022: Avoiding the Top 10 NGINX Configuration Mistakes (mistake 1)",
         "nginx: src/event/ngx_event_accept.c, ngx_event_accept",

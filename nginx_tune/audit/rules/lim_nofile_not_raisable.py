@@ -12,19 +12,19 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """A worker_rlimit_nofile that the kernel refuses."""
+    """``worker_rlimit_nofile`` above what the kernel allows."""
     place = context.tree.main.first("worker_rlimit_nofile")
     wanted = None if place is None else parse_count(place.value)
     if place is None or wanted is None or context.is_linux is False:
         return
     limits = context.facts.limits
-    asked = Evidence(fact="worker_rlimit_nofile", value=wanted, provenance="declared")
+    configured = Evidence(fact="worker_rlimit_nofile", value=wanted, provenance="declared")
     if limits.nr_open is not None and wanted > limits.nr_open:
         yield Hit(
             place,
             f"no process may open {wanted} files: fs.nr_open is {limits.nr_open}",
-            [asked, Evidence(fact="limits.nr_open", value=limits.nr_open)],
-            fix=f"worker_rlimit_nofile {limits.nr_open}; or a higher fs.nr_open.",
+            [configured, Evidence(fact="limits.nr_open", value=limits.nr_open)],
+            fix=f"Set worker_rlimit_nofile {limits.nr_open}; or raise fs.nr_open.",
         )
         return
     hard = limits.nofile_hard
@@ -39,7 +39,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             place,
             f"workers cannot raise the hard limit of {hard} open files to {wanted}",
             [
-                asked,
+                configured,
                 Evidence(fact="limits.nofile_hard", value=hard),
                 Evidence(fact="limits.can_raise", value=False),
             ],
@@ -51,12 +51,11 @@ _CONF = "worker_rlimit_nofile %s; events { worker_connections 8192; } http { }"
 RULE = Rule(
     id="lim-nofile-not-raisable",
     severity="error",
-    title="worker_rlimit_nofile is more than nginx may ask for",
+    title="worker_rlimit_nofile is above what nginx may set",
     why="Above the hard limit setrlimit() needs CAP_SYS_RESOURCE, which containers and hardened "
-    "units take away; above fs.nr_open nobody may. nginx logs an alert and goes on with the old "
-    "limit.",
-    fix="Raise the hard limit where nginx is started: LimitNOFILE= of the systemd unit, --ulimit "
-    "nofile= of the container; or ask for no more than it is.",
+    "units drop; nobody may exceed fs.nr_open. nginx logs an alert and keeps the old limit.",
+    fix="Raise the hard limit where nginx is started (LimitNOFILE= in the systemd unit, --ulimit "
+    "nofile= for the container), or set no more than it.",
     sources=(
         "nginx: src/os/unix/ngx_process_cycle.c, ngx_worker_process_init",
         "setrlimit(2), capabilities(7)",

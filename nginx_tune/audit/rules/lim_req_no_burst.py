@@ -11,7 +11,7 @@ from nginx_tune.conf.values import parameter
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Limits that refuse whatever comes a moment too early."""
+    """Limits that reject every request that arrives slightly early."""
     zones = {
         (parameter(line.args, "zone") or "").partition(":")[0]: line
         for line in context.client_lines("limit_req_zone")
@@ -25,15 +25,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if gap is not None:
             yield Hit(
                 line,
-                f"of two requests within {gap:g} s the second is refused: {rate} without burst",
+                f"{rate} without burst rejects the second of two requests within {gap:g} s",
                 [written(zone), counted("burst", 0)],
             )
 
 
 def _gap_seconds(rate: str) -> float | None:
-    """The time between requests that a rate allows; null for one of a few in a minute.
+    """Seconds between requests that a rate allows; None for rates per minute.
 
-    Such a rate is there for logins and the like, whose requests come one by one.
+    Those are for logins and the like, whose requests come one at a time.
     """
     number, slash, unit = rate.partition("r/")
     if not slash or not number.isdigit() or not int(number) or unit != "s":
@@ -52,19 +52,19 @@ http {
 RULE = Rule(
     id="lim-req-no-burst",
     severity="warning",
-    title="limit_req without burst refuses a page's own requests",
-    why="The rate is a gap, not a count: 10r/s means one request in every 100 ms. A browser asks "
-    "for a page's parts at once, and all but the first are answered with 503.",
-    fix="limit_req zone=NAME burst=N nodelay; with N the requests that one page load makes at "
-    "once (20 suits most).",
+    title="limit_req without burst rejects a page's own requests",
+    why="The rate is a gap, not a count: 10r/s means one request per 100 ms. A browser requests a "
+    "page's parts at once, and all but the first get 503.",
+    fix="Set limit_req zone=NAME burst=N nodelay; with N the number of requests that one page load "
+    "makes at once (20 suits most).",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html#limit_req",
         "nginx: src/http/modules/ngx_http_limit_req_module.c, ngx_http_limit_req_lookup",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Rates by the minute are passed over: they are there for logins and the like, whose "
-    "requests come one by one.",
+    about="Rates per minute are not reported: they are for logins and the like, whose requests "
+    "come one at a time.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % " burst=20 nodelay"),
     check=check,

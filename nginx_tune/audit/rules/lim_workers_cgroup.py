@@ -11,7 +11,7 @@ from nginx_tune.audit.rule import Example, Rule, linux
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``worker_processes auto`` where nginx may use fewer CPUs than there are."""
+    """``worker_processes auto`` where nginx may use fewer CPUs than are online."""
     place = context.tree.main.first("worker_processes")
     if place is None or place.value != "auto" or context.is_linux is False:
         return
@@ -19,13 +19,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if isinstance(workers, MissingFacts) or isinstance(fitting, MissingFacts):
         yield from lacking(workers, fitting)
         return
-    if workers.value > fitting.value + 1:  # one more costs next to nothing
+    if workers.value > fitting.value + 1:  # one more costs almost nothing
         yield Hit(
             place,
-            f"auto starts {workers.value} workers for {fitting.value} "
+            f"auto starts {workers.value} workers, but nginx may use only {fitting.value} "
             f"CPU{'' if fitting.value == 1 else 's'}",
             [workers.evidence, fitting.evidence],
-            fix=f"worker_processes {fitting.value}; (render it where the limit is set).",
+            fix=f"Set worker_processes {fitting.value}; (generated where the limit is set).",
         )
 
 
@@ -35,18 +35,18 @@ _HOST = linux(cpus=64, effective_cpus=4.0)
 RULE = Rule(
     id="lim-workers-cgroup",
     severity="warning",
-    title="worker_processes auto does not see the CPU limit",
-    why="auto counts the CPUs that are online. A cgroup quota is not seen at all, and a cpuset "
-    "not with glibc: more workers then share the few CPUs, each with its own connections, caches "
-    "and thread pools, and the quota stops all of them at once.",
-    fix="An explicit worker_processes of as many CPUs as nginx may use.",
+    title="worker_processes auto ignores the CPU limit",
+    why="auto counts the online CPUs. It ignores a cgroup quota, and with glibc a cpuset too: more "
+    "workers then share the few CPUs, each with its own connections, caches and thread pools, and "
+    "the quota stops all of them at once.",
+    fix="Set worker_processes to the number of CPUs that nginx may use.",
     sources=(
         "nginx: src/os/unix/ngx_posix_init.c, ngx_os_init",
         "github.com/nginxinc/docker-nginx issue 31 and 30-tune-worker-processes.sh",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="One worker more than CPUs is passed over.",
+    about="One worker more than CPUs is not reported.",
     bad=Example(_CONF % "auto", _HOST),
     good=Example(_CONF % "4", _HOST),
     check=check,

@@ -11,15 +11,15 @@ from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit]:
-    """No worker at all, which ``nginx -t`` takes."""
+    """``worker_processes 0``, which ``nginx -t`` accepts."""
     workers = worker_count(context)
     if isinstance(workers, MissingFacts) or workers.place is None or workers.value != 0:
         return
     yield Hit(
         workers.place,
-        "nginx starts no worker: clients are connected and nobody answers them",
+        "nginx starts no worker: clients connect and never get a response",
         [workers.evidence],
-        fix="worker_processes auto;",
+        fix="Set worker_processes auto;",
     )
 
 
@@ -28,11 +28,11 @@ _CONF = "worker_processes %s; events { } http { server { listen 80; root /srv/ww
 RULE = Rule(
     id="lim-workers-none",
     severity="error",
-    title="no worker at all",
-    why="nginx -t takes worker_processes 0, and nginx starts: its master listens, so that the "
-    "kernel connects clients, and no process accepts them. Nothing is logged. Such a master "
-    "answers no TERM or QUIT either, since it waits for workers to end that are not there.",
-    fix="worker_processes auto; in the main context.",
+    title="no worker processes",
+    why="nginx -t accepts worker_processes 0, and nginx starts: its master listens, so the kernel "
+    "completes connections, but no process accepts them. Nothing is logged. Such a master does not "
+    "react to TERM or QUIT either, because it waits for workers that do not exist.",
+    fix="Set worker_processes auto; in the main context.",
     sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_processes",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

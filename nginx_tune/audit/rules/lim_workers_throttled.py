@@ -14,45 +14,50 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts, Throttled
 from nginx_tune.documents.units import percent_text
 
-_HELD_BACK = 0.01
+_THROTTLED_SHARE = 0.01
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """More workers by number than a quota has CPUs, where the quota did hold them back."""
+    """An explicit number of workers above the CPUs of a quota that throttled them."""
     place = context.tree.main.first("worker_processes")
     if place is None or place.value == "auto" or context.is_linux is False:
-        return  # of auto speaks lim-workers-cgroup
+        return  # lim-workers-cgroup covers auto
     workers, fitting = worker_count(context), fitting_workers(context)
     if isinstance(workers, MissingFacts) or isinstance(fitting, MissingFacts):
         yield from lacking(workers, fitting)
         return
-    held = context.facts.cpu.throttled
-    ratio = None if held is None else held.ratio
-    if held is None or ratio is None or ratio < _HELD_BACK or workers.value <= fitting.value:
+    throttled = context.facts.cpu.throttled
+    ratio = None if throttled is None else throttled.ratio
+    if (
+        throttled is None
+        or ratio is None
+        or ratio < _THROTTLED_SHARE
+        or workers.value <= fitting.value
+    ):
         return
     yield Hit(
         place,
-        f"{workers.value} workers on the {fitting.value} CPUs of a quota, which held them back in "
+        f"{workers.value} workers share a quota of {fitting.value} CPUs, which throttled them in "
         f"{percent_text(ratio, 2)} of its periods",
         [
             workers.evidence,
             fitting.evidence,
-            Evidence(fact="cpu.throttled.throttled_periods", value=held.throttled_periods),
-            Evidence(fact="cpu.throttled.periods", value=held.periods),
+            Evidence(fact="cpu.throttled.throttled_periods", value=throttled.throttled_periods),
+            Evidence(fact="cpu.throttled.periods", value=throttled.periods),
         ],
-        fix=f"worker_processes {fitting.value};, or a higher limit.",
+        fix=f"Set worker_processes {fitting.value}; or raise the quota.",
     )
 
 
 def _host(throttled_periods: int) -> Facts:
     facts = linux(cpus=64, effective_cpus=4.0)
-    held = Throttled(
+    throttled = Throttled(
         directory="/sys/fs/cgroup/nginx",
         periods=10_000,
         throttled_periods=throttled_periods,
         throttled_seconds=throttled_periods * 0.05,
     )
-    return replace(facts, cpu=replace(facts.cpu, throttled=held))
+    return replace(facts, cpu=replace(facts.cpu, throttled=throttled))
 
 
 _CONF = "worker_processes 16; events { } http { }"
@@ -60,18 +65,18 @@ _CONF = "worker_processes 16; events { } http { }"
 RULE = Rule(
     id="lim-workers-throttled",
     severity="warning",
-    title="a CPU quota holds back more workers than it has CPUs for",
-    why="The quota is one for all workers: together they use it up early in a period, and then all "
-    "of them stand still until the next one. Every connection waits, also those of workers that "
-    "had little to do.",
-    fix="As many workers as CPUs of the quota, or a higher quota.",
+    title="a CPU quota throttles the workers",
+    why="All workers share the quota: together they use it up early in a period, and then all of "
+    "them stop until the next one. Every connection waits, even those of workers that had little "
+    "to do.",
+    fix="Use as many workers as the quota has CPUs, or raise the quota.",
     sources=(
         "Linux: Documentation/scheduler/sched-bwc.rst, cpu.stat",
         "Linux: kernel/sched/fair.c, throttle_cfs_rq",
     ),
     proof="source-only",
-    about="Said only where the group was held back in a hundredth of the periods or more since it "
-    "is there. That nginx is what used the quota up cannot be told from the counters.",
+    about="Reported only if the cgroup has been throttled in at least a hundredth of its periods "
+    "since it was created. The counters do not show whether nginx used up the quota.",
     bad=Example(_CONF, _host(2_500)),
     good=Example(_CONF, _host(3)),
     check=check,

@@ -22,23 +22,23 @@ _DECLARING = re.compile(
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Zones of the configuration that the error logs name as full."""
+    """Zones of the configuration that the error logs report as full."""
     if not context.has_facts and not context.tree.is_part:
         logs = main_logs(context)
         if isinstance(logs, MissingFacts) and any(_zones(context)):
             yield logs
         return
     for log in context.facts.error_logs:
-        for one in log.messages:
-            row = MESSAGES_BY_ID.get(one.id)
+        for message in log.messages:
+            row = MESSAGES_BY_ID.get(message.id)
             if row is None or row.cause != "shared-zone-full":
                 continue
-            place = _declared(context, one)
+            place = _declaring_line(context, message)
             if place is not None:
                 yield Hit(
                     place,
-                    f'the zone "{one.name}" was full: {one.lines:,} {row.tells}',
-                    [lines_seen(log, f'"{one.name}" full', one.lines)],
+                    f'zone "{message.name}" was full: {message.lines:,} {row.tells}',
+                    [lines_seen(log, f'"{message.name}" full', message.lines)],
                     fix=f"{row.change}.",
                 )
 
@@ -50,8 +50,8 @@ def _zones(context: Context) -> Iterator[Directive]:
         yield from (one for one in context.tree.main.walk() if one.name in names and one.args)
 
 
-def _declared(context: Context, message: LoggedMessage) -> Directive | None:
-    """The line that gives the zone its size."""
+def _declaring_line(context: Context, message: LoggedMessage) -> Directive | None:
+    """The line that sets the size of the zone."""
     named = re.compile(rf"(?:keys_zone=|zone=|shared:){re.escape(message.name)}:.*")
     for line in _zones(context) if message.name else ():
         if any(named.fullmatch(arg) for arg in line.args):
@@ -75,17 +75,17 @@ RULE = Rule(
     id="lim-zone-full-seen",
     severity="error",
     title="a shared memory zone has been full",
-    why="An entry that finds no room, once nginx has thrown out what it may, fails what needs it: "
-    "500 for a cache's key, 503 for limit_req and limit_conn, a full handshake for a TLS session.",
-    fix="A larger size where the zone is declared.",
+    why="If an entry finds no room, even after nginx has evicted what it may, the operation fails: "
+    "500 for a cache key, 503 for limit_req and limit_conn, a full handshake for a TLS session.",
+    fix="Increase the size where the zone is declared.",
     sources=(
         "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_exists",
         "nginx: src/core/ngx_slab.c, ngx_slab_alloc_pages",
     ),
     proof="source-only",
-    about="The end of each error log is read, so that lines of before a zone was enlarged count "
-    "until the log is rotated. Facts without error logs (those of inspect) leave the rule silent; "
-    "--facts live and --pid read them. nginx-tune explain shared-zone-full has the messages.",
+    about="Only the end of each error log is read, and lines from before a zone was enlarged count "
+    "until the log is rotated. Facts without error logs (those of inspect) give no finding; "
+    "--facts live and --pid read them. nginx-tune explain shared-zone-full lists the messages.",
     bad=Example(_CONF, replace(linux(), error_logs=[_log("x")])),
     good=Example(_CONF, replace(linux(), error_logs=[_log("y")])),
     check=check,

@@ -15,23 +15,23 @@ from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.documents.decisions import Evidence
 
 ADDRESS_STATE_BYTES = 64
-"""Bytes for a key of at most 16 bytes: $binary_remote_addr."""
+"""Bytes of a key of at most 16 bytes, such as $binary_remote_addr."""
 
 STATE_BYTES = 128
-"""Bytes for longer keys."""
+"""Bytes of a longer key."""
 
 _MIB = 1 << 20
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Zones of ``limit_conn`` with room for fewer keys than there can be connections."""
+    """``limit_conn`` zones with room for fewer keys than there can be connections."""
     if not {"limit_conn", "limit_conn_zone"} <= context.names:
         return
     workers, connections = worker_count(context), worker_connections(context)
     if isinstance(workers, MissingFacts) or isinstance(connections, MissingFacts):
         yield from lacking(workers, connections)
         return
-    most = workers.value * connections.value
+    most_connections = workers.value * connections.value
     used = {line.value for line in http_directives(context.tree) if line.name == "limit_conn"}
     for zone in http_directives(context.tree):
         if zone.name != "limit_conn_zone":
@@ -42,17 +42,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             continue
         state_bytes = _state_bytes(zone)
         keys = size_bytes // state_bytes
-        if keys < most:
+        if keys < most_connections:
             yield Hit(
                 zone,
-                f'zone "{name}" has room for about {keys} keys, and nginx takes up to {most} '
-                "connections",
+                f'zone "{name}" has room for about {keys} keys, but nginx accepts up to '
+                f"{most_connections} connections",
                 [
                     Evidence(fact="zone", value=size_bytes, unit="bytes", provenance="declared"),
                     workers.evidence,
                     connections.evidence,
                 ],
-                fix=f"zone={name}:{ceil(most * state_bytes / _MIB)}m",
+                fix=f"Set zone={name}:{ceil(most_connections * state_bytes / _MIB)}m.",
             )
 
 
@@ -73,16 +73,16 @@ http {
 RULE = Rule(
     id="lim-zone-too-small",
     severity="warning",
-    title="a limit_conn zone has no room for all clients",
-    why="When the zone is full every request whose key is not in it yet is answered with "
-    "limit_conn_status (503), however few connections that client has.",
-    fix="A megabyte of zone for each 16 000 addresses, or 8 000 longer keys.",
+    title="a limit_conn zone is too small for all clients",
+    why="When the zone is full, every request with a new key gets limit_conn_status (503), however "
+    "few connections that client has.",
+    fix="Allow a megabyte per 16 000 addresses, or per 8 000 longer keys.",
     sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn_zone",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="The number of clients is bounded by workers × worker_connections, each with a key of "
-    "its own; how many there really are no command counts yet. limit_req zones are left out: "
-    "there a full zone forgets the key that was idle longest, and only rarely refuses.",
+    about="The upper bound is workers × worker_connections clients, each with its own key; no "
+    "command counts the actual number yet. limit_req zones are not checked: a full one evicts the "
+    "key that was idle longest, and rarely rejects a request.",
     bad=Example(_CONF % "1m"),
     good=Example(_CONF % "10m"),
     check=check,

@@ -13,7 +13,7 @@ from nginx_tune.conf.values import parameter
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Buffers that are written when they are full, however long that takes."""
+    """Log buffers that are written only when full."""
     lines = context.client_lines("access_log")
     done = {line.value for line in lines if parameter(line.args, "flush") is not None}
     for line in lines:
@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _hit(line: Directive) -> Hit:
-    return hit_at(line, f"lines stay in each worker's buffer until it is full: {line.value}")
+    return hit_at(line, f"lines for {line.value} stay in each worker's buffer until it is full")
 
 
 _CONF = "events {} http { access_log /var/log/a.log combined buffer=64k%s; server { } }"
@@ -31,10 +31,10 @@ _CONF = "events {} http { access_log /var/log/a.log combined buffer=64k%s; serve
 RULE = Rule(
     id="log-buffer-no-flush",
     severity="advice",
-    title="a log's buffer is written only when it is full",
-    why="Without flush= a quiet worker keeps its last lines for hours, and a crash loses them: who "
-    "reads the log sees requests late and out of order.",
-    fix="flush=1s beside buffer=.",
+    title="a log buffer without a flush time",
+    why="Without flush= an idle worker keeps its last lines for hours, and a crash loses them. "
+    "Readers of the log see requests late and out of order.",
+    fix="Add flush=1s after buffer=.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_log_module.html#access_log",
         "nginx: src/http/modules/ngx_http_log_module.c, ngx_http_log_flush_handler",
@@ -42,7 +42,7 @@ RULE = Rule(
     ),
     proof="source-only",
     since="1.3.10",
-    about="A reload writes what the workers hold as they leave, and so does USR1.",
+    about="Workers write their buffers when a reload ends them, and on USR1.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % " flush=1s"),
     check=check,

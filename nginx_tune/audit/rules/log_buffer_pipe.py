@@ -12,18 +12,19 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Buffers larger than what a pipe takes in one piece."""
+    """Log buffers larger than a pipe writes atomically."""
     for line in context.client_lines("access_log"):
         size = buffer_bytes(line) if is_a_device(line.value) else None
         if size is not None and size > PIPE_BUFFER_BYTES and line.value != "/dev/null":
             yield Hit(
                 line,
-                f"{line.value} of a container is a pipe, into which a buffer of {size} bytes goes "
-                "in parts, between those of other workers",
+                f"{line.value} is a pipe in a container: a buffer of {size} bytes is written in "
+                "parts "
+                "that mix with those of other workers",
                 [
                     written(line),
                     Evidence(
-                        fact="most bytes in one piece (PIPE_BUF)",
+                        fact="largest atomic write (PIPE_BUF)",
                         value=PIPE_BUFFER_BYTES,
                         unit="bytes",
                     ),
@@ -36,18 +37,18 @@ _CONF = "events {} http { access_log /dev/stdout combined buffer=%s flush=1s; se
 RULE = Rule(
     id="log-buffer-pipe",
     severity="advice",
-    title="a log's buffer tears lines in a pipe",
-    why="A buffer is one write(). A pipe takes no more than 4096 bytes in one piece: of a larger "
-    "one parts of other workers' lines come in between, and whoever reads JSON there gets none.",
-    fix="buffer=4k at most, or no buffer: whoever reads a container's output wants each line soon.",
+    title="a log buffer splits lines in a pipe",
+    why="A buffer is one write(). A pipe writes at most 4096 bytes atomically: parts of other "
+    "workers' lines get into a larger one, and a JSON reader fails.",
+    fix="Use buffer=4k at most, or no buffer: readers of a container's output want each line soon.",
     sources=(
         "pipe(7), PIPE_BUF",
         "nginx: src/http/modules/ngx_http_log_module.c, ngx_http_log_flush",
         "github.com/apache/apisix issue 1567",
     ),
     proof="source-only",
-    about="nginx-tune plan gives such a log no buffer. Of one worker alone nothing comes between, "
-    "but the reader gets lines in parts.",
+    about="nginx-tune plan adds no buffer to such a log. With a single worker nothing gets mixed, "
+    "but the reader still gets lines in parts.",
     bad=Example(_CONF % "32k"),
     good=Example(_CONF % "4k"),
     check=check,

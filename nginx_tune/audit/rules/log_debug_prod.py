@@ -11,7 +11,7 @@ from nginx_tune.conf.directive import Block, Directive
 
 _FLAG = "--with-debug"
 
-_OFF = "error_log PATH crit; with a real path: error_log cannot be turned off."
+_OFF = "Use error_log PATH crit; with a real path: error_log cannot be turned off."
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -21,29 +21,29 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if line.value == "off":
             yield Hit(
                 line,
-                'errors go to a file called "off", and to no other log',
+                'errors are written to a file named "off" and to no other log',
                 [written(line)],
                 fix=_OFF,
             )
         elif can_debug and _is_debug(line):
-            said = "each request writes dozens of lines to this log"
-            doubt = ", where nginx is built --with-debug" if context.flags is None else ""
-            yield Hit(line, said + doubt, [written(line)])
+            message = "each request writes dozens of lines to this log"
+            condition = " if nginx is built --with-debug" if context.flags is None else ""
+            yield Hit(line, message + condition, [written(line)])
 
 
 def _error_logs(context: Context) -> Iterator[Directive]:
-    """Every ``error_log`` of the tree once."""
+    """Every ``error_log`` of the tree, once."""
     if "error_log" not in context.names:
         return
     main = context.tree.main
     blocks: list[Block | None] = [main]
     blocks += [block.block for block in main.all("http")]
     blocks += [scope.own.block for scope in context.scopes_that_set("error_log")]
-    told: set[Directive] = set()
+    seen: set[Directive] = set()
     for block in blocks:
         for line in block.all("error_log") if block is not None else ():
-            if line not in told:
-                told.add(line)
+            if line not in seen:
+                seen.add(line)
                 yield line
     for name in ("stream", "mail"):
         for outer in main.all(name):
@@ -51,7 +51,7 @@ def _error_logs(context: Context) -> Iterator[Directive]:
 
 
 def _is_debug(line: Directive) -> bool:
-    """A log in memory is a ring: it costs no disk."""
+    """True for level debug, except in a ring buffer in memory, which costs no disk."""
     return not line.value.startswith("memory:") and any(
         level == "debug" or level.startswith("debug_") for level in line.args[1:]
     )
@@ -63,11 +63,11 @@ RULE = Rule(
     id="log-debug-prod",
     severity="warning",
     title="an error log at level debug, or one that is meant to be off",
-    why="At level debug the worker writes dozens to hundreds of lines for each request, "
-    "unbuffered. And error_log off is no switch: it logs to a file of that name, so what says "
-    "that thread pools overflow or connections run out is not where anybody looks.",
-    fix="error_log PATH warn; for some clients only: debug_connection ADDRESS; in events, or a "
-    "ring in memory: error_log memory:32m debug;",
+    why="At level debug the worker writes dozens to hundreds of lines per request, unbuffered. "
+    "error_log off is not a switch: it logs to a file of that name, so nobody sees that thread "
+    "pools overflow or connections run out.",
+    fix="Use error_log PATH warn; for selected clients: debug_connection ADDRESS; in events, or a "
+    "ring buffer in memory: error_log memory:32m debug;",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#error_log",
         "https://nginx.org/en/docs/debugging_log.html",
@@ -75,8 +75,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A build without --with-debug logs no debug lines, and where that is known nothing is "
-    "said of the level.",
+    about="A build without --with-debug writes no debug lines; if that is known, the level is not "
+    "reported.",
     bad=Example(_CONF % "/var/log/nginx/error.log debug"),
     good=Example(_CONF % "/var/log/nginx/error.log warn"),
     check=check,

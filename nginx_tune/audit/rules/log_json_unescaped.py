@@ -18,18 +18,18 @@ _FROM_CLIENTS = re.compile(
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Formats of JSON in which what clients send is not escaped as JSON wants it."""
+    """JSON log formats without JSON escaping."""
     formats = log_formats(context.tree)
     for line in http_lines(context.tree, "log_format"):
         if not line.args:
             continue
-        form = formats[line.value]
-        text = form.text.strip()
+        log_format = formats[line.value]
+        text = log_format.text.strip()
         is_json = text.startswith("{") and text.endswith("}") and '":' in text.replace(" ", "")
-        if is_json and form.escape == "default" and _FROM_CLIENTS.search(text):
+        if is_json and log_format.escape == "default" and _FROM_CLIENTS.search(text):
             yield Hit(
                 line,
-                f'lines of "{line.value}" are no JSON when a client sends a quotation mark',
+                f'lines of "{line.value}" are not valid JSON if a client sends a quotation mark',
                 [written(line), default("escape", "default")],
             )
 
@@ -46,11 +46,11 @@ http {
 RULE = Rule(
     id="log-json-unescaped",
     severity="warning",
-    title="a log of JSON is not escaped as JSON",
-    why=r"By default a quotation mark, a backslash and what is no ASCII are written as \x22 and "
-    "the like, which JSON does not know. The reader of the log drops the line or stops: those of "
-    "attacks and of odd clients are the ones that are lost.",
-    fix="log_format NAME escape=json '{...}';",
+    title="a JSON log without JSON escaping",
+    why="By default nginx writes quotation marks, backslashes and non-ASCII bytes as \\x22 and the "
+    "like, which is not valid JSON. The log reader drops the line or stops, and loses the lines of "
+    "attacks and unusual clients in particular.",
+    fix="Use log_format NAME escape=json '{...}';",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_log_module.html#log_format",
         "nginx: src/http/modules/ngx_http_log_module.c, ngx_http_log_escape",
@@ -58,7 +58,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.11.8",
-    about="Only formats that hold something a client or a server sends are spoken of.",
+    about="Only formats with values that a client or an upstream sends are reported.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "escape=json"),
     check=check,

@@ -15,7 +15,7 @@ from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Unbuffered access logs on storage that every write may have to wait for."""
+    """Unbuffered access logs on storage where every write may block."""
     by_directory: dict[str, list[Directive]] = {}
     for line in context.client_lines("access_log"):
         directory = None if _is_buffered(line) else log_directory(context, line)
@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for line in lines if is_remote else ():
             yield Hit(
                 line,
-                f"each request writes a line to {directory} across the network",
+                f"each request writes a line to {directory} over the network",
                 [written(line), Evidence(fact=f"storage of {directory}", value="network")],
             )
     if missing:
@@ -56,17 +56,17 @@ _HOST = linux(disks={"/mnt/logs": ("nbd0", "network")})
 RULE = Rule(
     id="log-unbuffered-hot",
     severity="advice",
-    title="each request writes to a log across the network",
-    why="Without a buffer each request ends with a write() in the event loop. Locally it goes to "
-    "the page cache and costs a microsecond or two; on a network file system it may wait, and all "
-    "connections of the worker with it.",
-    fix="access_log PATH FORMAT buffer=64k flush=1s; or log to a local disk, or to syslog. A crash "
-    "loses the lines of the last second.",
+    title="each request writes to a log over the network",
+    why="Without a buffer each request ends with a write() in the event loop. On a local disk it "
+    "goes to the page cache and takes a microsecond or two; on a network file system it may block, "
+    "with all connections of the worker.",
+    fix="Use access_log PATH FORMAT buffer=64k flush=1s; or log to a local disk or to syslog. A "
+    "crash loses the lines of the last second.",
     sources=("https://nginx.org/en/docs/http/ngx_http_log_module.html#access_log",),
     proof="source-only",
-    about="How many requests there are is a fact that no command here gathers, so the audit "
-    "speaks of storage across a network only. With a known rate nginx-tune recommend (decision "
-    "access-log) says whether a buffer pays on a local disk.",
+    about="No command measures the request rate for the audit, so only network storage is "
+    "reported. With a known rate nginx-tune recommend (decision access-log) judges whether a "
+    "buffer pays off on a local disk.",
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % " buffer=64k flush=1s", _HOST),
     check=check,

@@ -11,19 +11,19 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Access logs whose file is named anew by each request."""
-    told: set[Directive] = set()
+    """Access logs whose file name each request determines."""
+    reported: set[Directive] = set()
     if not any("$" in line.value for line in context.client_lines("access_log")):
         return
     for scope in context.scopes_with("access_log"):
         if scope.value("open_log_file_cache", "off") != "off":
             continue
         for line in scope.effective_all("access_log"):
-            if "$" in line.value and not line.value.startswith("syslog:") and line not in told:
-                told.add(line)
+            if "$" in line.value and not line.value.startswith("syslog:") and line not in reported:
+                reported.add(line)
                 yield Hit(
                     line,
-                    "the log is opened and closed for each line",
+                    "the log file is opened and closed for each line",
                     [written(line), default("open_log_file_cache", "off")],
                 )
 
@@ -39,13 +39,13 @@ RULE = Rule(
     title="a log with variables in its name is opened for each line",
     why="Each request opens the file, writes a line and closes it, in the event loop. Such a log "
     "cannot have a buffer either: nginx refuses to start with one.",
-    fix="open_log_file_cache max=1000 inactive=20s valid=1m min_uses=2; or a fixed name with the "
-    "variable in the log's format, or one access_log for each value with if=.",
+    fix="Set open_log_file_cache max=1000 inactive=20s valid=1m min_uses=2; or use a fixed name "
+    "with the variable in the log format, or one access_log per value with if=.",
     sources=("https://nginx.org/en/docs/http/ngx_http_log_module.html#open_log_file_cache",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="nginx writes such a log only while the root of the request exists. After a rotation a "
-    "cached log is written under its old name until valid has passed.",
+    about="nginx writes such a log only while the request's root directory exists. After a "
+    "rotation, a cached log is written under its old name until valid expires.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "open_log_file_cache max=1000 inactive=20s valid=1m min_uses=2;"),
     check=check,

@@ -13,7 +13,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``accept_mutex on`` where the kernel wakes one worker by itself."""
+    """``accept_mutex on`` where the kernel already wakes a single worker."""
     place = events_directive(context, "accept_mutex")
     if place is None or place.value.lower() != "on" or context.is_linux is False:
         return
@@ -30,13 +30,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     elif exclusive:
         yield Hit(
             place,
-            "with accept_mutex one worker at a time accepts, though the kernel wakes only one",
+            "accept_mutex lets one worker accept at a time, but the kernel already wakes only one",
             [written(place), Evidence(fact="kernel.features[epollexclusive]", value=True)],
         )
 
 
 def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
-    """Off is the default."""
+    """Remove the line; off is the default."""
     yield remove(hit.place)
 
 
@@ -45,11 +45,11 @@ _CONF = "worker_processes 4; events { %s } http { server { listen 80; return 204
 RULE = Rule(
     id="ls-accept-mutex-redundant",
     severity="info",
-    title="accept_mutex is on where it has no use",
-    why="The mutex was made against waking all workers for one connection. With EPOLLEXCLUSIVE "
-    "(Linux 4.5, nginx 1.11.3) the kernel wakes one; the mutex then only gives most connections "
-    "to whoever holds it. Listeners with reuseport ignore it.",
-    fix="Remove accept_mutex on; (off is the default since nginx 1.11.3).",
+    title="accept_mutex is on without a benefit",
+    why="The mutex was introduced to avoid waking all workers for one connection. With "
+    "EPOLLEXCLUSIVE (Linux 4.5, nginx 1.11.3) the kernel wakes only one; the mutex then just gives "
+    "most connections to whoever holds it. Listeners with reuseport ignore it.",
+    fix="Remove accept_mutex on; (the default is off since nginx 1.11.3).",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#accept_mutex",
         "nginx: src/event/ngx_event.c, ngx_event_process_init",
@@ -57,8 +57,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.22", "1.26", "1.30"),
     since="1.11.3",
-    seen="With four workers and light load the busiest took every connection with the mutex on "
-    "(1.22, 1.31), and a quarter of them without it.",
+    seen="With four workers under light load, the busiest accepted every connection with the mutex "
+    "on (1.22, 1.31), and a quarter of them without it.",
     bad=Example(_CONF % "accept_mutex on;", linux()),
     good=Example(_CONF % "", linux()),
     check=check,

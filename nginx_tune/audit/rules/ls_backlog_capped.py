@@ -12,42 +12,43 @@ from nginx_tune.conf.values import is_placeholder, parameter, parse_count
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_BACKLOG = 511
-"""On Linux (ngx_linux_config.h)."""
+"""nginx's default on Linux (ngx_linux_config.h)."""
 
 _SYSCTL = "net.core.somaxconn"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Backlogs that the kernel cuts, without a word, when the socket is made."""
+    """Backlogs that the kernel silently truncates."""
     if context.is_linux is False or not context.listeners:
         return
     text = context.facts.kernel.sysctls.get(_SYSCTL)
     network = context.facts.network.somaxconn  # of the network namespace of nginx
-    most = network if network is not None else parse_count(text or "")
-    if most is None:
+    limit = network if network is not None else parse_count(text or "")
+    if limit is None:
         yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
         return
     cut_default = False
     for listener in context.listeners:
         if listener.is_quic or not listener.has_socket or is_placeholder(listener.address):
             continue
-        wanted = _asked(listener)
-        if (wanted or DEFAULT_BACKLOG) <= most or (wanted is None and cut_default):
+        requested = _requested_backlog(listener)
+        if (requested or DEFAULT_BACKLOG) <= limit or (requested is None and cut_default):
             continue
-        cut_default |= wanted is None  # the same for every such address: told once
-        name = "backlog" if wanted is not None else "backlog (default)"
+        cut_default |= requested is None  # reported once for all such addresses
+        name = "backlog" if requested is not None else "backlog (default)"
         yield Hit(
             next((line for line in listener.lines if _backlog(line.args)), listener.lines[0]),
-            f"the queue of {listener.address} is cut from {wanted or DEFAULT_BACKLOG} to {most}",
+            f"the kernel cuts the backlog of {listener.address} from "
+            f"{requested or DEFAULT_BACKLOG} to {limit}",
             [
-                Evidence(fact=name, value=wanted or DEFAULT_BACKLOG, provenance="declared"),
-                Evidence(fact=_SYSCTL, value=most),
+                Evidence(fact=name, value=requested or DEFAULT_BACKLOG, provenance="declared"),
+                Evidence(fact=_SYSCTL, value=limit),
             ],
         )
 
 
-def _asked(listener: ListenAddress) -> int | None:
-    """The backlog that the lines of an address ask for; -1 and the like are the kernel's most."""
+def _requested_backlog(listener: ListenAddress) -> int | None:
+    """The backlog set for an address; None for -1 and the like, the kernel's maximum."""
     for line in listener.lines:
         asked = parse_count(_backlog(line.args) or "")
         if asked is not None:
@@ -66,10 +67,10 @@ RULE = Rule(
     severity="warning",
     title="the kernel cuts the backlog of a listener",
     why="A listener's queue of connections that wait to be accepted is never longer than "
-    "net.core.somaxconn at the time of listen(); nobody says so. A burst beyond it loses "
-    "connections, and their clients try again after a second or more.",
-    fix="Raise net.core.somaxconn in the network namespace of nginx, then change backlog= (or "
-    "restart): a reload calls listen() again only when that number differs.",
+    "net.core.somaxconn at the time of listen(), and nothing reports it. A larger burst loses "
+    "connections, and their clients retry after a second or more.",
+    fix="Raise net.core.somaxconn in nginx's network namespace, then change backlog= (or restart): "
+    "a reload calls listen() again only if that number differs.",
     sources=(
         "listen(2)",
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#listen",

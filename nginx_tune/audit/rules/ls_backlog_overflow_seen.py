@@ -14,11 +14,11 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts_machine import Listener as Listening
 
 _FEW = 100
-"""Overflows in the whole life of a socket, which may be months, that call for nothing today."""
+"""Overflows in the lifetime of a socket, which may be months, that need no action."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Listening sockets of nginx that have turned connections away."""
+    """Listening sockets of nginx that have dropped connections."""
     listeners = [one for one in context.listeners if not (one.is_quic or one.is_unix)]
     if not listeners or context.is_linux is False:
         return
@@ -26,28 +26,28 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield MissingFacts(("listeners",))
         return
     for listener in listeners:
-        found = [one for one in context.facts.listeners if _is_of(one, listener)]
-        drops = sum(one.drops or 0 for one in found)
+        sockets = [one for one in context.facts.listeners if _is_socket_of(one, listener)]
+        drops = sum(one.drops or 0 for one in sockets)
         if drops >= (1 if context.profile == "strict" else _FEW):
-            backlogs = [one.backlog for one in found if one.backlog is not None]
+            backlogs = [one.backlog for one in sockets if one.backlog is not None]
             evidence = [Evidence(fact=f"drops at {listener.address}", value=drops)]
             if backlogs:
                 evidence.append(Evidence(fact="effective backlog", value=min(backlogs)))
             yield Hit(
                 listener.lines[0],
-                f"{listener.address} has dropped connections {drops} times since it listens",
+                f"{listener.address} has dropped {drops} connection attempts since it was opened",
                 evidence,
                 severity="info" if drops < _FEW else None,
             )
 
 
-def _is_of(found: Listening, listener: ListenAddress) -> bool:
-    """True if a socket of the host is this address of the configuration."""
-    if found.of_nginx is False or found.port not in listener.socket.ports:
+def _is_socket_of(socket: Listening, listener: ListenAddress) -> bool:
+    """True if a socket of the host belongs to this address of the configuration."""
+    if socket.of_nginx is False or socket.port not in listener.socket.ports:
         return False
     host = listener.socket.host
-    wanted = {"*": "0.0.0.0"}.get(host, host.strip("[]"))  # noqa: S104  # compared with
-    return found.address.strip("[]") in {wanted, f"::ffff:{wanted}"}
+    expected = {"*": "0.0.0.0"}.get(host, host.strip("[]"))  # noqa: S104  # compared with
+    return socket.address.strip("[]") in {expected, f"::ffff:{expected}"}
 
 
 _CONF = "events { } http { server { listen 80; root /srv/www; } }"
@@ -61,22 +61,22 @@ RULE = Rule(
     id="ls-backlog-overflow-seen",
     severity="warning",
     title="a listener has dropped connections",
-    why="Nearly always the accept queue was full: the kernel then drops what would complete a "
-    "connection, and the client tries again after one second, then two, four. No log of nginx "
-    "tells of it.",
-    fix="See why workers are late to accept (a blocked event loop, too few workers), and give a "
-    "burst more room: net.core.somaxconn, then listen ... backlog=.",
+    why="Almost always the accept queue was full: the kernel then drops the packet that would "
+    "complete the connection, and the client retries after one second, then two, four. No nginx "
+    "log reports it.",
+    fix="Find out why workers accept too late (a blocked event loop, too few workers), and give "
+    "bursts more room: raise net.core.somaxconn, then listen ... backlog=.",
     sources=(
         "Linux: net/ipv4/tcp_ipv4.c tcp_v4_syn_recv_sock, include/net/tcp.h tcp_listendrop",
         "listen(2)",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="The count is of the socket (SK_MEMINFO_DROPS), so it is nginx's own; the counters "
-    "ListenOverflows and ListenDrops of the whole namespace are not blamed on one listener. It "
-    "counts tries, not clients, and starts again with a new socket. Facts without "
-    "sockets leave the rule silent. Fewer than a hundred are told in the strict profile alone, as "
-    "info: since when they were counted is not known, and each costs one client a second.",
+    about="The count is that of the socket (SK_MEMINFO_DROPS), so it is nginx's own; the counters "
+    "ListenOverflows and ListenDrops of the whole namespace are not attributed to one listener. It "
+    "counts attempts, not clients, and a new socket starts at zero. Facts without sockets give no "
+    "finding. Fewer than a hundred are reported only in the profile strict, as info, because the "
+    "counting period is not known and each costs one client a second.",
     bad=Example(_CONF, replace(linux(), listeners=[_host(2400)])),
     good=Example(_CONF, replace(linux(), listeners=[_host(0)])),
     check=check,

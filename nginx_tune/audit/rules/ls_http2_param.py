@@ -12,7 +12,7 @@ from nginx_tune.conf.scopes import http_directives
 from nginx_tune.documents.decisions import Evidence
 
 OWN_DIRECTIVE = (1, 25, 1)
-"""First version with ``http2 on``."""
+"""The first version with ``http2 on``."""
 
 _OBSOLETE = {
     "http2_idle_timeout": "keepalive_timeout",
@@ -21,11 +21,11 @@ _OBSOLETE = {
     "http2_max_requests": "keepalive_requests",
     "http2_recv_timeout": "client_header_timeout",
 }
-"""Since 1.19.7, with what took their place."""
+"""Directives obsolete since 1.19.7, and their replacements."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """HTTP/2 asked for in ways that have been replaced."""
+    """HTTP/2 settings in their deprecated form."""
     lines = _listen_lines(context)
     obsolete: list[Directive] = []
     if not context.names.isdisjoint(_OBSOLETE):
@@ -41,14 +41,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for line in obsolete:
         yield Hit(
             line,
-            f"{line.name} is obsolete and without effect",
+            f"{line.name} is obsolete and has no effect",
             [written(line), version],
-            fix=f"Remove it; {_OBSOLETE[line.name]} holds for HTTP/2 too.",
+            fix=f"Remove it; {_OBSOLETE[line.name]} applies to HTTP/2 too.",
         )
 
 
 def _listen_lines(context: Context) -> list[Directive]:
-    """The first line of each server that has the parameter: one ``http2 on;`` replaces them all."""
+    """The first line of each server with the parameter: one ``http2 on;`` replaces them all."""
     first: dict[Directive, Directive] = {}
     for listener in context.listeners:
         for server, line in zip(listener.servers, listener.lines, strict=True):
@@ -62,11 +62,11 @@ _CONF = "events { } http { server { listen 443 ssl%s root /srv/www; } }"
 RULE = Rule(
     id="ls-http2-param",
     severity="info",
-    title="HTTP/2 is asked for in a way that has been replaced",
-    why="Since nginx 1.25.1 http2 is a directive and the parameter of listen is deprecated: a "
-    "warning at each start, and one server cannot differ from others on its address. The limits "
-    "of its own that HTTP/2 had are ignored since 1.19.7.",
-    fix="http2 on; in the server or http, and listen without http2.",
+    title="HTTP/2 is configured in a deprecated way",
+    why="Since nginx 1.25.1 http2 is a directive and the listen parameter is deprecated: nginx "
+    "warns at each start, and servers on one address cannot differ. HTTP/2's own limits are "
+    "ignored since 1.19.7.",
+    fix="Set http2 on; in the server or in http, and remove http2 from listen.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_v2_module.html",
         "nginx change log, 1.19.7 and 1.25.1",

@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if workers is not None and workers.value != "1":
         yield Hit(
             place,
-            "a worker that wakes takes all connections that wait",
+            "the worker that wakes up accepts all waiting connections",
             [written(place), written(workers)],
         )
 
@@ -32,10 +32,11 @@ _CONF = "worker_processes auto; events { %s } http { server { listen 80; return 
 RULE = Rule(
     id="ls-multi-accept",
     severity="advice",
-    title="multi_accept gives one worker most connections",
-    why="A worker empties the whole queue at once and then has to serve it alone. It also ends "
-    "the accept loop in a way that skips what keeps workers even since nginx 1.21.6.",
-    fix="Remove multi_accept on; unless a comparison under your load says otherwise: nginx-tune "
+    title="multi_accept gives most connections to one worker",
+    why="A worker empties the whole queue at once and then has to serve it alone. It also leaves "
+    "the accept loop on a path that skips the balancing between workers that nginx has had since "
+    "1.21.6.",
+    fix="Remove multi_accept on; unless a comparison under your load favours it: nginx-tune "
     "validate.",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#multi_accept",
@@ -43,8 +44,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    seen="With four workers and light load the busiest took every connection with multi_accept "
-    "on, in every version from 1.18 to 1.31, and a quarter of them without it (1.22 and later).",
+    seen="With four workers under light load, the busiest accepted every connection with "
+    "multi_accept on, in every version from 1.18 to 1.31, and a quarter of them without it (1.22 "
+    "and later).",
     bad=Example(_CONF % "multi_accept on;"),
     good=Example(_CONF % ""),
     check=check,

@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if workers.value > 1:
         yield Hit(
             place,
-            "after a reload new QUIC connections can be steered to workers that have gone",
+            "after a reload new QUIC connections can be routed to workers that have exited",
             [written(place), written(lines[0]), workers.evidence],
         )
 
@@ -39,18 +39,18 @@ RULE = Rule(
     id="ls-quic-bpf-reload",
     severity="warning",
     title="quic_bpf loses connections after a reload",
-    why="The sockets of workers that a reload sends away stay in the kernel's group, and the "
-    "program that quic_bpf loads keeps giving them new connections, which nobody serves: HTTP/3 "
-    "fails at random until nginx is restarted, while TCP goes on.",
-    fix="quic_bpf off; (the default), or restart instead of reloading.",
+    why="The sockets of workers that a reload ends stay in the kernel's group, and the program "
+    "that quic_bpf loads keeps routing new connections to them, which nobody serves: HTTP/3 fails "
+    "at random until nginx is restarted, while TCP keeps working.",
+    fix="Set quic_bpf off; (the default), or restart instead of reloading.",
     sources=(
         "github.com/nginx/nginx issues 425 and 1399, pull request 1756",
         "https://nginx.org/en/docs/http/ngx_http_v3_module.html#quic_bpf",
     ),
     proof="source-only",
     since="1.25.0",
-    about="Reported by users and confirmed by the developers as open; reuseport alone, which "
-    "QUIC needs with several workers, is no finding.",
+    about="Reported by users, and confirmed by the developers as an open issue. reuseport alone, "
+    "which QUIC needs with several workers, is not reported.",
     bad=Example(_CONF % "on", linux(version="1.26.3")),
     good=Example(_CONF % "off", linux(version="1.26.3")),
     check=check,

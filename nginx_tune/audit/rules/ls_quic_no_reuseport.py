@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for listener in shared:
             yield Hit(
                 listener.lines[0],
-                f"{workers.value} workers take packets of QUIC connections from one socket",
+                f"{workers.value} workers read QUIC packets from one socket",
                 [written(listener.lines[0]), workers.evidence],
             )
 
@@ -40,19 +40,19 @@ RULE = Rule(
     id="ls-quic-no-reuseport",
     severity="error",
     title="QUIC without reuseport",
-    why="A QUIC connection lives in one worker. From a shared UDP socket any worker takes the "
+    why="A QUIC connection belongs to one worker. From a shared UDP socket any worker reads the "
     "next packet, and one that does not know the connection cannot use it: handshakes and "
-    "transfers break at random.",
-    fix="reuseport on one listen ... quic line of each address; where a wildcard listens on the "
-    "port too, on that alone.",
+    "transfers fail at random.",
+    fix="Add reuseport to one listen ... quic line of each address; if a wildcard listens on the "
+    "port too, only to that one.",
     sources=(
         "https://nginx.org/en/docs/quic.html",
         "https://nginx.org/en/docs/http/ngx_http_v3_module.html",
     ),
     proof="proven",
     proven_on=("1.26", "1.30"),
-    seen="Shown with packets of one client while the worker that read the first was busy: without "
-    "reuseport the other worker read the rest, with it they waited for theirs.",
+    seen="Shown with packets of one client while the worker that read the first one was busy: "
+    "without reuseport the other worker read the rest, with it they waited for theirs.",
     since="1.25.0",
     by_absence=True,
     bad=Example(_CONF % "", linux(version="1.26.3")),

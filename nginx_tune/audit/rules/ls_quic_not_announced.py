@@ -13,35 +13,33 @@ from nginx_tune.conf.scopes import Scope
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Addresses that speak HTTP/3 and tell no browser."""
+    """Addresses with HTTP/3 that no response announces."""
     if not any(one.is_quic for one in context.listeners):
         return
-    answering = _announcing(context.scopes)
-    told = _refusing(context.scopes)
+    announcing = _announcing_servers(context.scopes)
+    skipped = _rejecting_servers(context.scopes)
     for listener in context.listeners:
-        if listener.is_quic and not answering & set(listener.servers):
+        if listener.is_quic and not announcing & set(listener.servers):
             lines = zip(listener.lines, listener.servers, strict=True)
-            found = next(((line, server) for line, server in lines if server not in told), None)
-            if found is not None:
-                told.add(found[1])
-                yield Hit(
-                    found[0], "no answer says that HTTP/3 can be had here", [written(found[0])]
-                )
+            place = next(((line, server) for line, server in lines if server not in skipped), None)
+            if place is not None:
+                skipped.add(place[1])
+                yield Hit(place[0], "no response announces HTTP/3 (Alt-Svc)", [written(place[0])])
 
 
-def _refusing(scopes: list[Scope]) -> set[Directive]:
-    """The servers that answer with errors or not at all: nobody need come to them sooner.
+def _rejecting_servers(scopes: list[Scope]) -> set[Directive]:
+    """Servers that answer only with errors or not at all, so that HTTP/3 does not matter.
 
-    A ``return`` of the server itself is before its locations (ngx_http_rewrite_handler).
+    A ``return`` of the server itself runs before its locations (ngx_http_rewrite_handler).
     """
-    whole = {scope.server for scope in scopes if scope.kind == "server" and _is_refused(scope)}
+    whole = {scope.server for scope in scopes if scope.kind == "server" and _rejects(scope)}
     locations = [scope for scope in scopes if scope.kind == "location"]
-    answering = {scope.server for scope in locations if not _is_refused(scope)}
+    answering = {scope.server for scope in locations if not _rejects(scope)}
     fronts = {scope.server for scope in locations if is_front(scope)}
     return whole | (fronts - answering)
 
 
-def _is_refused(scope: Scope) -> bool:
+def _rejects(scope: Scope) -> bool:
     line = (scope.own.block or Block([])).first("return")
     return line is not None and line.value.isdigit() and int(line.value) >= _FIRST_ERROR
 
@@ -49,8 +47,8 @@ def _is_refused(scope: Scope) -> bool:
 _FIRST_ERROR = 400
 
 
-def _announcing(scopes: list[Scope]) -> set[Directive]:
-    """The servers of which some answer carries Alt-Svc."""
+def _announcing_servers(scopes: list[Scope]) -> set[Directive]:
+    """Servers with some response that carries Alt-Svc."""
     return {
         scope.server
         for scope in scopes
@@ -68,20 +66,20 @@ http { server { listen 443 quic reuseport; listen 443 ssl; %s root /srv/www; } }
 RULE = Rule(
     id="ls-quic-not-announced",
     severity="advice",
-    title="HTTP/3 is offered and not announced",
-    why="A browser begins with TCP and goes over to HTTP/3 when an answer says so (Alt-Svc) or "
-    "the name has a DNS record of type HTTPS. nginx sends no such header by itself, so without "
-    "either nobody ever comes over QUIC.",
-    fix="add_header Alt-Svc 'h3=\":443\"; ma=86400' always; in the server, and again in each "
-    "location with an add_header of its own; nothing where DNS has an HTTPS record with alpn=h3.",
+    title="HTTP/3 is available but not announced",
+    why="A browser starts with TCP and switches to HTTP/3 when a response announces it (Alt-Svc) "
+    "or the name has an HTTPS record in DNS. nginx sends no such header by default, so without "
+    "either nobody connects over QUIC.",
+    fix="Add add_header Alt-Svc 'h3=\":443\"; ma=86400' always; to the server, and again to each "
+    "location with its own add_header. Nothing is needed if DNS has an HTTPS record with alpn=h3.",
     sources=(
         "https://nginx.org/en/docs/quic.html",
         "RFC 9114, 3.1.1; RFC 7838; RFC 9460",
     ),
     proof="proven",
     proven_on=("1.26", "1.30"),
-    about="One server of the address that announces it is enough, and servers that close the "
-    "connection without an answer (return 444) are passed over.",
+    about="One announcing server per address is enough, and servers that close the connection "
+    "without a response (return 444) are skipped.",
     since="1.25.0",
     by_absence=True,
     within=frozenset({"server"}),

@@ -12,7 +12,7 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``reuseport`` on an address one of whose servers reads a cold dataset in the event loop."""
+    """``reuseport`` where a server of the address reads a cold dataset in the event loop."""
     own_queues = [
         (listener, line)
         for listener in context.listeners
@@ -31,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if blocked is not None:
             yield Hit(
                 line,
-                f"{listener.address} has a queue per worker, and workers block on reads under "
+                f"{listener.address} has one queue per worker, but workers block on reads under "
                 f"{blocked.served.path}",
                 blocked.evidence,
             )
@@ -48,10 +48,10 @@ RULE = Rule(
     id="ls-reuseport-blocking",
     severity="warning",
     title="reuseport with workers that block on the disk",
-    why="With reuseport the kernel gives each worker a queue of its own. Connections in the queue "
-    "of a worker that waits for the disk wait too, though other workers are idle; from a shared "
-    "queue those would take them.",
-    fix="First take the reads out of the event loop (aio threads in that location), then compare "
+    why="With reuseport the kernel gives each worker its own queue. Connections in the queue of a "
+    "worker that waits for the disk wait too, although other workers are idle; from a shared queue "
+    "those would accept them.",
+    fix="First move the reads out of the event loop (aio threads in that location), then compare "
     "with and without reuseport: nginx-tune validate.",
     sources=(
         "Cloudflare blog 2017: Why does one NGINX worker take all the load?",

@@ -11,7 +11,7 @@ from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.documents.decisions import Evidence
 
 ENOUGH_CPUS = 8
-"""Below this one accept queue is no bottleneck."""
+"""CPUs below which one accept queue is not a bottleneck."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -37,11 +37,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     blocked = {one.served.scope.server for one in cold if not isinstance(one, MissingFacts)}
     for listener in shared:
         if blocked & set(listener.servers):
-            continue  # a blocked worker would hold up its own queue: ls-reuseport-blocking
+            continue  # see ls-reuseport-blocking
         yield Hit(
             listener.lines[0],
-            f"all workers share one accept queue for {listener.address}, and this nginx gives "
-            "most new connections to few of them",
+            f"all workers share one accept queue for {listener.address}, and this nginx version "
+            "gives most new connections to few of them",
             [
                 Evidence(fact="cpu.effective", value=cpus),
                 Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version),
@@ -55,7 +55,7 @@ def _single_worker(context: Context) -> bool:
 
 
 def _is_shared(listener: ListenAddress) -> bool:
-    # What rides on a wildcard's socket would bind one of its own, and nginx not start.
+    # With reuseport an address on a wildcard's socket would bind its own, and nginx not start.
     own = listener.has_socket and not listener.is_unix and not listener.is_quic
     return own and listener.reuseport is None
 
@@ -67,13 +67,13 @@ RULE = Rule(
     id="ls-reuseport-candidate",
     severity="advice",
     title="workers share one accept queue unevenly",
-    why="Before nginx 1.21.6 a listener shared through EPOLLEXCLUSIVE (or accept_mutex) gives "
-    "most new connections to the worker that was first in the queue; with many CPUs and many "
-    "short connections that worker is the limit while others idle. Since 1.21.6 workers take "
-    "turns, and nothing is advised without measurements.",
-    fix="Update to nginx 1.21.6 or later, or add reuseport to one listen of this address; with "
-    "short connections compare p99 and maximum before keeping it, since each worker then has a "
-    "queue that nobody else can empty.",
+    why="Before nginx 1.21.6, a listener that is shared through EPOLLEXCLUSIVE (or accept_mutex) "
+    "gives most new connections to the worker that is first in the wait queue. With many CPUs and "
+    "many short connections that worker is the bottleneck while others are idle. Since 1.21.6 "
+    "workers take turns, so nothing is advised without measurements.",
+    fix="Update to nginx 1.21.6 or later, or add reuseport to one listen of this address. With "
+    "short connections compare p99 and maximum before you keep it, because each worker then has a "
+    "queue that no other can empty.",
     sources=(
         "nginx change log, 1.21.6; src/event/ngx_event_accept.c, ngx_reorder_accept_events",
         "Cloudflare blog 2017: Why does one NGINX worker take all the load?",

@@ -14,7 +14,7 @@ _WILDCARDS: dict[str, tuple[AddressFamily, str]] = {"*": ("inet6", "[::]"), "[::
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``reuseport`` for one of the IPv4 and IPv6 wildcards of a port only."""
+    """``reuseport`` on only one of the IPv4 and IPv6 wildcards of a port."""
     by_socket = {one.socket: one for one in context.listeners if not one.is_quic}
     for listener in by_socket.values():
         sibling = _WILDCARDS.get(listener.socket.host)
@@ -25,7 +25,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if listener.reuseport is not None and other is not None and other.reuseport is None:
             yield Hit(
                 other.lines[0],
-                f"{other.address} has one queue for all workers, {listener.address} one for each",
+                f"{other.address} has one queue for all workers, but {listener.address} has one "
+                "per worker",
                 [
                     Evidence(
                         fact=f"reuseport at line {listener.reuseport.line}",
@@ -42,15 +43,15 @@ RULE = Rule(
     id="ls-reuseport-sibling",
     severity="info",
     title="reuseport for one address family only",
-    why="IPv4 and IPv6 clients of the same port are then spread in two different ways, and what "
-    "was measured for one says nothing about the other.",
-    fix="The same option on one listen line of both addresses.",
+    why="IPv4 and IPv6 clients of the same port are then distributed differently, and measurements "
+    "of one do not apply to the other.",
+    fix="Set the same option on one listen line of both addresses.",
     sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses",),
     proof="source-only",
     since="1.9.1",
-    about="Other listen lines of the same address need no option: it belongs to the address. A "
-    "QUIC listener with reuseport beside a TCP one without is as the documentation shows it, "
-    "and no finding.",
+    about="Other listen lines of the same address need no option, because it belongs to the "
+    "address. A QUIC listener with reuseport next to a TCP one without follows the documentation "
+    "and is not reported.",
     by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % " reuseport"),

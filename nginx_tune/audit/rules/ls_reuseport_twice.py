@@ -13,23 +13,23 @@ from nginx_tune.conf.listeners import is_socket_option
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Two lines of one address that both give options of the socket."""
-    told: set[Directive] = set()
+    """Addresses with socket options on two lines."""
+    reported: set[Directive] = set()
     for listener in context.listeners if not context.tree.is_template else ():
         lines = listener.with_options
         for line in lines[1:]:
-            if line in told:
-                continue  # a range of ports, of which others have options as well
-            told.add(line)
+            if line in reported:
+                continue  # a port range that overlaps at several ports
+            reported.add(line)
             yield Hit(
                 line,
-                f'"{line}" gives options for {listener.address}, which has some already',
+                f'"{line}" sets options for {listener.address} again',
                 [written(lines[0]), written(line)],
             )
 
 
 def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
-    """The line without its options, where others have every one of them for all its ports."""
+    """The line without its options, if other lines set all of them for all its ports."""
     line = hit.place
     options = {arg for arg in line.args[1:] if is_socket_option(arg)}
     firsts = [one.with_options[0] for one in context.listeners if line in one.lines]
@@ -49,15 +49,15 @@ http {
 RULE = Rule(
     id="ls-reuseport-twice",
     severity="error",
-    title="options of a listening socket are given twice",
+    title="the options of a listening socket are set twice",
     why='nginx does not start: emerg "duplicate listen options". Options such as reuseport, '
-    "backlog or deferred belong to an address and port, and hold for every server there.",
-    fix="Keep the options on one listen line of the address, the others plain.",
+    "backlog or deferred belong to an address and port, and apply to every server there.",
+    fix="Keep the options on one listen line of the address and remove them from the others.",
     sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Addresses are compared as nginx does (cf-listen-twice); what a host name stands for is "
-    "not known here.",
+    about="Addresses are compared as nginx compares them (cf-listen-twice); host names are not "
+    "resolved.",
     bad=Example(_CONF % " reuseport"),
     good=Example(_CONF % ""),
     check=check,

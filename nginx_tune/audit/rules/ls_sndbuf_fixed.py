@@ -14,7 +14,7 @@ _CEILINGS = {"sndbuf": "net.core.wmem_max", "rcvbuf": "net.core.rmem_max"}
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Buffers of TCP listeners that the kernel may no longer size by itself."""
+    """TCP listeners with fixed buffers, which disable the kernel's autotuning."""
     for listener in context.listeners:
         if listener.is_quic or listener.is_unix:
             continue
@@ -37,10 +37,10 @@ RULE = Rule(
     id="ls-sndbuf-fixed",
     severity="advice",
     title="a fixed socket buffer",
-    why="A buffer that is set is not grown by the kernel any more: a transfer can have no more "
-    "under way than the buffer holds, which bounds its rate on long paths (bytes ÷ round-trip "
-    "time). It is also cut to net.core.wmem_max or rmem_max; without it tcp_wmem and tcp_rmem "
-    "bound the growth.",
+    why="The kernel no longer grows a buffer that is set: a transfer cannot have more data in "
+    "flight than the buffer holds, which limits its rate on long paths (bytes ÷ round-trip time). "
+    "It is also capped at net.core.wmem_max or rmem_max; without it, tcp_wmem and tcp_rmem limit "
+    "the growth.",
     fix="Remove sndbuf and rcvbuf, and size net.ipv4.tcp_wmem and tcp_rmem instead.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#listen", "tcp(7)"),
     proof="source-only",

@@ -18,28 +18,28 @@ _STATUS = frozenset(
         "check_status", "req_status_show", "server_traffic_status_display", "otel_exporter",
     }
 )  # fmt: skip
-"""Directives of nginx, its forks and common modules that show the counters."""
+"""Directives of nginx, its forks and common modules that expose the counters."""
 
 
 _LUA = "content_by_lua"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """A build that can show its counters, and no place that does."""
+    """A build with ``stub_status`` and no location that uses it."""
     blocks = http_blocks(context.tree)
-    if context.tree.is_part or not blocks or not context.scopes or _shows(context):
+    if context.tree.is_part or not blocks or not context.scopes or _exposes_counters(context):
         return
     if context.flags is None:
         yield MissingFacts(("nginx.flags",))
     elif _FLAG in context.flags:
         yield Hit(
             blocks[0],
-            "no location shows how many connections were accepted and handled",
+            "no location exposes the accepted and handled connections",
             [Evidence(fact="nginx.flags", value=_FLAG)],
         )
 
 
-def _shows(context: Context) -> bool:
+def _exposes_counters(context: Context) -> bool:
     names = [one for one in context.names if one in _STATUS or one.startswith(_LUA)]
     blocks = [scope.own.block for scope in context.scopes_that_set(*names)]
     blocks += [http.block for http in http_blocks(context.tree)]
@@ -61,12 +61,12 @@ _HOST = linux(flags=("--with-threads", _FLAG))
 RULE = Rule(
     id="ob-no-status",
     severity="info",
-    title="nobody can see how many connections are dropped",
+    title="dropped connections are not visible",
     why="Connections that nginx closes because worker_connections are used up appear in no access "
-    "log: they are the difference between accepts and handled of stub_status. Without it what "
-    "is active now is not known either.",
-    fix="A location for this host alone: location = /nginx_status { stub_status; access_log off; "
-    "allow 127.0.0.1; allow ::1; deny all; }",
+    "log: they are the difference between accepts and handled in stub_status. Without it, the "
+    "number of active connections is not known either.",
+    fix="Add a location for this host only: location = /nginx_status { stub_status; access_log "
+    "off; allow 127.0.0.1; allow ::1; deny all; }",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_stub_status_module.html",
         "nginx: src/event/ngx_event_accept.c, ngx_event_accept",

@@ -15,18 +15,18 @@ from nginx_tune.conf.values import parse_bytes
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_LIMIT = 1 << 20
-"""nginx's ``client_max_body_size``."""
+"""nginx's default ``client_max_body_size``."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Large uploads that are expected, and written to a slow disk in the event loop."""
-    told: set[Directive] = set()
-    for one in context.passes:
-        limit = one.scope.effective("client_max_body_size")
-        if limit is None or limit in told or not _spills(one, limit):
+    """Large uploads that are expected and written to a slow disk in the event loop."""
+    reported: set[Directive] = set()
+    for passed in context.passes:
+        limit = passed.scope.effective("client_max_body_size")
+        if limit is None or limit in reported or not _spills(passed, limit):
             continue
-        told.add(limit)
-        path = temp_path(context, one.scope, CLIENT_BODY)
+        reported.add(limit)
+        path = temp_path(context, passed.scope, CLIENT_BODY)
         if path is None:
             yield MissingFacts(("nginx.flags", "nginx.prefix"))
             return
@@ -42,14 +42,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             )
 
 
-def _spills(one: Pass, limit: Directive) -> bool:
-    """True if bodies past the default limit are expected and nobody has thought of buffers."""
+def _spills(passed: Pass, limit: Directive) -> bool:
+    """True if bodies above the default limit are expected and no buffer size is set."""
     size = parse_bytes(limit.value)
     return (
         size is not None
         and (size == 0 or size > DEFAULT_LIMIT)
-        and one.value("request_buffering", "on") == "on"
-        and one.scope.effective("client_body_buffer_size") is None
+        and passed.value("request_buffering", "on") == "on"
+        and passed.scope.effective("client_body_buffer_size") is None
     )
 
 
@@ -66,18 +66,17 @@ RULE = Rule(
     severity="advice",
     title="uploads are written to a slow disk in the event loop",
     why="A body larger than client_body_buffer_size (16k, 8k on 32-bit machines) goes to a file. "
-    "These writes always run in the worker: neither aio threads nor aio_write takes them.",
-    fix="client_body_buffer_size as large as the common body (64k to 512k; memory for each "
-    "upload), client_body_temp_path on a fast disk, or proxy_request_buffering off; where the "
-    "server can take slow uploads.",
+    "These writes always run in the worker: neither aio threads nor aio_write covers them.",
+    fix="Set client_body_buffer_size to the common body size (64k to 512k; memory per upload), put "
+    "client_body_temp_path on a fast disk, or set proxy_request_buffering off; if the upstream can "
+    "handle slow uploads.",
     sources=(
         "nginx: src/http/ngx_http_request_body.c, ngx_http_write_request_body",
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#client_body_buffer_size",
     ),
     proof="source-only",
-    about="How large bodies are is a fact that no command here gathers. A client_max_body_size "
-    "above the default says that large ones are expected, and an explicit "
-    "client_body_buffer_size that somebody has chosen.",
+    about="No command measures body sizes. A client_max_body_size above the default shows that "
+    "large bodies are expected; an explicit client_body_buffer_size shows that somebody chose it.",
     profiles=frozenset({"default", "strict"}),
     conflict="The CIS benchmark and dev-sec ask for small buffers (client_body_buffer_size 1k), "
     "against bodies that are sent to fill the memory. Profile cis follows them and leaves this "

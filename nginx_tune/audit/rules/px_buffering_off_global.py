@@ -13,36 +13,36 @@ from nginx_tune.conf.upstreams import Pass, depth_of
 from nginx_tune.conf.values import parse_bytes
 
 IN_SERVER = 1
-_OF_OBJECTS_BYTES = 1 << 30
-"""Also the default of proxy_max_temp_file_size: what passes it is not buffered anyway."""
+_OBJECT_STORE_BYTES = 1 << 30
+"""Also the default of proxy_max_temp_file_size, above which nothing is buffered anyway."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``buffering off`` in http or a server where several locations pass requests on."""
     places: dict[Directive, list[Pass]] = {}
-    for one in context.passes:
-        line = one.effective("buffering")
-        if one.module not in MODULES or line is None or line.value.lower() != "off":
+    for passed in context.passes:
+        line = passed.effective("buffering")
+        if passed.module not in MODULES or line is None or line.value.lower() != "off":
             continue
-        depth = depth_of(one.scope, line.name)
-        if depth < IN_SERVER or (depth == IN_SERVER and not _streams(one)):
-            places.setdefault(line, []).append(one)
+        depth = depth_of(passed.scope, line.name)
+        if depth < IN_SERVER or (depth == IN_SERVER and not _is_for_streams(passed)):
+            places.setdefault(line, []).append(passed)
     for line, users in places.items():
         count = len(users)
         if count > 1 and len({one.addresses or (one.place.value,) for one in users}) > 1:
             yield Hit(
                 line,
-                f"the responses of all {count} places that it holds for are sent no faster than "
-                "their clients read",
-                [written(line), counted("places that pass requests on", count)],
+                f"in all {count} proxied locations below, upstreams can send no faster than their "
+                "clients read",
+                [written(line), counted("proxied locations", count)],
             )
 
 
-def _streams(one: Pass) -> bool:
-    """True if the server is there for streams or large objects: requests say so."""
-    largest_bytes = parse_bytes(one.scope.value("client_max_body_size", "1m"))
-    return one.value("request_buffering", "on") == "off" or (
-        largest_bytes is not None and not 0 < largest_bytes < _OF_OBJECTS_BYTES
+def _is_for_streams(passed: Pass) -> bool:
+    """True if request settings show that the upstream is for streams or large objects."""
+    largest_bytes = parse_bytes(passed.scope.value("client_max_body_size", "1m"))
+    return passed.value("request_buffering", "on") == "off" or (
+        largest_bytes is not None and not 0 < largest_bytes < _OBJECT_STORE_BYTES
     )
 
 
@@ -59,21 +59,21 @@ http { server {
 RULE = Rule(
     id="px-buffering-off-global",
     severity="warning",
-    title="responses are not buffered anywhere",
-    why="Without buffering a server that answers is held until its slowest client has read the "
-    "last byte: a few slow clients occupy all its processes. Nothing is cached then, and "
-    "proxy_limit_rate has no effect.",
-    fix="Remove the line, and put proxy_buffering off; into the locations that stream (events, "
-    "long polls). A server can also ask for it by response: X-Accel-Buffering: no.",
+    title="response buffering is off everywhere",
+    why="Without buffering, an upstream is busy until its slowest client has read the last byte: a "
+    "few slow clients occupy all its processes. Nothing is cached then, and proxy_limit_rate has "
+    "no effect.",
+    fix="Remove the line, and set proxy_buffering off; only in locations that stream (events, long "
+    "polling). An upstream can also request it per response with X-Accel-Buffering: no.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering",
         "F5 blog: Avoiding the Top 10 NGINX Configuration Mistakes",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Where all places pass requests to the same server the line is passed over: there it "
-    "is as good as in the location. So is a server that buffers requests no more than responses, "
-    "or takes bodies of 1 GiB and more: object stores and registries ask for that.",
+    about="Not reported if all locations use the same upstream, where the line is equivalent to "
+    "one in the location, nor for a server that buffers requests as little as responses or accepts "
+    "bodies of 1 GiB and more: object stores and registries need that.",
     bad=Example(_CONF % "proxy_buffering off;"),
     good=Example(_CONF % ""),
     check=check,

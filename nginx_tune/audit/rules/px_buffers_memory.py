@@ -13,22 +13,22 @@ from nginx_tune.conf.values import parse_bytes, parse_count
 from nginx_tune.documents.decisions import Evidence
 
 LARGE_BYTES = 1 << 20
-"""Bytes of one answer's buffers; less is what nginx does by itself, more or less."""
+"""Bytes of buffers per response; smaller values are close to nginx's defaults."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Buffers that all connections together cannot have."""
-    found: dict[Directive, int] = {}
-    for one in context.passes:
-        line = one.effective("buffers")
-        if line is not None and (each := _bytes_of(line)) >= LARGE_BYTES:
-            found[line] = each
+    """Buffers that do not fit into memory for all connections together."""
+    proxied: dict[Directive, int] = {}
+    for passed in context.passes:
+        line = passed.effective("buffers")
+        if line is not None and (response_bytes := _buffer_bytes(line)) >= LARGE_BYTES:
+            proxied[line] = response_bytes
     sent: dict[Directive, int] = {}
     for served in context.served:
         line = served.scope.effective("output_buffers")
-        if line is not None and (each := _bytes_of(line)) >= LARGE_BYTES:
-            sent[line] = each
-    if not found and not sent:
+        if line is not None and (response_bytes := _buffer_bytes(line)) >= LARGE_BYTES:
+            sent[line] = response_bytes
+    if not proxied and not sent:
         return
     workers, connections = worker_count(context), worker_connections(context)
     memory = context.facts.memory
@@ -41,13 +41,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         )
         return
     clients = workers.value * connections.value
-    for line, each in (found | sent).items():
-        requests = clients // 2 if line in found else clients
-        if each * requests > total:
+    for line, response_bytes in (proxied | sent).items():
+        requests = clients // 2 if line in proxied else clients
+        if response_bytes * requests > total:
             yield Hit(
                 line,
-                f"{requests} requests at once with {each >> 20} MiB of buffers each are more than "
-                "the memory",
+                f"{requests} concurrent requests with {response_bytes >> 20} MiB of buffers each "
+                "exceed the memory",
                 [
                     written(line),
                     workers.evidence,
@@ -57,8 +57,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             )
 
 
-def _bytes_of(line: Directive) -> int:
-    """Bytes that the buffers of one answer may take."""
+def _buffer_bytes(line: Directive) -> int:
+    """Bytes that the buffers of one response may take."""
     number, size = ([*line.args, "", ""])[:2]
     return (parse_count(number) or 0) * (parse_bytes(size) or 0)
 
@@ -76,19 +76,19 @@ _HOST = linux(memory_limit_mib=2048)
 RULE = Rule(
     id="px-buffers-memory",
     severity="advice",
-    title="buffers that the memory does not hold for all connections",
-    why="An answer takes as many buffers as it fills while its client reads slowly. When many do "
-    "(a slow network is enough) the process grows until the kernel ends it.",
-    fix="Fewer or smaller buffers (8 16k suits most), with what is over going to a file "
-    "(proxy_max_temp_file_size), or fewer worker_connections.",
+    title="buffers may exceed the memory",
+    why="A response uses as many buffers as it fills while its client reads slowly. If many do (a "
+    "slow network is enough), the process grows until the kernel kills it.",
+    fix="Use fewer or smaller buffers (8 16k suits most) and let the rest go to a file "
+    "(proxy_max_temp_file_size), or use fewer worker_connections.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffers",
         "nginx: src/event/ngx_event_pipe.c, ngx_event_pipe_read_upstream",
     ),
     proof="source-only",
-    about="The bound of what can be taken: half of the connections are clients, and each answer "
-    "fills its buffers; of output_buffers, by which files are read where sendfile is not used, "
-    "every connection. Buffers of less than 1 MiB an answer are passed over.",
+    about="An upper bound: half of the connections are clients, and each response fills its "
+    "buffers. For output_buffers, which hold files where sendfile is not used, every connection "
+    "counts. Buffers below 1 MiB per response are not reported.",
     bad=Example(_CONF % "256 64k", _HOST),
     good=Example(_CONF % "8 16k", _HOST),
     check=check,

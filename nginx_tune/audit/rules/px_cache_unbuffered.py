@@ -12,20 +12,20 @@ from nginx_tune.conf.upstreams import depth_of
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches asked for where responses are not buffered."""
-    told: set[Directive] = set()
-    for one in context.caching:
-        passed = one.passed
+    """Caches in locations without response buffering."""
+    reported: set[Directive] = set()
+    for caching in context.caching:
+        passed = caching.passed
         line = passed.effective("buffering")
-        if line is None or line.value.lower() != "off" or one.place in told:
+        if line is None or line.value.lower() != "off" or caching.place in reported:
             continue
-        if depth_of(passed.scope, one.place.name) < depth_of(passed.scope, line.name):
-            continue  # an exception that streams, inside of what is cached
-        told.add(one.place)
+        if depth_of(passed.scope, caching.place.name) < depth_of(passed.scope, line.name):
+            continue  # a streaming exception within a cached block
+        reported.add(caching.place)
         yield Hit(
-            one.place,
-            f'"{line}" holds here, so no response is stored in the cache',
-            [written(one.place), written(line)],
+            caching.place,
+            f'no response is cached here, because of "{line}"',
+            [written(caching.place), written(line)],
         )
 
 
@@ -41,19 +41,19 @@ http {
 RULE = Rule(
     id="px-cache-unbuffered",
     severity="error",
-    title="a cache stores nothing, because responses are not buffered",
-    why="Only the buffering path writes responses to the cache. Without it every request goes to "
-    "the server, and nothing says so: the log shows MISS for each.",
-    fix="proxy_buffering on; beside the cache, or no cache there.",
+    title="nothing is cached because response buffering is off",
+    why="Only buffered responses are written to the cache. Without buffering every request goes "
+    "upstream, and nothing reports it: the log shows MISS each time.",
+    fix="Set proxy_buffering on; with the cache, or remove the cache there.",
     sources=(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_send_response",
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Where buffering is turned off further in than the cache is turned on, it is an "
-    "exception that somebody made for streams, and nothing is said. A server that sends "
-    "X-Accel-Buffering: yes gets its responses buffered and cached all the same.",
+    about="If buffering is turned off further inside than the cache is turned on, it is assumed to "
+    "be a deliberate exception for streams. An upstream that sends X-Accel-Buffering: yes has its "
+    "responses buffered and cached anyway.",
     bad=Example(_CONF % "proxy_buffering off;"),
     good=Example(
         _CONF % "server { location /a { proxy_pass http://10.0.0.2; proxy_buffering off; } }"

@@ -13,21 +13,21 @@ _STREAM = "text/event-stream"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Event streams that are compressed while they are buffered."""
-    told: set[Directive] = set()
-    for one in context.passes:
-        types = one.scope.effective("gzip_types")
-        if types is None or types in told or one.scope.value("gzip", "off") != "on":
+    """Event streams that are buffered and compressed."""
+    reported: set[Directive] = set()
+    for passed in context.passes:
+        types = passed.scope.effective("gzip_types")
+        if types is None or types in reported or passed.scope.value("gzip", "off") != "on":
             continue
         if _STREAM not in map(str.lower, types.args) and "*" not in types.args:
             continue
-        if one.module == "grpc" or one.value("buffering", "on") == "off":
+        if passed.module == "grpc" or passed.value("buffering", "on") == "off":
             continue
-        told.add(types)
+        reported.add(types)
         yield Hit(
             types,
-            "events of a stream stay in the compressor until its buffer is full",
-            [written(types), default(f"{one.module}_buffering", "on")],
+            "gzip holds the events of a stream until its buffer is full",
+            [written(types), default(f"{passed.module}_buffering", "on")],
         )
 
 
@@ -44,19 +44,20 @@ http { server {
 RULE = Rule(
     id="px-event-stream-gzip",
     severity="warning",
-    title="an event stream is held back by gzip",
-    why="A buffered answer is flushed by nobody: gzip gives its output when a buffer is full or "
-    "the answer ends, which for text/event-stream (notifications, chat completions) is minutes "
-    "later or never.",
-    fix="Take text/event-stream (and *) out of gzip_types, or proxy_buffering off; in the location "
-    "of the stream.",
+    title="gzip delays an event stream",
+    why="A buffered response is never flushed: gzip outputs data when a buffer is full or the "
+    "response ends, which for text/event-stream (notifications, chat completions) is minutes later "
+    "or never.",
+    fix="Remove text/event-stream (and *) from gzip_types, or set proxy_buffering off; in the "
+    "location of the stream.",
     sources=(
         "nginx: src/http/modules/ngx_http_gzip_filter_module.c, ngx_http_gzip_filter_add_data",
         "nginx: src/event/ngx_event_pipe.c, ngx_event_pipe_write_to_downstream",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Without gzip a chunked stream of HTTP/1.1 is passed on as it comes, buffering or not.",
+    about="Without gzip a chunked HTTP/1.1 stream is passed on as it arrives, with or without "
+    "buffering.",
     bad=Example(_CONF % "text/css text/event-stream"),
     good=Example(_CONF % "text/css"),
     check=check,

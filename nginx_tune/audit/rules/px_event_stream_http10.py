@@ -14,36 +14,36 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Event streams that are asked for in HTTP/1.0 and buffered."""
-    told: set[Directive] = set()
-    is_version_needed = False
-    for one in context.passes:
-        sign = stream_sign(one.scope)
-        if one.module != "proxy" or sign is None or one.place in told:
+    """Event streams that are requested over HTTP/1.0 and buffered."""
+    reported: set[Directive] = set()
+    needs_version = False
+    for passed in context.passes:
+        sign = stream_sign(passed.scope)
+        if passed.module != "proxy" or sign is None or passed.place in reported:
             continue
-        if one.value("buffering", "on") == "off":
+        if passed.value("buffering", "on") == "off":
             continue
-        http = one.effective("http_version")
+        http = passed.effective("http_version")
         if http is None and context.version is None:
-            is_version_needed = True
-        elif _is_old(context, http):
-            told.add(one.place)
-            yield Hit(one.place, _message(sign), _evidence(sign, http))
-    if is_version_needed:
+            needs_version = True
+        elif _is_http10(context, http):
+            reported.add(passed.place)
+            yield Hit(passed.place, _message(sign), _evidence(sign, http))
+    if needs_version:
         yield MissingFacts(("nginx.nginx_version",))
 
 
-def _is_old(context: Context, http: Directive | None) -> bool:
+def _is_http10(context: Context, http: Directive | None) -> bool:
     if http is not None:
         return http.value == "1.0"
     return context.version is not None and context.version < REUSES_SINCE
 
 
 def _message(sign: Directive) -> str:
-    said = "events wait here until a buffer is full, unless the server itself asks otherwise"
+    message = "events wait here until a buffer is full, unless the upstream disables buffering"
     if sign.value.lower() != ASKED_OFF:
-        return said
-    return f"{said}: nginx obeys X-Accel-Buffering in the server's answer alone"
+        return message
+    return f"{message}: nginx obeys X-Accel-Buffering only in the upstream's response"
 
 
 def _evidence(sign: Directive, http: Directive | None) -> list[Evidence]:
@@ -66,12 +66,12 @@ RULE = Rule(
     id="px-event-stream-http10",
     severity="warning",
     title="an event stream waits for buffers to fill",
-    why="Before nginx 1.29.7 requests are passed on as HTTP/1.0, and a server answers that with a "
-    "body that ends with its connection. Of such a body a buffer (4 KiB) is passed on when it is "
-    "full: of events of 256 bytes sixteen at once, and the first with them. In chunks, which "
-    "HTTP/1.1 brings, each is passed on as it comes.",
-    fix='proxy_http_version 1.1; and proxy_set_header Connection ""; in the location of the '
-    "stream, or proxy_buffering off; there. A server can also ask for it in its answer: "
+    why="Before nginx 1.29.7 requests are passed on as HTTP/1.0, and the response then ends with "
+    "its connection. nginx passes on such a body only when a buffer (4 KiB) is full: sixteen "
+    "events of 256 bytes at once, including the first. Over HTTP/1.1 each chunk is passed on as it "
+    "arrives.",
+    fix='Set proxy_http_version 1.1; and proxy_set_header Connection ""; in the location of the '
+    "stream, or proxy_buffering off; there. An upstream can also request it in its response with "
     "X-Accel-Buffering: no.",
     sources=(
         "nginx: src/event/ngx_event_pipe.c, ngx_event_pipe_read_upstream",
@@ -80,9 +80,10 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,
-    about="Told of locations whose path says sse, event-stream, eventsource or chat/completions, "
-    "that send Accept: text/event-stream, or that set X-Accel-Buffering where it has no effect. "
-    "Whether the server asks for it in its answers is not seen in a configuration.",
+    about="Reported for locations whose path says sse, event-stream, eventsource or "
+    "chat/completions, that send Accept: text/event-stream, or that set X-Accel-Buffering where it "
+    "has no effect. A configuration does not show whether the upstream requests it in its "
+    "responses.",
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % "proxy_http_version 1.1;", linux()),
     check=check,

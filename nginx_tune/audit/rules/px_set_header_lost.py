@@ -10,42 +10,43 @@ from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.upstreams import Pass
 
-_WATCHED = frozenset({"host", "x-forwarded-for", "x-real-ip", "x-forwarded-proto", "authorization"})
+_WATCHED_HEADERS = frozenset(
+    {"host", "x-forwarded-for", "x-real-ip", "x-forwarded-proto", "authorization"}
+)
 
 
-_OF_THE_CLIENT = frozenset({"x-forwarded-for", "x-real-ip"})
-"""Either tells the client's address: a server that is sent one of them has it."""
-_NONE: frozenset[str] = frozenset()
+_CLIENT_ADDRESS = frozenset({"x-forwarded-for", "x-real-ip"})
+"""Headers of which one is enough for the upstream to know the client's address."""
+_NO_HEADERS: frozenset[str] = frozenset()
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Levels whose own request headers take the outer ones away."""
-    told: set[Directive] = set()
-    for one in context.passes:
-        if one.module not in {"proxy", "grpc"}:
+    """Blocks whose own request headers drop the inherited ones."""
+    reported: set[Directive] = set()
+    for passed in context.passes:
+        if passed.module not in {"proxy", "grpc"}:
             continue
-        found = _levels(one)
-        if len(found) < len(("inner", "outer")) or found[0][0] in told:
+        levels = _levels(passed)
+        if len(levels) < len(("inner", "outer")) or levels[0][0] in reported:
             continue
-        inner, outer = found[0], found[1]
+        inner, outer = levels[0], levels[1]
         kept = {line.value.lower() for line in inner}
-        told_otherwise = _OF_THE_CLIENT if kept & _OF_THE_CLIENT else _NONE
-        lost = [line for line in outer if line.value.lower() in _WATCHED - kept - told_otherwise]
+        redundant = _CLIENT_ADDRESS if kept & _CLIENT_ADDRESS else _NO_HEADERS
+        lost = [line for line in outer if line.value.lower() in _WATCHED_HEADERS - kept - redundant]
         if lost:
-            told.add(inner[0])
+            reported.add(inner[0])
             names = ", ".join(dict.fromkeys(line.value for line in lost))
             yield Hit(
                 inner[0],
-                f"this level's {one.module}_set_header takes away those of the levels around it: "
-                f"{names}",
+                f"{passed.module}_set_header in this block drops the inherited headers: {names}",
                 [written(line) for line in lost[:3]],
             )
 
 
-def _levels(one: Pass) -> list[list[Directive]]:
-    """The lines of each level that has any, the innermost first."""
-    name = f"{one.module}_set_header"
-    levels = [(level.block or Block([])).all(name) for level in reversed(one.scope.chain)]
+def _levels(passed: Pass) -> list[list[Directive]]:
+    """The lines of each block that has any, innermost first."""
+    name = f"{passed.module}_set_header"
+    levels = [(level.block or Block([])).all(name) for level in reversed(passed.scope.chain)]
     return [lines for lines in levels if lines]
 
 
@@ -61,17 +62,17 @@ http { server {
 RULE = Rule(
     id="px-set-header-lost",
     severity="warning",
-    title="an inner proxy_set_header takes the outer headers away",
-    why="A level with any proxy_set_header takes none from outside. Without Host the server gets "
-    "the name of the upstream; without X-Forwarded-For and X-Forwarded-Proto it takes every "
+    title="proxy_set_header in an inner block drops the inherited headers",
+    why="A block with its own proxy_set_header inherits none from outside. Without Host the "
+    "upstream gets its own name; without X-Forwarded-For and X-Forwarded-Proto it mistakes every "
     "client for this proxy, and https for http.",
-    fix="Repeat the outer lines beside this one; an included file keeps them together.",
+    fix="Repeat the outer lines in this block; an included file keeps them in one place.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_set_header",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_merge_loc_conf",
     ),
-    about="X-Real-IP and X-Forwarded-For tell the same: where one of them is sent the other is not "
-    "missed.",
+    about="X-Real-IP and X-Forwarded-For carry the same address: if one of them is sent, the other "
+    "is not reported.",
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,

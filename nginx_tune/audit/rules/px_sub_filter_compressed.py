@@ -12,18 +12,18 @@ from nginx_tune.conf.upstreams import sent_header
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Replacements in answers that the server may send compressed."""
-    told: set[Directive] = set()
-    for one in context.passes:
-        lines = one.scope.effective_all("sub_filter")
-        if one.module != "proxy" or not lines or lines[0] in told:
+    """``sub_filter`` on responses that the upstream may compress."""
+    reported: set[Directive] = set()
+    for passed in context.passes:
+        lines = passed.scope.effective_all("sub_filter")
+        if passed.module != "proxy" or not lines or lines[0] in reported:
             continue
-        if sent_header(one.scope, "proxy", "accept-encoding") is not None:
+        if sent_header(passed.scope, "proxy", "accept-encoding") is not None:
             continue
-        told.add(lines[0])
+        reported.add(lines[0])
         yield Hit(
             lines[0],
-            "nothing is replaced in answers that the server compresses, as clients ask it to",
+            "sub_filter replaces nothing in responses that the upstream compresses",
             [written(lines[0]), default("Accept-Encoding", "the client's")],
         )
 
@@ -40,11 +40,11 @@ http { server { listen 80; location / {
 RULE = Rule(
     id="px-sub-filter-compressed",
     severity="advice",
-    title="sub_filter does not see compressed answers",
-    why="The client's Accept-Encoding is passed on. When the server answers with gzip, sub_filter "
-    "looks for its text in compressed bytes and finds nothing, without a word: it works with curl "
-    "and not with browsers.",
-    fix='proxy_set_header Accept-Encoding ""; beside the other headers of that level.',
+    title="sub_filter does not work on compressed responses",
+    why="The client's Accept-Encoding is passed on. If the upstream responds with gzip, sub_filter "
+    "searches the compressed bytes and finds nothing, without a message: it works with curl but "
+    "not with browsers.",
+    fix='Add proxy_set_header Accept-Encoding ""; next to the other headers of that block.',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_sub_module.html",
         "nginx: src/http/modules/ngx_http_sub_filter_module.c, ngx_http_sub_header_filter",
@@ -52,7 +52,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,
-    about="A server that never compresses makes it harmless; suppress it with that reason.",
+    about="It is harmless if the upstream never compresses; suppress it with that reason.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % 'proxy_set_header Accept-Encoding "";'),
     check=check,

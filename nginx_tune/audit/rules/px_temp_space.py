@@ -21,28 +21,28 @@ from nginx_tune.documents.facts import PathStorage, Storage
 from nginx_tune.documents.units import bytes_text, nginx_size
 
 _RESPONSE_BYTES = 1 << 30
-"""``proxy_max_temp_file_size`` and its kin."""
+"""The default of ``proxy_max_temp_file_size`` and its counterparts."""
 _BODY_BYTES = 1 << 20
-"""``client_max_body_size``."""
+"""The default of ``client_max_body_size``."""
 
 
 class _File(NamedTuple):
-    """The largest temporary file of a place."""
+    """The largest temporary file of a location."""
 
     what: str
     directory: str | None
-    """Null where the build is not known."""
+    """None if the build is not known."""
     most_bytes: int
     line: Directive | None
     name: str
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Temporary files for which there is no room."""
-    told: set[str] = set()
+    """Temporary files that may not fit on their disk."""
+    reported: set[str] = set()
     missing: dict[str, None] = {}
-    for one in context.passes:
-        for file in _files(context, one):
+    for passed in context.passes:
+        for file in _files(context, passed):
             if file.directory is None:
                 yield MissingFacts(("nginx.flags", "nginx.prefix"))
                 return
@@ -50,18 +50,18 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             free = None if entry is None else entry.available_bytes
             if entry is None:
                 missing[f"storage.paths[{file.directory}]"] = None
-            elif free is not None and free < file.most_bytes and file.directory not in told:
-                told.add(file.directory)
-                yield _hit(one, file, file.directory, free)
+            elif free is not None and free < file.most_bytes and file.directory not in reported:
+                reported.add(file.directory)
+                yield _hit(passed, file, file.directory, free)
     if missing:
         yield MissingFacts(tuple(missing))
 
 
-def _hit(one: Pass, file: _File, directory: str, free: int) -> Hit:
+def _hit(passed: Pass, file: _File, directory: str, free: int) -> Hit:
     return Hit(
-        file.line or one.place,
-        f"one {file.what} may take {nginx_size(file.most_bytes)} in {directory}, where "
-        f"{bytes_text(free)} are free",
+        file.line or passed.place,
+        f"one {file.what} may take {nginx_size(file.most_bytes)} in {directory}, which has "
+        f"{bytes_text(free)} free",
         [
             default(file.name, nginx_size(file.most_bytes))
             if file.line is None
@@ -71,21 +71,21 @@ def _hit(one: Pass, file: _File, directory: str, free: int) -> Hit:
     )
 
 
-def _files(context: Context, one: Pass) -> Iterator[_File]:
-    """Bytes that a place may write before it goes on: a body, and the rest of a response."""
-    if one.module not in MODULES:
+def _files(context: Context, passed: Pass) -> Iterator[_File]:
+    """The temporary files that a location may write: request bodies and the rest of responses."""
+    if passed.module not in MODULES:
         return
     for what, name, directory, setting, most_bytes in (
         ("request", "request_buffering", CLIENT_BODY, "client_max_body_size", _BODY_BYTES),
         (
-            "response", "buffering", one.module, f"{one.module}_max_temp_file_size",
+            "response", "buffering", passed.module, f"{passed.module}_max_temp_file_size",
             _RESPONSE_BYTES,
         ),
     ):  # fmt: skip
-        line = one.scope.effective(setting)
+        line = passed.scope.effective(setting)
         size = most_bytes if line is None else parse_bytes(line.value)
-        if one.value(name, "on") == "on" and size:
-            path = temp_path(context, one.scope, directory)
+        if passed.value(name, "on") == "on" and size:
+            path = temp_path(context, passed.scope, directory)
             yield _File(what, path, size, line, setting)
 
 
@@ -104,20 +104,19 @@ _HOST = replace(linux(), storage=Storage(paths=[_SMALL]))
 RULE = Rule(
     id="px-temp-space",
     severity="advice",
-    title="a temporary file may take more than is free",
-    why="A request's body and what a slow client has not read yet of a response lie in temporary "
-    "files. When the file system is full the write fails (28: No space left on device): clients "
-    "get status 500, or a response that ends in the middle.",
-    fix="A smaller proxy_max_temp_file_size (0: what the buffers do not hold waits in the server), "
-    "a smaller client_max_body_size, or proxy_temp_path and client_body_temp_path where there is "
-    "room.",
+    title="a temporary file may not fit on its disk",
+    why="Request bodies, and what a slow client has not yet read of a response, are stored in "
+    "temporary files. When the file system is full, the write fails (28: No space left on device): "
+    "clients get 500, or a truncated response.",
+    fix="Lower proxy_max_temp_file_size (with 0, data beyond the buffers waits in the upstream) or "
+    "client_max_body_size, or move proxy_temp_path and client_body_temp_path to a disk with space.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_max_temp_file_size",
         "nginx: src/core/ngx_file.c, ngx_write_chain_to_temp_file",
     ),
     proof="source-only",
-    about="What is free now against one file of the largest size; several clients take several. "
-    "Silent where nobody looked how much is free (inspect does).",
+    about="Compares the space that is free now with one file of the maximum size; several clients "
+    "need several. Not reported if the free space is not known (inspect reads it).",
     by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "proxy_max_temp_file_size 64m;", _HOST),

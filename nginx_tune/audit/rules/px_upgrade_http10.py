@@ -14,43 +14,49 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations that pass Upgrade on in a request that cannot be upgraded."""
-    told: set[Directive] = set()
-    is_version_needed = False
-    for one in context.passes:
-        upgrade = sent_header(one.scope, "proxy", "upgrade") if one.module == "proxy" else None
-        if upgrade is None or one.place in told or not _may_ask(context, one, upgrade):
+    """Locations that pass on Upgrade in requests that cannot be upgraded."""
+    reported: set[Directive] = set()
+    needs_version = False
+    for passed in context.passes:
+        upgrade = (
+            sent_header(passed.scope, "proxy", "upgrade") if passed.module == "proxy" else None
+        )
+        if (
+            upgrade is None
+            or passed.place in reported
+            or not _may_upgrade(context, passed, upgrade)
+        ):
             continue
-        fault = _fault(context, one)
+        fault = _fault(context, passed)
         if isinstance(fault, MissingFacts):
-            is_version_needed = True
+            needs_version = True
         elif fault is not None:
-            told.add(one.place)
+            reported.add(passed.place)
             yield Hit(upgrade, fault[0], fault[1])
-    if is_version_needed:
+    if needs_version:
         yield MissingFacts(("nginx.nginx_version",))
 
 
-def _may_ask(context: Context, one: Pass, upgrade: Directive) -> bool:
-    """True if the header is ever more than an empty string, which is not sent."""
+def _may_upgrade(context: Context, passed: Pass, upgrade: Directive) -> bool:
+    """True if the header can be non-empty; nginx does not send empty headers."""
     value = upgrade.args[1]
-    return "$" in value or set(context.variables.possible(value, one.scope).known) != {""}
+    return "$" in value or set(context.variables.possible(value, passed.scope).known) != {""}
 
 
-def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
-    http = one.scope.effective("proxy_http_version")
-    header = sent_header(one.scope, "proxy", "connection")
+def _fault(context: Context, passed: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
+    http = passed.scope.effective("proxy_http_version")
+    header = sent_header(passed.scope, "proxy", "connection")
     if http is None and header is not None and context.version is None:
         return MissingFacts(("nginx.nginx_version",))
     is_newer = context.version is not None and context.version >= REUSES_SINCE
     if header is None:
         closing = default("Connection header", "close")
-        return "no WebSocket is opened here: Connection does not name Upgrade", [closing]
-    old = "many servers open no WebSocket here: the request is HTTP/1.0"
+        return "WebSockets cannot be opened here: Connection does not list Upgrade", [closing]
+    message = "many upstreams reject WebSockets here, because the request is HTTP/1.0"
     if http is not None and http.value == "1.0":
-        return old, [written(http)]
+        return message, [written(http)]
     if http is None and not is_newer:
-        return old, [default("proxy_http_version", "1.0")]
+        return message, [default("proxy_http_version", "1.0")]
     return None
 
 
@@ -70,12 +76,12 @@ http { server {
 RULE = Rule(
     id="px-upgrade-http10",
     severity="warning",
-    title="WebSockets are passed on in a request that servers do not upgrade",
+    title="WebSocket requests that upstreams do not upgrade",
     why="Before nginx 1.29.7 requests are passed on as HTTP/1.0 with Connection: close. A server "
-    "has to ignore Upgrade in HTTP/1.0 (RFC 9110, 7.8), and many answer the handshake as an "
-    "ordinary request or refuse it; some, such as Node's, do not look at the version and open the "
-    "WebSocket. Where Connection does not name Upgrade, none is asked to.",
-    fix="proxy_http_version 1.1; beside the Upgrade header, and proxy_set_header Connection "
+    "must ignore Upgrade in HTTP/1.0 (RFC 9110, 7.8), and many treat the handshake as an ordinary "
+    "request or reject it; some, such as Node.js, ignore the version and open the WebSocket. If "
+    "Connection does not list Upgrade, no upgrade is requested.",
+    fix="Set proxy_http_version 1.1; next to the Upgrade header, and proxy_set_header Connection "
     "$connection_upgrade; with a map of $http_upgrade.",
     sources=(
         "https://nginx.org/en/docs/http/websocket.html",

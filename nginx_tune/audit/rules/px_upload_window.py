@@ -19,14 +19,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if not any(name.endswith("_request_buffering") for name in context.names):
         return
     servers = http2_servers(context.scopes, context.listeners)
-    told: set[Directive] = set()
+    reported: set[Directive] = set()
     for line, window_bytes in held_uploads(s for s in context.scopes if s.server in servers):
-        if line not in told:
-            told.add(line)
+        if line not in reported:
+            reported.add(line)
             yield Hit(
                 line,
-                f"over HTTP/2 no more than {nginx_size(window_bytes)} of such an upload come in a "
-                "round trip",
+                f"over HTTP/2 at most {nginx_size(window_bytes)} of such an upload arrive per "
+                "round "
+                "trip",
                 [written(line), Evidence(fact="window", value=window_bytes, unit="bytes")],
             )
 
@@ -43,10 +44,11 @@ RULE = Rule(
     id="px-upload-window",
     severity="warning",
     title="unbuffered uploads over HTTP/2 wait for a small window",
-    why="A body that is passed on as it comes has the window of http2_body_preread_size (64k) or "
-    "client_body_buffer_size, whichever is more: 0.8 MB/s at a round trip of 80 ms, ten to twenty "
-    "times slower than over HTTP/1.1, where the window is TCP's.",
-    fix="client_body_buffer_size 1m; beside it (512k is enough for most), or request buffering on.",
+    why="The flow-control window of an unbuffered body is http2_body_preread_size (64k) or "
+    "client_body_buffer_size, whichever is larger: 0.8 MB/s at a round trip of 80 ms, ten to "
+    "twenty times slower than over HTTP/1.1, which has only TCP's window.",
+    fix="Set client_body_buffer_size 1m; there (512k is enough for most), or turn request "
+    "buffering on.",
     sources=(
         "nginx: src/http/v2/ngx_http_v2.c, ngx_http_v2_read_request_body",
         "https://nginx.org/en/docs/http/ngx_http_v2_module.html#http2_body_preread_size",
@@ -55,7 +57,7 @@ RULE = Rule(
     ),
     proof="source-only",
     since="1.9.14",
-    about="nginx-tune plan leaves HTTP/2 off for the same reason. Silent where no body may be "
+    about="nginx-tune plan leaves HTTP/2 off for the same reason. Not reported if no body may be "
     "larger than the window (client_max_body_size, 1m by default).",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "client_body_buffer_size 1m;"),

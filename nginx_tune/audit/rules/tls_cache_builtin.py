@@ -12,28 +12,28 @@ from nginx_tune.conf.edits import Edit, set_arguments
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Session caches that belong to one worker each."""
-    told: set[Directive] = set()
-    for one in context.tls_listeners:
-        line = one.default.effective("ssl_session_cache")
-        if line is None or line in told:
+    """Session caches that belong to a single worker."""
+    reported: set[Directive] = set()
+    for listener in context.tls_listeners:
+        line = listener.default.effective("ssl_session_cache")
+        if line is None or line in reported:
             continue
         kinds = {word.partition(":")[0].lower() for word in line.args}
         if "builtin" in kinds:
-            told.add(line)
+            reported.add(line)
             yield Hit(
                 line,
-                "each worker has a session cache of its own"
-                + (" beside the shared one" if "shared" in kinds else ""),
+                "each worker has its own session cache"
+                + (" in addition to the shared one" if "shared" in kinds else ""),
                 [written(line)],
                 severity="info" if "shared" in kinds else None,
             )
 
 
 def fixes(context: Context, hit: Hit) -> Iterable[Edit]:
-    """The shared cache of http that is there, on this line or on another, or one of its own.
+    """Use the shared cache of http, on this line or another, or add one.
 
-    A zone belongs to one module: the name of stream's or mail's cannot be taken.
+    A zone belongs to one module, so the names of stream's and mail's zones are not available.
     """
     lines = [hit.place, *context.client_lines(hit.place.name)]
     shared = (word for line in lines for word in line.args if word.lower().startswith("shared:"))
@@ -55,17 +55,17 @@ _CONF = "events {} http { server { listen 443 ssl; ssl_session_cache %s; return 
 RULE = Rule(
     id="tls-cache-builtin",
     severity="warning",
-    title="TLS sessions are cached for each worker apart",
-    why="A client that comes back resumes its session only where the same worker takes the "
-    "connection. The built-in cache of OpenSSL can fragment memory, too.",
-    fix="ssl_session_cache shared:SSL:10m; and no builtin.",
+    title="each worker caches TLS sessions separately",
+    why="A returning client resumes its session only if the same worker gets the connection. "
+    "OpenSSL's built-in cache can also fragment memory.",
+    fix="Use ssl_session_cache shared:SSL:10m; without builtin.",
     sources=("https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_session_cache",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     fixes=fixes,
     about="Tickets, which are on by default, carry the session to any worker and hide this: it "
-    "then concerns clients without tickets only. With a shared cache beside it sessions are "
-    "found, and the finding is information: the shared cache alone is more efficient.",
+    "then affects only clients without tickets. With an additional shared cache sessions are "
+    "found, and the finding is info: the shared cache alone is more efficient.",
     bad=Example(_CONF % "builtin:1000"),
     good=Example(_CONF % "shared:SSL:10m"),
     check=check,

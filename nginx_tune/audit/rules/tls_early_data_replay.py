@@ -16,27 +16,29 @@ _VARIABLE = "$ssl_early_data"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers that pass requests of early data on without saying that they are."""
-    takers = _takers(context)
-    told: set[Directive] = set()
+    """Early data that is passed on without a header that marks it."""
+    accepting = _accepting_servers(context)
+    reported: set[Directive] = set()
     if any(_VARIABLE in " ".join(line.args) for line in context.lines_by_name.get("if", ())):
         return
-    for one in context.passes:
-        line = takers.get(one.scope.server)
-        if line is None or one.module not in _MODULES or one.place in told:
+    for passed in context.passes:
+        line = accepting.get(passed.scope.server)
+        if line is None or passed.module not in _MODULES or passed.place in reported:
             continue
-        if sent_header(one.scope, one.module, "early-data") is not None or _refuses(one.scope):
+        if sent_header(passed.scope, passed.module, "early-data") is not None or _is_read_only(
+            passed.scope
+        ):
             continue
-        told.add(one.place)
+        reported.add(passed.place)
         yield Hit(
-            one.place,
-            "requests that a third party may have sent a second time are passed on like any other",
+            passed.place,
+            "requests that an attacker may have replayed are passed on unmarked",
             [written(line)],
         )
 
 
-def _takers(context: Context) -> dict[Directive, Directive]:
-    """The servers that take early data, with the line that says so."""
+def _accepting_servers(context: Context) -> dict[Directive, Directive]:
+    """The servers that accept early data, and the line that enables it."""
     found: dict[Directive, Directive] = {}
     for listener in context.tls_listeners:
         for server in listener.servers:
@@ -46,8 +48,8 @@ def _takers(context: Context) -> dict[Directive, Directive]:
     return found
 
 
-def _refuses(scope: Scope) -> bool:
-    """True if only methods that change nothing come through."""
+def _is_read_only(scope: Scope) -> bool:
+    """True if only methods that change nothing are allowed."""
     for level in scope.chain:
         block = level.block or Block([])
         for line in block.all("limit_except"):
@@ -68,19 +70,19 @@ http { server {
 RULE = Rule(
     id="tls-early-data-replay",
     severity="warning",
-    title="early data is passed on without a word",
-    why="Who has seen the first packets of a TLS 1.3 connection can send them again, and nginx "
-    "does not look for repetitions: an order may be placed twice. The server behind can only "
-    "answer 425 Too Early to what it is told of.",
-    fix="proxy_set_header Early-Data $ssl_early_data; and let the application answer 425 to what "
-    "must not happen twice; or ssl_early_data off;",
+    title="early data is passed on unmarked",
+    why="An attacker who recorded the first packets of a TLS 1.3 connection can send them again, "
+    "and nginx does not detect replays: an order may be placed twice. The upstream can answer 425 "
+    "Too Early only if it knows.",
+    fix="Set proxy_set_header Early-Data $ssl_early_data; and let the application answer 425 where "
+    "a replay would do harm, or set ssl_early_data off;",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_early_data",
         "RFC 8470, 5.1; RFC 8446, 8",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A configuration that tests $ssl_early_data by an if is passed over.",
+    about="A configuration that tests $ssl_early_data in an if is not reported.",
     since="1.15.3",
     by_absence=True,
     bad=Example(_CONF % ""),

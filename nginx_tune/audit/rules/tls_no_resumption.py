@@ -12,19 +12,19 @@ from nginx_tune.conf.scopes import Scope
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """TLS listeners that neither keep sessions nor give them to the client."""
-    told: set[Directive] = set()
-    for one in context.tls_listeners:
-        tickets = one.default.effective("ssl_session_tickets")
-        if tickets is None or tickets.value.lower() != "off" or tickets in told:
+    """TLS listeners with neither a session cache nor tickets."""
+    reported: set[Directive] = set()
+    for listener in context.tls_listeners:
+        tickets = listener.default.effective("ssl_session_tickets")
+        if tickets is None or tickets.value.lower() != "off" or tickets in reported:
             continue
-        if _keeps_sessions(one.default):
+        if _keeps_sessions(listener.default):
             continue
-        told.add(tickets)
-        cache = one.default.effective("ssl_session_cache")
+        reported.add(tickets)
+        cache = listener.default.effective("ssl_session_cache")
         yield Hit(
             tickets,
-            f"each connection to {one.listener.address} is a full TLS handshake",
+            f"every connection to {listener.listener.address} needs a full TLS handshake",
             [written(tickets), written(cache) if cache else default("ssl_session_cache", "none")],
         )
 
@@ -45,18 +45,18 @@ RULE = Rule(
     id="tls-no-resumption",
     severity="warning",
     title="TLS sessions are never resumed",
-    why="Without tickets and without a session cache a client that comes back does the whole "
-    "handshake again: a signature on this host, and with TLS 1.2 a round trip more. (The default "
-    "of ssl_session_cache is none.)",
-    fix="ssl_session_cache shared:SSL:10m; (4000 sessions take 1 MB).",
+    why="Without tickets and a session cache, a returning client repeats the whole handshake: a "
+    "signature on this host, and with TLS 1.2 another round trip. (The default of "
+    "ssl_session_cache is none.)",
+    fix="Set ssl_session_cache shared:SSL:10m; (4000 sessions take 1 MB).",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_session_cache",
         "nginx: src/event/ngx_event_openssl.c, ngx_ssl_session_cache",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Sessions are looked up before the client has named a server, so the settings of the "
-    "default server of an address count, and only those are judged.",
+    about="nginx looks up sessions before the client has named a server, so only the settings of "
+    "the address's default server count.",
     by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "ssl_session_cache shared:SSL:10m;"),

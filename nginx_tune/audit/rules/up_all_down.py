@@ -10,14 +10,14 @@ from nginx_tune.audit.rule import Example, Rule
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Upstreams whose servers are all marked as down."""
+    """Upstreams whose servers are all marked down."""
     for name, users in context.passes_by_upstream.items():
         upstream = context.upstreams[name]
         if not users or not upstream.servers or upstream.is_scripted or upstream.peers:
             continue
         yield Hit(
             upstream.directive,
-            f'every server of upstream "{name}" is down: each request is answered with 502',
+            f'every server of upstream "{name}" is marked down, so each request gets a 502',
             [counted("servers", len(upstream.servers)), written(upstream.servers[0])],
         )
 
@@ -33,10 +33,10 @@ http {
 RULE = Rule(
     id="up-all-down",
     severity="error",
-    title="an upstream without a server that is up",
-    why='nginx -t accepts it, and every request gets 502: "no live upstreams". A maintenance '
-    "that marks one server after the other ends here.",
-    fix="Take down from the servers that are back.",
+    title="an upstream whose servers are all down",
+    why='nginx -t accepts it, and every request gets 502: "no live upstreams". It happens when '
+    "maintenance marks one server after another.",
+    fix="Remove down from the servers that are back.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#server",
         "nginx: src/http/ngx_http_upstream_round_robin.c, ngx_http_upstream_get_peer",

@@ -11,22 +11,22 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools of FastCGI connections that every request asks the server to close."""
-    told: set[Directive] = set()
+    """FastCGI connection pools whose requests all ask to close the connection."""
+    reported: set[Directive] = set()
     for name, users in context.passes_by_upstream.items():
         pool = context.upstreams[name].keepalive
         if pool is None or pool.value == "0":
             continue
-        for one in users:
-            if one.module != "fastcgi" or one.value("keep_conn", "off") == "on":
+        for passed in users:
+            if passed.module != "fastcgi" or passed.value("keep_conn", "off") == "on":
                 continue
-            line = one.effective("keep_conn")
-            if one.place not in told:
-                told.add(one.place)
+            line = passed.effective("keep_conn")
+            if passed.place not in reported:
+                reported.add(passed.place)
                 yield Hit(
-                    one.place,
-                    f'upstream "{name}" keeps idle connections, and requests from here have each '
-                    "closed",
+                    passed.place,
+                    f'upstream "{name}" keeps idle connections, but every request from here closes '
+                    "its connection",
                     [written(pool), written(line) if line else default("fastcgi_keep_conn", "off")],
                 )
 
@@ -44,9 +44,10 @@ RULE = Rule(
     severity="warning",
     title="FastCGI connections of a pool are never reused",
     why="Without fastcgi_keep_conn each request tells the FastCGI server to close the connection "
-    "behind the answer, and the upstream's pool stays empty.",
-    fix="fastcgi_keep_conn on; where requests are passed on, and no more idle connections (times "
-    "workers) than the FastCGI server has processes: an idle one holds a process of PHP-FPM.",
+    "after the response, and the upstream's pool stays empty.",
+    fix="Set fastcgi_keep_conn on; where requests are passed on, and keep no more idle connections "
+    "(times workers) than the FastCGI server has processes: with PHP-FPM each idle one occupies a "
+    "process.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_fastcgi_module.html#fastcgi_keep_conn",
         "nginx: src/http/modules/ngx_http_fastcgi_module.c, ngx_http_fastcgi_create_request",

@@ -19,44 +19,47 @@ from nginx_tune.conf.upstreams import (
 )
 from nginx_tune.documents.decisions import Evidence
 
-_AS_WHOM = ("_bind", "_ssl_certificate", "_ssl_certificate_key")
-"""Endings of the directives by which the server knows a client."""
+_CREDENTIALS = ("_bind", "_ssl_certificate", "_ssl_certificate_key")
+"""Endings of the directives that determine how the upstream identifies a client."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Connections and TLS sessions that are made as one client and used for another."""
-    told: set[Directive] = set()
+    """Connections and TLS sessions that are opened as one client and reused for another."""
+    reported: set[Directive] = set()
     for name, upstream in context.upstreams.items():
         users = context.passes_by_upstream[name]
         pool = _pool(context, upstream)
-        line = _of_kept(context, upstream, users) if pool is not None else None
-        if pool is not None and line is not None and line not in told:
-            told.add(line)
+        line = _shared_line(context, upstream, users) if pool is not None else None
+        if pool is not None and line is not None and line not in reported:
+            reported.add(line)
             yield Hit(
                 line,
-                f'connections to upstream "{name}" are kept, and given to whoever asks next',
+                f'connections to upstream "{name}" are kept and reused for other clients',
                 [written(line), pool],
-                severity=None if line.name.endswith(_AS_WHOM) else "warning",
+                severity=None if line.name.endswith(_CREDENTIALS) else "warning",
             )
-    for one in context.passes:
-        line = _of_sessions(context, one)
-        if line is not None and line not in told:
-            told.add(line)
-            reuse = one.effective("ssl_session_reuse")
+    for passed in context.passes:
+        line = _resumed_certificate(context, passed)
+        if line is not None and line not in reported:
+            reported.add(line)
+            reuse = passed.effective("ssl_session_reuse")
             yield Hit(
                 line,
-                "the TLS session of one certificate is resumed for the next, and the server goes "
-                "on seeing the first one",
+                "the TLS session of one client certificate is resumed for another, and the "
+                "upstream "
+                "still sees the first",
                 [
                     written(line),
-                    written(reuse) if reuse else default(f"{one.module}_ssl_session_reuse", "on"),
+                    written(reuse)
+                    if reuse
+                    else default(f"{passed.module}_ssl_session_reuse", "on"),
                 ],
-                fix=f"{one.module}_ssl_session_reuse off; beside it.",
+                fix=f"Add {passed.module}_ssl_session_reuse off; in the same block.",
             )
 
 
 def _pool(context: Context, upstream: UpstreamBlock) -> Evidence | None:
-    """Evidence that an upstream's connections are kept."""
+    """Evidence that connections to the upstream are kept; None if they are not."""
     line = upstream.keepalive
     if line is not None:
         return None if line.value == "0" else written(line)
@@ -64,25 +67,29 @@ def _pool(context: Context, upstream: UpstreamBlock) -> Evidence | None:
     return default("keepalive", "32 local") if keeps else None
 
 
-def _of_kept(context: Context, upstream: UpstreamBlock, users: list[Pass]) -> Directive | None:
-    """The line by which reused connections are not all alike; implicit pools are a place's own."""
+def _shared_line(context: Context, upstream: UpstreamBlock, users: list[Pass]) -> Directive | None:
+    """The line that makes reused connections differ; implicit pools belong to one location."""
     reused = [one for one in users if _reuses(context, one)]
     differing = identity_of_clients if upstream.keepalive is None else identity_that_differs
     line = differing(reused, context.variables, upstream.name)
     return None if line is not None and is_spread(line, context.tree) else line
 
 
-def _reuses(context: Context, one: Pass) -> bool:
-    if one.module == "proxy":
-        return fault_of_reuse(context, one) is None
-    return one.module != "fastcgi" or one.value("keep_conn", "off") == "on"
+def _reuses(context: Context, passed: Pass) -> bool:
+    if passed.module == "proxy":
+        return fault_of_reuse(context, passed) is None
+    return passed.module != "fastcgi" or passed.value("keep_conn", "off") == "on"
 
 
-def _of_sessions(context: Context, one: Pass) -> Directive | None:
-    """The certificate by a variable whose sessions are resumed; a name is sent again."""
-    if not one.is_tls or one.value("ssl_session_reuse", "on") == "off" or one.has_variables:
+def _resumed_certificate(context: Context, passed: Pass) -> Directive | None:
+    """A client certificate by variable whose sessions are resumed; names are sent anew."""
+    if (
+        not passed.is_tls
+        or passed.value("ssl_session_reuse", "on") == "off"
+        or passed.has_variables
+    ):
         return None
-    line = identity_of_tls([one], context.variables)
+    line = identity_of_tls([passed], context.variables)
     return None if line is None or line.name.endswith("_ssl_name") else line
 
 
@@ -102,14 +109,14 @@ http {
 RULE = Rule(
     id="up-identity-shared",
     severity="error",
-    title="requests are made with another client's connection to the upstream",
-    why="A kept connection is chosen by the server's address alone, and a TLS session by the "
-    "server: a source address, a client certificate or a TLS name that comes from a variable is "
-    "what it was for the client that the connection was opened for. The server takes the next "
-    "client for that one.",
-    fix="Keep no connections there: take keepalive out of the upstream (from nginx 1.29.7: "
-    "keepalive 0;), or give each identity an upstream of its own. Client certificates by a "
-    "variable need proxy_ssl_session_reuse off; as well.",
+    title="requests use another client's connection to the upstream",
+    why="nginx selects a kept connection by the server's address alone, and a TLS session by the "
+    "server. A source address, client certificate or TLS name that comes from a variable is that "
+    "of the client for which the connection was opened, so the upstream mistakes the next client "
+    "for that one.",
+    fix="Keep no connections there: remove keepalive from the upstream (from nginx 1.29.7: "
+    "keepalive 0;), or give each identity its own upstream. Client certificates by variable also "
+    "need proxy_ssl_session_reuse off;",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c, get_keepalive_peer",
@@ -117,11 +124,11 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Places of one upstream that say these things differently share connections as well. A "
-    "name of TLS is a warning: the server still reads the Host of each request. So are places that "
-    "verify the server's certificate beside others that do not, and of one upstream http beside "
-    "https or grpc_pass beside proxy_pass: each gets connections of the other. An address that "
-    "split_clients chooses is for more local ports, and passed over.",
+    about="Locations of one upstream with different values for these share connections too. A TLS "
+    "name is a warning, because the server still reads the Host of each request. So is an upstream "
+    "where some locations verify the certificate and others do not, or where http and https, or "
+    "grpc_pass and proxy_pass, are mixed: each gets connections of the other. A source address "
+    "from split_clients only provides more local ports and is not reported.",
     bad=Example(_CONF % "keepalive 8; "),
     good=Example(_CONF % ""),
     check=check,

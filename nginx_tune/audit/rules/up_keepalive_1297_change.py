@@ -11,11 +11,10 @@ from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.upstreams import identity_that_differs
 
 POOL = 32
-"""Idle connections of a location and worker that 1.29.7 keeps by itself."""
+"""Idle connections that 1.29.7 keeps by default, per location and worker."""
 
 MANY = 1024
-"""Idle connections past which they are a matter for the servers: as many descriptors as a
-service gets that sets no limit of its own."""
+"""Idle connections above which servers may be affected: the usual default descriptor limit."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -67,18 +66,18 @@ http {
 RULE = Rule(
     id="up-keepalive-1297-change",
     severity="warning",
-    title="implicit pools of idle connections add up",
-    why="Since nginx 1.29.7 an upstream without a keepalive line keeps 32 idle connections for "
-    "each location and worker (keepalive 32 local). After an upgrade the servers hold "
-    "connections that they never had before.",
-    fix="Say it: keepalive N; in the upstream, shared by all locations (16 to 64 suits most), or "
-    "keepalive 0; for none.",
+    title="implicit keepalive pools add up",
+    why="Since nginx 1.29.7 an upstream without a keepalive line keeps 32 idle connections per "
+    "location and worker (keepalive 32 local). After an upgrade the servers hold connections that "
+    "they did not have before.",
+    fix="Set it explicitly: keepalive N; in the upstream, shared by all locations (16 to 64 suits "
+    "most), or keepalive 0; for none.",
     sources=("nginx change log, 1.29.7", "https://github.com/nginx/nginx/issues/1436"),
     proof="proven",
     proven_on=("1.30",),
     since="1.29.7",
-    about="Told from 1024 idle connections on. How many a server may hold is not known to the "
-    "audit. Where places ask as different clients one pool for all would mix them: "
+    about="Reported from 1024 idle connections. The audit does not know how many a server can "
+    "hold. Where locations use different client identities, one pool for all would mix them: "
     "up-identity-shared.",
     by_absence=True,
     bad=Example(_CONF % "", linux(version="1.29.7")),

@@ -20,48 +20,52 @@ from nginx_tune.conf.upstreams import (
 from nginx_tune.documents.decisions import Evidence
 
 REUSES_SINCE = (1, 29, 7)
-"""First version that asks for HTTP/1.1 and sends no ``Connection: close`` by itself."""
+"""The first version that uses HTTP/1.1 without ``Connection: close`` by default."""
 
 FIX_WITH_UPGRADE = (
     'map $http_upgrade $connection_upgrade { default upgrade; "" ""; } in http, and here '
-    "proxy_http_version 1.1; and proxy_set_header Connection $connection_upgrade; (an empty "
-    "header for ordinary requests, and WebSockets keep working)."
+    "proxy_http_version 1.1; and proxy_set_header Connection $connection_upgrade; (no header for "
+    "ordinary requests, and WebSockets keep working)."
 )
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations whose requests make the upstream close the connection."""
-    told: set[Directive] = set()
-    is_version_needed = False
+    reported: set[Directive] = set()
+    needs_version = False
     for name, upstream in context.upstreams.items():
         if not _has_pool(upstream):
             continue
-        every = context.passes_by_upstream[name]
-        if identity_that_differs(every, context.variables, name) is not None:
-            continue  # what is not reused is not shared either
-        users = [one for one in every if one.module == "proxy"]
+        all_passes = context.passes_by_upstream[name]
+        if identity_that_differs(all_passes, context.variables, name) is not None:
+            continue  # connections must not be shared here
+        users = [one for one in all_passes if one.module == "proxy"]
         faults = {one.place: fault_of_reuse(context, one) for one in users}
-        is_never_used = all(fault is not None for fault in faults.values())
-        for one in users:
-            fault = faults[one.place]
-            if fault is None or one.place in told or (not is_never_used and passes_upgrade(one)):
+        pool_is_unused = all(fault is not None for fault in faults.values())
+        for passed in users:
+            fault = faults[passed.place]
+            if (
+                fault is None
+                or passed.place in reported
+                or (not pool_is_unused and passes_upgrade(passed))
+            ):
                 continue
-            if is_version_needed and isinstance(fault, MissingFacts):
+            if needs_version and isinstance(fault, MissingFacts):
                 continue
-            if is_for_monitors(one.scope) or is_better_left(one):
+            if is_for_monitors(passed.scope) or is_better_left(passed):
                 continue
-            told.add(one.place)
+            reported.add(passed.place)
             if isinstance(fault, MissingFacts):
-                is_version_needed = True
+                needs_version = True
             else:
                 yield Hit(
-                    one.place,
-                    f'upstream "{name}" keeps idle connections, and requests from here never '
-                    f"leave one: {fault[0]}",
+                    passed.place,
+                    f'upstream "{name}" keeps idle connections, but requests from here never reuse '
+                    f"one: {fault[0]}",
                     fault[1],
-                    fix=FIX_WITH_UPGRADE if passes_upgrade(one) else "",
+                    fix=FIX_WITH_UPGRADE if passes_upgrade(passed) else "",
                 )
-    if is_version_needed:
+    if needs_version:
         yield MissingFacts(("nginx.nginx_version",))
 
 
@@ -69,45 +73,49 @@ def _has_pool(upstream: UpstreamBlock) -> bool:
     return upstream.keepalive is not None and upstream.keepalive.value != "0"
 
 
-def passes_upgrade(one: Pass) -> bool:
-    """True if it may be there for WebSockets, whose connections are not reused anyway."""
-    line = sent_header(one.scope, one.module, "upgrade")
+def passes_upgrade(passed: Pass) -> bool:
+    """True if the location may be for WebSockets, whose connections are not reused anyway."""
+    line = sent_header(passed.scope, passed.module, "upgrade")
     return line is not None and line.args[1] != ""
 
 
-def fault_of_reuse(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
-    """The reason why connections of a ``proxy_pass`` are never reused; null where they can be."""
-    http = one.scope.effective("proxy_http_version")
-    header = sent_header(one.scope, "proxy", "connection")
+def fault_of_reuse(
+    context: Context, passed: Pass
+) -> tuple[str, list[Evidence]] | MissingFacts | None:
+    """The reason why connections of a ``proxy_pass`` are never reused; None if they can be."""
+    http = passed.scope.effective("proxy_http_version")
+    header = sent_header(passed.scope, "proxy", "connection")
     if (http is None or header is None) and context.version is None:
         return MissingFacts(("nginx.nginx_version",))
     reuses = context.version is not None and context.version >= REUSES_SINCE
-    sent = _sent(context, one, header, reuses=reuses)
+    sent = _connection_values(context, passed, header, reuses=reuses)
     version = http.value if http is not None else "1.1" if reuses else "1.0"
     if version == "1.0" and "keep-alive" not in sent:
         shown = written(http) if http is not None else default("proxy_http_version", "1.0")
         return "they are HTTP/1.0", [shown]
     if version.startswith("1") and "close" in sent and not sent & {"", "keep-alive"}:
-        return _closed(one, header)
+        return _closed(passed, header)
     return None
 
 
-def _sent(context: Context, one: Pass, header: Directive | None, *, reuses: bool) -> frozenset[str]:
-    """Values that the Connection header can have, as far as they are known."""
+def _connection_values(
+    context: Context, passed: Pass, header: Directive | None, *, reuses: bool
+) -> frozenset[str]:
+    """The known possible values of the Connection header, lowercase."""
     if header is None:
         return frozenset({"" if reuses else "close"})
-    known = context.variables.possible(header.args[1], one.scope).known
+    known = context.variables.possible(header.args[1], passed.scope).known
     return frozenset(value.lower() for value in known)
 
 
-def _closed(one: Pass, header: Directive | None) -> tuple[str, list[Evidence]]:
+def _closed(passed: Pass, header: Directive | None) -> tuple[str, list[Evidence]]:
     if header is not None:
         return "they carry Connection: close", [written(header)]
-    lost = lost_header(one.scope, "proxy", "connection")
+    lost = lost_header(passed.scope, "proxy", "connection")
     if lost is None:
         return "they carry Connection: close", [default("Connection header", "close")]
     return (
-        "they carry Connection: close, since this level's proxy_set_header replaces all outer ones",
+        "they carry Connection: close, because proxy_set_header here drops the inherited headers",
         [written(lost)],
     )
 
@@ -125,10 +133,11 @@ RULE = Rule(
     severity="warning",
     title="keepalive connections of an upstream are never reused",
     why="Before nginx 1.29.7 requests are passed on as HTTP/1.0 with Connection: close. The "
-    "upstream closes after each answer, and the pool of idle connections stays empty.",
-    fix='proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
-    "on, beside the other proxy_set_header lines of that level: a level with any such line "
-    "takes none from outside.",
+    "upstream closes the connection after each response, and the pool of idle connections stays "
+    "empty.",
+    fix='Set proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
+    "on, next to the other proxy_set_header lines of that block: a block with its own inherits "
+    "none from outside.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_process_status_line",
@@ -136,12 +145,12 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A map that turns an absent Upgrade header into close does the same to all ordinary "
-    "requests: an empty string in its place keeps WebSockets working and connections alive. A "
-    "location that passes Upgrade on is passed over while another one uses the pool, and one that "
-    "is named as a health check or for metrics always. So is one that is better left at HTTP/1.0: "
-    "with a filter of bodies, a cache or a script that asks it by a subrequest, since a server may "
-    'compress for HTTP/1.1 (proxy_set_header Accept-Encoding ""; has it not do so); with '
+    about="A map that turns an absent Upgrade header into close has the same effect on all "
+    "ordinary requests: an empty string instead keeps WebSockets working and connections alive. A "
+    "location that passes on Upgrade is not reported if another one uses the pool, and one that is "
+    "named as a health check or for metrics never is. Nor is one that is better left at HTTP/1.0: "
+    "with a body filter, a cache or a script that requests it as a subrequest, because an upstream "
+    'may compress over HTTP/1.1 (proxy_set_header Accept-Encoding ""; prevents that); with '
     "proxy_request_buffering off; or where proxy_next_upstream lacks error.",
     by_absence=True,
     bad=Example(_CONF % "", linux()),

@@ -23,35 +23,35 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Upstreams over the network without a pool of idle connections."""
     if context.is_until_certified:
         return
-    bare = [
+    without_pool = [
         (upstream, users)
         for name, upstream in context.upstreams.items()
         if _has_no_pool(upstream)
         and not (_is_cheap(context, upstream) and context.profile != "strict")
-        and (users := _reusing(context.passes_by_upstream[name]))
+        and (users := _reusable(context.passes_by_upstream[name]))
         and identity_that_differs(users, context.variables, name) is None
         and not all(map(is_better_left, users))
     ]
-    if bare and context.version is None:
+    if without_pool and context.version is None:
         yield MissingFacts(("nginx.nginx_version",))
         return
-    for upstream, users in bare:
-        lacking = lacking_ports(context, _servers(upstream)) if upstream.is_loopback else []
+    for upstream, users in without_pool:
+        port_evidence = lacking_ports(context, _servers(upstream)) if upstream.is_loopback else []
         yield Hit(
             upstream.directive,
-            f'every request to upstream "{upstream.name}" opens a connection of its own',
+            f'every request to upstream "{upstream.name}" opens a new connection',
             [
                 default("keepalive", "none"),
-                counted("places that pass requests to it", len(users)),
-                *lacking,
+                counted("locations that use it", len(users)),
+                *port_evidence,
             ],
             fix=f"{_POOL} {FIX_WITH_UPGRADE}" if any(map(passes_upgrade, users)) else "",
-            severity="advice" if upstream.is_loopback and not lacking else None,
+            severity="advice" if upstream.is_loopback and not port_evidence else None,
         )
 
 
 def _is_cheap(context: Context, upstream: UpstreamBlock) -> bool:
-    """True if it is on this host, which has ports enough for a connection for each request."""
+    """True if the upstream is on this host and local ports suffice for a connection per request."""
     return upstream.is_loopback and not lacking_ports(context, _servers(upstream))
 
 
@@ -63,18 +63,18 @@ def _has_no_pool(upstream: UpstreamBlock) -> bool:
     return not (upstream.keepalive or upstream.is_scripted or upstream.is_unix)
 
 
-def _reusing(users: list[Pass]) -> list[Pass]:
-    """Those that could reuse a connection: a WebSocket is one request for its whole life."""
+def _reusable(users: list[Pass]) -> list[Pass]:
+    """The locations that could reuse a connection; a WebSocket holds its own."""
     return [one for one in users if one.module in {"proxy", "grpc"} and not _only_upgrades(one)]
 
 
-def _only_upgrades(one: Pass) -> bool:
-    line = sent_header(one.scope, one.module, "connection")
+def _only_upgrades(passed: Pass) -> bool:
+    line = sent_header(passed.scope, passed.module, "connection")
     return line is not None and line.args[1].lower() == "upgrade"
 
 
 _POOL = (
-    "In the upstream, after any balancing method: keepalive N; with N the idle connections a "
+    "In the upstream, after any balancing method: keepalive N; with N the idle connections that a "
     "worker may keep (16 to 64 suits most)."
 )
 _CONF = """
@@ -92,10 +92,10 @@ http {
 RULE = Rule(
     id="up-keepalive-missing",
     severity="warning",
-    title="an upstream keeps no idle connections",
+    title="an upstream without keepalive connections",
     why="Before nginx 1.29.7 each request opens a TCP connection (and a TLS session) to the "
-    "upstream: a round trip more for every request, and a local port that stays taken for a "
-    "minute after it.",
+    "upstream: another round trip per request, and a local port that stays in use for a minute "
+    "afterwards.",
     fix=f'{_POOL} In its locations: proxy_http_version 1.1; and proxy_set_header Connection "";',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
@@ -104,13 +104,13 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26"),
     until="1.29.7",
-    about="How many requests are passed on is not known to the audit. On the loopback a "
-    "connection costs little while there are local ports for a minute of them: there the finding "
-    "is an advice of the strict profile, unless connections in TIME_WAIT come near the ports of "
-    "net.ipv4.ip_local_port_range, or the error log says that they ran out. Upstreams of "
-    "unix sockets, locations that only open WebSockets, and upstreams that are asked as one client "
-    "or another (a source address, client certificate or TLS name by a variable), with and "
-    "without a verified certificate, or by different protocols are passed over.",
+    about="The audit does not know the request rate. On the loopback a connection costs little as "
+    "long as there are local ports for a minute's worth of them: there the finding is advice in "
+    "the profile strict, unless connections in TIME_WAIT come close to the size of "
+    "net.ipv4.ip_local_port_range, or the error log shows that ports ran out. Not reported: "
+    "upstreams of unix sockets, locations that only open WebSockets, and upstreams that are used "
+    "with several client identities (a source address, client certificate or TLS name by "
+    "variable), with and without certificate verification, or with different protocols.",
     by_absence=True,
     within=frozenset({"upstream"}),
     bad=Example(_CONF % "", linux()),

@@ -22,50 +22,52 @@ from nginx_tune.conf.upstreams import (
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers over the network that are named in the line that passes requests on."""
-    found: dict[str, list[Pass]] = {}
-    for one in context.passes:
-        if one.module not in {"proxy", "grpc"} or one.has_variables:
+    """Servers over the network that are named directly in ``proxy_pass``."""
+    by_address: dict[str, list[Pass]] = {}
+    for passed in context.passes:
+        if passed.module not in {"proxy", "grpc"} or passed.has_variables:
             continue
-        own = [at for at in one.addresses if at not in context.upstreams and not is_unix(at)]
-        if not own or _upgrades(one) or is_for_monitors(one.scope):
+        addresses = [
+            at for at in passed.addresses if at not in context.upstreams and not is_unix(at)
+        ]
+        if not addresses or _upgrades(passed) or is_for_monitors(passed.scope):
             continue
-        for address in own:
-            found.setdefault(address, []).append(one)
+        for address in addresses:
+            by_address.setdefault(address, []).append(passed)
     shareable = {
         address: users
-        for address, users in found.items()
+        for address, users in by_address.items()
         if identity_that_differs(users, context.variables, address) is None
         and not all(map(is_better_left, users))
     }
     for address, users in shareable.items():
         host = host_of(address)
-        lacking = lacking_ports(context, [address]) if is_loopback(host) else []
-        is_cheap = not lacking and (is_loopback(host) or not users[0].is_tls)
+        port_evidence = lacking_ports(context, [address]) if is_loopback(host) else []
+        is_cheap = not port_evidence and (is_loopback(host) or not users[0].is_tls)
         is_unnamed = users[0].is_to_be_named or is_to_be_named(host)
         if is_unnamed or (is_cheap and context.profile != "strict"):
             continue
-        if is_loopback(host) and not users[0].is_tls and not lacking:
+        if is_loopback(host) and not users[0].is_tls and not port_evidence:
             continue
         if "." not in host and host == address and not context.tree.is_whole:
-            yield MissingFacts((WHOLE_TREE,))  # an upstream of that name may stand elsewhere
+            yield MissingFacts((WHOLE_TREE,))  # an upstream of that name may be in another file
             continue
         place = min(users, key=_narrowness).place
         yield Hit(
             place,
-            f"every request to {address} opens a connection of its own"
+            f"every request to {address} opens a new connection"
             + (" and a TLS session" if users[0].is_tls else ""),
-            [written(place), counted("places that pass requests to it", len(users)), *lacking],
+            [written(place), counted("locations that use it", len(users)), *port_evidence],
         )
 
 
-def _narrowness(one: Pass) -> int:
-    """The order of several places, widest first: most requests come through that."""
-    return len(one.scope.own.args[-1]) if one.scope.own.args else 0
+def _narrowness(passed: Pass) -> int:
+    """Sort key of locations, widest first: it gets most requests."""
+    return len(passed.scope.own.args[-1]) if passed.scope.own.args else 0
 
 
-def _upgrades(one: Pass) -> bool:
-    return sent_header(one.scope, one.module, "upgrade") is not None
+def _upgrades(passed: Pass) -> bool:
+    return sent_header(passed.scope, passed.module, "upgrade") is not None
 
 
 _CONF = """
@@ -76,21 +78,21 @@ http { %sserver { listen 80; location / { proxy_pass http://%s; } } }
 RULE = Rule(
     id="up-literal-no-keepalive",
     severity="advice",
-    title="a server named in proxy_pass has no pool of idle connections",
-    why="Connections are kept for an upstream block only, in every version (1.29.7 too). Each "
-    "request costs a connection and, with https, a handshake.",
-    fix="upstream NAME { server ADDRESS; keepalive 16; } and proxy_pass to the name, with "
-    'proxy_http_version 1.1; and proxy_set_header Connection ""; before nginx 1.29.7.',
+    title="a server named in proxy_pass has no keepalive pool",
+    why="nginx keeps connections only for an upstream block, in every version (including 1.29.7). "
+    "Each request costs a connection and, with https, a handshake.",
+    fix="Define upstream NAME { server ADDRESS; keepalive 16; } and use that name in proxy_pass, "
+    'with proxy_http_version 1.1; and proxy_set_header Connection ""; before nginx 1.29.7.',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Plain connections cost little, and so does TLS on the loopback: they are spoken of in "
-    "the strict profile, plain ones on the loopback only where local ports run out. Locations that "
-    "pass Upgrade on, health checks, and servers that are asked as one client or another are "
-    "passed over.",
+    about="Plain connections cost little, and so does TLS on the loopback: they are reported in "
+    "the profile strict, plain ones on the loopback only if local ports run out. Locations that "
+    "pass on Upgrade, health checks, and servers that are used with several client identities are "
+    "not reported.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,

@@ -9,27 +9,28 @@ from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 
-_HEADS = ("http://", "https://", "grpc://", "grpcs://")
+_SCHEMES = ("http://", "https://", "grpc://", "grpcs://")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers chosen by a map that gives nothing for what it does not list."""
-    told: set[Directive] = set()
-    for one in context.passes:
-        text = one.place.value
-        for head in _HEADS:
-            text = text.removeprefix(head)
+    """Upstreams selected by a map without a default."""
+    reported: set[Directive] = set()
+    for passed in context.passes:
+        text = passed.place.value
+        for scheme in _SCHEMES:
+            text = text.removeprefix(scheme)
         host = text.partition("/")[0]
-        if not host.startswith("$") or one.place in told:
+        if not host.startswith("$") or passed.place in reported:
             continue
-        values = context.variables.possible(host, one.scope).known
+        values = context.variables.possible(host, passed.scope).known
         table = values.get("")
         if table is not None and table.name == "map":
-            told.add(one.place)
+            reported.add(passed.place)
             yield Hit(
-                one.place,
-                f"the map of {table.args[-1]} has no default: what it does not list is passed to "
-                "no server",
+                passed.place,
+                f"the map of {table.args[-1]} has no default, so requests that it does not list "
+                "have "
+                "no upstream",
                 [written(table)],
             )
 
@@ -50,11 +51,11 @@ http {
 RULE = Rule(
     id="up-map-no-default",
     severity="warning",
-    title="a map that chooses the server has no default",
-    why='A request that no line of the map fits is answered with 500: "no host in upstream". '
-    "nginx -t accepts it.",
-    fix="default NAME; in the map, with an upstream that answers such requests, or a location "
-    "that refuses them first.",
+    title="a map that selects the upstream has no default",
+    why='A request that matches no line of the map gets 500: "no host in upstream". nginx -t '
+    "accepts it.",
+    fix="Add default NAME; to the map, with an upstream that handles such requests, or a location "
+    "that rejects them first.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_map_module.html#map",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_eval",

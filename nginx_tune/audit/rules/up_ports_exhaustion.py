@@ -22,7 +22,7 @@ CONNECTIONS = 512
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers to which more connections may be opened at once than there are local ports."""
+    """Servers with more possible concurrent connections than local ports."""
     places = _destinations(context)
     if not places or context.is_linux is False:
         return
@@ -34,13 +34,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             (*missing, *(workers.facts if isinstance(workers, MissingFacts) else ()))
         )
         return
-    most = workers.value * _connections(context) // 2
+    most_requests = workers.value * _connections(context) // 2
     for place, (name, servers) in places.items():
-        if most > ports * servers:
+        if most_requests > ports * servers:
             yield Hit(
                 place,
-                f"up to {most} requests at once may be passed to {name}, and there are local "
-                f"ports for {ports * servers}",
+                f"up to {most_requests} concurrent requests may go to {name}, but there are local "
+                f"ports for only {ports * servers}",
                 [
                     Evidence(fact=PORTS_FACT, value=context.facts.kernel.sysctls[PORTS_SYSCTL]),
                     counted("servers", servers),
@@ -51,27 +51,27 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _destinations(context: Context) -> dict[Directive, tuple[str, int]]:
-    """Each upstream, or server named in a line, with the number of its addresses."""
-    found: dict[Directive, tuple[str, int]] = {}
-    named: set[str] = set()
-    for one in context.passes:
-        for address in one.addresses:
-            if address in named or _is_spread(one):
+    """Each upstream, or server named in a line, with its number of addresses."""
+    destinations: dict[Directive, tuple[str, int]] = {}
+    seen: set[str] = set()
+    for passed in context.passes:
+        for address in passed.addresses:
+            if address in seen or _is_spread(passed):
                 continue
-            named.add(address)
+            seen.add(address)
             upstream = context.upstreams.get(address)
             if upstream is not None:
                 servers = sum(not is_unix(server.value) for server in upstream.peers)
                 if servers == len(upstream.peers) > 0 and not upstream.is_scripted:
-                    found[upstream.directive] = (f'upstream "{address}"', servers)
+                    destinations[upstream.directive] = (f'upstream "{address}"', servers)
             elif not is_unix(address):
-                found.setdefault(one.place, (address, 1))
-    return found
+                destinations.setdefault(passed.place, (address, 1))
+    return destinations
 
 
-def _is_spread(one: Pass) -> bool:
-    """True if connections may leave from several addresses."""
-    bind = one.effective("bind")
+def _is_spread(passed: Pass) -> bool:
+    """True if connections may use several source addresses."""
+    bind = passed.effective("bind")
     return bind is not None and "$" in bind.value
 
 
@@ -92,21 +92,20 @@ RULE = Rule(
     id="up-ports-exhaustion",
     severity="advice",
     title="more connections to an upstream than local ports",
-    why="A connection takes a local port that no other one to the same address and port may have. "
-    "When all are taken connect() fails with EADDRNOTAVAIL, and the client gets 502.",
-    fix="Keep connections alive (keepalive), list more addresses of the server, or let "
-    "connections leave from several addresses (split_clients and proxy_bind). A wider "
-    "net.ipv4.ip_local_port_range gives at most twice as many.",
+    why="A connection uses a local port that no other connection to the same address and port may "
+    "have. When all are in use, connect() fails with EADDRNOTAVAIL, and the client gets 502.",
+    fix="Keep connections alive (keepalive), list more addresses of the server, or use several "
+    "source addresses (split_clients and proxy_bind). A wider net.ipv4.ip_local_port_range gives "
+    "at most twice as many.",
     sources=(
         "F5 blog: Overcoming Ephemeral Port Exhaustion in NGINX and NGINX Plus",
         "nginx: src/event/ngx_event_connect.c, ngx_event_connect_peer",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="How many connections there are at the peak is a fact that no command here gathers, so "
-    "the rule compares what the configuration allows (half of worker_connections of all "
-    "workers, since a request that is passed on takes two) and is an advice. A name with several "
-    "addresses counts as one server.",
+    about="No command measures the peak number of connections, so the rule compares what the "
+    "configuration allows (half of the worker_connections of all workers, because a proxied "
+    "request uses two) and is only advice. A name with several addresses counts as one server.",
     profiles=frozenset({"strict"}),
     by_absence=True,
     bad=Example(_CONF % 16384, _HOST),

@@ -16,49 +16,53 @@ from nginx_tune.conf.variables import AN_ADDRESS, VARIABLE, captured, variables_
 
 
 class _Server(NamedTuple):
-    """Whom a URL names, once its variables have their values."""
+    """The server that a URL names once its variables have values."""
 
     host: str
     port: str
-    """Empty where there is none, ``?`` where it is not known."""
+    """Empty if there is none, ``?`` if it is not known."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers that are looked up for each request, with nobody to ask."""
+    """Names that are resolved per request without a resolver."""
     if not any(one.has_variables for one in context.passes):
         return
-    told: set[Directive] = set()
+    reported: set[Directive] = set()
     literal = {
         (server.host, server.port or ("443" if one.is_tls else "80"))
         for one in context.passes
         if not one.has_variables
         for server in map(_server, one.addresses)
     }
-    for one in context.passes:
-        if not one.has_variables or one.place in told or one.scope.effective("resolver"):
+    for passed in context.passes:
+        if (
+            not passed.has_variables
+            or passed.place in reported
+            or passed.scope.effective("resolver")
+        ):
             continue
-        name = _unresolved(context, one, literal)
+        name = _unresolved(context, passed, literal)
         if name:
-            told.add(one.place)
+            reported.add(passed.place)
             yield Hit(
-                one.place,
-                f"the server is looked up for each request, {name} cannot be: no resolver",
-                [written(one.place), default("resolver", "none")],
+                passed.place,
+                f"{name} is resolved per request, but no resolver is set",
+                [written(passed.place), default("resolver", "none")],
             )
 
 
-def _unresolved(context: Context, one: Pass, literal: Collection[tuple[str, str]]) -> str:
-    """A name that must be looked up; empty where there is none."""
-    authority = _authority(one.place.value)
+def _unresolved(context: Context, passed: Pass, literal: Collection[tuple[str, str]]) -> str:
+    """A name that must be resolved; empty if there is none."""
+    authority = _authority(passed.place.value)
     host = _host_text(authority)
     if is_placeholder(host) or is_unix(authority) or host.startswith("["):
         return ""
-    known = context.variables.possible(authority, one.scope)
+    known = context.variables.possible(authority, passed.scope)
     if known.complete:
         servers = list(map(_server, known.known))
     else:
-        given = {**dict.fromkeys(_ADDRESSES, (AN_ADDRESS,)), **captured(one.scope)}
-        known = context.variables.possible(host, one.scope, given)
+        given = {**dict.fromkeys(_ADDRESSES, (AN_ADDRESS,)), **captured(passed.scope)}
+        known = context.variables.possible(host, passed.scope, given)
         port = "" if host == authority else "?"
         found = map(_server, known.known)
         servers = [server if server.port else server._replace(port=port) for server in found]
@@ -66,19 +70,19 @@ def _unresolved(context: Context, one: Pass, literal: Collection[tuple[str, str]
     for server in sorted(servers):
         if _is_looked_up(context, server, literal):
             return f'"{server.host}"'
-    if known.complete or known.known or _is_answered(context, host):
+    if known.complete or known.known or _comes_from_response(context, host):
         return ""
     if _NUMBERS.fullmatch(VARIABLE.sub("", host)):
         return ""  # part of an address
-    others = ", if it is no upstream's," if context.upstreams else ""
-    return f"a name that a request brings{others}"
+    others = " that is not an upstream" if context.upstreams else ""
+    return f"a name from the request{others}"
 
 
 def _is_looked_up(context: Context, server: _Server, literal: Collection[tuple[str, str]]) -> bool:
-    """True if a server is neither an address, nor an upstream, nor one that another line names.
+    """True if a server is not an address, an upstream or the server of another line.
 
-    Source: ngx_http_upstream_init_request. A group with ``upstream`` is found where the URL has no
-    port; what a line without variables passes to is a group of its own, with its port.
+    Source: ngx_http_upstream_init_request. An ``upstream`` is found if the URL has no port; a line
+    without variables creates an upstream of its own, with its port.
     """
     host, port = server
     if not host or is_to_be_named(host) or host.startswith("[") or is_ipv4(host):
@@ -91,37 +95,37 @@ def _is_looked_up(context: Context, server: _Server, literal: Collection[tuple[s
     return all((host, one) not in literal for one in ports)
 
 
-def _is_answered(context: Context, host: str) -> bool:
-    """True if a server or a script gives the name: it may give addresses alone."""
+def _comes_from_response(context: Context, host: str) -> bool:
+    """True if an upstream response or a script sets the name: it may return only addresses."""
     used = variables_of(host)
-    if any(name.startswith(_OF_ANSWERS) for name in used):
+    if any(name.startswith(_RESPONSE_PREFIXES) for name in used):
         return True
     makers = (
         line
         for kind, lines in context.kinds.items()
-        if kind.name in _BY_OTHERS or kind.name.startswith("set_by_")
+        if kind.name in _SCRIPTED or kind.name.startswith("set_by_")
         for line in lines
     )
     return any(line.value.lstrip("$").lower() in used for line in makers)
 
 
-_OF_ANSWERS = ("upstream_", "sent_")
-_BY_OTHERS = frozenset({"auth_request_set", "js_set", "js_var", "perl_set", "keyval"})
+_RESPONSE_PREFIXES = ("upstream_", "sent_")
+_SCRIPTED = frozenset({"auth_request_set", "js_set", "js_var", "perl_set", "keyval"})
 _ADDRESSES = (
     "server_addr", "remote_addr", "realip_remote_addr", "proxy_protocol_addr",
     "proxy_protocol_server_addr",
 )  # fmt: skip
-"""Variables that hold an address, if anything."""
+"""Variables that hold an address or nothing."""
 _NUMBERS = re.compile(r"[0-9]+\.[0-9.]*|\.[0-9][0-9.]*")
-_BEHIND = re.compile(r"[/?#]|\$\{?(?:request_uri|uri|document_uri|is_args)\b")
-"""The end of the host and port of a URL (ngx_parse_inet_url)."""
+_AUTHORITY_END = re.compile(r"[/?#]|\$\{?(?:request_uri|uri|document_uri|is_args)\b")
+"""The first character after the host and port of a URL (ngx_parse_inet_url)."""
 
 
 def _authority(url: str) -> str:
-    """Host and port of a URL, as they are written."""
+    """Host and port of a URL, as written."""
     _, scheme, rest = url.rpartition("://")
     text = rest if scheme else url
-    return text if is_unix(text) else _BEHIND.split(text, maxsplit=1)[0]
+    return text if is_unix(text) else _AUTHORITY_END.split(text, maxsplit=1)[0]
 
 
 def _host_text(authority: str) -> str:
@@ -146,24 +150,24 @@ http { %sserver { listen 80; location / {
 RULE = Rule(
     id="up-proxy-pass-no-resolver",
     severity="error",
-    title="a server is chosen by a variable and no resolver is set",
-    why="A request whose server comes out as a name, and not as an address or an upstream, is "
-    'answered with 502: "no resolver defined to resolve NAME". nginx -t accepts it, since the '
-    "name is known at the request only.",
-    fix="resolver ADDRESS valid=30s; in http, with the address of a name server that this host may "
-    "ask (127.0.0.53 for systemd-resolved); or name an upstream.",
+    title="an upstream by variable without a resolver",
+    why="If the variable yields a name that is neither an address nor an upstream, the request "
+    'gets 502: "no resolver defined to resolve NAME". nginx -t accepts it, because the name is '
+    "known only at request time.",
+    fix="Set resolver ADDRESS valid=30s; in http, with the address of a name server that this host "
+    "may use (127.0.0.53 for systemd-resolved), or use the name of an upstream.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#resolver",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_init_request",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Any variable in the line, in the path too, puts the lookup off to the request, of "
-    "localhost as well. Silent where every host that is known is an address (whatever the port), "
-    "an upstream of the configuration or, with its port, the server of a line without variables; "
-    "where the host is part of an address or a variable that holds one, such as $server_addr; and "
-    "where another server's answer, a script or a key-value zone gives it. An upstream is found "
-    "by its name alone: with a port behind it, it is a name to look up.",
+    about="Any variable in the line, even in the path, postpones the lookup to the request, for "
+    "localhost too. Not reported if every known host is an address (whatever the port), an "
+    "upstream of the configuration or, with its port, the server of a line without variables; if "
+    "the host is part of an address or a variable that holds one, such as $server_addr; or if an "
+    "upstream's response, a script or a key-value zone sets it. nginx finds an upstream only by "
+    "its bare name: with a port, the name is resolved.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "resolver 127.0.0.53; "),
     check=check,

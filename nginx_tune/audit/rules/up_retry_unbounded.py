@@ -12,40 +12,40 @@ from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
 MANY_SERVERS = 5
-"""From here on one request may wait for five read timeouts (60 s each by default)."""
+"""Servers from which one request may wait for five read timeouts (60 s each by default)."""
 
 _OFF = frozenset({"", "0", "0s"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Retries that only the number of servers ends."""
-    told: set[Directive] = set()
+    """Retries that only the number of servers limits."""
+    reported: set[Directive] = set()
     for name, users in context.passes_by_upstream.items():
         servers = len(context.upstreams[name].peers)
-        if servers < 2:  # noqa: PLR2004  # nowhere to go next
+        if servers < 2:  # noqa: PLR2004  # no other server to try
             continue
-        for one in users:
-            line = one.effective("next_upstream")
-            if one.value("next_upstream_tries") not in _OFF or _is_off(line):
+        for passed in users:
+            line = passed.effective("next_upstream")
+            if passed.value("next_upstream_tries") not in _OFF or _is_off(line):
                 continue
             if line is not None and "non_idempotent" in line.args:
-                place, message = line, f'a POST may be carried out by each server of "{name}"'
-            elif servers >= MANY_SERVERS and one.value("next_upstream_timeout") in _OFF:
+                place, message = line, f'every server of "{name}" may execute the same POST'
+            elif servers >= MANY_SERVERS and passed.value("next_upstream_timeout") in _OFF:
                 place = context.upstreams[name].directive
                 message = f'one request may try all {servers} servers of "{name}" in turn'
             else:
                 continue
-            if place not in told:
-                told.add(place)
-                yield Hit(place, message, _evidence(one, line, servers))
+            if place not in reported:
+                reported.add(place)
+                yield Hit(place, message, _evidence(passed, line, servers))
 
 
 def _is_off(line: Directive | None) -> bool:
     return line is not None and "off" in line.args
 
 
-def _evidence(one: Pass, line: Directive | None, servers: int) -> list[Evidence]:
-    name = f"{one.module}_next_upstream"
+def _evidence(passed: Pass, line: Directive | None, servers: int) -> list[Evidence]:
+    name = f"{passed.module}_next_upstream"
     return [
         written(line) if line is not None else default(name, "error timeout"),
         default(f"{name}_tries", "0: no limit"),
@@ -68,11 +68,12 @@ http {
 RULE = Rule(
     id="up-retry-unbounded",
     severity="warning",
-    title="failed requests are tried on every server",
-    why="Without proxy_next_upstream_tries a request that fails goes on to the next server until "
-    "there is none. One that makes servers fail or time out takes each of them out in turn, and "
-    "with non_idempotent a write is carried out several times.",
-    fix="proxy_next_upstream_tries 2; (at most 3) and proxy_next_upstream_timeout, e.g. 10s.",
+    title="failed requests are retried on every server",
+    why="Without proxy_next_upstream_tries a failed request goes to the next server until there is "
+    "none left. A request that makes servers fail or time out takes out each of them in turn, and "
+    "with non_idempotent a write is executed several times.",
+    fix="Set proxy_next_upstream_tries 2; (at most 3) and proxy_next_upstream_timeout, for example "
+    "10s.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_next_upstream_tries",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_next",
@@ -80,9 +81,9 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.5",
-    about="Without non_idempotent it is told from five servers on, and only where no "
-    "proxy_next_upstream_timeout bounds the time either: two or three servers are common, and "
-    "trying them all is what most people want there.",
+    about="Without non_idempotent it is reported from five servers on, and only if "
+    "proxy_next_upstream_timeout does not limit the time either: two or three servers are common, "
+    "and most people want them all to be tried.",
     by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_next_upstream_tries 2;"),

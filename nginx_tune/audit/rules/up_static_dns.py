@@ -11,30 +11,30 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
 RESOLVE_SINCE = (1, 27, 3)
-"""First version whose ``server`` lines take ``resolve``."""
+"""The first version with ``resolve`` in ``server`` lines."""
 
 _OLDER = (
-    "Put the name into a variable, so that it is looked up as its TTL says: resolver ADDRESS; "
-    "set $backend NAME; proxy_pass http://$backend; (the URI is then passed on as it came). Since "
+    "Use a variable, so that the name is resolved again when its TTL expires: resolver ADDRESS; "
+    "set $backend NAME; proxy_pass http://$backend; (the URI is then passed on unchanged). Since "
     "nginx 1.27.3 an upstream can do it: server NAME resolve; with zone and resolver."
 )
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Host names that are looked up when nginx starts and never again."""
+    """Host names that are resolved only when nginx starts."""
     if context.is_until_certified:
         return
-    for host, lines in _frozen(context).items():
+    for host, lines in _resolved_once(context).items():
         is_older = context.version is not None and context.version < RESOLVE_SINCE
         yield Hit(
             lines[0],
-            f'"{host}" is looked up when nginx starts, and not again until a reload',
-            [written(lines[0]), counted("lines that name it", len(lines))],
+            f'"{host}" is resolved when nginx starts, and not again until a reload',
+            [written(lines[0]), counted("lines with the name", len(lines))],
             fix=_OLDER if is_older else "",
         )
 
 
-def _frozen(context: Context) -> dict[str, list[Directive]]:
+def _resolved_once(context: Context) -> dict[str, list[Directive]]:
     found: dict[str, dict[Directive, None]] = {}
     for name, users in context.passes_by_upstream.items():
         upstream = context.upstreams[name]
@@ -42,22 +42,22 @@ def _frozen(context: Context) -> dict[str, list[Directive]]:
             host = host_of(server.value)
             if is_resolved_once(host) and "resolve" not in server.args[1:]:
                 found.setdefault(host, {})[server] = None
-    for one in context.passes:
-        for address in one.addresses:
+    for passed in context.passes:
+        for address in passed.addresses:
             host = host_of(address)
             is_name = address not in context.upstreams and is_resolved_once(host)
-            if is_name and not one.has_variables and not one.is_to_be_named:
-                found.setdefault(host, {})[one.place] = None
+            if is_name and not passed.has_variables and not passed.is_to_be_named:
+                found.setdefault(host, {})[passed.place] = None
     return {host: list(lines) for host, lines in found.items()}
 
 
 RULE = Rule(
     id="up-static-dns",
     severity="warning",
-    title="the address of an upstream is frozen until a reload",
-    why="nginx looks up a host name in proxy_pass or server once, when it starts. When the "
-    "address changes (a container, a cloud load balancer, a failover) requests go to the old "
-    "one. A name that cannot be looked up keeps nginx from starting at all.",
+    title="an upstream's address is fixed until a reload",
+    why="nginx resolves a host name in proxy_pass or server once, when it starts. If the address "
+    "changes (a container, a cloud load balancer, a failover), requests go to the old one. A name "
+    "that cannot be resolved keeps nginx from starting.",
     fix="Since nginx 1.27.3: server NAME resolve; in an upstream with zone NAME SIZE; and a "
     "resolver. Before: resolver ADDRESS; set $backend NAME; proxy_pass http://$backend;",
     sources=(
@@ -67,10 +67,9 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
-    about="Told once for each name, with the number of lines. Addresses, localhost and names "
-    "with variables are passed over. Where a name never changes, suppress it with that reason. "
-    "What stands only until there is a certificate (challenges, and nothing for TLS) is passed "
-    "over.",
+    about="Reported once per name, with the number of lines. Addresses, localhost, names with "
+    "variables, and temporary configurations that only answer ACME challenges are not reported. If "
+    "a name never changes, suppress the finding with that reason.",
     bad=Example(
         "events {} http { server { location / { proxy_pass http://app.internal:8080; } } }"
     ),

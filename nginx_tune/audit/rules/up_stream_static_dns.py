@@ -12,7 +12,7 @@ from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Names of stream that are looked up once."""
+    """Host names in stream that are resolved only once."""
     for stream in context.tree.main.all("stream"):
         block = stream.block or Block([])
         groups = {one.value.lower(): one for one in block.all("upstream") if one.block is not None}
@@ -31,7 +31,7 @@ def _judge(line: Directive) -> Iterator[Hit]:
     if is_resolved_once(host) and "$" not in host:
         yield Hit(
             line,
-            f'"{host}" is looked up when nginx starts, and never again',
+            f'"{host}" is resolved when nginx starts, and not again until a reload',
             [written(line)],
         )
 
@@ -41,18 +41,18 @@ _CONF = "events {} stream { server { listen 53; proxy_pass %s:53; } }"
 RULE = Rule(
     id="up-stream-static-dns",
     severity="warning",
-    title="a name in stream is resolved once, at start",
+    title="a host name in stream is resolved only at start",
     why="When its addresses change, as they do behind load balancers and in clusters, connections "
-    "go to the old ones until a reload; a name that cannot be resolved keeps nginx from starting.",
-    fix="From nginx 1.27.3: a resolver, a zone and server NAME resolve; in an upstream. Before: a "
-    "variable in proxy_pass with a resolver.",
+    "go to the old ones until a reload. A name that cannot be resolved keeps nginx from starting.",
+    fix="From nginx 1.27.3: a resolver, and an upstream with a zone and server NAME resolve; "
+    "Before: a variable in proxy_pass with a resolver.",
     sources=(
         "https://nginx.org/en/docs/stream/ngx_stream_upstream_module.html#resolve",
         "nginx: src/stream/ngx_stream_proxy_module.c, ngx_stream_proxy_pass",
     ),
     proof="source-only",
-    about="A name that never changes its addresses is no fault; up-static-dns says the same of "
-    "http.",
+    about="A name whose addresses never change is fine; suppress it with that reason. "
+    "up-static-dns covers http.",
     bad=Example(_CONF % "dns.example.com"),
     good=Example("events {}"),
     check=check,

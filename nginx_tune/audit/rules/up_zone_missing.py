@@ -13,10 +13,10 @@ from nginx_tune.conf.upstreams import UpstreamBlock
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Limits of servers that each worker keeps for itself."""
+    """Server limits that each worker counts separately."""
     for name, users in context.passes_by_upstream.items():
         upstream = context.upstreams[name]
-        line = _limited(upstream)
+        line = _limited_server(upstream)
         if not users or line is None or upstream.block.first("zone") is not None:
             continue
         workers = worker_count(context)
@@ -26,13 +26,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if workers.value > 1:
             yield Hit(
                 line,
-                f'each of {workers.value} workers counts for itself what upstream "{name}" limits',
+                f'each of {workers.value} workers counts the limits of upstream "{name}" '
+                "separately",
                 [written(line), counted("workers", workers.value)],
             )
 
 
-def _limited(upstream: UpstreamBlock) -> Directive | None:
-    """The first server with a limit that is asked for; failures count between several only."""
+def _limited_server(upstream: UpstreamBlock) -> Directive | None:
+    """The first server with an effective limit; max_fails needs several servers."""
     for server in upstream.peers:
         for argument in server.args[1:]:
             key, _, value = argument.partition("=")
@@ -55,10 +56,10 @@ RULE = Rule(
     id="up-zone-missing",
     severity="info",
     title="workers do not share the state of an upstream",
-    why="Without zone each worker counts connections and failures by itself: max_conns lets N "
-    "times as many through with N workers, and a server that failed is tried by every worker.",
-    fix="zone NAME 64k; in the upstream (room for some 60 addresses; 1m, for 1200, where "
-    "names are resolved).",
+    why="Without zone each worker counts connections and failures separately: with N workers "
+    "max_conns allows N times as many, and every worker tries a failed server.",
+    fix="Add zone NAME 64k; to the upstream (room for about 60 addresses; 1m, for 1200, if names "
+    "are resolved).",
     sources=("https://nginx.org/en/docs/http/ngx_http_upstream_module.html#zone",),
     proof="source-only",
     since="1.9.0",
