@@ -47,7 +47,7 @@ from nginx_tune.conf.values import Grammar, grammars_of, is_open, parameter, ver
 def known_here(
     context: Context,
 ) -> Iterator[tuple[DirectiveKind, tuple[DirectiveRow, ...], list[Directive]]]:
-    """Directives whose name is known, with the rows that this nginx may have."""
+    """Directives with a known name, and the rows that this nginx may have."""
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
         if context.version is not None:
@@ -61,7 +61,7 @@ def known_here(
 
 
 def not_in_version(context: Context) -> Iterator[tuple[tuple[DirectiveRow, ...], list[Directive]]]:
-    """Directives that this version surely lacks, or might lack while it is not known."""
+    """Directives that this version does not have, or may not have if it is unknown."""
     version = context.version
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
@@ -74,20 +74,20 @@ def not_in_version(context: Context) -> Iterator[tuple[tuple[DirectiveRow, ...],
 
 
 class UnknownNames(NamedTuple):
-    """Directives whose name nobody knows."""
+    """Directives with an unknown name."""
 
     directives: list[Directive]
     meant: str | None
-    """The known name that it is probably a slip of."""
+    """The known name that is probably meant."""
     doubt: str
-    """A reason why some nginx may know it all the same; empty where it is surely refused."""
+    """A condition under which nginx accepts the name; empty if it never does."""
 
 
 def unknown(context: Context) -> Iterator[UnknownNames]:
-    """Directives whose name nobody knows, and how sure it is that nginx refuses them.
+    """Directives with an unknown name, and how certain it is that nginx rejects them.
 
-    Only what looks misspelt of a part of a configuration, which does not say which modules are
-    loaded, and beside a module that is not known here.
+    Only likely misspellings in a part of a configuration, which does not show the loaded modules,
+    and where an unknown module is loaded.
     """
     foreign = _foreign_module(context) or _module_built(context)
     if _is_fork(context):
@@ -99,17 +99,17 @@ def unknown(context: Context) -> Iterator[UnknownNames]:
         meant = slip or nearest(kind.name)
         if foreign is not None:
             if slip is not None:
-                yield UnknownNames(directives, meant, f"{foreign}, which is not known here, has it")
+                yield UnknownNames(directives, meant, f"{foreign}, an unknown module, defines it")
         elif slip is not None:
             yield UnknownNames(directives, meant, "")
         elif meant is not None or not context.tree.is_part:
             is_listed = bool(context.flags) and context.tree.is_whole
-            doubt = "" if is_listed else "a module that nginx is built with or loads has it"
+            doubt = "" if is_listed else "a module that is built in or loaded defines it"
             yield UnknownNames(directives, meant, doubt)
 
 
 def judges_names(context: Context) -> bool:
-    """True where all names of this nginx are known: it is no fork and loads no foreign module."""
+    """True if all names of this nginx are known: no fork, no unknown module."""
     return not _is_fork(context) and _foreign_module(context) is None
 
 
@@ -118,9 +118,9 @@ def _is_fork(context: Context) -> bool:
 
 
 def _foreign_module(context: Context) -> str | None:
-    """A module that this nginx has and whose directives are not known here, in words."""
+    """An unknown module of this nginx, in words; None if there is none."""
     if context.flags is not None and "--add-module" in context.flags:
-        return "a module built into it"
+        return "a third-party module built into it"
     known = known_modules()
     for line in context.tree.main.all("load_module"):
         name = posixpath.basename(line.value)
@@ -130,10 +130,10 @@ def _foreign_module(context: Context) -> str | None:
 
 
 def _module_built(context: Context) -> str | None:
-    """The module of a name that only the list of names has, in words: others may be built too."""
+    """The module of a directive that is known by name only, in words; None if there is none."""
     names = (kind.name for kind in context.kinds)
     name = next((one for one in names if not rows_of(one) and is_listed(one)), None)
-    return None if name is None else f'a module beside that of "{name}"'
+    return None if name is None else f'another module next to that of "{name}"'
 
 
 def _judged(context: Context) -> dict[DirectiveKind, list[Directive]]:
@@ -191,9 +191,9 @@ _OWN_ONCE = frozenset(
         "userid",
     ]
 )
-"""Directives with a setter of their own that says "is duplicate", as tried on four versions.
+"""Directives whose own parser rejects a second line with "is duplicate", tried on four versions.
 
-Not ``user``: started by an ordinary user nginx leaves it aside.
+``user`` is not among them: nginx ignores it when an ordinary user starts it.
 """
 
 _NAMING = frozenset(
@@ -203,19 +203,20 @@ _NAMING = frozenset(
         *(f"{name}_cache_path" for name in ("proxy", "fastcgi", "uwsgi", "scgi")),
     ]
 )
-"""Directives whose first argument may stand once. Source: ngx_thread_pool_add,
+"""Directives whose first argument must be unique. Source: ngx_thread_pool_add,
 ngx_http_log_set_format, ngx_add_path."""
 
 
 class DirectiveFault(NamedTuple):
-    """A directive whose value nginx refuses, and what it takes."""
+    """A directive with a value that nginx rejects."""
 
     place: Directive
-    said: str
+    accepted: str
+    """The values that it accepts, in words."""
 
 
 def value_faults(context: Context) -> Iterator[DirectiveFault]:
-    """Directives with a value that no version that may be meant takes."""
+    """Directives with a value that no possible version accepts."""
     for kind, rows, directives in known_here(context):
         here = [row for row in rows if row.may_stand(kind.context) and row.takes(kind.arguments)]
         judge = own_fault_of(kind.name, kind.context) if here else None
@@ -230,12 +231,12 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
 
 
 def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
-    """The newest grammar in words; empty if any of them takes the arguments."""
+    """The newest grammar in words; empty if any of them accepts the arguments."""
     return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].said
 
 
 def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
-    """Directives that stand twice at a level where one is allowed: (the second, the first)."""
+    """Directives that appear twice in a block where one is allowed: (the second, the first)."""
     several = list(_several(context.tree.main))
     names = {lines[0].name for lines in several}
     once: set[Directive] = set()
@@ -256,21 +257,23 @@ def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
 
 
 def named_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
-    """Lines that give one name to two things: (the second, the first)."""
-    first: dict[tuple[str, str, str], Directive] = {}
+    """Lines that define one name twice: (the second, the first)."""
+    first_lines: dict[tuple[str, str, str], Directive] = {}
     for kind, _, directives in known_here(context):
         if kind.name not in _NAMING or kind.context not in {"main", "http", "stream"}:
             continue
-        what = "path" if kind.name.endswith("_path") else kind.name
+        kind_of_name = "path" if kind.name.endswith("_path") else kind.name
         for directive in directives:
             if not is_open(directive.value):
-                before = first.setdefault((kind.context, what, directive.value), directive)
-                if before is not directive:
-                    yield directive, before
+                earlier = first_lines.setdefault(
+                    (kind.context, kind_of_name, directive.value), directive
+                )
+                if earlier is not directive:
+                    yield directive, earlier
 
 
 def _several(block: Block) -> Iterator[list[Directive]]:
-    """The lines of each level that have one name, where there are several."""
+    """The lines of each block that share a name, if there are several."""
     blocks = [block]
     for one in blocks:
         for lines in one.lines.values():
@@ -280,27 +283,27 @@ def _several(block: Block) -> Iterator[list[Directive]]:
 
 
 def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> list[Grammar]:
-    """Those that may hold; none where some version that may be meant has another setter."""
-    found = [
+    """The grammars that may apply; empty if some possible version has another parser."""
+    grammars = [
         grammar
         for grammar in grammars_of(name)
         if any(row.module == grammar.module for row in rows)
     ]
-    if not found or {row.module for row in rows} != {grammar.module for grammar in found}:
+    if not grammars or {row.module for row in rows} != {grammar.module for grammar in grammars}:
         return []
-    wanted = _meant(version)
-    held = [grammar for grammar in found if grammar.versions & wanted]
-    for one in wanted:
-        there = [row for row in rows if row.first <= one <= row.last]
-        if there and not any(one in grammar.versions for grammar in held):
+    versions = _table_versions(version)
+    possible = [grammar for grammar in grammars if grammar.versions & versions]
+    for candidate in versions:
+        rows_then = [row for row in rows if row.first <= candidate <= row.last]
+        if rows_then and not any(candidate in grammar.versions for grammar in possible):
             return []
     if version is not None and version > max(versions_read()):
-        held = [grammar for grammar in held if not grammar.words] if held else []
-    return held
+        possible = [grammar for grammar in possible if not grammar.words] if possible else []
+    return possible
 
 
-def _meant(version: Version | None) -> frozenset[Version]:
-    """The versions of the tables that a version is like: itself, or those on both sides of it."""
+def _table_versions(version: Version | None) -> frozenset[Version]:
+    """The versions of the tables that stand for a version: itself, or its neighbours."""
     seen = versions_read()
     if version is None:
         return seen
@@ -317,17 +320,18 @@ HTTP_CONTEXTS = frozenset(
 _CACHE_MODULES = ("proxy", "fastcgi", "uwsgi", "scgi")
 
 
-class Unmade(NamedTuple):
-    """A name that is used and not made."""
+class Undefined(NamedTuple):
+    """A name that is used and not defined."""
 
     place: Directive
-    kind: str
     name: str
+    definer: str
+    """The directive that would define it."""
 
 
-def unknown_zones(context: Context) -> Iterator[Unmade]:
-    """Zones and log formats of http that no line declares."""
-    made = {
+def unknown_zones(context: Context) -> Iterator[Undefined]:
+    """Zones and log formats of http that no line defines."""
+    defined = {
         "limit_req_zone": _zones(context, "limit_req_zone", "zone"),
         "limit_conn_zone": _zones(context, "limit_conn_zone", "zone"),
         **{
@@ -336,18 +340,18 @@ def unknown_zones(context: Context) -> Iterator[Unmade]:
         },
         "log_format": {"combined", *(line.value for line in http_lines(context, "log_format"))},
     }
-    for maker, kind, place, name in _uses(context):
-        if name and name not in made[maker] and not is_open(name):
-            yield Unmade(place, kind, name)
+    for use in _uses(context):
+        if use.name and use.name not in defined[use.definer] and not is_open(use.name):
+            yield use
 
 
-def unknown_variables(context: Context) -> Iterator[Unmade]:
-    """Variables of http that neither nginx nor the configuration makes."""
+def unknown_variables(context: Context) -> Iterator[Undefined]:
+    """Variables of http that neither nginx nor the configuration defines."""
     if any(not any(row.is_own for row in rows_of(kind.name)) for kind in context.kinds):
-        return  # a module that is not nginx's own
+        return  # a third-party module may define it
     if has_doubled_dollars(context):
         return
-    made: set[str] | None = None
+    defined: set[str] | None = None
     for kind, directives in context.kinds.items():
         if kind.name not in EVALUATED or kind.context not in HTTP_CONTEXTS:
             continue
@@ -355,15 +359,15 @@ def unknown_variables(context: Context) -> Iterator[Unmade]:
             for name in used_variables(directive):
                 if is_known_variable(name):
                     continue
-                if made is None:
+                if defined is None:
                     lines = context.tree.main.walk()
-                    made = {name for line in lines for name in made_variables(line)}
-                if name not in made:
-                    yield Unmade(directive, "variable", name)
+                    defined = {name for line in lines for name in made_variables(line)}
+                if name not in defined:
+                    yield Undefined(directive, name, "set")
 
 
 def stray_dollars(context: Context) -> Iterator[Directive]:
-    """Lines of http with a dollar sign that begins no variable's name."""
+    """Lines of http with a dollar sign that begins no variable name."""
     if has_doubled_dollars(context):
         return
     for kind, directives in context.kinds.items():
@@ -372,9 +376,9 @@ def stray_dollars(context: Context) -> Iterator[Directive]:
 
 
 def has_doubled_dollars(context: Context) -> bool:
-    """True where every variable of nginx stands as ``$$name``.
+    """True if every variable of nginx is written as ``$$name``.
 
-    So a program writes it that fills ``$name`` in itself and leaves one dollar of two: Python's
+    That is the input of a program that replaces ``$name`` and turns ``$$`` into ``$``: Python's
     string.Template, Compose, make. One variable with a single dollar shows that it is no template.
     """
     texts = [context.tree.given, *(file.source.text for file in context.tree.parsed)]
@@ -388,11 +392,11 @@ def has_doubled_dollars(context: Context) -> bool:
         if any(is_listed_variable(name) for name in _SINGLE.findall(text)):
             return False
         doubled += any(is_known_variable(name) for name in _DOUBLED.findall(text))
-    return doubled >= _NO_SLIP
+    return doubled >= _HABIT_LINES
 
 
-_NO_SLIP = 3
-"""Lines that show a habit."""
+_HABIT_LINES = 3
+"""Lines with doubled dollars that rule out a slip."""
 _SINGLE = re.compile(r"(?<!\$)\$\{?([a-z]\w*)", re.ASCII)
 _DOUBLED = re.compile(r"(?<!\$)\$\$\{?([a-z]\w*)", re.ASCII)
 
@@ -407,19 +411,19 @@ def http_lines(context: Context, name: str) -> list[Directive]:
     ]
 
 
-def _uses(context: Context) -> Iterator[tuple[str, str, Directive, str]]:
+def _uses(context: Context) -> Iterator[Undefined]:
+    """Every use of a zone or log format, defined or not."""
     for line in http_lines(context, "limit_req"):
-        yield "limit_req_zone", "zone of limit_req_zone", line, parameter(line.args, "zone") or ""
+        yield Undefined(line, parameter(line.args, "zone") or "", "limit_req_zone")
     for line in http_lines(context, "limit_conn"):
-        yield "limit_conn_zone", "zone of limit_conn_zone", line, line.value
+        yield Undefined(line, line.value, "limit_conn_zone")
     for module in _CACHE_MODULES:
         for line in http_lines(context, f"{module}_cache"):
             if line.value != "off":
-                path = f"{module}_cache_path"
-                yield path, f"keys_zone of {path}", line, line.value
+                yield Undefined(line, line.value, f"{module}_cache_path")
     for line in http_lines(context, "access_log"):
         if line.value != "off" and len(line.args) > 1:
-            yield "log_format", "log_format", line, line.args[1]
+            yield Undefined(line, line.args[1], "log_format")
 
 
 def _zones(context: Context, directive: str, name: str) -> set[str]:

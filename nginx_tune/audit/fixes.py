@@ -1,7 +1,7 @@
-"""The safe fixes of findings as new contents of files, tried before they are given out; pure.
+"""The safe fixes of findings as new file contents, tried before they are returned; pure.
 
-Edits never touch each other (the engine sees to that). All are applied together and the result
-is audited: a rule whose findings do not go, or whose edits bring new ones, loses its edits.
+Edits never overlap (the engine ensures it). All are applied together and the result is audited
+again: a rule whose findings remain, or whose edits cause new ones, loses its edits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Audit = Callable[[dict[str, bytes]], Findings]
 """Audits the tree with some files replaced, by their names in the tree."""
 
 Accepts = Callable[[dict[str, bytes]], bool]
-"""Asks nginx, or another judge, to accept the tree with some files replaced."""
+"""Checks the tree with some files replaced, with nginx or otherwise."""
 
 
 class Change(NamedTuple):
@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """The changes, and how many findings they cure."""
+    """The changes, and the number of findings that they fix."""
 
     changes: list[Change]
     cured: int
@@ -39,7 +39,7 @@ class Fixed(NamedTuple):
 def fix_findings(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> Fixed:
-    """The changes of all findings that carry edits and stand the trial."""
+    """The changes of all findings whose edits pass the trial."""
     fixed = current_fixes(tree, findings, audit_again, accepts)
     return Fixed(changes_of(tree, fixed), len(fixed))
 
@@ -47,33 +47,33 @@ def fix_findings(
 def current_fixes(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> list[Finding]:
-    """The findings whose edits stand the trial, all together.
+    """The findings whose edits pass the trial, all together.
 
-    ``accepts`` is another's word on the tree with some files replaced: nginx's own, a plan's.
+    ``accepts`` is another check of the tree with replaced files, such as ``nginx -t`` or a plan's.
     """
     trial = _Trial(tree, findings, audit_again, accepts)
     fixable = [one for one in findings.findings if one.edits]
     rules = list(dict.fromkeys(one.rule for one in fixable))
-    if not trial.stands(fixable):
-        for rule in rules:  # the guilty ones, each tried by itself
+    if not trial.passes(fixable):
+        for rule in rules:  # find the failing rules, each tried alone
             alone = [one for one in fixable if one.rule == rule]
-            if not trial.stands(alone):
+            if not trial.passes(alone):
                 fixable = [one for one in fixable if one.rule != rule]
-        if not trial.stands(fixable):
+        if not trial.passes(fixable):
             return []
     return fixable
 
 
 class _Trial(NamedTuple):
-    """The trial that fixes have to stand."""
+    """A trial of fixes on the tree."""
 
     tree: ConfTree
     before: Findings
     audit_again: Audit
     accepts: Accepts | None
 
-    def stands(self, fixed: list[Finding]) -> bool:
-        """True when the fixes together cure what they are for and do nothing else."""
+    def passes(self, fixed: list[Finding]) -> bool:
+        """True if the fixes together remove their findings and cause no others."""
         if not fixed:
             return True
         files = {change.file: change.new for change in changes_of(self.tree, fixed)}
@@ -89,7 +89,7 @@ class _Trial(NamedTuple):
 
 
 def changes_of(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:
-    """The files of a tree with the edits of some of its findings."""
+    """The files of a tree with the edits of some of its findings applied."""
     edits: dict[str, set[tuple[int, int, str]]] = {}
     order: dict[str, list[tuple[int, int, str]]] = {}
     for finding in fixed:
@@ -100,10 +100,10 @@ def changes_of(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:
                 order.setdefault(edit.file, []).append(key)
     changes = []
     for file in tree.parsed:
-        wanted = sorted(order.get(as_utf8(file.source.file), ()), key=lambda edit: edit[:2])
-        if wanted:
+        file_edits = sorted(order.get(as_utf8(file.source.file), ()), key=lambda edit: edit[:2])
+        if file_edits:
             old = file.source.data
-            changes.append(Change(file.source.file, old, _applied(old, wanted)))
+            changes.append(Change(file.source.file, old, _applied(old, file_edits)))
     return changes
 
 

@@ -19,7 +19,7 @@ from nginx_tune.conf.workers import asked_pool
 
 
 def paths_by_pool(context: Context) -> dict[str, tuple[Directive, set[str]]]:
-    """Directories by the pool that reads them; a name of several values is a pool per disk."""
+    """Directories by the pool that reads them; names with several values are left out."""
     found: dict[str, tuple[Directive, set[str]]] = {}
     for served in context.served:
         aio = served.scope.effective("aio")
@@ -40,7 +40,7 @@ CACHE_DIRECTIVES = ("proxy_cache", "fastcgi_cache", "uwsgi_cache", "scgi_cache")
 
 
 class Split(NamedTuple):
-    """One table."""
+    """A ``split_clients`` table."""
 
     place: Directive
     key: str
@@ -48,7 +48,7 @@ class Split(NamedTuple):
 
 
 class SplitTarget(NamedTuple):
-    """A directory that a part of a table leads to."""
+    """A directory that a part of a table selects."""
 
     split: Split
     entry: Directive
@@ -56,7 +56,7 @@ class SplitTarget(NamedTuple):
 
 
 def splits(context: Context) -> list[Split]:
-    """Every table of http."""
+    """Every ``split_clients`` table of http."""
     if "split_clients" not in context.names:
         return []
     return [
@@ -67,20 +67,20 @@ def splits(context: Context) -> list[Split]:
 
 
 def uncovered_percent(split: Split) -> float:
-    """The share of keys that no part takes: their value is empty."""
+    """The share of keys in percent that no part covers, whose value is empty."""
     covered = 0
     for part in split.place.block or ():
         if part.name == "*":
             return 0.0
         match = _PART.fullmatch(part.name)
         if match is None:
-            return 0.0  # nginx does not take it
+            return 0.0  # nginx rejects it
         covered += int(match[1]) * 100 + int((match[2] or "0").ljust(2, "0"))
     return max(0, _ALL - covered) / 100
 
 
 def chosen_by(served: Served) -> Directive:
-    """The line whose value leads a scope to its directory: a root, an alias or a cache."""
+    """The line that selects the directory of a scope: a root, an alias or a cache."""
     if served.via == "cache":
         return cache_line(served.scope) or served.place
     return served.place
@@ -93,7 +93,7 @@ def cache_line(scope: Scope) -> Directive | None:
 
 
 def targets(context: Context, split: Split) -> Iterator[SplitTarget]:
-    """The directories that the parts of a table choose between, as far as they are known."""
+    """The known directories that the parts of a table select between."""
     entries = set(split.place.block or ())
     for served in context.served:
         line = chosen_by(served)
@@ -112,22 +112,22 @@ def _leads_to(served: Served, value: str) -> bool:
 
 
 CLIENT_BODY = "client_body"
-"""Bodies of requests; the others are named like the module that passes requests on."""
+"""The prefix for request bodies; other prefixes are names of proxy modules."""
 
 
 def written_paths(context: Context) -> list[str]:
-    """Every directory whose storage some rule asks for, in order."""
+    """Every directory whose storage a rule may ask for, in order."""
     paths = [log_directory(context, line) for line in context.client_lines("access_log")]
     paths += [context.tree.full_path(cache.directory) for cache in context.caches]
-    for one in context.passes:
-        if one.module in MODULES:
-            paths.append(temp_path(context, one.scope, one.module))
-        paths.append(temp_path(context, one.scope, CLIENT_BODY))
+    for passed in context.passes:
+        if passed.module in MODULES:
+            paths.append(temp_path(context, passed.scope, passed.module))
+        paths.append(temp_path(context, passed.scope, CLIENT_BODY))
     return [path for path in dict.fromkeys(paths) if path is not None]
 
 
 def log_directory(context: Context, line: Directive) -> str | None:
-    """The directory of an access log with a constant name; null for what is no such file."""
+    """The directory of an access log with a constant name; None for any other target."""
     if line.value == "off" or "$" in line.value or line.value.startswith("syslog:"):
         return None
     path = context.tree.full_path(line.value)
@@ -135,7 +135,7 @@ def log_directory(context: Context, line: Directive) -> str | None:
 
 
 def temp_path(context: Context, scope: Scope, name: str) -> str | None:
-    """The directory of ``NAME_temp_path`` that holds here; null when the build is not known.
+    """The directory of ``NAME_temp_path`` in effect; None if the build is not known.
 
     Source: ngx_conf_merge_path_value; auto/options, ``--http-NAME-temp-path``.
     """

@@ -1,7 +1,7 @@
-"""The workers of nginx on this host: connections, descriptors, local ports, and their error logs.
+"""Numbers of the nginx on this host: workers, connections, descriptors, local ports, error logs.
 
-All but the ports stand in the main and events contexts, so a part of a configuration says nothing
-about them: they stand in the main file.
+All but the ports come from the main and events contexts, so a part of a configuration, which lacks
+the main file, gives none of them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _THE_MAIN_FILE = MissingFacts((WHOLE_TREE,))
 
 
 class KnownNumber(NamedTuple):
-    """A number with where it comes from."""
+    """A number and its source."""
 
     value: int
     evidence: Evidence
     place: Directive | None
-    """The directive that gives it; null for nginx's default or a fact of the host."""
+    """The directive that sets it; None for nginx's default or a fact of the host."""
 
 
 def worker_count(context: Context) -> KnownNumber | MissingFacts:
-    """Workers that nginx starts."""
+    """The number of workers that nginx starts."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
     if (line := single_process(context.tree)) is not None:
@@ -60,7 +60,7 @@ def worker_count(context: Context) -> KnownNumber | MissingFacts:
 
 
 def fitting_workers(context: Context) -> KnownNumber | MissingFacts:
-    """Workers that can run at once."""
+    """The number of workers that can run concurrently on the effective CPUs."""
     cpu = context.facts.cpu
     if cpu.effective is None:
         return MissingFacts(("cpu.effective",))
@@ -71,7 +71,7 @@ def fitting_workers(context: Context) -> KnownNumber | MissingFacts:
 
 
 def worker_connections(context: Context) -> KnownNumber | MissingFacts:
-    """Connections that one worker takes."""
+    """The connections of one worker."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
     place = events_directive(context, "worker_connections")
@@ -80,7 +80,7 @@ def worker_connections(context: Context) -> KnownNumber | MissingFacts:
 
 
 def descriptor_limit(context: Context) -> KnownNumber | MissingFacts:
-    """Descriptors that a worker may have open."""
+    """The descriptors that a worker may open."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
     place = context.tree.main.first("worker_rlimit_nofile")
@@ -89,46 +89,50 @@ def descriptor_limit(context: Context) -> KnownNumber | MissingFacts:
         return _declared("worker_rlimit_nofile", value, place)
     limits = context.facts.limits
     soft = limits.nofile_soft
-    if soft is None or limits.nofile_of == "reader":  # a shell's says nothing about nginx
+    if soft is None or limits.nofile_of == "reader":  # the limit of the reader's shell
         return MissingFacts(("limits.nofile_soft",))
     return KnownNumber(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 
 
 def descriptors_needed(context: Context, connections: int, open_files: int = 0) -> int:
-    """Descriptors that a worker needs, logs and listeners included.
+    """Descriptors that a worker needs, including logs and listeners.
 
-    Those with ``reuseport`` count once: how many workers there are may not be known.
+    Listeners with ``reuseport`` count once, because the number of workers may not be known.
     """
     at_start = held_at_start(*kept_open(context.tree), 1)
     return connections * (1 + files_a_connection(context.tree)) + at_start + open_files
 
 
 def and_at_start(context: Context) -> str:
-    """Logs and listeners, where they are many, as the end of what descriptors are needed for."""
-    held = sum(kept_open(context.tree))
-    return f" and {held} logs and listeners" if held > RESERVE else ""
+    """A phrase for logs and listeners, if they need many descriptors; else empty."""
+    descriptors = sum(kept_open(context.tree))
+    return f" and {descriptors} logs and listeners" if descriptors > RESERVE else ""
 
 
 def raise_descriptors(context: Context, needed: int) -> str:
-    """The way to give workers that many descriptors, within the limits of the host."""
+    """The fix that gives workers that many descriptors within the limits of the host."""
     limits = context.facts.limits
-    wanted = limit_for(needed)
-    line = f"worker_rlimit_nofile {wanted}; in the main context."
-    if limits.nr_open is not None and wanted > limits.nr_open:
-        return f"First a higher fs.nr_open (it is {limits.nr_open}), then {line}"
+    limit = limit_for(needed)
+    line = f"set worker_rlimit_nofile {limit}; in the main context."
+    if limits.nr_open is not None and limit > limits.nr_open:
+        return f"First raise fs.nr_open (now {limits.nr_open}), then {line}"
     hard = limits.nofile_hard
-    if hard is None or wanted <= hard or limits.can_raise:
-        return line
+    if hard is None or limit <= hard or limits.can_raise:
+        return line.capitalize()
     if limits.can_raise is None:
-        return f"{line} Above {hard} the hard limit must be raised first, unless workers may."
+        return (
+            f"{line.capitalize()} Unless workers may exceed it, first raise the hard limit of "
+            f"{hard}."
+        )
     return (
-        f"First a higher hard limit, which is {hard} and which workers cannot raise (LimitNOFILE="
-        f"{wanted} of the unit, ulimits of the container), then {line}"
+        f"First raise the hard limit of {hard}, which workers cannot exceed (LimitNOFILE={limit} "
+        "in "
+        f"the unit, ulimits of the container), then {line}"
     )
 
 
 def events_directive(context: Context, name: str) -> Directive | None:
-    """The directive of that name in the events block."""
+    """The first directive of that name in an events block."""
     for events in context.tree.main.all("events"):
         if events.block is not None and (found := events.block.first(name)) is not None:
             return found
@@ -136,7 +140,7 @@ def events_directive(context: Context, name: str) -> Directive | None:
 
 
 def main_place(context: Context, *names: str) -> Directive | None:
-    """The line to speak of what the main context lacks: one of those names, else its first."""
+    """The line to report what the main context lacks: one of those names, else the first."""
     for name in names:
         if (found := context.tree.main.first(name)) is not None:
             return found
@@ -149,12 +153,12 @@ def _declared(name: str, value: int, place: Directive | None) -> KnownNumber:
 
 
 def _is_tengine(context: Context) -> bool:
-    """Tengine starts as many workers as there are CPUs when nothing is said."""
+    """True for Tengine, which starts a worker per CPU by default."""
     return context.facts.nginx.product == "tengine"
 
 
 def lacking(*numbers: KnownNumber | MissingFacts) -> Iterator[MissingFacts]:
-    """The facts that those of the numbers lack which are not known."""
+    """The facts that the unknown ones among the numbers need."""
     facts = {fact: None for one in numbers if isinstance(one, MissingFacts) for fact in one.facts}
     if facts:
         yield MissingFacts(tuple(facts))
@@ -165,15 +169,15 @@ def main_logs(context: Context) -> list[ErrorLog] | MissingFacts:
     compiled_in = context.facts.nginx.error_log_path
     if not context.tree.main.all("error_log") and compiled_in is None:
         return MissingFacts(("nginx.error_log_path",))
-    wanted = main_error_logs(context.tree, compiled_in)
-    logs = [log for log in context.facts.error_logs if log.path in wanted]
+    paths = main_error_logs(context.tree, compiled_in)
+    logs = [log for log in context.facts.error_logs if log.path in paths]
     if logs:
         return logs
-    return MissingFacts(tuple(f"error_logs[{path}]" for path in wanted) or ("error_logs",))
+    return MissingFacts(tuple(f"error_logs[{path}]" for path in paths) or ("error_logs",))
 
 
 def lines_seen(log: ErrorLog, what: str, count: int) -> Evidence:
-    """Lines in which a log says something; of a long log only the end was read."""
+    """Evidence of matching lines in a log, of which only the end may have been read."""
     part = ""
     if not log.complete:
         size = "" if log.bytes_read is None else f"{log.bytes_read >> 20} MiB of "
@@ -181,29 +185,31 @@ def lines_seen(log: ErrorLog, what: str, count: int) -> Evidence:
     return Evidence(fact=f"{what} lines in {part}{log.path}", value=count, unit="lines")
 
 
-_LINES = frozenset({"ports-used-up", "ports-used-up-ipv6"})
+_PORT_MESSAGES = frozenset({"ports-used-up", "ports-used-up-ipv6"})
 _HTTP_PORT = "80"
 
 
 def lacking_ports(context: Context, servers: Sequence[str]) -> list[Evidence]:
-    """Evidence that connections to servers of this host use up its local ports; empty for none."""
-    wanted = {_port(one) for one in servers}
-    found = []
+    """Evidence that connections to servers on this host use up its local ports; empty if none."""
+    ports = {_port(one) for one in servers}
+    evidence = []
     for log in context.facts.error_logs:
         lines = sum(
             one.lines
             for one in log.messages
-            if one.id in _LINES and is_loopback(host_of(one.name)) and _port(one.name) in wanted
+            if one.id in _PORT_MESSAGES
+            and is_loopback(host_of(one.name))
+            and _port(one.name) in ports
         )
         if lines:
-            found.append(lines_seen(log, "'Cannot assign requested address'", lines))
-    if uses_up_ports(context.facts, servers=len(wanted)):
+            evidence.append(lines_seen(log, "'Cannot assign requested address'", lines))
+    if uses_up_ports(context.facts, servers=len(ports)):
         waiting = context.facts.network.tcp.time_wait
-        found += [
+        evidence += [
             Evidence(fact="network.tcp.time_wait", value=waiting, unit="connections"),
             Evidence(fact=PORTS_FACT, value=context.facts.kernel.sysctls[PORTS_SYSCTL]),
         ]
-    return found
+    return evidence
 
 
 def _port(address: str) -> str:

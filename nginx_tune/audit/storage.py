@@ -1,11 +1,9 @@
 """Directories of a configuration, matched with the datasets, disks and page cache of the facts.
 
-A dataset at or below a directory is a lower bound of what the directory holds; one at or above
-it, scanned to its end, is an upper bound. Nothing else is taken for knowledge.
-
-All files that nginx serves share one page cache, so the sum of all served directories is held
-against it. Below ``COLD`` times the cache it depends on what is asked for, and nothing is
-claimed.
+A dataset at or below a directory is a lower bound of the directory's bytes; one at or above it,
+scanned completely, is an upper bound. All served files share one page cache, so the sum of all
+served directories is compared with it. Below ``COLD`` times the cache, the outcome depends on which
+files are requested, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -22,24 +20,24 @@ from nginx_tune.documents.facts import Dataset, Facts, PathStorage
 from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS
 
 SLOW_CLASSES = frozenset({"hdd", "network"})
-"""Classes of disks on which a small write can take milliseconds."""
+"""Disk classes on which a small write can take milliseconds."""
 
 
 class Size(NamedTuple):
-    """Bounds of a number of bytes; no ``high`` when there is none."""
+    """Bounds in bytes; ``high`` is None if there is no upper bound."""
 
     low: int
     high: int | None
 
 
 def page_cache_bytes(facts: Facts) -> int | None:
-    """Bytes that the page cache can hold; null when not known."""
+    """Bytes that the page cache can hold; None if not known."""
     limit = facts.memory.page_cache_limit_bytes
     return limit if limit is not None and limit > 0 else None
 
 
 def size_of(path: str, datasets: Iterable[Dataset]) -> Size:
-    """Bytes of files in a directory."""
+    """Bounds of the bytes of files in a directory."""
     below: dict[str, int] = {}
     high: int | None = None
     for dataset in datasets:
@@ -53,7 +51,7 @@ def size_of(path: str, datasets: Iterable[Dataset]) -> Size:
 
 
 def covering(path: str, datasets: Sequence[Dataset]) -> Dataset | None:
-    """The narrowest dataset that holds a directory whole."""
+    """The narrowest dataset that contains a whole directory."""
     if not datasets:
         return None
     around = [dataset for dataset in datasets if is_inside(path, dataset.path)]
@@ -63,7 +61,7 @@ def covering(path: str, datasets: Sequence[Dataset]) -> Dataset | None:
 def storage_of(path: str, facts: Facts) -> PathStorage | None:
     """The storage of a directory: the entry of the path itself or of the nearest one above it.
 
-    An entry of ``/`` says nothing about what may be mounted below.
+    An entry of ``/`` does not cover what may be mounted below.
     """
     if not facts.storage.paths:
         return None
@@ -76,25 +74,25 @@ def storage_of(path: str, facts: Facts) -> PathStorage | None:
 
 
 def leaf_disks_of(path: str, facts: Facts) -> frozenset[str] | None:
-    """The leaf disks under a directory; null when not known."""
+    """The leaf disks under a directory; None if not known."""
     entry = storage_of(path, facts)
     return frozenset(entry.leaf_disks) if entry is not None and entry.leaf_disks else None
 
 
 def is_in_memory(path: str, facts: Facts) -> bool:
-    """True of a directory that is known to lie on no disk at all."""
+    """True for a directory that is known to be on no disk."""
     entry = storage_of(path, facts)
     return entry is not None and entry.filesystem in IN_MEMORY
 
 
 def disk_classes_of(path: str, facts: Facts) -> set[str]:
-    """The classes of the disks under a directory; empty when not known."""
+    """The classes of the disks under a directory; empty if not known."""
     disks = leaf_disks_of(path, facts) or frozenset()
     return {disk.class_ for disk in facts.storage.disks if disk.name in disks}
 
 
 def is_slow(path: str, facts: Facts) -> bool | None:
-    """True where writes to a directory go to a slow disk; null when nothing is known of it."""
+    """True if writes to a directory go to a slow disk; None if nothing is known about it."""
     entry = storage_of(path, facts)
     if entry is None:
         return None
@@ -103,9 +101,9 @@ def is_slow(path: str, facts: Facts) -> bool | None:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """The paths that lie inside none of the others, sorted."""
+    """The paths that are inside none of the others, sorted."""
     found: list[str] = []
-    # With a slash at the end, what is inside a directory follows it.
+    # With a trailing slash, the contents of a directory sort after it.
     for path in sorted(paths, key=lambda path: path.rstrip("/") + "/"):
         if not found or not is_inside(path, found[-1]):
             found.append(path)
@@ -113,17 +111,17 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """True when a path is a directory or lies below it."""
+    """True if a path is the directory or below it."""
     base = directory if directory.endswith("/") else directory + "/"
     return path == directory or path.startswith(base) or path + "/" == base
 
 
 COLD = 2.0
-"""Served bytes ÷ page cache from which most files cannot be resident. The thread-pool article's
-host has 5.3; below 2 a popular half can still be held."""
+"""Served bytes ÷ page cache above which most files cannot be resident. The host of the thread-pool
+article has 5.3; below 2 a popular half still fits."""
 
 SHARE = 0.1
-"""A directory with less than this part of all served bytes is not what fills the cache."""
+"""Share of all served bytes below which a directory does not fill the cache."""
 
 
 class Total(NamedTuple):
@@ -131,23 +129,23 @@ class Total(NamedTuple):
 
     size: Size
     missing: tuple[str, ...]
-    """Facts without which it is not known exactly."""
+    """Facts that are missing for an exact size."""
 
 
 class Cold(NamedTuple):
-    """A served directory that is too large to be held, read inside the event loop."""
+    """A served directory that is too large for the page cache and read in the event loop."""
 
     served: Served
     evidence: list[Evidence]
 
 
 def offloads(served: Served) -> bool:
-    """True where reads of files go to a thread pool."""
+    """True if file reads go to a thread pool."""
     return asked_pool(served.scope.effective("aio")) is not None
 
 
 def total_served(served: list[Served], facts: Facts) -> Total:
-    """All the files that nginx serves from disk, each byte counted once."""
+    """The bytes of all files that nginx serves from disk, each counted once."""
     whole = {one.path: one for one in served if one.is_whole}
     sizes = {path: size_of(path, facts.datasets) for path in outermost(whole)}
     highs = [size.high for size in sizes.values() if size.high is not None]
@@ -165,14 +163,14 @@ def total_served(served: list[Served], facts: Facts) -> Total:
 def cold_and_blocking(
     served: list[Served], facts: Facts, total: Total
 ) -> list[Cold | MissingFacts]:
-    """Directories whose reads are sure to block workers, and what is missing to tell of others.
+    """Directories whose reads certainly block workers, and the facts missing for others.
 
-    On FreeBSD only where nginx is built for its asynchronous reads, which take no thread pool.
+    FreeBSD counts only if nginx is built for its asynchronous reads, which need no thread pool.
     """
     system = facts.kernel.system
     blocking = _blocking(served, facts)
-    own = system == "FreeBSD" and "--with-file-aio" in facts.nginx.flags
-    if not blocking or not (own or system in {None, "Linux"}):
+    has_native_aio = system == "FreeBSD" and "--with-file-aio" in facts.nginx.flags
+    if not blocking or not (has_native_aio or system in {None, "Linux"}):
         return []
     limit = page_cache_bytes(facts)
     if limit is None or system is None:
@@ -182,19 +180,19 @@ def cold_and_blocking(
         return []
     found: list[Cold | MissingFacts] = []
     missing: set[str] = set()
-    for one in blocking:
-        size = size_of(one.path, facts.datasets)
+    for directory in blocking:
+        size = size_of(directory.path, facts.datasets)
         if total.size.low >= COLD * limit and size.low >= SHARE * total.size.low:
-            found.append(Cold(one, _evidence(one, size, total, limit)))
+            found.append(Cold(directory, _evidence(directory, size, total, limit)))
         elif size.high is None or size.high >= SHARE * COLD * limit:
             missing.update(total.missing)
             if size.low != size.high:
-                missing.add(_bytes_of(one, facts))
+                missing.add(_bytes_of(directory, facts))
     return [*found, MissingFacts(tuple(sorted(missing)))] if missing else found
 
 
 def is_cold(served: Served, facts: Facts, total: Total) -> bool | None:
-    """True of a large directory that is part of what memory cannot hold; null when not known."""
+    """True for a large directory among more data than fits in memory; None if not known."""
     limit = page_cache_bytes(facts)
     if limit is None:
         return None
@@ -208,7 +206,7 @@ def is_cold(served: Served, facts: Facts, total: Total) -> bool | None:
 
 
 def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> MissingFacts:
-    """The facts that are missing to tell which directories are cold."""
+    """The facts that are missing to decide which directories are cold."""
     names = {_bytes_of(served, facts) for served in unknown}
     if page_cache_bytes(facts) is None:
         names.add("memory.page_cache_limit_bytes")
@@ -216,10 +214,10 @@ def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> MissingF
 
 
 def _blocking(served: list[Served], facts: Facts) -> list[Served]:
-    """Directories whose files are read in the event loop, and of which none goes elsewhere.
+    """Directories whose files are all read in the event loop.
 
-    Where another scope of the same server offloads reads of the same files or a part of them,
-    it cannot be told which of them come through this scope.
+    If another scope of the same server offloads reads of some of these files, requests cannot be
+    attributed to one scope.
     """
     offloaded: dict[Directive, list[str]] = {}
     for one in served:
@@ -241,7 +239,7 @@ def _host_facts(system: str | None, limit: int | None) -> tuple[str, ...]:
 
 
 def _bytes_of(served: Served, facts: Facts) -> str:
-    """The fact that tells how much is served: of the root first, which is sure to be there."""
+    """The fact with the bytes served: of the root if known, which certainly exists."""
     is_root_known = covering(served.root, facts.datasets) is not None
     return _bytes(served.path if is_root_known else served.root)
 

@@ -180,7 +180,7 @@ def test_the_numbers_of_fixes_are_the_last_word(
         if not found:
             return
         for one in found:
-            name, value = one.fix.split(";")[0].split()
+            name, value = one.fix.removeprefix("Set ").split(";")[0].split()
             lines[name] = value
     raise AssertionError([one.fix for one in found])
 

@@ -17,4 +17,4 @@ def test_the_only_process_is_found_with_the_line_that_makes_it_one(line: str, fo
     rules = [one for one in ALL if one.id == "lim-workers-one"]
     said = audit(parse_text(CONF % line, file="/n.conf"), linux(cpus=8), rules).findings
     assert len(said) == found
-    assert all(one.fix.startswith("Take out master_process off; then ") for one in said)
+    assert all(one.fix.startswith("Remove master_process off; then set ") for one in said)

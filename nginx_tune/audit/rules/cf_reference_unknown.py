@@ -13,7 +13,7 @@ from nginx_tune.audit.rule import Example, Rule
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Zones and log formats that are used but not defined."""
     for reference in unknown_zones(context):
-        yield hit_at(reference.place, f'the {reference.kind} "{reference.name}" is not defined')
+        yield hit_at(reference.place, f'no {reference.definer} defines "{reference.name}"')
 
 
 RULE = Rule(

@@ -13,7 +13,7 @@ from nginx_tune.audit.rule import Example, Rule
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Values that nginx's own parsers reject."""
     for fault in value_faults(context):
-        yield hit_at(fault.place, f'"{fault.place.name}" takes {fault.said}')
+        yield hit_at(fault.place, f'"{fault.place.name}" takes {fault.accepted}')
 
 
 RULE = Rule(
