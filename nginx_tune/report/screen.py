@@ -35,6 +35,8 @@ class Table:
     """The columns that end under each other."""
     indent: int = 0
     has_head: bool = True
+    is_detail: bool = False
+    """True if a console shows it with ``-v`` alone; a line before it says what it holds."""
 
 
 ScreenPart: TypeAlias = Line | Table
@@ -43,9 +45,18 @@ ScreenBlock: TypeAlias = Sequence[ScreenPart]
 Screen: TypeAlias = Sequence[ScreenBlock]
 
 
-def plain_text(screen: Screen) -> str:
+def plain_text(screen: Screen, *, details: bool = True) -> str:
     """The blocks with an empty line between them, tables in columns of spaces."""
-    return "\n".join("".join(map(_plain, block)) for block in screen if block)
+    shown = screen if details else without_details(screen)
+    return "\n".join("".join(map(_plain, block)) for block in shown if block)
+
+
+def without_details(screen: Screen) -> Screen:
+    """The screen without the tables that are for ``-v``."""
+    return [
+        [part for part in block if not (isinstance(part, Table) and part.is_detail)]
+        for block in screen
+    ]
 
 
 def markdown(screen: Screen) -> str:

@@ -5,6 +5,8 @@ And ``experiment``, which leads to one, as a page of TOML that ``scenario run`` 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -131,6 +133,8 @@ def _gate_words(gates: list[GateResult]) -> str:
     return f"; {len(gates) - passed} of {len(gates)} gates failed"
 
 
+_MOST_PAIRS = 100
+"""The most that ``validate --pairs`` takes."""
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
 
@@ -142,11 +146,29 @@ def render_verdict(verdict: Verdict) -> str:
 def verdict_screen(verdict: Verdict) -> Screen:
     """The sentence, what decides, what it stands on, and the circumstances."""
     return [
-        [Line(verdict_sentence(verdict), "answer")],
+        [Line(verdict_sentence(verdict), "answer"), *_way_out(verdict)],
         _builds(verdict),
         *particulars(verdict),
         environment_block(verdict),
     ]
+
+
+def _way_out(verdict: Verdict) -> ScreenBlock:
+    """The line on what would settle an open verdict; empty for any other."""
+    primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
+    if verdict.outcome != "inconclusive" or primary is None or primary.outcome != "inconclusive":
+        return []
+    accept = "--accept-inconclusive takes it as it is"
+    needed, ran = primary.pairs_needed, max(primary.pairs, 1)
+    if needed is None and primary.pairs >= fewest_pairs():
+        return [Line(f"Next: no number of pairs is sure to settle it on this host; {accept}.")]
+    needed = max(needed or fewest_pairs(), fewest_pairs())
+    if needed > _MOST_PAIRS:
+        said = f"{needed} pairs are out of reach ({ran} were run): measure on a quieter host"
+        return [Line(f"Next: {said}; {accept}.")]
+    times = math.ceil(needed / ran)
+    way = f"--max-time {times} times as long" if verdict.stopped == "time" else f"--pairs {needed}"
+    return [Line(f"Next: validate with {way}; {accept}.")]
 
 
 def _builds(verdict: Verdict) -> ScreenBlock:
@@ -247,16 +269,39 @@ def _environment(environment: Environment) -> ScreenBlock:
 
 
 def _metrics(verdict: Verdict) -> ScreenBlock:
+    """The metrics that decide as a table, the names of those without an outcome below it."""
     if not verdict.metrics:
         return []
-    idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
     few = _too_few(verdict)
+    idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
+    gates = " ".join(gate.expression for gate in verdict.gates)
+    folded = [
+        one
+        for one in verdict.metrics
+        if one not in idle and one.name != verdict.primary_metric and one.name not in gates
+        if one.outcome == "inconclusive" and not few
+    ]
+    rows = [one for one in verdict.metrics if one not in idle and one not in folded]
+    block: list[ScreenPart] = [*_table(rows, verdict, few)]
+    if folded:
+        names = ", ".join(one_line(one.name) for one in folded)
+        block.append(Line(f"no outcome: {names} (figures: -v)", indent=2))
+        block += _table(folded, verdict, few, is_detail=True)
+    if idle:
+        names = ", ".join(one_line(one.name) for one in idle)
+        block.append(Line(f"zero in both: {names}", "note", indent=2))
+    return [*block, *([Line(few, indent=2)] if few else [])]
+
+
+def _table(
+    metrics: Sequence[MetricVerdict], verdict: Verdict, few: str, *, is_detail: bool = False
+) -> Iterator[Table]:
+    """The metrics as rows, and their notes below."""
     notes: dict[str, int] = {}
     rows = [("metric", "baseline", "candidate", "ratio", "" if few else "outcome")]
-    for metric in verdict.metrics:
-        if metric in idle:
-            continue
-        note = _note(metric, few)
+    for metric in metrics:
+        is_quoted = metric.name == verdict.primary_metric and verdict.outcome == "inconclusive"
+        note = "" if is_quoted else _note(metric, few)
         mark = f" [{notes.setdefault(note, len(notes) + 1)}]" if note else ""
         primary = " (primary)" if metric.name == verdict.primary_metric else ""
         before, after = columns_of(metric)
@@ -269,13 +314,10 @@ def _metrics(verdict: Verdict) -> ScreenBlock:
                 ("" if few else _outcome(metric, verdict)) + mark,
             )
         )
-    block: list[ScreenPart] = [Table(rows, right=(1, 2))]
-    numbered = [(f"[{number}]", note) for note, number in notes.items()]
-    block += [Table(numbered, indent=2, has_head=False)] if numbered else []
-    if idle:
-        names = ", ".join(one_line(one.name) for one in idle)
-        block.append(Line(f"zero in both: {names}", "note", indent=2))
-    return [*block, *([Line(few, indent=2)] if few else [])]
+    yield Table(rows, right=(1, 2), is_detail=is_detail)
+    if notes:
+        numbered = [(f"[{number}]", note) for note, number in notes.items()]
+        yield Table(numbered, indent=2, has_head=False, is_detail=is_detail)
 
 
 def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:

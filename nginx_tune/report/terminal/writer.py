@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units
-from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.report.screen import Line, Screen, Table, plain_text, without_details
 from nginx_tune.report.terminal.output import console_width
 from nginx_tune.report.text import ascii_text
 
@@ -31,6 +31,8 @@ _MARK = ".\1 "
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
+_SHORT_CELL = 24
+"""Characters of a cell that stands beside others on one line of a stacked row."""
 _TALLEST = 4
 """Lines of a cell that can still be read beside its neighbours'."""
 _FEW = 4
@@ -44,13 +46,13 @@ _WORDS = {
 
 def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
     """The screen for where it goes: laid out for a terminal, else plain lines."""
-    width = None if _goes_to_file(formats) else console_width(output)
-    if width is None:
-        return plain_text(screen).encode()
-    from rich.console import Console  # noqa: PLC0415  # 60 ms, for a terminal only
-
     ctx = click.get_current_context()
     verbose = bool((ctx.obj or {}).get("verbose"))
+    width = None if _goes_to_file(formats) else console_width(output)
+    if width is None:
+        return plain_text(screen, details=verbose).encode()
+    from rich.console import Console  # noqa: PLC0415  # 60 ms, for a terminal only
+
     terminal = Console(width=width, no_color=None if ctx.color is None else not ctx.color)
     text = lay_out(screen, terminal, verbose=verbose)
     return text.encode(terminal.encoding, "backslashreplace")
@@ -93,7 +95,8 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
         emoji=False,
     )
     with out.capture() as capture:
-        for number, block in enumerate(one for one in screen if one):
+        shown = screen if verbose else without_details(screen)
+        for number, block in enumerate(one for one in shown if one):
             if number:
                 out.print()
             notes = [part for part in block if isinstance(part, Line) and part.role == "note"]
@@ -237,8 +240,14 @@ def _print_stacked(out: Console, table: Table) -> None:
             _print_line(out, Line("  ".join(filter(None, row)), indent=table.indent))
         return
     head, *rows = table.rows
+    are_short = max((len(cell) for row in rows for cell in row[1:]), default=0) <= _SHORT_CELL
     for row in rows:
         _print_line(out, Line(row[0], "heading", table.indent))
+        if are_short:
+            named = [f"{name} {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell]
+            for text in fold(" · ".join(named), out.width - table.indent - 2, hang=0):
+                _put(out, " " * (table.indent + 2) + text, _style_of(row[-1]))
+            continue
         for number, cell in enumerate(row[1:], start=1):
             if cell:
                 name = f"{head[number]}: " if head[number] else ""
