@@ -115,7 +115,9 @@ class RehearsedReload(Part, frozen=True, kw_only=True):
     log_examples: list[str] = []
     """Of those from ``warn`` on, each text once."""
     flags: list[str] = []
-    """What makes the load's figures worth less."""
+    """Faults of the load's figures."""
+    foreign_cpu_ratio: float | None = None
+    """Share of the host's CPU time that neither the load nor nginx used; null if not known."""
 
 
 class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1"):

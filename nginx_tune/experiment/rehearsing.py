@@ -7,6 +7,7 @@ memory of both generations is sampled meanwhile.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,7 @@ from nginx_tune.host.parse_network import parse_netstat
 from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.measure.proof.rehearsal import split_phases
 from nginx_tune.measure.proof.runs import count_refusals
+from nginx_tune.measure.proof.workers import with_interference
 from nginx_tune.nginx.lab.building import OpenLab
 from nginx_tune.nginx.reload.generation import ask_before
 from nginx_tune.nginx.reload.logs import Logs
@@ -106,6 +108,7 @@ class _Turn:
         request = self._request
         is_up = bool(_workers(self._server))
         plan = self._reached_plan()
+        used_before = _cpu_seconds(self._server.processes())
         with (
             HeldClients(self._reached_clients() if is_up else []) as held,
             _Load(plan) as load,
@@ -115,6 +118,8 @@ class _Turn:
             load.wait(request.after_seconds)
             tally = held.tally()
             measurement = load.finish()
+        used = _cpu_seconds(self._server.processes()) - used_before
+        measurement = with_interference(measurement, max(used, 0.0))
         phases = split_phases(
             measurement,
             changed_unix=changed_unix,
@@ -138,6 +143,7 @@ class _Turn:
             phases=phases,
             held=tally,
             flags=[flag for flag in measurement.flags if flag != _ENDED_HERE],
+            foreign_cpu_ratio=measurement.generator.foreign_cpu_ratio,
         )
 
     def _turn(self, held: HeldClients) -> tuple[RehearsedReload, float, float]:
@@ -376,6 +382,18 @@ def memory_of(pids: Iterable[int]) -> int | None:
     """
     found = [size for pid in pids if (size := _proportional_bytes(pid)) is not None]
     return sum(found) if found else None
+
+
+def _cpu_seconds(pids: Iterable[int]) -> float:
+    """CPU time of processes and of their children that have ended. Source: proc_pid_stat(5)."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended: its time is its parent's now
+            continue
+        ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _proportional_bytes(pid: int) -> int | None:

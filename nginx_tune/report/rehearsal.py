@@ -8,13 +8,14 @@ from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Re
 from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.rehearsal import (
     Lasting,
+    is_unsure,
     last_answer,
     lasting_failures,
     reload_name,
     sent_again,
 )
 from nginx_tune.report.screen import Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, plain, seconds_text
 
 _NOTHING = "–"
 _MOST_FAULTS = 3
@@ -35,7 +36,7 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
         parts += ["", _row(rows[0]), "|---|" + "---:|" * len(rehearsal.reloads)]
         parts += [_row(row) for row in rows[1:]]
     details = _details(rehearsal)
-    parts += ["", "## Beside", ""] if details else []
+    parts += ["", "## Details", ""] if details else []
     parts += [f"- {_escaped(line)}" for line in details]
     gates = _gates(rehearsal)
     parts += ["", "## Gates", ""] if gates else []
@@ -59,7 +60,7 @@ def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
         [Line(one, "answer") for one in sentences],
         [Line("gates", "heading"), Table(gates, indent=2, has_head=False)] if gates else [],
         [table] if rehearsal.reloads else [],
-        [Line("beside", "heading"), *details] if details else [],
+        [Line("details", "heading"), *details] if details else [],
         [Line(one) for one in _head(rehearsal)],
     ]
 
@@ -91,7 +92,9 @@ def _head(rehearsal: Rehearsal) -> list[str]:
 
 def _sentences(rehearsal: Rehearsal) -> list[str]:
     """The answer first: what this host refuses, what no longer is served, what each change cost."""
-    lines = [f"REFUSED ON THIS HOST: {plain(one)}" for one in rehearsal.refused_here]
+    unsure = [one for one in rehearsal.reloads if is_unsure(one)]
+    lines = [f"CANNOT TELL, the machine was too busy: {_busy(one)}" for one in unsure[:1]]
+    lines += [f"REFUSED ON THIS HOST: {plain(one)}" for one in rehearsal.refused_here]
     lines += [f"NO LONGER SERVED: {plain(one)}" for one in rehearsal.worse_answers]
     gone = [
         *(f"gone: {plain(one)}" for one in rehearsal.dropped),
@@ -114,7 +117,8 @@ def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
     if one.outcome == "refused":
         return f"{name}: REFUSED, the old generation serves on: {plain(one.reason)}"
     if one.outcome == "down":
-        return f"{name}: DOWN, nobody serves: {plain(one.reason)}"
+        doubt = "no answer in time" if is_unsure(one) else "DOWN, nobody serves"
+        return f"{name}: {doubt}: {plain(one.reason)}"
     lasting = lasting_failures(one)
     before = next((item for item in one.phases if item.name == "before"), Phase(name="before"))
     failed = sum(one.failed.values()) - before.failed
@@ -140,10 +144,22 @@ def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
     return f"{name}: taken, {said}{left}"
 
 
+def _busy(one: RehearsedReload) -> str:
+    parts = []
+    if one.foreign_cpu_ratio is not None:
+        used = percent_text(one.foreign_cpu_ratio, 2)
+        parts.append(f"others used {used} of its CPU time")
+    if longest := _of(one, "before", lambda phase: phase.max_seconds):
+        parts.append(f"a request waited {seconds_text(longest)} before the change")
+    return f"{' and '.join(parts)}; rehearse again when it is quiet"
+
+
 def _outcome(one: RehearsedReload) -> str:
     """The outcome as a table cell, which never reads as a success where the sentence does not."""
     if one.outcome == "taken" and one.faults:
         return "NOT AS WRITTEN"
+    if is_unsure(one):
+        return "CANNOT TELL"
     return _OUTCOMES[one.outcome]
 
 
@@ -257,7 +273,7 @@ def _details_of(one: RehearsedReload) -> list[str]:
     lines += [f"seen before the change too: {plain(line)}" for line in one.faults_before]
     lines += [f"log: {plain(line)}" for line in one.log_examples]
     flags = dict.fromkeys(plain(flag.partition(":")[0]) for flag in one.flags)
-    lines += [f"the load's figures are worth less: {', '.join(flags)}"] if flags else []
+    lines += [f"the load's figures are doubtful: {', '.join(flags)}"] if flags else []
     return lines
 
 

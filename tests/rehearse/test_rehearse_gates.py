@@ -123,6 +123,22 @@ def test_the_status_says_what_it_came_to() -> None:
     assert status([_with(after=(10, 40))]) == ExitStatus.FOUND
 
 
+def test_a_server_without_an_answer_on_a_busy_machine_is_not_called_down() -> None:
+    down = msgspec.structs.replace(TAKEN, outcome="down", workers_after=2, phases=[], faults=[])
+    for change, is_sure in (
+        ({"foreign_cpu_ratio": 0.1}, True),
+        ({"foreign_cpu_ratio": 0.8}, False),
+        ({"foreign_cpu_ratio": 0.8, "workers_after": 0}, True),
+        ({"phases": [Phase(name="before", max_seconds=2.0)]}, False),
+    ):
+        found = Rehearsal(conf_path="/n", reloads=[msgspec.structs.replace(down, **change)])  # type: ignore[arg-type]
+        wanted = ExitStatus.FOUND if is_sure else ExitStatus.UNDECIDED
+        assert rehearsal_status(found) == wanted, change
+        text = plain_text(rehearsal_screen(found))
+        assert text.startswith("CANNOT TELL") == (not is_sure), change
+        assert ("DOWN" in text) == is_sure, change
+
+
 def _with(before: tuple[int, int] = (0, 100), after: tuple[int, int] = (0, 100)) -> RehearsedReload:
     """A change with failures, and requests in order, before it and when it is over."""
     phases = [

@@ -46,6 +46,8 @@ _OF_PHASE = ("p50", "p99", "max", "failed")
 _KIND = re.compile(r"[a-z_]{1,40}")
 _LEAST_LASTING = 3
 _CALM_SECONDS = 1.0
+_BUSY_RATIO = 0.5
+"""Share of the host's CPU time that others use at most beside a rehearsal that can be judged."""
 _LASTING_RATIO = 2.0
 """The factor by which requests fail more often after a change than before."""
 
@@ -206,11 +208,24 @@ def lasting_failures(one: RehearsedReload) -> Lasting | None:
     return found if found.failed / found.requests > _LASTING_RATIO * share_before else None
 
 
+def is_busy(one: RehearsedReload) -> bool:
+    """True if the machine was too busy to tell a server that is down from one that is slow."""
+    before = next((phase for phase in one.phases if phase.name == "before"), Phase(name="before"))
+    waited = before.max_seconds or 0.0
+    return (one.foreign_cpu_ratio or 0.0) > _BUSY_RATIO or waited >= _CALM_SECONDS
+
+
+def is_unsure(one: RehearsedReload) -> bool:
+    """True if workers ran and nobody answered, on a machine that was too busy to answer."""
+    return one.outcome == "down" and one.workers_after > 0 and is_busy(one)
+
+
 def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
     """Found (1) where a change was not taken as it is written, or a gate failed.
 
     So is one that this host would refuse, and one after which requests fail that did not before.
-    Undecided (4) where a gate's quantity was not measured, or nothing was rehearsed.
+    Undecided (4) where a gate's quantity was not measured, nothing was rehearsed, or the machine
+    was too busy to tell.
     """
     reloads, gates = rehearsal.reloads, rehearsal.gates
     if rehearsal.refused_here:
@@ -218,10 +233,14 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
     if not reloads:
         return ExitStatus.UNDECIDED
     is_taken = all(
-        one.outcome == "taken" and not one.faults and lasting_failures(one) is None
+        (one.outcome == "taken" or is_unsure(one))
+        and not one.faults
+        and lasting_failures(one) is None
         for one in reloads
     )
     is_taken = is_taken and not rehearsal.worse_answers
+    if is_taken and any(map(is_unsure, reloads)):
+        return ExitStatus.UNDECIDED
     if is_taken and all(one.passed for one in gates):
         return ExitStatus.OK
     unmeasured = [one for one in gates if one.measured is None]

@@ -40,7 +40,8 @@ _FEW = 4
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
-    "FAIL": "bold red", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
+    "FAIL": "bold red", "REFUSED": "bold red", "DOWN": "bold red", "NOT AS WRITTEN": "bold red",
+    "CANNOT TELL": "yellow", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
 }  # fmt: skip
 
 
